@@ -54,7 +54,9 @@ def main(data: str) -> None:
     results["BM25"] = {SPLIT: measure(task.texts.file.corpus, SPLIT)}
     print(f"BM25\n  test {results['BM25'][SPLIT]}")
     counts = {split: task.size(split) for split in ("train", "validation", "test")}
-    write_values("code-mrr", {"documented": counts, "real": len(task.texts.real(SPLIT)), "models": results})
+    write_values(
+        "code-mrr", {"documented": counts, "real": len(task.texts.real_queries(SPLIT)), "models": results}
+    )
 
 
 if __name__ == "__main__":

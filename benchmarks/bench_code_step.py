@@ -87,11 +87,11 @@ def open_retrieval(data: str, dropout: float) -> CodeRetrieval:
 
 def plain_batches(task: CodeRetrieval) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield shuffled pairs, each side padded to its longest text."""
-    rows, draw = task.texts.documented("train"), np.random.default_rng(0)
+    rows, draw = task.texts.documented_rows("train"), np.random.default_rng(0)
     while True:
         batch = draw.permutation(rows)[:BATCH]
         yield tuple(
-            torch.from_numpy(task.texts.texts[kind].padded(batch, length)[0]).to(DEVICE)
+            torch.from_numpy(task.texts.texts[kind].pad(batch, length)[0]).to(DEVICE)
             for kind, length in (("docstring", task.data.query_length), ("code", task.data.code_length))
         )  # type: ignore[misc]
 

@@ -21,7 +21,7 @@ from torch import nn
 from attention import Spec
 from automl.config.device import find_device, is_gpu
 from automl.config.runtime import Runtime
-from automl.data.archive import extracted
+from automl.data.archive import extract_cached
 from automl.storage.cache_folder import cache_root
 from automl.tasks import Task, open_task
 from automl.tasks.image_classification import images
@@ -62,7 +62,7 @@ def train_with_fastai(task: Task, model: nn.Module) -> None:
 
     training = task.config.training
     assert isinstance(training, ImageTraining)
-    root = extracted(ARCHIVE, cache_root())
+    root = extract_cached(ARCHIVE, cache_root())
     files = [
         next(root.rglob(name)) if not (root / name).exists() else root / name
         for split in ("train", "validation")

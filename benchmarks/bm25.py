@@ -59,7 +59,7 @@ def measure(corpus: Corpus, split: str, *, k1: float = K1, b: float = B) -> dict
     Words are weighted by their rarity in the whole corpus.
     """
     codes = [function.code for function in corpus.functions]
-    own = np.array(corpus.documented(split), np.int64)
+    own = np.array(corpus.documented_rows(split), np.int64)
     similarity = scores([corpus.functions[i].query for i in own], codes, k1=k1, b=b)
     values = {
         **{name: float(value) for name, value in of_ranks(ranks_at(similarity, own)).items()},

@@ -97,7 +97,7 @@ class Weights(Task[TableData, Network]):
             splits[split] = [
                 (f"{split}/{i}", "", sha256(row.tobytes()).digest()) for i, row in enumerate(table)
             ]
-        return Manifest.of(splits)
+        return Manifest.from_splits(splits)
 
     def model(self) -> nn.Module:
         torch.manual_seed(self.config.seed)

@@ -9,7 +9,7 @@ from typing import Any
 from attention import InputError, unknown
 from automl.config.settings import Settings
 from automl.data.images import open_split
-from automl.data.images.image_overview import Overview, look_over
+from automl.data.images.image_overview import ImageOverview, summarise_images
 from automl.data.images.sheet import save_sheet
 from automl.data.splits import SPLITS
 from automl.tasks import open_task, task_of_data
@@ -72,11 +72,11 @@ def _look_over_splits(spec: TaskSpec, path: str) -> SplitsOverview:
     )
 
 
-def overview(path: str, size: int) -> Overview:
+def overview(path: str, size: int) -> ImageOverview:
     """Raises InputError for a size out of range, and for what is no dataset of images."""
     if not 24 <= size <= 1024:
         raise InputError(f"--size must lie between 24 and 1024 pixels; got {size}")
-    return look_over("folder", path, size)
+    return summarise_images("folder", path, size)
 
 
 def write_sheet(path: str, size: int, *, flip: bool, augment: str) -> Path:

@@ -127,12 +127,12 @@ def predict(
 
 
 def _search(folder: Path, queries: list[str], corpus: Path, top: int | None, as_json: bool) -> None:
-    from automl.data.code.source_folder import some
+    from automl.data.code.source_folder import join_reasons
     from automl.export.code_search import TOP, run_code_search
 
     found = run_code_search(folder, queries, corpus=corpus, top=TOP if top is None else top)
     if found.skipped:
-        print(f"left out: {some(found.skipped)} ({len(found.skipped)} in all)", file=sys.stderr)
+        print(f"left out: {join_reasons(found.skipped)} ({len(found.skipped)} in all)", file=sys.stderr)
     for answer in found.answers:
         if len(found.answers) > 1:
             print(f"{answer.query}:")

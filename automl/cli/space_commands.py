@@ -53,7 +53,7 @@ def data(
 
 def _print_published(name: str | None, as_json: bool) -> None:
     """Download the dataset of this name, or list all."""
-    from automl.data.published import PUBLISHED, download, published_table
+    from automl.data.published import PUBLISHED, download_published, published_table
 
     if name is None:
         for line in published_table():
@@ -61,7 +61,7 @@ def _print_published(name: str | None, as_json: bool) -> None:
         if as_json:
             print_json([{**asdict(one), "size": one.size} for one in PUBLISHED.values()])
         return
-    published, folder = download(name)
+    published, folder = download_published(name)
     given = [] if published.finds else ["--data", str(folder)]
     print(f"downloaded {printable(str(folder))}")
     print(f"license    {published.license}; source: {published.source}")

@@ -164,7 +164,7 @@ def run_confirm(
     name, storage = resolve_search(search, storage)
     check_not_temporary(storage)
     with old_folder(name, storage) as (folder, metadata):
-        shared.recall(folder, Storage(storage))
+        shared.use_saved(folder, Storage(storage))
         records = read_records(folder, metadata.name, metadata.plan.needed)
         check_not_lost(folder, metadata)
         if callbacks is not None:

@@ -25,7 +25,7 @@ from automl.storage.cache_folder import once
 
 SUFFIXES = (".tgz", ".tar.gz", ".tar", ".zip")
 MAX_MEMBERS = 5_000_000  # ImageNet has 1.3 million
-MAX_SHARE_OF_DISK = 0.95  # of what is free
+MAX_FRACTION_OF_DISK = 0.95  # of what is free
 MAX_HEADER = 1 << 20  # bytes of a member's long name or other attributes, which tarfile reads at once
 HEADERS = (
     tarfile.XHDTYPE,
@@ -58,7 +58,7 @@ def is_archive(path: Path) -> bool:
     return path.name.lower().endswith(SUFFIXES)
 
 
-def extracted(archive: Path, cache: Path) -> Path:
+def extract_cached(archive: Path, cache: Path) -> Path:
     """The folder in `cache` with the content of `archive`, extracted the first time it is asked for.
 
     It is `<cache>/extracted/<hash of the archive>/`, or the one folder inside it if that is all there
@@ -88,7 +88,7 @@ def unpack(archive: Path, folder: Path) -> None:
     """`extract` without its atomicity: when it raises, `folder` holds a part."""
     folder.mkdir()
     limits = _Limits(archive, folder)
-    members = _of_zip if archive.suffix.lower() == ".zip" else _of_tar
+    members = _read_zip if archive.suffix.lower() == ".zip" else _read_tar
     try:
         for member in members(archive):
             limits.check(member)
@@ -96,16 +96,16 @@ def unpack(archive: Path, folder: Path) -> None:
     except InputError:
         raise
     except DAMAGED as error:
-        raise _damaged(archive, error) from error
+        raise _damaged_error(archive, error) from error
     except (RuntimeError, NotImplementedError) as error:  # encrypted, or a rare compression
         raise InputError(f"{archive} cannot be extracted ({error}); unpack it yourself") from error
     except OSError as error:
         if error.errno is None:  # of bzip2
-            raise _damaged(archive, error) from error
+            raise _damaged_error(archive, error) from error
         raise
 
 
-def _damaged(archive: Path, error: Exception) -> InputError:
+def _damaged_error(archive: Path, error: Exception) -> InputError:
     why = " ".join(str(error).split())  # tarfile's runs over several lines
     return InputError(f"{archive} is damaged or not an archive ({why}); fetch it again")
 
@@ -128,24 +128,24 @@ class _Limits:
 
     def __init__(self, archive: Path, folder: Path) -> None:
         self.archive = archive
-        self.allowed = int(shutil.disk_usage(folder).free * MAX_SHARE_OF_DISK)
+        self.allowed = int(shutil.disk_usage(folder).free * MAX_FRACTION_OF_DISK)
         self.members = self.bytes = 0
 
     def check(self, member: _Member) -> None:
         name = member.name
         path = PurePosixPath(name.replace("\\", "/"))
         if path.is_absolute() or PureWindowsPath(name).drive or ".." in path.parts:
-            raise self.refusal(f"the name {_short(name)} leads outside of it")
+            raise self.refusal(f"the name {_shorten(name)} leads outside of it")
         if member.kind == "other":
-            raise self.refusal(f"{_short(name)} is a link or a device, neither file nor folder")
+            raise self.refusal(f"{_shorten(name)} is a link or a device, neither file nor folder")
         if "\0" in name or (member.kind == "file" and not member.parts):
-            raise self.refusal(f"{_short(name)} is no name of a file")
+            raise self.refusal(f"{_shorten(name)} is no name of a file")
         if any(len(part.encode("utf-8", "surrogateescape")) > MAX_NAME for part in member.parts):
-            raise self.refusal(f"the name {_short(name)} has more than {MAX_NAME} bytes")
+            raise self.refusal(f"the name {_shorten(name)} has more than {MAX_NAME} bytes")
         if len(member.parts) > MAX_FOLDERS:
-            raise self.refusal(f"{_short(name)} lies in more than {MAX_FOLDERS} folders in one another")
+            raise self.refusal(f"{_shorten(name)} lies in more than {MAX_FOLDERS} folders in one another")
         if member.size < 0:
-            raise self.refusal(f"{_short(name)} has {member.size} bytes")
+            raise self.refusal(f"{_shorten(name)} has {member.size} bytes")
         self.members += 1
         self.bytes += member.size
         if self.members > MAX_MEMBERS:
@@ -162,7 +162,7 @@ class _Limits:
         )
 
 
-def _short(name: str) -> str:
+def _shorten(name: str) -> str:
     return repr(name if len(name) <= 80 else f"{name[:40]}...{name[-37:]}")
 
 
@@ -176,10 +176,12 @@ def _write(member: _Member, folder: Path, limits: _Limits) -> None:
     except OSError as error:
         if error.errno in BOTH:
             raise limits.refusal(
-                f"{_short(member.name)} is or lies in a file and a folder at once"
+                f"{_shorten(member.name)} is or lies in a file and a folder at once"
             ) from error
         if error.errno in NOT_A_NAME:
-            raise limits.refusal(f"no file can be called {_short(member.name)} ({error.strerror})") from error
+            raise limits.refusal(
+                f"no file can be called {_shorten(member.name)} ({error.strerror})"
+            ) from error
         raise
     with sink:
         source = member.open()
@@ -188,9 +190,9 @@ def _write(member: _Member, folder: Path, limits: _Limits) -> None:
             shutil.copyfileobj(source, sink)
 
 
-def _of_tar(archive: Path) -> Iterator[_Member]:
+def _read_tar(archive: Path) -> Iterator[_Member]:
     with tarfile.open(archive, tarinfo=_TarMember) as tar:
-        for info in _each(tar):
+        for info in _iterate_members(tar):
             kind = "file" if info.isfile() else "folder" if info.isdir() else "other"
             yield _Member(info.name, info.size, kind, partial(tar.extractfile, info))
         # The checksum of a compressed file comes at its end, behind the last member.
@@ -211,13 +213,13 @@ class _TarMember(tarfile.TarInfo):
         return member
 
 
-def _each(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+def _iterate_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     while (member := tar.next()) is not None:
         yield member
         tar.members = []  # type: ignore[attr-defined]  # or a million of them stay in memory
 
 
-def _of_zip(archive: Path) -> Iterator[_Member]:
+def _read_zip(archive: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as file:
         for info in file.infolist():
             name = info.filename.replace("\\", "/")  # as some programs of Windows write it

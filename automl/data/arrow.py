@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from automl.data.digest import SIZE, cores
+from automl.data.digest import SIZE, count_cores
 from automl.data.preparation_progress import progress
 from automl.data.tally import Tally
 from automl.storage.cache_folder import cache_root, once
@@ -57,7 +57,7 @@ class ArrowFile:
         names: list[str] = self.table["name"].to_pylist()
         return names
 
-    def blocks_of(self, column: str, *shape: int) -> list[np.ndarray]:
+    def read_blocks(self, column: str, *shape: int) -> list[np.ndarray]:
         """Return each chunk of a column of fixed-size binary, uint8 `(rows, *shape)`, not copied."""
         width = math.prod(shape)
         return [
@@ -68,14 +68,14 @@ class ArrowFile:
             if len(chunk)
         ]
 
-    def hashes(self, column: str) -> np.ndarray:
+    def read_hashes(self, column: str) -> np.ndarray:
         """Return a column of SHA-256, uint8 `(N, 32)`. Raises ValueError where one is missing."""
-        found = np.concatenate([np.empty((0, SIZE), np.uint8), *self.blocks_of(column, SIZE)])
+        found = np.concatenate([np.empty((0, SIZE), np.uint8), *self.read_blocks(column, SIZE)])
         if not found.any(axis=1).all():
             raise ValueError("a hash is missing")
         return found
 
-    def changes(self) -> Tally:
+    def count_changes(self) -> Tally:
         """Count what was done to the inputs, by the column `changes`: for each input a list of texts."""
         tally, column = Tally(), self.table["changes"]
         rows = pc.list_parent_indices(column.combine_chunks()).to_pylist()
@@ -93,7 +93,7 @@ class ArrowFile:
         return True
 
     @classmethod
-    def cached(cls, key: bytes, write: Callable[[Path], str], *, needed: float) -> Self:
+    def open_cached(cls, key: bytes, write: Callable[[Path], str], *, needed: float) -> Self:
         """The file of this key, written where there is none or a damaged one.
 
         key: everything that its content depends on. write: to a path; returns what it did, in words.
@@ -111,7 +111,7 @@ class ArrowFile:
         return cls(once(target, build, cls.is_sound, needed=needed))
 
     @classmethod
-    def copied(cls, name: str, fetch: Callable[[Path], None], *, needed: float) -> Self:
+    def open_copy(cls, name: str, fetch: Callable[[Path], None], *, needed: float) -> Self:
         """The file `name` of the cache, which `fetch` brings where it is not yet there."""
         return cls(once(cache_root() / name, fetch, cls.is_sound, needed=needed))
 
@@ -154,13 +154,13 @@ def write_rows(
     write_batches(path, schema, batches(), about)
 
 
-def prepared(what: str, items: Sequence[Item], prepare: Callable[[Item], Result]) -> Iterator[Result]:
+def map_in_threads(what: str, items: Sequence[Item], prepare: Callable[[Item], Result]) -> Iterator[Result]:
     """Yield `prepare` of each item in their order, from threads, and show the progress of `what`."""
     pending: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(cores()) as pool, progress(what, len(items)) as advance:
-        for i in range(len(items) + AHEAD * cores()):
+    with ThreadPoolExecutor(count_cores()) as pool, progress(what, len(items)) as advance:
+        for i in range(len(items) + AHEAD * count_cores()):
             if i < len(items):
                 pending.append(pool.submit(prepare, items[i]))
-            if i >= AHEAD * cores() and pending:
+            if i >= AHEAD * count_cores() and pending:
                 yield pending.popleft().result()
                 advance(1)

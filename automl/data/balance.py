@@ -8,7 +8,7 @@ from search.class_statistics import is_imbalanced
 OPTIONS = {"metric": "--metric balanced_accuracy", "class_weights": "--class-weights balanced"}
 
 
-def imbalance(counts: Mapping[str, int], *, given: Mapping[str, object] | None = None) -> str:
+def describe_imbalance(counts: Mapping[str, int], *, given: Mapping[str, object] | None = None) -> str:
     """A line on classes of more than RATIO times as many training inputs as others, with what to do.
 
     counts: of each class; those without inputs do not count. given: the options of OPTIONS that are not None

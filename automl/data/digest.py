@@ -16,17 +16,17 @@ SIZE = 32  # bytes of a SHA-256
 CHUNK = 64  # files that a thread hashes in a row
 
 
-def cores() -> int:
+def count_cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def file_digest(path: Path, cache: Path) -> str:
     """The SHA-256 of a file's bytes. Raises InputError when it cannot be read."""
-    return contents([path], cache)[0].hex()
+    return hash_contents([path], cache)[0].hex()
 
 
-def contents(images: Sequence[Path | np.ndarray], cache: Path) -> list[bytes]:
+def hash_contents(images: Sequence[Path | np.ndarray], cache: Path) -> list[bytes]:
     """The SHA-256 of each file's bytes, or each array's.
 
     Raises InputError when a file cannot be read.
@@ -34,7 +34,7 @@ def contents(images: Sequence[Path | np.ndarray], cache: Path) -> list[bytes]:
 
     def read() -> bytes:
         chunks = [images[start : start + CHUNK] for start in range(0, len(images), CHUNK)]
-        with ThreadPoolExecutor(cores()) as pool, progress("hashing files", len(images)) as advance:
+        with ThreadPoolExecutor(count_cores()) as pool, progress("hashing files", len(images)) as advance:
             read = []
             for chunk, hashes in zip(
                 chunks, pool.map(lambda chunk: b"".join(map(_content, chunk)), chunks), strict=True
@@ -44,7 +44,7 @@ def contents(images: Sequence[Path | np.ndarray], cache: Path) -> list[bytes]:
         return b"".join(read)
 
     size = SIZE * len(images)
-    memo = cache / "contents" / combined(map(_stamp, images)).hex()
+    memo = cache / "contents" / hash_all(map(_stamp, images)).hex()
     once(memo, lambda path: _write(path, read()), lambda path: path.exists() and path.stat().st_size == size)
     whole = memo.read_bytes()
     return [whole[i : i + SIZE] for i in range(0, size, SIZE)]
@@ -54,7 +54,7 @@ def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def combined(parts: Iterable[str | bytes]) -> bytes:
+def hash_all(parts: Iterable[str | bytes]) -> bytes:
     """A SHA-256 over all of the parts, in order."""
     digest = hashlib.sha256()
     for part in parts:
@@ -69,7 +69,7 @@ def _stamp(image: Path | np.ndarray) -> str | bytes:
     try:
         state = image.stat()
     except OSError as error:
-        raise _unreadable(image, error) from error
+        raise _unreadable_error(image, error) from error
     return f"{image.absolute()}:{state.st_size}:{state.st_mtime_ns}"
 
 
@@ -80,8 +80,8 @@ def _content(image: Path | np.ndarray) -> bytes:
         with open(image, "rb") as file:
             return hashlib.file_digest(file, "sha256").digest()
     except OSError as error:
-        raise _unreadable(image, error) from error
+        raise _unreadable_error(image, error) from error
 
 
-def _unreadable(path: Path, error: OSError) -> InputError:
+def _unreadable_error(path: Path, error: OSError) -> InputError:
     return InputError(f"{path} cannot be read ({error.strerror}); make it readable or remove it")

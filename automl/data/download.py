@@ -21,7 +21,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from attention.errors import InputError
-from automl.data.archive import MAX_SHARE_OF_DISK, descend, unpack
+from automl.data.archive import MAX_FRACTION_OF_DISK, descend, unpack
 from automl.data.preparation_progress import progress
 from automl.storage.addresses import public
 from automl.storage.cache_folder import once
@@ -70,7 +70,7 @@ class Remote:
         return self.address.rpartition("/")[2]
 
 
-def downloaded(address: str, name: str, cache: Path, checksum: Checksum | None) -> Path:
+def download_archive(address: str, name: str, cache: Path, checksum: Checksum | None) -> Path:
     """Return the folder with the content of the archive at `address`, kept under `name`.
 
     Raises InputError like `fetch_files`.
@@ -188,7 +188,7 @@ def _receive(answer: Any, address: str, to: Path, begun: int, *, checked: bool) 
     # A server that names no version of its file may have another one the next time.
     version = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
     about = {"address": address, "size": begun + length, "version": version}
-    allowed = shutil.disk_usage(to.parent).free * MAX_SHARE_OF_DISK
+    allowed = shutil.disk_usage(to.parent).free * MAX_FRACTION_OF_DISK
     _about(to).write_text(json.dumps(about))
     with (
         open(to, "ab" if begun else "wb") as file,

@@ -13,7 +13,7 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def as_text(name: str | PurePath) -> str:
+def name_to_text(name: str | PurePath) -> str:
     """Return a file name or relative path as text, with `\\xe9` for a byte that is not UTF-8.
 
     Names from old archives and foreign disks often are not, and neither Arrow nor JSON in UTF-8 takes them.
@@ -21,7 +21,7 @@ def as_text(name: str | PurePath) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def composed(text: str) -> str:
+def normalise_nfc(text: str) -> str:
     """Return text with each accented letter as one character (NFC), so that equal names compare equal.
 
     Keyboards write `é` as one character; macOS writes file names with the letter and the accent apart (NFD).
@@ -29,7 +29,7 @@ def composed(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def on_disk(folder: Path, name: str | PurePath) -> Path:
+def find_on_disk(folder: Path, name: str | PurePath) -> Path:
     """Return the path of `name` in `folder` as the disk has it: composed, decomposed or as given.
 
     The path as given is returned where there is no such file.

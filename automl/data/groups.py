@@ -12,7 +12,7 @@ import numpy as np
 
 from attention.errors import InputError
 from automl.data.csv_table import Table, read_table
-from automl.data.files import composed, is_file, on_disk
+from automl.data.files import find_on_disk, is_file, normalise_nfc
 from automl.data.tally import Tally
 
 LABELS = "labels.csv"
@@ -37,9 +37,9 @@ def read_labels(root: Path) -> Table | None:
     return Table(columns=[columns.get(name, lower) for lower, name in there.items()], rows=rows)
 
 
-def file_in(root: Path, name: str, line: int) -> Path:
+def resolve_file(root: Path, name: str, line: int) -> Path:
     """Return the file in `root` that a line of its table names. Raises InputError where there is none."""
-    table, file = root / LABELS, on_disk(root, name)
+    table, file = root / LABELS, find_on_disk(root, name)
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise InputError(f"{table}, line {line}: {name} does not lie in the folder of the table")
     if not is_file(file):
@@ -47,14 +47,14 @@ def file_in(root: Path, name: str, line: int) -> Path:
     return file
 
 
-def groups_in(root: Path, table: Table | None) -> dict[Path, str]:
+def read_groups(root: Path, table: Table | None) -> dict[Path, str]:
     """Return the group of each file in `root` that has one, by what `read_labels` has read.
 
     Raises InputError for a file that is not there, or is in two groups.
     """
     groups: dict[Path, str] = {}
     for line, row in table.rows if table and {"file", "group"} <= {*table.columns} else ():
-        file, group = file_in(root, row["file"], line), composed(row["group"].strip())
+        file, group = resolve_file(root, row["file"], line), normalise_nfc(row["group"].strip())
         if group and groups.setdefault(file, group) != group:
             raise InputError(
                 f"{root / LABELS}, line {line}: {row['file']} has the groups {groups[file]!r} and {group!r}; "
@@ -63,7 +63,7 @@ def groups_in(root: Path, table: Table | None) -> dict[Path, str]:
     return groups
 
 
-def units(inputs: np.ndarray, groups: np.ndarray) -> np.ndarray:
+def assign_units(inputs: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Number what is held out as a whole, int64 (N,): groups, and with them those that have a copy in common.
 
     inputs, groups: uint64 (N,), numbers that copies, and members of a group, share. The least number that a
@@ -81,7 +81,7 @@ def units(inputs: np.ndarray, groups: np.ndarray) -> np.ndarray:
     return numbers
 
 
-def hold_out(labels: np.ndarray, units: np.ndarray, fraction: float) -> np.ndarray:
+def hold_out_units(labels: np.ndarray, units: np.ndarray, fraction: float) -> np.ndarray:
     """Return whether each input is held out, bool (N,), by whole units, in the order of their numbers.
 
     A unit is held out where that brings the counts of its classes nearer to `fraction` of each, in least
@@ -114,7 +114,7 @@ def hold_out(labels: np.ndarray, units: np.ndarray, fraction: float) -> np.ndarr
     return np.isin(units, list(chosen))
 
 
-def crossing(groups: Mapping[str, Iterable[str | None]], noun: str) -> Tally:
+def count_crossing(groups: Mapping[str, Iterable[str | None]], noun: str) -> Tally:
     """Count the groups, called `noun`, that are in more than one of the splits."""
     counts = Counter(group for split in groups.values() for group in {*split} - {None})
     tally = Tally()

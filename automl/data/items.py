@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from automl.data.records import Records
-from automl.data.splits import HALF, SPLITS, as_keys, keys_of
+from automl.data.splits import HALF, SPLITS, hash_names, pack_keys
 from automl.data.tally import Tally
 
 
@@ -29,11 +29,11 @@ class Item:
     key: bytes = b""
 
 
-Each = TypeVar("Each", bound=Item)
+ItemType = TypeVar("ItemType", bound=Item)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listing(Generic[Each]):
+class Listing(Generic[ItemType]):
     """The inputs of a dataset by the splits that it gives: "train", and perhaps "validation" and "test".
 
     Making it hashes files and decodes none, so a search never looks at what lies in the test split.
@@ -41,13 +41,13 @@ class Listing(Generic[Each]):
     tally: what was left out, and what is double.
     """
 
-    splits: Mapping[str, Sequence[Each]]
+    splits: Mapping[str, Sequence[ItemType]]
     classes: tuple[str, ...] = ("",)
     archive: str | None = None
     tally: Tally = field(default_factory=Tally)
 
     @cached_property
-    def inputs(self) -> list[Each]:
+    def inputs(self) -> list[ItemType]:
         return [each for split in SPLITS for each in self.splits.get(split, ())]
 
     @cached_property
@@ -69,18 +69,20 @@ class Listing(Generic[Each]):
     @cached_property
     def keys(self) -> np.ndarray:
         return (
-            keys_of(self.names) if self.archive else as_keys(each.key or each.content for each in self.inputs)
+            hash_names(self.names)
+            if self.archive
+            else pack_keys(each.key or each.content for each in self.inputs)
         )
 
     @cached_property
     def contents(self) -> np.ndarray:
-        return as_keys(each.content for each in self.inputs)
+        return pack_keys(each.content for each in self.inputs)
 
 
-Listed = TypeVar("Listed", bound=Listing[Any])
+ListingType = TypeVar("ListingType", bound=Listing[Any])
 
 
-class ListedImages(Records[Listed]):
+class ImageRecords(Records[ListingType]):
     """The images of a listing by number, and the numbers of each split.
 
     Without a test split, half of the dataset's own validation images are one.
@@ -88,7 +90,7 @@ class ListedImages(Records[Listed]):
 
     noun = "images"
 
-    def __init__(self, file: Listed, subset: float = 1.0) -> None:
+    def __init__(self, file: ListingType, subset: float = 1.0) -> None:
         super().__init__(file, subset)
         self.classed = len(file.classes) > 1
 
@@ -96,14 +98,14 @@ class ListedImages(Records[Listed]):
         labels: np.ndarray = self.file.labels[rows]
         return labels
 
-    def kind(self, row: int) -> str:
+    def class_name(self, row: int) -> str:
         name: str = self.file.classes[self.file.labels[row]]
         return name
 
-    def source(self, split: str, rows: Mapping[str, np.ndarray]) -> tuple[str, float]:
+    def choose_source(self, split: str, rows: Mapping[str, np.ndarray]) -> tuple[str, float]:
         if split == "test" and len(rows["validation"]):
             return "validation", HALF
-        return super().source(split, rows)
+        return super().choose_source(split, rows)
 
     def inputs(self, split: str) -> list[Any]:
         """The images of a whole split."""

@@ -29,7 +29,7 @@ class Manifest:
     table: pa.Table
 
     @classmethod
-    def of(
+    def from_splits(
         cls, splits: Mapping[str, Iterable[tuple[str, str, bytes]]], *, archive: str | None = None
     ) -> "Manifest":
         """splits: of each image its name, class and content's hash. archive: that it was downloaded as."""
@@ -112,7 +112,7 @@ class Differences:
         return "; ".join(told)
 
 
-def differences(before: Manifest, after: Manifest) -> Differences:
+def compare_manifests(before: Manifest, after: Manifest) -> Differences:
     """How `after` differs from `before`.
 
     Two archives of the same photographs at different sizes are compared by the photographs' names.
@@ -121,7 +121,7 @@ def differences(before: Manifest, after: Manifest) -> Differences:
         return Differences()
     by_name = before.archive != after.archive
     old, new = (_comparable(manifest, by_name) for manifest in (before, after))
-    gone, come = _without(old, new), _without(new, old)
+    gone, come = _rows_missing_in(old, new), _rows_missing_in(new, old)
     found = Differences()
     there = {row[1]: row for row in come}
     for row in sorted(gone):
@@ -157,7 +157,7 @@ def _comparable(manifest: Manifest, by_name: bool) -> pa.Table:
     return table.set_column(3, "content", content)
 
 
-def _without(one: pa.Table, other: pa.Table) -> set[Row]:
+def _rows_missing_in(one: pa.Table, other: pa.Table) -> set[Row]:
     """The rows of one table that the other one has not."""
     left = one.join(other, keys=[*COLUMNS], join_type="left anti")
     return set(zip(*(left[name].to_pylist() for name in COLUMNS), strict=True))

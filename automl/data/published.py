@@ -44,7 +44,7 @@ class Published:
         return sum(sizes) if all(sizes) else 0
 
 
-def _of_fastai(name: str, archive: str, about: str) -> Iterator[Published]:
+def _fastai_sizes(name: str, archive: str, about: str) -> Iterator[Published]:
     """Three sizes of one set of photographs."""
     for suffix, pixels in (("", "full size"), ("-320", "320 px"), ("-160", "160 px")):
         file = f"{archive}{suffix}.tgz"
@@ -78,10 +78,10 @@ _SCENE_FLOW = {
 PUBLISHED: Mapping[str, Published] = {
     dataset.name: dataset
     for dataset in (
-        *_of_fastai("nette", "imagenette2", "Imagenette, second version"),
-        *_of_fastai("woof", "imagewoof2", "Imagewoof, second version"),
-        *_of_fastai("nette1", "imagenette", "Imagenette, first version"),
-        *_of_fastai("woof1", "imagewoof", "Imagewoof, first version"),
+        *_fastai_sizes("nette", "imagenette2", "Imagenette, second version"),
+        *_fastai_sizes("woof", "imagewoof2", "Imagewoof, second version"),
+        *_fastai_sizes("nette1", "imagenette", "Imagenette, first version"),
+        *_fastai_sizes("woof1", "imagewoof", "Imagewoof, first version"),
         Published(
             name="tiny-imagenet",
             about="Tiny ImageNet: 200 classes at 64 px",
@@ -189,7 +189,7 @@ PUBLISHED: Mapping[str, Published] = {
 }
 
 
-def download(name: str) -> tuple[Published, Path]:
+def download_published(name: str) -> tuple[Published, Path]:
     """Download a published dataset into the cache, once. Return it with its folder.
 
     Raises InputError for an unknown name, and when it cannot be fetched.

@@ -9,9 +9,9 @@ import numpy as np
 
 from attention.errors import InputError
 from automl.data.arrow import ArrowFile
-from automl.data.groups import crossing
+from automl.data.groups import count_crossing
 from automl.data.manifest import Manifest
-from automl.data.splits import SHARE, SPLITS, carve, one_class, thinned
+from automl.data.splits import FRACTION, SPLITS, hold_out_split, select_subset, single_class
 from automl.data.tally import Tally
 
 
@@ -50,7 +50,7 @@ class RecordFile(ArrowFile):
 
     def __init__(self, path: Path, key: str = "content") -> None:
         super().__init__(path)
-        self.keys = self.contents = self.hashes(key)
+        self.keys = self.contents = self.read_hashes(key)
         self.split: np.ndarray = self.table["split"].to_numpy()
 
     @cached_property
@@ -67,7 +67,7 @@ class RecordFile(ArrowFile):
         if "changes" in self.table.column_names:
             copies = zip(self.names, map(bytes, self.keys), strict=True)
             tally.keep_copies("copies of another input", copies)
-            tally += self.changes()
+            tally += self.count_changes()
         return tally
 
 
@@ -92,18 +92,18 @@ class Records(Generic[File]):
     def __init__(self, file: File, subset: float = 1.0) -> None:
         self.file, self.subset = file, subset
         rows = {name: np.flatnonzero(file.split.clip(0) == i) for i, name in enumerate(SPLITS)}
-        self.carved: dict[str, tuple[str, float]] = {}
+        self.held_out: dict[str, tuple[str, float]] = {}
         for split in ("test", "validation"):
             if not len(rows[split]):
-                source, share = self.source(split, rows)
+                source, share = self.choose_source(split, rows)
                 rest = rows[source]
-                held, kept = self.carve(rest, split, share)
+                held, kept = self.hold_out(rest, split, share)
                 rows |= {split: rest[held], source: rest[kept]}
-                self.carved[split] = source, len(held) / len(rest)
+                self.held_out[split] = source, len(held) / len(rest)
         if not len(rows["train"]):
             raise InputError(f"there are no {self.noun} to train on; give some the split train")
         self.whole: Mapping[str, np.ndarray] = rows  # before it is thinned
-        self._rows = {split: at if split == "test" else at[self.thin(at)] for split, at in rows.items()}
+        self._rows = {split: at if split == "test" else at[self.select(at)] for split, at in rows.items()}
 
     def rows(self, split: str) -> np.ndarray:
         """The numbers of the inputs of a split, int64, ascending."""
@@ -111,24 +111,24 @@ class Records(Generic[File]):
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
         """Return the classes, integers from 0, of each of which a split has its share."""
-        return one_class(rows)
+        return single_class(rows)
 
-    def kind(self, row: int) -> str:
+    def class_name(self, row: int) -> str:
         """Return the name of an input's class in the manifest."""
         return ""
 
-    def source(self, split: str, rows: Mapping[str, np.ndarray]) -> tuple[str, float]:
+    def choose_source(self, split: str, rows: Mapping[str, np.ndarray]) -> tuple[str, float]:
         """Return the split that a missing one is carved from, and its share of that."""
-        return "train", SHARE
+        return "train", FRACTION
 
-    def carve(self, rows: np.ndarray, split: str, share: float) -> tuple[np.ndarray, np.ndarray]:
+    def hold_out(self, rows: np.ndarray, split: str, share: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices in `rows` of a split, and those of the rest."""
         groups = [self.file.groups[row] for row in rows.tolist()]
-        return carve(self.labels(rows), self.file.keys[rows], share, split, self.noun, groups)
+        return hold_out_split(self.labels(rows), self.file.keys[rows], share, split, self.noun, groups)
 
-    def thin(self, rows: np.ndarray) -> np.ndarray:
+    def select(self, rows: np.ndarray) -> np.ndarray:
         """Return the indices in `rows` of those that are used."""
-        return thinned(self.labels(rows), self.file.keys[rows], self.subset)
+        return select_subset(self.labels(rows), self.file.keys[rows], self.subset)
 
     @cached_property
     def _groups(self) -> Mapping[str, Sequence[str | None]]:
@@ -142,9 +142,9 @@ class Records(Generic[File]):
     @cached_property
     def tally(self) -> Tally:
         """What was left out or is double, groups in several splits, and classes of too few groups."""
-        tally = self.file.tally + crossing(self._groups, self.group_noun)
-        kinds = {split: {self.kind(row) for row in rows.tolist()} for split, rows in self.whole.items()}
-        for split in self.carved if self._grouped else ():
+        tally = self.file.tally + count_crossing(self._groups, self.group_noun)
+        kinds = {split: {self.class_name(row) for row in rows.tolist()} for split, rows in self.whole.items()}
+        for split in self.held_out if self._grouped else ():
             tally.keep(
                 f"classes of too few {self.group_noun}s to be in {split}, too (add {self.group_noun}s, or "
                 f"give the splits yourself)",
@@ -159,7 +159,7 @@ class Records(Generic[File]):
         if self._grouped:
             each, by = "", f"{self.group_noun}, which is in one split"
         words = dict.fromkeys(SPLITS, "the dataset's own")
-        for split, (source, share) in self.carved.items():
+        for split, (source, share) in self.held_out.items():
             whole = f"the {'training' if source == 'train' else source} {noun}"
             words[source] = f"{whole}, less those for {split}"
             of = f"all {noun}" if (source, split) == ("train", "test") else whole
@@ -175,7 +175,7 @@ class Records(Generic[File]):
         """List which inputs are in which split, with a hash of each."""
         names, contents = self.file.names, self.file.contents
         splits = {
-            split: [(names[row], self.kind(row), contents[row].tobytes()) for row in rows.tolist()]
+            split: [(names[row], self.class_name(row), contents[row].tobytes()) for row in rows.tolist()]
             for split, rows in self._rows.items()
         }
-        return Manifest.of(splits, archive=self.file.archive)
+        return Manifest.from_splits(splits, archive=self.file.archive)

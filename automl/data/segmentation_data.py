@@ -26,17 +26,17 @@ from torch import Tensor
 
 from attention.errors import InputError, unknown
 from automl.data import shared
-from automl.data.arrow import prepared, write_rows
+from automl.data.arrow import map_in_threads, write_rows
 from automl.data.detection import scenes
-from automl.data.digest import SIZE, contents
-from automl.data.files import as_text
-from automl.data.groups import groups_in, read_labels
+from automl.data.digest import SIZE, hash_contents
+from automl.data.files import name_to_text
+from automl.data.groups import read_groups, read_labels
 from automl.data.images.folders import SPLITS as FOLDERS
 from automl.data.images.image_formats import is_image
 from automl.data.images.picture import Picture, open_picture, read_channel
 from automl.data.records import RecordFile, Records
 from automl.data.splits import SPLITS
-from automl.data.tally import some
+from automl.data.tally import join_examples
 from automl.data.walk import walk
 from automl.storage.cache_folder import cache_root
 from search.config import SegmentationData
@@ -93,7 +93,7 @@ class LabelledImages(Records[RecordFile]):
 
 def is_segmentation(path: str | Path) -> bool:
     """Return whether `path` is a folder of images and masks."""
-    return len(_folders(Path(path).expanduser())) == 2
+    return len(_find_folders(Path(path).expanduser())) == 2
 
 
 def shared_name(data: SegmentationData) -> str | None:
@@ -108,25 +108,27 @@ def open_images(data: SegmentationData) -> LabelledImages:
     """
     if data.path is None and data.source != BUNDLED:
         raise unknown("source of segmentation", data.source, [BUNDLED])
-    found = data.path and shared.find(RecordFile, f"{shared_name(data)}")
-    return _opened((found or _cached(data)).path, data.subset)
+    found = data.path and shared.find_split(RecordFile, f"{shared_name(data)}")
+    return _open_file((found or _open_cache(data)).path, data.subset)
 
 
 @lru_cache(maxsize=4)
-def _opened(file: Path, subset: float) -> LabelledImages:
+def _open_file(file: Path, subset: float) -> LabelledImages:
     return LabelledImages(RecordFile(file), subset)
 
 
-def _cached(data: SegmentationData) -> RecordFile:
+def _open_cache(data: SegmentationData) -> RecordFile:
     names = ["background", *map(str, range(10))]
     count, hashes = sum(scenes.COUNTS.values()), [json.dumps([*scenes.COUNTS.items()]).encode()]
-    rows: Iterable[Row] = (_drawn(scene, data.size) for scene in scenes.draw_scenes())
+    rows: Iterable[Row] = (_draw_row(scene, data.size) for scene in scenes.draw_scenes())
     if data.path is not None:
         samples, file = find_samples(Path(data.path).expanduser()), Path(data.path).expanduser() / CLASSES
         names, count = file.read_text("utf-8-sig").splitlines() if file.is_file() else [], len(samples)
-        hashes = contents([path for sample in samples for path in (sample.image, sample.mask)], cache_root())
+        hashes = hash_contents(
+            [path for sample in samples for path in (sample.image, sample.mask)], cache_root()
+        )
         items = list(zip(samples, hashes[::2], hashes[1::2], strict=True))
-        rows = prepared("reading images and masks", items, lambda item: _read(*item, data, names))
+        rows = map_in_threads("reading images and masks", items, lambda item: _read_row(*item, data, names))
         hashes.append(json.dumps([data.ignore_index, [sample[:3] for sample in samples]]).encode())
     about = {"size": data.size, "root": data.path, "names": names}
 
@@ -135,12 +137,12 @@ def _cached(data: SegmentationData) -> RecordFile:
         return f"read {count} images and masks"
 
     key = f"segmentation {FORMAT} {json.dumps([data.size, names])}".encode() + b"".join(hashes)
-    return RecordFile.cached(key, write, needed=count * data.size**2 * 4)
+    return RecordFile.open_cached(key, write, needed=count * data.size**2 * 4)
 
 
 def find_samples(root: Path) -> list[Sample]:
     """List the images of a folder. Raises InputError for another folder, and for images without masks."""
-    folders, listed = _folders(root), dict(_listed(root))
+    folders, listed = _find_folders(root), dict(_read_voc_lists(root))
     if len(folders) < 2:
         raise InputError(
             f"{root} must be a folder with images/ and masks/ of the same names, the masks PNG files, or of "
@@ -149,7 +151,7 @@ def find_samples(root: Path) -> list[Sample]:
     images, masks = folders
     files = sorted(folder / name for folder, _, names in walk(images) for name in names)
     samples = [
-        _sample(file.relative_to(images), images, masks, listed.get(file.stem, ""))
+        _make_sample(file.relative_to(images), images, masks, listed.get(file.stem, ""))
         for file in files
         if is_image(file) and (not listed or file.stem in listed)
     ]
@@ -158,20 +160,20 @@ def find_samples(root: Path) -> list[Sample]:
     if lacking or not samples:
         raise InputError(
             f"each image of {images} needs a mask of the same name, a PNG file, in {masks}; of "
-            f"{len(samples)} images {len(lacking)} lack one, or are not there: {some(lacking)}"
+            f"{len(samples)} images {len(lacking)} lack one, or are not there: {join_examples(lacking)}"
         )
-    groups = groups_in(root, read_labels(root))
+    groups = read_groups(root, read_labels(root))
     return [sample._replace(group=groups.get(sample.image, sample.group)) for sample in samples]
 
 
-def _folders(root: Path) -> list[Path]:
+def _find_folders(root: Path) -> list[Path]:
     """The folders of images and of masks, as far as there are such."""
     images = [root / name for name in IMAGES if (root / name).is_dir()]
     masks = [root / name for name in MASKS if next((root / name).rglob("*.png"), None)]
     return images[:1] + masks[:1]
 
 
-def _listed(root: Path) -> Iterator[tuple[str, str]]:
+def _read_voc_lists(root: Path) -> Iterator[tuple[str, str]]:
     """Yield the images of Pascal VOC's lists, and the split of each."""
     lists = {file.stem: file for file in (root / "ImageSets" / "Segmentation").glob("*.txt")}
     for name in ("train" if "train" in lists else "trainval", "val", "test"):
@@ -180,24 +182,24 @@ def _listed(root: Path) -> Iterator[tuple[str, str]]:
             yield from ((image, split) for image in lists[name].read_text().split())
 
 
-def _sample(path: Path, images: Path, masks: Path, listed: str) -> Sample:
+def _make_sample(path: Path, images: Path, masks: Path, listed: str) -> Sample:
     """listed: the split of Pascal VOC's lists."""
     first, *rest = path.parent.parts or ("",)
     folder = listed or first.rstrip("0123456789")
     split = next((i for i, name in enumerate(SPLITS) if folder in FOLDERS[name]), -1)
-    group = as_text("/".join(rest if split >= 0 and not listed else path.parent.parts))
-    return Sample(as_text(path), split, group or None, images / path, masks / path.with_suffix(".png"))
+    group = name_to_text("/".join(rest if split >= 0 and not listed else path.parent.parts))
+    return Sample(name_to_text(path), split, group or None, images / path, masks / path.with_suffix(".png"))
 
 
-def _drawn(scene: scenes.Scene, size: int) -> Row:
+def _draw_row(scene: scenes.Scene, size: int) -> Row:
     mask = np.zeros(scene.image.shape[:2], np.uint8)
     for category, where in zip(scene.categories, scene.masks, strict=True):
         mask[where] = category
     sample, image = Sample(scene.name, SPLITS.index(scene.split)), Image.fromarray(scene.image)
-    return _row(sample, image.tobytes() + mask.tobytes(), Picture(image, image.size, 8, ()), mask, size)
+    return _make_row(sample, image.tobytes() + mask.tobytes(), Picture(image, image.size, 8, ()), mask, size)
 
 
-def _read(sample: Sample, image: bytes, mask: bytes, data: SegmentationData, names: Sequence[str]) -> Row:
+def _read_row(sample: Sample, image: bytes, mask: bytes, data: SegmentationData, names: Sequence[str]) -> Row:
     labels = read_channel(sample.mask, ("1", "L", "P"), LABELS).astype(np.uint8)
     size = labels.shape[::-1]
     if (picture := open_picture(sample.image, annotated=size)).size != size:
@@ -210,10 +212,10 @@ def _read(sample: Sample, image: bytes, mask: bytes, data: SegmentationData, nam
             f"{sample.mask} has label {largest}, and {CLASSES} names {len(names)} classes, from 0 to "
             f"{len(names) - 1}. Name all classes, or give pixels that do not count {data.ignore_index}"
         )
-    return _row(sample, image + mask, picture, labels, data.size)
+    return _make_row(sample, image + mask, picture, labels, data.size)
 
 
-def _row(sample: Sample, content: bytes, picture: Picture, mask: np.ndarray, size: int) -> Row:
+def _make_row(sample: Sample, content: bytes, picture: Picture, mask: np.ndarray, size: int) -> Row:
     return {
         "image": picture.image.resize((size, size), Image.Resampling.BILINEAR).tobytes(),
         "mask": Image.fromarray(mask).resize((size, size), Image.Resampling.NEAREST).tobytes(),

@@ -32,7 +32,7 @@ class SharedSplit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shared:
+class SharedData:
     """What is in a storage.
 
     address: of the folder. sets: by the name of each dataset, which tells the size of its images, too, the
@@ -43,30 +43,30 @@ class Shared:
     sets: Mapping[str, Mapping[str, SharedSplit]] = field(default_factory=dict)
 
 
-_told: Shared | None = None
+_shared_data: SharedData | None = None
 
 
 def use(shared: Mapping[str, Any] | None) -> None:
     """Have this process look into a storage first; None for no storage."""
     global _told
-    _told = None if shared is None else from_json(Shared, shared, "shared data")
+    _shared_data = None if shared is None else from_json(SharedData, shared, "shared data")
 
 
-def recall(folder: Path, storage: Storage) -> None:
+def use_saved(folder: Path, storage: Storage) -> None:
     """`use` what the search in `folder` has in its storage, if anything."""
-    if sets := _read(folder):
+    if sets := _read_saved(folder):
         use({"address": str(storage / SHARED_FOLDER), "sets": sets})
     else:
         use(None)
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def _read_saved(folder: Path) -> dict[str, Any]:
     """What the storage has for the search in `folder`. Raises InputError when that list is damaged."""
     if not (folder / SHARED_FILE).exists():
         return {}
     try:
         sets: dict[str, Any] = parse_json(read_file(folder / SHARED_FILE))
-        from_json(Shared, {"address": "", "sets": sets}, "content")
+        from_json(SharedData, {"address": "", "sets": sets}, "content")
     except InputError as error:
         raise InputError(
             f"{folder / SHARED_FILE} is damaged ({error}); delete it, and the data are put there again"
@@ -76,18 +76,18 @@ def _read(folder: Path) -> dict[str, Any]:
 
 def is_shared(name: str, splits: Iterable[str]) -> bool:
     """Return whether these splits of a dataset come from a search's storage, where they cannot change."""
-    known = _told.sets.get(_key(name)) if _told is not None else None
+    known = _shared_data.sets.get(_key(name)) if _shared_data is not None else None
     return known is not None and all(split in known for split in splits)
 
 
-def find(kind: type[File], name: str, split: str = "train") -> File | None:
+def find_split(kind: type[File], name: str, split: str = "train") -> File | None:
     """Return the file that has a split of a dataset, if it is shared."""
-    if _told is None or not is_shared(name, [split]):
+    if _shared_data is None or not is_shared(name, [split]):
         return None
-    return fetched(kind, Storage(_told.address), **vars(_told.sets[_key(name)][split]))
+    return fetch_cached(kind, Storage(_shared_data.address), **vars(_shared_data.sets[_key(name)][split]))
 
 
-def fetched(kind: type[File], storage: Storage, *, name: str, size: int, sha256: str) -> File:
+def fetch_cached(kind: type[File], storage: Storage, *, name: str, size: int, sha256: str) -> File:
     """The cache file `name`, which is fetched the first time that this node needs it.
 
     Raises InputError when what comes is not what was put there.
@@ -108,7 +108,7 @@ def fetched(kind: type[File], storage: Storage, *, name: str, size: int, sha256:
                 f"delete the file, and resume the search, which puts it there again"
             )
 
-    return kind.copied(name, fetch, needed=size)
+    return kind.open_copy(name, fetch, needed=size)
 
 
 def publish(storage: Storage, name: str, files: Mapping[str, Path], folder: Path) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def publish(storage: Storage, name: str, files: Mapping[str, Path], folder: Path
                 there.send(path, path.name)
         except OSError as error:
             raise InputError(f"--storage {storage} does not take the data ({error})") from error
-    before = _read(folder)
+    before = _read_saved(folder)
     sets = {**before, _key(name): {**before.get(_key(name), {}), **described}}
     write_json(folder / SHARED_FILE, sets)
     return {"address": str(there), "sets": sets}

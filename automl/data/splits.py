@@ -20,31 +20,31 @@ from collections.abc import Iterable, Sequence, Sized
 import numpy as np
 
 from attention.errors import InputError
-from automl.data.groups import hold_out, units
+from automl.data.groups import assign_units, hold_out_units
 
 SPLITS = ("train", "validation", "test")
 TEST, VALIDATION, SUBSET = range(3)  # the 64 bits of a key that decide on it
-SHARE = 0.2  # of what a test or validation split is carved from
+FRACTION = 0.2  # of what a test or validation split is carved from
 HALF = 0.5  # of the images for validation, for test, where there is none
 RULE = 3  # number of this rule; raise it whenever the same inputs would be split differently
 
 
-def as_keys(contents: Iterable[bytes]) -> np.ndarray:
+def pack_keys(contents: Iterable[bytes]) -> np.ndarray:
     """Pack the SHA-256 of each input's content into keys, uint8 (N, 32)."""
     return np.frombuffer(b"".join(contents), np.uint8).reshape(-1, 32)
 
 
-def keys_of(names: Iterable[str]) -> np.ndarray:
+def hash_names(names: Iterable[str]) -> np.ndarray:
     """Hash names to keys, uint8 (N, 32), where the content does not identify an input."""
-    return as_keys(hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest() for name in names)
+    return pack_keys(hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest() for name in names)
 
 
-def numbers(keys: np.ndarray, purpose: int) -> np.ndarray:
+def hash_fractions(keys: np.ndarray, purpose: int) -> np.ndarray:
     """Return the number from 0 to 1 by which each of `keys` (N, 32), uint8, is decided: float64 (N,)."""
     return _bits(keys, purpose) / 2.0**64
 
 
-def carve(
+def hold_out_split(
     labels: np.ndarray,
     keys: np.ndarray,
     fraction: float,
@@ -64,10 +64,10 @@ def carve(
     purpose, grouped = TEST if split == "test" else VALIDATION, any(groups)
     if grouped:
         alone = np.array([not group for group in groups])
-        of_groups = np.where(alone[:, None], keys, keys_of(group or "" for group in groups))
-        held = hold_out(labels, units(_bits(keys, purpose), _bits(of_groups, purpose)), fraction)
+        of_groups = np.where(alone[:, None], keys, hash_names(group or "" for group in groups))
+        held = hold_out_units(labels, assign_units(_bits(keys, purpose), _bits(of_groups, purpose)), fraction)
     else:
-        held = _first(labels, keys, fraction, purpose, spare=1)
+        held = _first_by_rank(labels, keys, fraction, purpose, spare=1)
     if not held.any():
         needed, apart, add = f"different {noun}", "", noun
         if grouped:
@@ -79,15 +79,15 @@ def carve(
     return np.flatnonzero(held), np.flatnonzero(~held)
 
 
-def thinned(labels: np.ndarray, keys: np.ndarray, fraction: float) -> np.ndarray:
+def select_subset(labels: np.ndarray, keys: np.ndarray, fraction: float) -> np.ndarray:
     """Return the sorted indices of a fraction 0 < `fraction` <= 1 of each class, at least one of each.
 
     A larger fraction has the same inputs and more.
     """
-    return np.flatnonzero(_first(labels, keys, fraction, SUBSET))
+    return np.flatnonzero(_first_by_rank(labels, keys, fraction, SUBSET))
 
 
-def one_class(inputs: Sized) -> np.ndarray:
+def single_class(inputs: Sized) -> np.ndarray:
     """Return labels, int64 (N,), for inputs that are split without regard to classes."""
     return np.zeros(len(inputs), np.int64)
 
@@ -96,7 +96,7 @@ def _bits(keys: np.ndarray, purpose: int) -> np.ndarray:
     return keys.reshape(-1, 4, 8)[:, purpose].copy().view(">u8")[:, 0].astype(np.uint64)
 
 
-def _first(
+def _first_by_rank(
     labels: np.ndarray, keys: np.ndarray, fraction: float, purpose: int, *, spare: int = 0
 ) -> np.ndarray:
     """Return whether each input is in the first `fraction` of its class, bool (N,).

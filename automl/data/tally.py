@@ -50,7 +50,7 @@ class Tally:
         return f"{'left out':11} {'; '.join(_text(self.left_out))}{used}"
 
 
-def some(names: Sequence[str]) -> str:
+def join_examples(names: Sequence[str]) -> str:
     """Return the first few names, and dots where there are more."""
     return ", ".join(names[:EXAMPLES]) + (", ..." if len(names) > EXAMPLES else "")
 

@@ -23,8 +23,13 @@ import pyarrow as pa
 
 from automl.data.arrow import ArrowFile, write_columns
 from automl.data.code.function import Function
-from automl.data.code.source_folder import code_folder, no_functions, read_functions, source_files
-from automl.data.files import as_text
+from automl.data.code.source_folder import (
+    list_source_files,
+    no_functions_error,
+    read_source_file,
+    resolve_code_folder,
+)
+from automl.data.files import name_to_text
 from automl.data.preparation_progress import progress
 from automl.export.text_encoder import TextEncoder
 from automl.storage.cache_folder import cache_root, once
@@ -107,8 +112,8 @@ def open_index(folder: str | Path, encoder: TextEncoder) -> CodeIndex:
     Raises InputError where there is no such folder or no function in it, and when the cache folder is full or
     cannot be written.
     """
-    root = code_folder(folder).resolve()
-    stamps = {as_text(path.relative_to(root)): (path, _stamp(path)) for path in source_files(root)}
+    root = resolve_code_folder(folder).resolve()
+    stamps = {name_to_text(path.relative_to(root)): (path, _stamp(path)) for path in list_source_files(root)}
     key = hashlib.sha256(encoder.key + os.fsencode(root) + b"%d" % FORMAT).hexdigest()[:32]
     target = cache_root() / "code-index" / f"{key}.arrow"
     found: list[CodeIndex] = []
@@ -168,7 +173,7 @@ def _write(
                 functions += before.get(file, [])
                 files[file] = old.files[file]
             else:
-                found = read_functions(place, file)
+                found = read_source_file(place, file)
                 files[file] = (stamp, found if isinstance(found, str) else None)
                 for one in () if isinstance(found, str) else found:
                     code = _text(one.code)
@@ -177,7 +182,7 @@ def _write(
                         codes[functions[-1].code] = code
             advance(1)
     if not functions:
-        raise no_functions(root, {file: why for file, (_, why) in files.items() if why is not None})
+        raise no_functions_error(root, {file: why for file, (_, why) in files.items() if why is not None})
     with progress("encoding functions", len(codes)) as advance:
         encoded = encoder.encode(list(codes.values()), advance)
     rows = {code: row for row, code in enumerate(codes)}

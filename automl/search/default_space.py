@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from automl.config.settings import Settings
-from automl.data.images import open_records
-from automl.data.images.image_overview import file_sizes
+from automl.data.images import open_image_records
+from automl.data.images.image_overview import read_sizes
 from automl.tasks import Task, task_of_data
 from search.spaces import SPACES
 
@@ -40,12 +40,12 @@ def fit(data: str, *, backbone: str | None = None, size: int | None = None) -> F
     if (spec := task_of_data(data)) is not None:
         return Fit(settings={"space": spec.space})
     found: dict[str, Any] = {"space": "folder"}
-    listed = open_records("folder", path=data, size=size or SIDES[-1])
-    splits = ["train", "validation"] if "validation" in listed.carved else ["train"]
+    listed = open_image_records("folder", path=data, size=size or SIDES[-1])
+    splits = ["train", "validation"] if "validation" in listed.held_out else ["train"]
     rows = np.sort(np.concatenate([listed.whole[split] for split in splits]))  # as the dataset gives them
     images = [listed.file.inputs[row].image for row in rows]
     files = [image for image in images if isinstance(image, Path)]
-    sizes = sorted(min(size) for size in file_sizes(files[:: max(1, len(files) // OPENED)]))
+    sizes = sorted(min(size) for size in read_sizes(files[:: max(1, len(files) // OPENED)]))
     chosen, because = [], [f"{len(rows)} training images"]
     if backbone is None and len(rows) < MANY:
         found["backbone"] = "xresnet18"

@@ -20,8 +20,8 @@ from automl.config.settings import SCHEDULING_OPTIONS, Settings, command, draw_b
 from automl.config.user_code import announce, user_code
 from automl.costs.forecast import Forecast, check_limits
 from automl.data import shared
-from automl.data.balance import imbalance
-from automl.data.manifest import Manifest, differences
+from automl.data.balance import describe_imbalance
+from automl.data.manifest import Manifest, compare_manifests
 from automl.search.checks import cells_of, check_models, find_warm_start, with_sampler, with_weights
 from automl.search.default_space import fit_epochs, may_fit_epochs
 from automl.search.result import SearchResult, make_result
@@ -228,7 +228,7 @@ def resume_search(
         planned = len(cells_of(settings, chosen)) * settings.seeds if settings.is_grid else settings.most
         metadata = replace(metadata, settings=settings, plan=replace(metadata.plan, trials=planned))
         baseline = draw_baseline(chosen, settings)
-        shared.recall(folder, Storage(storage))
+        shared.use_saved(folder, Storage(storage))
         mend_manifest(folder, metadata, baseline)
         check_same(baseline, folder, name, ("train", "validation"))
         task = open_task(baseline, settings.runtime)  # decodes the data where they no longer are
@@ -314,7 +314,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         if changes := task.describe_changes():
             print(changes, file=sys.stderr)
         by_class = dict(zip(task.labels, task.class_counts("train"), strict=False))
-        if said := imbalance(by_class, given=vars(settings)):
+        if said := describe_imbalance(by_class, given=vars(settings)):
             print(said, file=sys.stderr)
 
         def out_of_time() -> bool:
@@ -440,7 +440,7 @@ def _learn(study: optuna.Study, folder: Path, metadata: SearchMetadata) -> None:
     place, other = find_warm_start(settings, metadata.fingerprint)
     reasons = incomparable(other, metadata, settings.load_space())
     if other.data != metadata.data:
-        reasons[0] += f" ({differences(read_manifest(place), read_manifest(folder))})"
+        reasons[0] += f" ({compare_manifests(read_manifest(place), read_manifest(folder))})"
     if reasons:
         print(
             f"search {other.name!r} was made with {'; '.join(reasons)}. Its scores are not comparable; its "

@@ -50,7 +50,7 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
         self.batch_size = self.shared_batch_size()
 
     def size(self, split: Split) -> int:
-        return len(self.texts.documented(split))
+        return len(self.texts.documented_rows(split))
 
     @classmethod
     def records(cls, config: TrialConfig) -> CodeTexts:
@@ -77,7 +77,7 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
 
         All workers draw one order; each takes its own pairs.
         """
-        rows = self.texts.documented("train")
+        rows = self.texts.documented_rows("train")
         order = np.random.default_rng([self.config.seed, epoch]).permutation(len(rows))
         for batch in order[: self.steps() * self.batch_size].reshape(-1, self.batch_size):
             mine = rows[self.runtime.shard(torch.from_numpy(batch)).numpy()]
@@ -90,7 +90,7 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
 
     def _example(self, count: int, device: torch.device | str) -> Inputs:
         """Code as long as it is in the mean."""
-        lengths = self.texts.texts["code"].lengths[self.texts.documented("train")]
+        lengths = self.texts.texts["code"].lengths[self.texts.documented_rows("train")]
         shape = (count, max(2, round(float(np.minimum(lengths, self.data.code_length).mean()))))
         tokens = torch.zeros(shape, dtype=torch.int64, device=device)
         return {"code": [(tokens, torch.ones(shape, dtype=torch.bool, device=device))]}
@@ -116,7 +116,7 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
             if kind in NAMES and split != "test":
                 continue
             if kind == "real":
-                source, rows = self.texts.real_tokens(split), np.arange(len(asked.real))
+                source, rows = self.texts.real_query_tokens(split), np.arange(len(asked.real))
             else:
                 source, rows = texts[kind], asked.candidates if kind == "code" else asked.documented
             mine = self.runtime.shard(torch.from_numpy(rows)).numpy()
@@ -136,9 +136,9 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
         texts = self.texts
         everything = np.arange(len(texts.file.split))
         return Asked(
-            documented=texts.documented(split),
+            documented=texts.documented_rows(split),
             candidates=everything if split == "test" else texts.rows(split),
-            real=np.array([query.answer for query in texts.real(split)], np.int64),
+            real=np.array([query.answer for query in texts.real_queries(split)], np.int64),
         )
 
     def _texts(self, kind: str, rows: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -146,7 +146,7 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
 
     def _padded(self, source: Ragged, kind: str, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         length = self.data.query_length if kind in QUERIES else self.data.code_length
-        tokens, mask = source.padded(rows, length)
+        tokens, mask = source.pad(rows, length)
         device = self.runtime.device
         return torch.from_numpy(tokens).to(device), torch.from_numpy(mask).to(device)
 
@@ -181,7 +181,7 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
 
         A text without one known word is not among them: the served model refuses it, in words.
         """
-        rows = self.texts.documented(split)
+        rows = self.texts.documented_rows(split)
         for kind in ("docstring", "code"):
             rows = rows[(self._texts(kind, rows)[0] > UNKNOWN).any(1).cpu().numpy()]
         chosen: np.ndarray = rows[spread(len(rows), count).numpy()]

@@ -18,12 +18,12 @@ from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data.detection import (
     DetectionImages,
-    open_records,
+    open_detection_records,
     open_split,
     shared_name,
 )
-from automl.data.detection.detection_augment import augment, draw
-from automl.data.detection.masks import decode
+from automl.data.detection.detection_augment import augment, draw_augmentations
+from automl.data.detection.masks import decode_masks
 from automl.data.images.image_formats import SUFFIXES, is_picture
 from automl.data.records import Records
 from automl.tasks.base import Part, RecordTask, Split
@@ -100,7 +100,7 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
     @classmethod
     def records(cls, config: TrialConfig) -> Records[Any]:
         data = cls.data_of(config)
-        return open_records(data.source, path=data.path, subset=data.subset)
+        return open_detection_records(data.source, path=data.path, subset=data.subset)
 
     @classmethod
     def shared_name(cls, config: TrialConfig) -> str:
@@ -177,7 +177,7 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         count = self.steps() * self.batch_size
         order = generator.permutation(len(self.train))[:count]
         scale = self.training.smallest, self.training.largest
-        drawn = draw(count, generator, flip=self.training.flip, scale=scale)
+        drawn = draw_augmentations(count, generator, flip=self.training.flip, scale=scale)
         for some in torch.arange(count).view(-1, self.batch_size):
             made = []
             for i in self.runtime.shard(some).tolist():
@@ -204,7 +204,7 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         }
         if self.masks:
             assert objects.masks is not None
-            masks = decode([objects.masks[i] for i in single[whole]], height, width)
+            masks = decode_masks([objects.masks[i] for i in single[whole]], height, width)
             found["masks"] = torch.from_numpy(masks)
         return {name: value.to(self.runtime.device) for name, value in found.items()}
 
@@ -234,7 +234,7 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
 
     def describe_changes(self) -> str:
         train, validation = self.train, images(self.data, "validation")
-        return str(train.listed + train.file.changes() + validation.file.changes())
+        return str(train.listed + train.file.count_changes() + validation.file.count_changes())
 
     @classmethod
     def reads(cls, file: Path) -> bool:

@@ -10,8 +10,8 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor, nn
 
-from automl.data.detection.coco_folder import image_id
-from automl.data.detection.masks import encode
+from automl.data.detection.coco_folder import find_image_id
+from automl.data.detection.masks import encode_masks
 from automl.data.images.picture import open_picture
 from automl.tasks.deployment import Arrays, Deployment
 from backbones.detector_graph import DetectorGraph
@@ -154,7 +154,7 @@ def write_detections(exported: Mapping[str, Any], name: str, outputs: Arrays, pa
             "score": round(float(score), 4),
         }
         if pasted is not None:
-            counts = encode(pasted[i : i + 1])[0].decode()
+            counts = encode_masks(pasted[i : i + 1])[0].decode()
             entry["segmentation"] = {"size": [picture.height, picture.width], "counts": counts}
         results.append(entry)
     files = [path.with_name(f"{path.name}{suffix}") for suffix in (".json", ".png")]
@@ -166,7 +166,7 @@ def write_detections(exported: Mapping[str, Any], name: str, outputs: Arrays, pa
 
 
 def _image_id(image: Path) -> int | str:
-    if (number := image_id(image)) is not None:
+    if (number := find_image_id(image)) is not None:
         return number
     return int(image.stem) if image.stem.isascii() and image.stem.isdecimal() else image.stem
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from automl.config.runtime import Runtime
 from automl.data.detection import Objects
-from automl.data.detection.masks import area, encode
+from automl.data.detection.masks import encode_masks, mask_areas
 from automl.tasks.evaluator import Evaluator
 from backbones.extras import optional
 
@@ -77,7 +77,11 @@ class DetectionEvaluator(Evaluator):
             scale = np.array(truth.original) / truth.stored
             corners = boxes * np.tile(scale, 2)
             corners[:, 2:] -= corners[:, :2]
-            masks = encode((found["masks"][:, 0] >= SURE).cpu().numpy()) if self.masks and len(boxes) else []
+            masks = (
+                encode_masks((found["masks"][:, 0] >= SURE).cpu().numpy())
+                if self.masks and len(boxes)
+                else []
+            )
             kept = _Found(
                 boxes=corners,
                 scores=found["scores"].double().cpu().numpy(),
@@ -148,7 +152,7 @@ def _answered(truth: Truth, found: _Found, kind: Kind) -> Iterator[dict[str, Any
     by_pixel = truth.original[0] * truth.original[1] / (width * height)
     areas = found.boxes[:, 2] * found.boxes[:, 3]
     if kind == "segm":
-        areas = area(found.masks, height, width) * by_pixel
+        areas = mask_areas(found.masks, height, width) * by_pixel
     for i in range(len(found.labels)):
         entry = {
             "image_id": truth.index,

@@ -14,15 +14,15 @@ from automl.config.runtime import Runtime
 from automl.data.images import (
     SOURCES,
     Images,
-    open_records,
+    open_image_records,
     open_split,
     shared_name,
 )
 from automl.data.images.decode import cache_side, decode
 from automl.data.images.feed import Feed
-from automl.data.images.image_augment import centre_crop, cut, draw_boxes, normalise
+from automl.data.images.image_augment import centre_crop, crop_boxes, draw_boxes, normalise
 from automl.data.images.image_formats import SUFFIXES, is_picture
-from automl.data.images.policy import colours_and_shapes, cutmix, erasing
+from automl.data.images.policy import apply_cutmix, make_erasing, make_policy
 from automl.data.records import Records
 from automl.tasks.base import Part, Split
 from automl.tasks.classification import Classification
@@ -108,7 +108,7 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
     @classmethod
     def records(cls, config: TrialConfig) -> Records[Any]:
         data = cls.data_of(config)
-        return open_records(data.source, path=data.path, size=data.size, subset=data.subset)
+        return open_image_records(data.source, path=data.path, size=data.size, subset=data.subset)
 
     @classmethod
     def shared_name(cls, config: TrialConfig) -> str:
@@ -169,14 +169,14 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
         source = feed(self.data, "train", runtime.device, runtime.memory_fraction)
         for i, raw in enumerate(source(picked.unbind())):
             if seeds is not None and training.policy != "none":
-                raw = colours_and_shapes(training.policy)(raw, seeds[i])
-            x, y = cut(raw, boxes[i], self.data.size, self.normalisation), labels[i]
+                raw = make_policy(training.policy)(raw, seeds[i])
+            x, y = crop_boxes(raw, boxes[i], self.data.size, self.normalisation), labels[i]
             if seeds is not None and training.erasing > 0:
-                x = erasing(training.erasing)(x, seeds[i])
+                x = make_erasing(training.erasing)(x, seeds[i])
             if not mix:
                 yield x, y
             elif boxed[i]:
-                yield cutmix(x, y, *(part[i] for part in mix))
+                yield apply_cutmix(x, y, *(part[i] for part in mix))
             else:
                 yield mixup(x, y, mix[0][i], mix[1][i])
 

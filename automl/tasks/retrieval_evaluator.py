@@ -105,7 +105,7 @@ class RetrievalEvaluator(Evaluator):
 
     def _place(self, number: int) -> str:
         function = self.texts.functions[number]
-        return f"{function.name} ({function.place})"
+        return f"{function.name} ({function.location})"
 
 
 def unit(vectors: Tensor, similarity: Similarity) -> Tensor:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from attention import InputError
-from automl.data.manifest import MANIFEST_FILE, Manifest, differences
+from automl.data.manifest import MANIFEST_FILE, Manifest, compare_manifests
 from automl.storage.folder import SEARCH_FILE, SearchMetadata
 from automl.storage.storage import Storage
 from automl.tasks import Split, task_of
@@ -53,7 +53,7 @@ def check_same(
     task = task_of(config)
     if task.is_shared(config, splits):
         return
-    if found := differences(read_manifest(location), task.manifest(config)):
+    if found := compare_manifests(read_manifest(location), task.manifest(config)):
         raise InputError(
             f"the data have changed since search {name!r} was made, so scores would not be comparable: "
             f"{found}. Restore the old data, or start a new search."
@@ -82,7 +82,7 @@ def search_of(checkpoint: Storage) -> Storage | None:
 
 def check_alike(one: Manifest, other: Manifest, names: tuple[str, str]) -> None:
     """Raises InputError, with names, when two searches had other images."""
-    if found := differences(one, other):
+    if found := compare_manifests(one, other):
         raise InputError(
             f"{names[0]} and {names[1]} used different data, so their scores are not comparable; "
             f"from the first to the second: {found}"

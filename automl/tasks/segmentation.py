@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from automl.config.runtime import Runtime
-from automl.data.images.image_augment import cut, draw_boxes, normalise, resample
+from automl.data.images.image_augment import crop_boxes, draw_boxes, normalise, resample
 from automl.data.images.image_formats import SUFFIXES
 from automl.data.images.picture import open_picture
 from automl.data.segmentation_data import LabelledImages, open_images, shared_name
@@ -114,7 +114,7 @@ class Segmentation(RecordTask[SegmentationData, SegmentationModel, SegmentationT
             mine = self.runtime.shard(step)
             images, masks = self.images.tensors(rows[mine], self.runtime.device)
             crops = resample(masks[:, None].float(), boxes[mine], self.data.size, "nearest")[:, 0].long()
-            yield cut(images, boxes[mine], self.data.size, self.normalisation), crops
+            yield crop_boxes(images, boxes[mine], self.data.size, self.normalisation), crops
 
     def _rows(self, split: Split) -> Tensor:
         return torch.from_numpy(self.images.rows(split))

@@ -14,9 +14,9 @@ from automl.config.runtime import Runtime
 from automl.data.sequences import (
     SequenceRecords,
     Sequences,
-    imputed,
+    fill_gaps,
     normalise,
-    open_records,
+    open_sequence_records,
     open_sequences,
     padding_mask,
     shared_name,
@@ -96,7 +96,7 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
     @classmethod
     def records(cls, config: TrialConfig) -> SequenceRecords:
         data = cls.data_of(config)
-        return open_records(data.source, path=data.path, subset=data.subset)
+        return open_sequence_records(data.source, path=data.path, subset=data.subset)
 
     @classmethod
     def shared_name(cls, config: TrialConfig) -> str:
@@ -185,7 +185,7 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
                 if steps > most if padded else steps != most and not details["any_length"]:
                     rule = f"at most {most}" if padded else str(most)
                     raise InputError(f"{name} has {steps} steps; this model takes {rule}. Cut it first.")
-                arrays = {"values": imputed(values)[None]}
+                arrays = {"values": fill_gaps(values)[None]}
                 if padded:
                     arrays["values"] = np.pad(arrays["values"], ((0, 0), (0, 0), (0, most - steps)))
                     arrays["lengths"] = np.array([steps], np.int64)

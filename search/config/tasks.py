@@ -86,7 +86,7 @@ TASKS: Mapping[str, TaskSpec] = {
         spaces=("search.stereo_spaces",),
         detect="automl.data.stereo:is_stereo",
         space="sceneflow",
-        overview="automl.data.stereo.stereo_overview:look_over_stereo",
+        overview="automl.data.stereo.stereo_overview:summarise_stereo",
         subject="automl.costs.subject:stereo_subject",
     ),
     "sequence-classification": TaskSpec(
@@ -98,7 +98,7 @@ TASKS: Mapping[str, TaskSpec] = {
         spaces=("search.sensor_spaces",),
         detect="automl.data.sequences:are_sequences",
         space="sensors",
-        overview="automl.data.sequences.sequence_overview:look_over_sequences",
+        overview="automl.data.sequences.sequence_overview:summarise_sequences",
         subject="automl.costs.subject:sequence_subject",
     ),
     "code-retrieval": TaskSpec(
@@ -110,7 +110,7 @@ TASKS: Mapping[str, TaskSpec] = {
         spaces=("search.code_spaces",),
         detect="automl.data.code:is_code",
         space="codesearch",
-        overview="automl.data.code.code_overview:look_over_code",
+        overview="automl.data.code.code_overview:summarise_code",
         subject="automl.costs.subject:encoder_subject",
     ),
     "detection": TaskSpec(
@@ -123,7 +123,7 @@ TASKS: Mapping[str, TaskSpec] = {
         spaces=("search.detection_spaces",),
         detect="automl.data.detection:is_coco",
         space="coco-da",
-        overview="automl.data.detection.detection_overview:look_over_detection",
+        overview="automl.data.detection.detection_overview:summarise_detection",
         subject="automl.costs.subject:detector_subject",
     ),
     "segmentation": TaskSpec(

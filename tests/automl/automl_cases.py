@@ -116,7 +116,7 @@ class Regression(Task):
 
     @classmethod
     def manifest(cls, config: TrialConfig) -> Manifest:
-        return Manifest.of({"train": [("line", "y", bytes(16))]})
+        return Manifest.from_splits({"train": [("line", "y", bytes(16))]})
 
     def deployment(self, model: nn.Module) -> Deployment:
         return Deployment(module=model, inputs={"x": self.x[:2]}, outputs=["y"])

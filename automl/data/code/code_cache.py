@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from automl.data import shared
 from automl.data.arrow import write_columns
-from automl.data.code.corpus import Corpus, files_of, open_corpus, place_of
+from automl.data.code.corpus import Corpus, corpus_root, list_corpus_files, open_corpus
 from automl.data.code.cosqa import RealQuery
 from automl.data.code.function import Function
-from automl.data.digest import SIZE, contents
+from automl.data.digest import SIZE, hash_contents
 from automl.data.records import RecordFile
 from automl.storage.cache_folder import cache_root
 
@@ -56,20 +56,20 @@ class CorpusFile(RecordFile):
         )
 
 
-def cached_corpus(path: str | Path) -> CorpusFile:
+def open_cached_corpus(path: str | Path) -> CorpusFile:
     """That of `open_corpus`, from the cache where it is there. Raises InputError like it."""
-    if (shared_set := shared.find(CorpusFile, shared_name(path))) is not None:
+    if (shared_set := shared.find_split(CorpusFile, shared_name(path))) is not None:
         return shared_set
-    files = files_of(path)
-    key = f"code {FORMAT}".encode() + b"".join(contents(files, cache_root()))
-    key += b"\0".join(os.fsencode(file.relative_to(place_of(path))) for file in files)
+    files = list_corpus_files(path)
+    key = f"code {FORMAT}".encode() + b"".join(hash_contents(files, cache_root()))
+    key += b"\0".join(os.fsencode(file.relative_to(corpus_root(path))) for file in files)
 
     def write(target: Path) -> str:
         corpus = open_corpus(path)
         _write(target, corpus)
         return f"read {len(corpus.functions)} functions"
 
-    return CorpusFile.cached(key, write, needed=sum(file.stat().st_size for file in files))
+    return CorpusFile.open_cached(key, write, needed=sum(file.stat().st_size for file in files))
 
 
 def shared_name(path: str | Path | None) -> str:

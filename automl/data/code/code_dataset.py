@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 
 from attention.errors import InputError
-from automl.data.code.code_cache import CorpusFile, cached_corpus
+from automl.data.code.code_cache import CorpusFile, open_cached_corpus
 from automl.data.code.code_splits import HOW
-from automl.data.code.corpus import FEWEST
+from automl.data.code.corpus import MIN_DOCUMENTED
 from automl.data.code.cosqa import RealQuery
 from automl.data.code.function import Function
 from automl.data.code.ragged import Ragged
 from automl.data.code.tokenizer import Tokenizer
-from automl.data.code.tokens import MOST, cached_tokens
+from automl.data.code.tokens import MAX_TOKENS, open_cached_tokens
 from automl.data.manifest import Manifest
 from automl.data.records import Records
-from automl.data.splits import SPLITS, SUBSET, numbers
+from automl.data.splits import SPLITS, SUBSET, hash_fractions
 
 
 class CodeTexts(Records[CorpusFile]):
@@ -32,37 +32,38 @@ class CodeTexts(Records[CorpusFile]):
 
     def __init__(self, file: CorpusFile, vocabulary: int, subset: float) -> None:
         super().__init__(file, subset)
-        tokens = cached_tokens(file, vocabulary)
+        tokens = open_cached_tokens(file, vocabulary)
         self.tokenizer: Tokenizer = tokens.tokenizer
         self.texts: Mapping[str, Ragged] = tokens.texts
         for split in SPLITS:
-            if (count := len(self.documented(split))) < FEWEST:
+            if (count := len(self.documented_rows(split))) < MIN_DOCUMENTED:
                 raise InputError(
-                    f"subset {subset} leaves {count} functions with a docstring in {split}; it needs {FEWEST}"
+                    f"--subset {subset} leaves {count} functions with a docstring in the {split} split; "
+                    f"it needs {MIN_DOCUMENTED}. Choose a larger --subset"
                 )
 
     @property
     def functions(self) -> Sequence[Function]:
         return self.file.functions
 
-    def thin(self, rows: np.ndarray) -> np.ndarray:
-        return np.flatnonzero(numbers(self.file.keys[rows], SUBSET) < self.subset)
+    def select(self, rows: np.ndarray) -> np.ndarray:
+        return np.flatnonzero(hash_fractions(self.file.keys[rows], SUBSET) < self.subset)
 
-    def documented(self, split: str) -> np.ndarray:
+    def documented_rows(self, split: str) -> np.ndarray:
         """Of those the ones with a docstring of at least one word."""
         rows = self._rows[split]
         documented: np.ndarray = rows[self.texts["docstring"].lengths[rows] > 0]
         return documented
 
-    def real(self, split: str) -> list[RealQuery]:
+    def real_queries(self, split: str) -> list[RealQuery]:
         """Queries that people typed whose answers are among the functions of a split that are used."""
         there = set(self._rows[split].tolist())
         return [query for query in self.file.queries.get(split, ()) if query.answer in there]
 
     @lru_cache(maxsize=4)  # noqa: B019  # of the few that a process has
-    def real_tokens(self, split: str) -> Ragged:
-        rows = self.tokenizer.numbers([query.text for query in self.real(split)], MOST)
-        return Ragged.of(rows)
+    def real_query_tokens(self, split: str) -> Ragged:
+        rows = self.tokenizer.token_ids([query.text for query in self.real_queries(split)], MAX_TOKENS)
+        return Ragged.from_rows(rows)
 
     def describe_splits(self) -> dict[str, str]:
         part = "" if self.subset == 1 else f"about {self.subset:.3g} of its functions; "
@@ -72,7 +73,7 @@ class CodeTexts(Records[CorpusFile]):
         functions = self.functions
         splits = {
             split: [
-                (f"{functions[row].file}:{functions[row].name}", "", _content(functions[row]))
+                (f"{functions[row].file}:{functions[row].name}", "", _hash_function(functions[row]))
                 for row in rows.tolist()
             ]
             for split, rows in self._rows.items()
@@ -80,12 +81,12 @@ class CodeTexts(Records[CorpusFile]):
         for split in SPLITS:
             splits[split] += [
                 (f"query {q.text}", "", hashlib.sha256(functions[q.answer].code.encode()).digest())
-                for q in self.real(split)
+                for q in self.real_queries(split)
             ]
-        return Manifest.of(splits)
+        return Manifest.from_splits(splits)
 
 
-def _content(function: Function) -> bytes:
+def _hash_function(function: Function) -> bytes:
     return hashlib.sha256(f"{function.code}\0{function.docstring}".encode()).digest()
 
 
@@ -96,9 +97,9 @@ def open_texts(path: str | Path | None, *, vocabulary: int, subset: float = 1.0)
             "code search needs the path of your code; pass --data FOLDER: Python files and others, "
             "CodeSearchNet's train, valid and test, or CoSQA's files"
         )
-    return _opened(cached_corpus(path).path, vocabulary, subset)
+    return _open_file(open_cached_corpus(path).path, vocabulary, subset)
 
 
 @lru_cache(maxsize=4)
-def _opened(file: Path, vocabulary: int, subset: float) -> CodeTexts:
+def _open_file(file: Path, vocabulary: int, subset: float) -> CodeTexts:
     return CodeTexts(CorpusFile(file), vocabulary, subset)

@@ -8,7 +8,7 @@ from automl.data.code.code_splits import HOW
 from automl.data.code.corpus import Corpus, open_corpus
 from automl.data.code.leaks import find_leaks
 from automl.data.splits import SPLITS
-from automl.data.tally import some
+from automl.data.tally import join_examples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,31 +34,31 @@ class CodeOverview:
         yield f"{'splits':11} {HOW}"
         if self.alike:
             count = sum(map(len, self.alike))
-            pairs = [" and ".join(places[:2]) for places in self.alike]
-            yield f"{'duplicates':11} {count} functions are the same as another up to names: {some(pairs)}"
+            pairs = join_examples([" and ".join(locations[:2]) for locations in self.alike])
+            yield f"{'duplicates':11} {count} functions are the same as another up to names: {pairs}"
         if self.repeated:
-            count = len(self.repeated)
-            yield f"{'repeated':11} {count} docstrings in strings of their own code: {some(self.repeated)}"
+            names = join_examples(self.repeated)
+            yield f"{'repeated':11} {len(self.repeated)} docstrings in strings of their own code: {names}"
         if self.skipped:
             reasons = [f"{name} ({why})" for name, why in self.skipped.items()]
-            yield f"{'left out':11} {len(reasons)}: {some(reasons)}"
+            yield f"{'left out':11} {len(reasons)}: {join_examples(reasons)}"
 
 
-def look_over_code(path: str | Path) -> CodeOverview:
+def summarise_code(path: str | Path) -> CodeOverview:
     """Raises InputError like `open_corpus`."""
     corpus = open_corpus(path)
     return CodeOverview(
         functions={name: int((corpus.split == number).sum()) for number, name in enumerate(SPLITS)},
-        docstrings={split: len(corpus.documented(split)) for split in SPLITS},
+        docstrings={split: len(corpus.documented_rows(split)) for split in SPLITS},
         queries={split: len(corpus.queries.get(split, ())) for split in SPLITS},
-        alike=_alike(corpus),
-        repeated=[leak.function.place for leak in find_leaks(corpus.functions)],
+        alike=_find_duplicates(corpus),
+        repeated=[leak.function.location for leak in find_leaks(corpus.functions)],
         skipped=corpus.skipped,
     )
 
 
-def _alike(corpus: Corpus) -> list[list[str]]:
+def _find_duplicates(corpus: Corpus) -> list[list[str]]:
     groups: dict[bytes, list[str]] = {}
     for function in corpus.functions:
-        groups.setdefault(function.key, []).append(function.place)
+        groups.setdefault(function.key, []).append(function.location)
     return [places for places in groups.values() if len(places) > 1]

@@ -7,20 +7,23 @@ Where real queries are known, their functions are in the split of the query, wit
 
 import numpy as np
 
-from automl.data.splits import SPLITS, TEST, VALIDATION, as_keys, numbers
+from automl.data.splits import SPLITS, TEST, VALIDATION, hash_fractions, pack_keys
 
-SHARE = 0.15  # of all functions, for each of test and validation
+FRACTION = 0.15  # of all functions, for each of test and validation
 HOW = "by a hash of the code up to names, so that near duplicates are in one split"
 
 
-def split_of(keys: list[bytes], answers: dict[str, list[int]]) -> np.ndarray:
+def assign_splits(keys: list[bytes], answers: dict[str, list[int]]) -> np.ndarray:
     """For each function the index of its split in SPLITS, int64 (N,).
 
     keys: of near duplicates. answers: the functions that real queries of a split have for answers; where two
     splits have the same one, it is the later split's.
     """
-    packed = as_keys(keys)
-    test, validation = numbers(packed, TEST) < SHARE, numbers(packed, VALIDATION) < SHARE / (1 - SHARE)
+    packed = pack_keys(keys)
+    test, validation = (
+        hash_fractions(packed, TEST) < FRACTION,
+        hash_fractions(packed, VALIDATION) < FRACTION / (1 - FRACTION),
+    )
     found = np.where(test, 2, np.where(validation, 1, 0)).astype(np.int64)
     for number, split in enumerate(SPLITS):
         fixed = {keys[answer] for answer in answers.get(split, [])}

@@ -18,10 +18,10 @@ import numpy as np
 
 from attention.errors import InputError
 from automl.data.code.function import Function
-from automl.data.code.other_languages import LANGUAGES, functions_of
-from automl.data.code.python import python_functions
-from automl.data.code.source_folder import Found
-from automl.data.files import as_text
+from automl.data.code.other_languages import LANGUAGES, parse_functions
+from automl.data.code.python import parse_python
+from automl.data.code.source_folder import SourceFunctions
+from automl.data.files import name_to_text
 from automl.data.splits import SPLITS
 from automl.data.walk import is_clutter
 
@@ -47,7 +47,7 @@ def is_codesearchnet(folder: Path) -> bool:
     return next(codesearchnet_files(folder), None) is not None
 
 
-def read_codesearchnet(folder: Path) -> tuple[Found, np.ndarray]:
+def read_codesearchnet(folder: Path) -> tuple[SourceFunctions, np.ndarray]:
     """The functions, and of each the index of its split in SPLITS, int64 (N,).
 
     The code is their `code_tokens`, which have neither comments nor docstrings; where these are missing, it
@@ -65,7 +65,7 @@ def read_codesearchnet(folder: Path) -> tuple[Found, np.ndarray]:
             name = next(name for name, found in FOLDERS.items() if found == split)
             raise InputError(f"{folder} has no {' or '.join(f'{name}/*{end}' for end in SUFFIXES)}")
         repeated = 0
-        for function in _functions(folder, files, skipped):
+        for function in _read_functions(folder, files, skipped):
             if split == "train" and function.key in seen:
                 repeated += 1
                 continue
@@ -74,7 +74,7 @@ def read_codesearchnet(folder: Path) -> tuple[Found, np.ndarray]:
         if repeated:
             skipped[split] = f"{repeated} near duplicates of functions in validation and test"
         seen = {function.key for function in functions}
-    return Found(functions=functions, skipped=skipped), np.array(splits, np.int64)
+    return SourceFunctions(functions=functions, skipped=skipped), np.array(splits, np.int64)
 
 
 def token_key(tokens: Sequence[str]) -> bytes:
@@ -101,27 +101,27 @@ def codesearchnet_files(folder: Path) -> Iterator[tuple[Path, str]]:
                 yield file, split
 
 
-def _functions(root: Path, files: Iterable[Path], skipped: dict[str, str]) -> Iterator[Function]:
+def _read_functions(root: Path, files: Iterable[Path], skipped: dict[str, str]) -> Iterator[Function]:
     for file in files:
         try:
-            with _open(file) as lines:
+            with _open_lines(file) as lines:
                 for number, line in enumerate(lines, start=1):
-                    place = f"{as_text(file.relative_to(root))}:{number}"
+                    place = f"{name_to_text(file.relative_to(root))}:{number}"
                     if not line.strip():
                         continue
                     try:
-                        yield _function(json.loads(line), place)
+                        yield _parse_entry(json.loads(line), place)
                     except (ValueError, SyntaxError, RecursionError) as error:
                         skipped[place] = f"no function in JSON: {error}"
         except (OSError, EOFError) as error:  # of gzip, too
             raise InputError(f"{file} cannot be read ({error}); get it again") from error
 
 
-def _open(file: Path) -> IO[bytes]:
+def _open_lines(file: Path) -> IO[bytes]:
     return gzip.open(file) if file.suffix == ".gz" else file.open("rb")  # type: ignore[return-value]
 
 
-def _function(entry: object, place: str) -> Function:
+def _parse_entry(entry: object, place: str) -> Function:
     if not isinstance(entry, dict):
         raise ValueError("it must be an object")
     values = {
@@ -134,7 +134,7 @@ def _function(entry: object, place: str) -> Function:
         raise ValueError(f"it needs {', '.join(' or '.join(COLUMNS[column]) for column in lacking)}")
     path, _, _ = str(values["path"] or place).partition("#L")
     line = next(filter(None, (_LINE.search(str(values[column])) for column in ("path", "url"))), None)
-    code, key = _code(values)
+    code, key = _get_code(values)
     return Function(
         name=str(values["func_name"]) or "(anonymous)",
         file=path,
@@ -145,7 +145,7 @@ def _function(entry: object, place: str) -> Function:
     )
 
 
-def _code(values: Mapping[str, Any]) -> tuple[str, bytes]:
+def _get_code(values: Mapping[str, Any]) -> tuple[str, bytes]:
     """Return the code without comments and docstrings, and its key. Raises ValueError and SyntaxError."""
     tokens = values["code_tokens"]
     if tokens is not None:
@@ -155,7 +155,7 @@ def _code(values: Mapping[str, Any]) -> tuple[str, bytes]:
         return " ".join(tokens), token_key(tokens)
     source, name = dedent(str(values["code"])), str(values["language"] or "python").lower()
     language = next((language for language in LANGUAGES if language.name.lower() == name), None)
-    functions = python_functions(source, "") if language is None else functions_of(source, "", language)
+    functions = parse_python(source, "") if language is None else parse_functions(source, "", language)
     if not functions:
         raise ValueError("its code has no function that does something")
     return functions[0].code, functions[0].key

@@ -23,19 +23,19 @@ _PARAGRAPH = re.compile(r"</?[pP]\s*/?>")
 _MARKUP = re.compile(r"</?(a|b|br|code|div|em|i|li|ol|pre|span|strong|table|td|th|tr|tt|ul)(\s[^<>]*)?/?>")
 
 
-def docstring_of(node: Node, content: bytes, line: Line | None) -> str:
+def extract_docstring(node: Node, content: bytes, line: Line | None) -> str:
     """The comment that ends on the line before a function, or on its line, without the marks of a comment.
 
     content: of the file. line: how the lines of a docstring begin; None where blocks alone are docstrings.
 
     From the first tag (`@param`) on it tells of parts of the function: that is left out.
     """
-    found = _before(node, content)
+    found = _comments_before(node, content)
     last = found[-1] if found else ""
     if last.startswith("/*"):
         if line is None and (not last.startswith("/**") or last == "/**/"):
             return ""
-        return _description(_of_block(last))
+        return _describe(_strip_block(last))
     if line is None or not last.startswith(line):
         return ""
     lines = []
@@ -44,10 +44,10 @@ def docstring_of(node: Node, content: bytes, line: Line | None) -> str:
             break
         if not _DIRECTIVE[line].match(text):
             lines.append(re.sub(rf"^{line}[{line[0]}]* ?", "", text).rstrip())
-    return _description("\n".join(reversed(lines)))
+    return _describe("\n".join(reversed(lines)))
 
 
-def _before(node: Node, content: bytes) -> list[str]:
+def _comments_before(node: Node, content: bytes) -> list[str]:
     """The comments right before, none of which is at the end of a line of code, the nearest one last."""
     row, first = node.start_point.row, node
     # `export const f = ...` has its comment before the whole statement.
@@ -71,12 +71,12 @@ def _is_comment(node: Node) -> bool:
     return "comment" in node.type
 
 
-def _of_block(text: str) -> str:
+def _strip_block(text: str) -> str:
     inner = re.sub(r"^/\*+|\*+/$", "", text)
     return "\n".join(re.sub(r"^\s*\*+ ?", "", line).rstrip() for line in inner.split("\n"))
 
 
-def _description(text: str) -> str:
+def _describe(text: str) -> str:
     """What comes before the first tag, without markup."""
     lines: list[str] = []
     for line in text.split("\n"):

@@ -14,8 +14,8 @@ from typing import Any
 
 from attention.errors import InputError
 from automl.data.code.function import Function
-from automl.data.code.python import python_functions
-from automl.data.code.source_folder import Found
+from automl.data.code.python import parse_python
+from automl.data.code.source_folder import SourceFunctions
 
 CORPUS = "code_idx_map.txt"
 QUERIES = {"validation": "cosqa-retrieval-dev-500.json", "test": "cosqa-retrieval-test-500.json"}
@@ -33,7 +33,7 @@ def is_cosqa(folder: Path) -> bool:
     return (folder / CORPUS).is_file()
 
 
-def read_cosqa(folder: Path) -> tuple[Found, Mapping[str, Sequence[RealQuery]]]:
+def read_cosqa(folder: Path) -> tuple[SourceFunctions, Mapping[str, Sequence[RealQuery]]]:
     """The functions, and the real queries of the validation and the test split.
 
     A function that this Python cannot parse is left out and named by its number; queries for it, too.
@@ -42,10 +42,10 @@ def read_cosqa(folder: Path) -> tuple[Found, Mapping[str, Sequence[RealQuery]]]:
     functions: list[Function] = []
     skipped: dict[str, str] = {}
     index: dict[int, int] = {}
-    for code, number in _read(folder / CORPUS, dict).items():
+    for code, number in _read_json(folder / CORPUS, dict).items():
         name = f"{CORPUS}#{number}"
         try:
-            first = next(iter(python_functions(dedent(code), name)), None)
+            first = next(iter(parse_python(dedent(code), name)), None)
         except (SyntaxError, ValueError) as error:
             skipped[name] = f"no Python: {error}"
             continue
@@ -55,14 +55,15 @@ def read_cosqa(folder: Path) -> tuple[Found, Mapping[str, Sequence[RealQuery]]]:
         index[number] = len(functions)
         functions.append(first)
     queries = {
-        split: _queries(folder / file, index, len(index) + len(skipped)) for split, file in QUERIES.items()
+        split: _read_queries(folder / file, index, len(index) + len(skipped))
+        for split, file in QUERIES.items()
     }
-    return Found(functions=functions, skipped=skipped), queries
+    return SourceFunctions(functions=functions, skipped=skipped), queries
 
 
-def _queries(file: Path, index: dict[int, int], functions: int) -> list[RealQuery]:
+def _read_queries(file: Path, index: dict[int, int], functions: int) -> list[RealQuery]:
     found = []
-    for entry in _read(file, list):
+    for entry in _read_json(file, list):
         if not isinstance(entry, dict) or not {"doc", "retrieval_idx"} <= entry.keys():
             raise InputError(f"{file}: each query needs `doc` and `retrieval_idx`; got {str(entry)[:80]}")
         number = entry["retrieval_idx"]
@@ -73,7 +74,7 @@ def _queries(file: Path, index: dict[int, int], functions: int) -> list[RealQuer
     return found
 
 
-def _read(file: Path, kind: type) -> Any:
+def _read_json(file: Path, kind: type) -> Any:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -25,5 +25,5 @@ class Function:
         return " ".join(self.docstring.strip().split("\n\n")[0].split())
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"{self.file}:{self.line}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from automl.data.code.comments import Line, docstring_of
+from automl.data.code.comments import Line, extract_docstring
 from automl.data.code.function import Function
 from backbones.extras import optional
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 tree_sitter = optional("tree_sitter", "code")
 
-LONGEST = 2000  # characters of a line; code with longer ones was written by a program
+MAX_LINE = 2000  # characters of a line; code with longer ones was written by a program
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -102,16 +102,16 @@ _TEXTS = re.compile("string|heredoc|regex|character|rune|escape")
 _NUMBERS = re.compile("number|integer|float|rational|complex|imaginary|int_literal")
 
 
-def functions_of(source: str, file: str, language: Language) -> list[Function]:
+def parse_functions(source: str, file: str, language: Language) -> list[Function]:
     """Those of a file, in their order, without those that do nothing.
 
     Raises SyntaxError for what cannot be parsed, or has a line of more than LONGEST characters,
     and InputError where tree-sitter is not installed.
     """
     for number, line in enumerate(source.splitlines(), start=1):
-        if len(line) > LONGEST:
+        if len(line) > MAX_LINE:
             raise SyntaxError(
-                f"line {number} has {len(line)} characters; files with lines above {LONGEST} are minified"
+                f"line {number} has {len(line)} characters; files with lines above {MAX_LINE} are minified"
             )
     content = source.encode()
     root = _parser(language).parse(content).root_node
@@ -122,11 +122,11 @@ def functions_of(source: str, file: str, language: Language) -> list[Function]:
             name=".".join([*outer, name]),
             file=file,
             line=node.start_point.row + 1,
-            code=_searched(node, content),
-            docstring=docstring_of(node, content, language.line),
-            key=_key(node),
+            code=_searchable_code(node, content),
+            docstring=extract_docstring(node, content, language.line),
+            key=_shape_key(node),
         )
-        for name, outer, node, body in _within(root, language)
+        for name, outer, node, body in _iterate_functions(root, language)
         if _does_something(body)
     ]
 
@@ -150,7 +150,9 @@ def _first_error(root: Node) -> int:
     return node.start_point.row + 1
 
 
-def _within(root: Node, language: Language) -> Iterator[tuple[str, tuple[str, ...], Node, Node | None]]:
+def _iterate_functions(
+    root: Node, language: Language
+) -> Iterator[tuple[str, tuple[str, ...], Node, Node | None]]:
     """Name, the names of what it is in, the node and its body, of each function.
 
     By a stack of nodes: expressions of generated code are nested more deeply than Python calls may be.
@@ -158,17 +160,17 @@ def _within(root: Node, language: Language) -> Iterator[tuple[str, tuple[str, ..
     stack: list[tuple[Node, tuple[str, ...]]] = [(root, ())]
     while stack:
         node, outer = stack.pop()
-        found = _named(node, language)
+        found = _match_function(node, language)
         if found is not None:
             name, body = found
-            yield name, (*outer, *_receiver(node)), node, body
+            yield name, (*outer, *_receiver_type(node)), node, body
             continue
         if node.type in language.outer and (named := node.child_by_field_name("name")) is not None:
-            outer = (*outer, _text(named))
+            outer = (*outer, _node_text(named))
         stack += [(child, outer) for child in reversed(node.named_children)]
 
 
-def _named(node: Node, language: Language) -> tuple[str, Node | None] | None:
+def _match_function(node: Node, language: Language) -> tuple[str, Node | None] | None:
     """The name and the body of a function; None for other nodes."""
     name: Node | None = None
     function: Node | None = None
@@ -181,15 +183,15 @@ def _named(node: Node, language: Language) -> tuple[str, Node | None] | None:
             name, function = node.child_by_field_name(of_name), value
     if name is None or function is None:
         return None
-    return _text(name).strip("'\""), function.child_by_field_name("body")
+    return _node_text(name).strip("'\""), function.child_by_field_name("body")
 
 
-def _receiver(node: Node) -> tuple[str, ...]:
+def _receiver_type(node: Node) -> tuple[str, ...]:
     """The type that a method of Go belongs to."""
     receiver = node.child_by_field_name("receiver")
     if receiver is None:
         return ()
-    return tuple(_text(inner) for inner in _walk(receiver) if inner.type == "type_identifier")[:1]
+    return tuple(_node_text(inner) for inner in _walk(receiver) if inner.type == "type_identifier")[:1]
 
 
 def _does_something(body: Node | None) -> bool:
@@ -198,7 +200,7 @@ def _does_something(body: Node | None) -> bool:
     return body.type not in _BLOCKS or any("comment" not in child.type for child in body.named_children)
 
 
-def _searched(node: Node, content: bytes) -> str:
+def _searchable_code(node: Node, content: bytes) -> str:
     """The code without comments, and without the lines that held nothing else; indented as its first line."""
     code, at = b"", node.start_byte
     for comment in (inner for inner in _walk(node) if "comment" in inner.type):
@@ -221,7 +223,7 @@ def _searched(node: Node, content: bytes) -> str:
     return "\n".join(part.removeprefix(indent).rstrip() for part in whole.split("\n"))
 
 
-def _key(node: Node) -> bytes:
+def _shape_key(node: Node) -> bytes:
     """32 bytes that are the same for functions that differ in names and constants alone."""
     numbers: dict[str, int] = {}
     tokens: list[str] = []
@@ -237,12 +239,12 @@ def _key(node: Node) -> bytes:
         elif inner.children:
             stack += reversed(inner.children)
         else:
-            tokens.append(_shape(inner, numbers))
+            tokens.append(_describe_leaf(inner, numbers))
     return hashlib.sha256("\0".join(tokens).encode()).digest()
 
 
-def _shape(leaf: Node, numbers: dict[str, int]) -> str:
-    text = _text(leaf)
+def _describe_leaf(leaf: Node, numbers: dict[str, int]) -> str:
+    text = _node_text(leaf)
     if not leaf.is_named:
         return text
     if _NAMES.search(leaf.type):
@@ -261,5 +263,5 @@ def _walk(node: Node) -> Iterator[Node]:
         stack += reversed(inner.children)
 
 
-def _text(node: Node) -> str:
+def _node_text(node: Node) -> str:
     return " ".join((node.text or b"").decode().split())

@@ -10,7 +10,7 @@ from automl.data.code.function import Function
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def python_functions(source: str, file: str) -> list[Function]:
+def parse_python(source: str, file: str) -> list[Function]:
     """Those of `source`, in their order, without those that do nothing: `pass`, `...` or a docstring alone.
 
     Raises SyntaxError, and ValueError for null bytes, for what Python cannot parse.
@@ -18,17 +18,17 @@ def python_functions(source: str, file: str) -> list[Function]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the escapes in somebody's strings
         try:
-            return list(_within(ast.parse(source), file, ()))
+            return list(_iterate_functions(ast.parse(source), file, ()))
         except RecursionError as error:
             raise SyntaxError("it is nested too deeply") from error
 
 
-def _within(tree: ast.AST, file: str, outer: tuple[str, ...]) -> Iterator[Function]:
+def _iterate_functions(tree: ast.AST, file: str, outer: tuple[str, ...]) -> Iterator[Function]:
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, Definition):
             docstring, line = ast.get_docstring(node) or "", node.lineno
             if does_something(node):
-                code = searched(node)
+                code = searchable_code(node)
                 yield Function(
                     name=".".join([*outer, node.name]),
                     file=file,
@@ -39,7 +39,7 @@ def _within(tree: ast.AST, file: str, outer: tuple[str, ...]) -> Iterator[Functi
                 )
         else:
             here = (*outer, node.name) if isinstance(node, ast.ClassDef) else outer
-            yield from _within(node, file, here)
+            yield from _iterate_functions(node, file, here)
 
 
 def does_something(node: Definition) -> bool:
@@ -50,7 +50,7 @@ def does_something(node: Definition) -> bool:
     )
 
 
-def searched(node: Definition) -> str:
+def searchable_code(node: Definition) -> str:
     """The code without comments, and without the docstrings of it and of all that it holds.
 
     Written anew from the tree, so that nothing is left but what Python would run.

@@ -15,11 +15,11 @@ class Ragged:
         self.lengths = np.diff(starts)
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[int]]) -> "Ragged":
+    def from_rows(cls, rows: Sequence[Sequence[int]]) -> "Ragged":
         starts = np.cumsum([0, *map(len, rows)])
         return cls(np.array([number for row in rows for number in row], np.int32), starts)
 
-    def padded(self, rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    def pad(self, rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Tokens int64 (B, T) and mask bool (B, T) of `rows` (B,), which are cut at `length`."""
         lengths = np.minimum(self.lengths[rows], length)
         place = np.arange(max(1, lengths.max(initial=0)))
@@ -29,6 +29,6 @@ class Ragged:
         return tokens, mask
 
 
-def padded(rows: Sequence[Sequence[int]], length: int) -> tuple[np.ndarray, np.ndarray]:
+def pad_rows(rows: Sequence[Sequence[int]], length: int) -> tuple[np.ndarray, np.ndarray]:
     """Tokens int64 (B, T) and mask bool (B, T) of rows of numbers, which are cut at `length`."""
-    return Ragged.of(rows).padded(np.arange(len(rows)), length)
+    return Ragged.from_rows(rows).pad(np.arange(len(rows)), length)

@@ -7,50 +7,50 @@ from pathlib import Path
 
 from attention.errors import InputError
 from automl.data.code.function import Function
-from automl.data.code.other_languages import BY_SUFFIX, LANGUAGES, functions_of
-from automl.data.code.python import python_functions
-from automl.data.files import as_text
+from automl.data.code.other_languages import BY_SUFFIX, LANGUAGES, parse_functions
+from automl.data.code.python import parse_python
+from automl.data.files import name_to_text
 from automl.data.walk import is_clutter
 
 PYTHON = ".py"
 SUFFIXES = (PYTHON, *BY_SUFFIX)
 NAMES = ", ".join(["Python", *(language.name for language in LANGUAGES)])
-MOST = 2**20  # bytes; what is larger was not written by hand
+MAX_BYTES = 2**20  # bytes; what is larger was not written by hand
 OTHERS = frozenset({"node_modules", "site-packages", "__pycache__"})  # folders that are not one's own code
 VENDORED = ("modules.txt", "autoload.php", "bundle")  # what Go, Composer and Bundler leave in `vendor`
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SourceFunctions:
     """functions: by file and line. skipped: why a file was left out, by its name."""
 
     functions: list[Function]
     skipped: dict[str, str]
 
 
-def functions_in(folder: str | Path) -> Found:
+def read_source_folder(folder: str | Path) -> SourceFunctions:
     """All functions of the files in and below `folder` whose endings are in SUFFIXES.
 
     A file that is too large, is minified, is not UTF-8 or cannot be parsed is left out, and named. Hidden
     folders, `site-packages`, `node_modules` and a `vendor` of downloaded packages are not entered. Raises
     InputError where there is no such folder, or no function in it.
     """
-    root = code_folder(folder)
+    root = resolve_code_folder(folder)
     functions: list[Function] = []
     skipped: dict[str, str] = {}
-    for path in source_files(root):
-        name = as_text(path.relative_to(root))
-        found = read_functions(path, name)
+    for path in list_source_files(root):
+        name = name_to_text(path.relative_to(root))
+        found = read_source_file(path, name)
         if isinstance(found, str):
             skipped[name] = found
         else:
             functions += found
     if not functions:
-        raise no_functions(root, skipped)
-    return Found(functions=functions, skipped=skipped)
+        raise no_functions_error(root, skipped)
+    return SourceFunctions(functions=functions, skipped=skipped)
 
 
-def code_folder(folder: str | Path) -> Path:
+def resolve_code_folder(folder: str | Path) -> Path:
     """Raises InputError where there is none."""
     root = Path(folder).expanduser()
     if not root.is_dir():
@@ -58,15 +58,15 @@ def code_folder(folder: str | Path) -> Path:
     return root
 
 
-def read_functions(path: Path, name: str) -> list[Function] | str:
+def read_source_file(path: Path, name: str) -> list[Function] | str:
     """The functions of one file, which they call `name`; or why it is left out.
 
     Raises InputError where what parses it is not installed.
     """
     python = path.suffix == PYTHON
     try:
-        text = _text(path)
-        return python_functions(text, name) if python else functions_of(text, name, BY_SUFFIX[path.suffix])
+        text = _read_source(path)
+        return parse_python(text, name) if python else parse_functions(text, name, BY_SUFFIX[path.suffix])
     except (OSError, _Skip) as error:
         return str(error)
     except InputError:  # a package is missing
@@ -75,21 +75,21 @@ def read_functions(path: Path, name: str) -> list[Function] | str:
         return f"no {'Python' if python else BY_SUFFIX[path.suffix].name}: {error}"
 
 
-def no_functions(root: Path, skipped: Mapping[str, str]) -> InputError:
-    files = f"; {len(skipped)} files were left out: {some(skipped)}" if skipped else ""
+def no_functions_error(root: Path, skipped: Mapping[str, str]) -> InputError:
+    files = f"; {len(skipped)} files were left out: {join_reasons(skipped)}" if skipped else ""
     return InputError(f"{root} has no functions that do something in files of {NAMES}{files}")
 
 
-def source_files(root: Path) -> Iterator[Path]:
+def list_source_files(root: Path) -> Iterator[Path]:
     """In a fixed order, each once."""
     for place, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if _own(Path(place, name)))
+        folders[:] = sorted(name for name in folders if _is_own_code(Path(place, name)))
         yield from (
             Path(place, name) for name in sorted(files) if name.endswith(SUFFIXES) and not is_clutter(name)
         )
 
 
-def _own(folder: Path) -> bool:
+def _is_own_code(folder: Path) -> bool:
     """Whether a folder may hold one's own code."""
     if folder.name == "vendor" and any((folder / mark).exists() for mark in VENDORED):
         return False
@@ -100,19 +100,19 @@ class _Skip(ValueError):
     """A reason in words."""
 
 
-def _text(path: Path) -> str:
+def _read_source(path: Path) -> str:
     size = path.stat().st_size
     if not path.is_file():  # reading from a pipe would wait for ever
         raise _Skip("no regular file")
-    if size > MOST:
-        raise _Skip(f"of {size / 2**20:.1f} MB; files above {MOST // 2**20} MB are not read")
+    if size > MAX_BYTES:
+        raise _Skip(f"of {size / 2**20:.1f} MB; files above {MAX_BYTES // 2**20} MB are not read")
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise _Skip(f"not UTF-8 at byte {error.start}") from error
 
 
-def some(skipped: Mapping[str, str]) -> str:
+def join_reasons(skipped: Mapping[str, str]) -> str:
     """The first few of them in a line."""
     shown = [f"{name} ({why})" for name, why in list(skipped.items())[:3]]
     return ", ".join(shown) + (", ..." if len(skipped) > 3 else "")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from attention.errors import InputError
-from automl.data.code.ragged import PADDING, padded
+from automl.data.code.ragged import PADDING, pad_rows
 from backbones.extras import optional
 
 tokenizers = optional("tokenizers", "code")
@@ -59,7 +59,7 @@ class Tokenizer:
     def __len__(self) -> int:
         return int(self._encoder.get_vocab_size())
 
-    def numbers(self, texts: Sequence[str], length: int) -> list[list[int]]:
+    def token_ids(self, texts: Sequence[str], length: int) -> list[list[int]]:
         """Of each text, at most `length`."""
         return [encoding.ids[:length] for encoding in self._encoder.encode_batch(list(texts))]
 
@@ -68,7 +68,7 @@ class Tokenizer:
 
         T is the longest of these texts, and at most `length`: what comes after that is left out.
         """
-        return padded(self.numbers(texts, length), length)
+        return pad_rows(self.token_ids(texts, length), length)
 
     def check_known(self, query: str) -> None:
         """Raises InputError for a query without a single known sub-token."""

@@ -23,7 +23,7 @@ from automl.data.code.tokenizer import Tokenizer, train_tokenizer
 
 FORMAT = 2  # of the file, of the tokenizer and of what is made of a function
 KINDS = ("docstring", "code", "name", "unnamed")
-MOST = 1024  # sub-tokens that are kept of a text
+MAX_TOKENS = 1024  # sub-tokens that are kept of a text
 
 
 class TokenFile(ArrowFile):
@@ -32,19 +32,20 @@ class TokenFile(ArrowFile):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.tokenizer = Tokenizer(self.about["tokenizer"])
-        self.texts = {kind: _ragged(self.table[kind].chunk(0)) for kind in KINDS}
+        self.texts = {kind: _to_ragged(self.table[kind].chunk(0)) for kind in KINDS}
         if self.about["tokens"] != [int(text.values.sum()) for text in self.texts.values()]:
             raise ValueError("tokens are missing")  # pages that a crash left unwritten
 
 
-def cached_tokens(file: CorpusFile, vocabulary: int) -> TokenFile:
+def open_cached_tokens(file: CorpusFile, vocabulary: int) -> TokenFile:
     """Those of a corpus with at most `vocabulary` different ones. Raises InputError for a full disk."""
 
     def write(path: Path) -> str:
         corpus = file.corpus
         tokenizer = Tokenizer(train_tokenizer(vocabulary_texts(corpus), vocabulary))
         found = {
-            kind: tokenizer.numbers([text_of(f, kind) for f in corpus.functions], MOST) for kind in KINDS
+            kind: tokenizer.token_ids([get_text(f, kind) for f in corpus.functions], MAX_TOKENS)
+            for kind in KINDS
         }
         about = {
             "tokenizer": tokenizer.content,
@@ -55,7 +56,7 @@ def cached_tokens(file: CorpusFile, vocabulary: int) -> TokenFile:
         return f"made {len(tokenizer)} sub-tokens for {len(corpus.functions)} functions"
 
     key = f"tokens {FORMAT} {vocabulary} {file.path.name}".encode()
-    return TokenFile.cached(key, write, needed=4 * file.path.stat().st_size)
+    return TokenFile.open_cached(key, write, needed=4 * file.path.stat().st_size)
 
 
 def vocabulary_texts(corpus: Corpus) -> Iterator[str]:
@@ -66,7 +67,7 @@ def vocabulary_texts(corpus: Corpus) -> Iterator[str]:
             yield function.query
 
 
-def text_of(function: Function, kind: str) -> str:
+def get_text(function: Function, kind: str) -> str:
     """The text of a kind, one of KINDS."""
     if kind == "docstring":
         return function.query
@@ -79,5 +80,5 @@ def text_of(function: Function, kind: str) -> str:
     return re.sub(rf"(?<!\w){re.escape(own)}(?!\w)", "f", function.code)
 
 
-def _ragged(column: pa.LargeListArray) -> Ragged:
+def _to_ragged(column: pa.LargeListArray) -> Ragged:
     return Ragged(column.values.to_numpy(), column.offsets.to_numpy())

@@ -15,7 +15,7 @@ dataset             A split as the training loop reads it; splits, subsets and m
 from automl.data.detection.coco_folder import is_coco
 from automl.data.detection.dataset import (
     DetectionImages,
-    open_records,
+    open_detection_records,
     open_split,
     shared_name,
 )
@@ -25,7 +25,7 @@ __all__ = [
     "DetectionImages",
     "Objects",
     "is_coco",
-    "open_records",
+    "open_detection_records",
     "open_split",
     "shared_name",
 ]

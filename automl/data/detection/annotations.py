@@ -16,19 +16,19 @@ import numpy as np
 from attention.errors import InputError
 from automl.data.detection import masks
 from automl.data.detection.objects import Objects
-from automl.data.files import composed
+from automl.data.files import normalise_nfc
 
 BEYOND = 1.0  # pixels that a box may reach over the edge by: annotators' tools round
 THINNEST = 0.01  # pixels of a side of a box; what is less is none in the 32 bits of a detector's boxes
-ODD = 0.01  # of the objects may be left out since they are wrong
-FEW = 10  # objects of which one may be, too
+MAX_WRONG = 0.01  # of the objects may be left out since they are wrong
+MIN_OBJECTS_FOR_ONE = 10  # objects of which one may be, too
 EXAMPLES = 3
 LISTS = ("images", "annotations", "categories")
 LONGEST_NAME = 255  # bytes of a file's name
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listed:
+class ListedImage:
     """An image in an annotation file, and its objects as the file has them."""
 
     number: int
@@ -48,7 +48,7 @@ class Annotations:
     file: Path
     categories: Mapping[int, str]
     unused_parents: frozenset[int]
-    images: Sequence[Listed]
+    images: Sequence[ListedImage]
     has_masks: bool
     left_out: Sequence[str]
 
@@ -65,27 +65,27 @@ def read_annotations(file: Path) -> Annotations:
     """
     content = read_content(file)
     listed = content["categories"]
-    categories = _categories(file, listed)
-    images = {image.number: image for image in _images(file, content["images"])}
+    categories = _read_categories(file, listed)
+    images = {image.number: image for image in _read_images(file, content["images"])}
     odd, dropped = [], []
     entries = content["annotations"]
     for entry in entries:
-        wrong = _fault(entry, images, categories)
+        wrong = _find_fault(entry, images, categories)
         if wrong is not None:
-            odd.append(f"annotation {_shown(entry.get('id'))} {wrong}")
+            odd.append(f"annotation {_shorten(entry.get('id'))} {wrong}")
             continue
         image = images[entry["image_id"]]
         masks_wrong: list[str] = []
         if entry.get("segmentation"):
-            kept, masks_wrong = masks.usable(entry["segmentation"], image.height, image.width)
+            kept, masks_wrong = masks.filter_segmentation(entry["segmentation"], image.height, image.width)
             entry["segmentation"] = kept
-        described = [f"annotation {_shown(entry.get('id'))} of {image.name}: {why}" for why in masks_wrong]
+        described = [f"annotation {_shorten(entry.get('id'))} of {image.name}: {why}" for why in masks_wrong]
         if described and entry["segmentation"] is None:
             odd.append(described[0])
             continue
         dropped += described
         image.annotations.append(entry)
-    if len(odd) > max(int(ODD * len(entries)), len(entries) >= FEW):
+    if len(odd) > max(int(MAX_WRONG * len(entries)), len(entries) >= MIN_OBJECTS_FOR_ONE):
         raise InputError(
             f"{file}: {odd[0]}. {len(odd)} of its {len(entries)} objects are wrong, and one in a hundred is "
             f"left out at most; correct them, or remove them"
@@ -95,7 +95,7 @@ def read_annotations(file: Path) -> Annotations:
     objects = [entry for image in images.values() for entry in image.annotations]
     if not any(not entry.get("iscrowd") for entry in objects):
         raise InputError(f"{file} has no object that is not a crowd; there is nothing to learn or to find")
-    unused = _parents(listed) - {entry["category_id"] for entry in objects}
+    unused = _find_parents(listed) - {entry["category_id"] for entry in objects}
     check_names(file, {number: name for number, name in categories.items() if number not in unused})
     return Annotations(
         file=file,
@@ -135,7 +135,7 @@ def _warn(what: str, reasons: Sequence[str]) -> None:
         print(f"warning: left out: {what}: {shown}{more}", file=sys.stderr, flush=True)
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     """Return a value of somebody's JSON for a message, which it must not fill."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -146,25 +146,25 @@ def _is_number(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _categories(file: Path, listed: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+def _read_categories(file: Path, listed: Sequence[Mapping[str, Any]]) -> dict[int, str]:
     categories: dict[int, str] = {}
     for entry in listed:
         number, name = entry.get("id"), entry.get("name")
         if not _is_number(number):
             raise InputError(
-                f"{file}: a category must have an `id`, a whole number; got {_shown(dict(entry))}"
+                f"{file}: a category must have an `id`, a whole number; got {_shorten(dict(entry))}"
             )
         if not (isinstance(name, str) and name.strip()):
-            raise InputError(f"{file}: category {number} must have a `name`; got {_shown(name)}")
+            raise InputError(f"{file}: category {number} must have a `name`; got {_shorten(name)}")
         if number in categories:
             raise InputError(
                 f"{file}: category {number} is listed twice: {categories[number]!r} and {name!r}"
             )
-        categories[number] = composed(name)
+        categories[number] = normalise_nfc(name)
     return dict(sorted(categories.items()))
 
 
-def _parents(listed: Sequence[Mapping[str, Any]]) -> frozenset[int]:
+def _find_parents(listed: Sequence[Mapping[str, Any]]) -> frozenset[int]:
     """Return the numbers of categories that are groups of others, as Roboflow's category 0 is."""
     groups = {
         entry["supercategory"]
@@ -176,47 +176,47 @@ def _parents(listed: Sequence[Mapping[str, Any]]) -> frozenset[int]:
     )
 
 
-def _images(file: Path, listed: Sequence[Mapping[str, Any]]) -> Iterator[Listed]:
+def _read_images(file: Path, listed: Sequence[Mapping[str, Any]]) -> Iterator[ListedImage]:
     seen: set[int] = set()
     for entry in listed:
         number, name = entry.get("id"), entry.get("file_name")
         if not _is_number(number) or number in seen:
             raise InputError(
-                f"{file}: an image must have an `id`, a whole number of its own; got {_shown(number)} of "
-                f"{_shown(name)}"
+                f"{file}: an image must have an `id`, a whole number of its own; got {_shorten(number)} of "
+                f"{_shorten(name)}"
             )
         path = PureWindowsPath(name if isinstance(name, str) else "")  # its separators are / and \\
         if not path.parts or path.root or ".." in path.parts:
             raise InputError(
                 f"{file}: image {number} must have a `file_name` below the folder of images; "
-                f"got {_shown(name)}"
+                f"got {_shorten(name)}"
             )
         if any(len(part.encode("utf-8", "surrogatepass")) > LONGEST_NAME for part in path.parts):
             raise InputError(
                 f"{file}: image {number} has a `file_name` of more than {LONGEST_NAME} bytes, which no file "
-                f"can have: {_shown(name)}"
+                f"can have: {_shorten(name)}"
             )
         size = entry.get("width"), entry.get("height")
         if not all(_is_number(side) and side > 0 for side in size):
             raise InputError(
-                f"{file}: image {number} ({name}) must have `width` and `height`; got {_shown(size)}"
+                f"{file}: image {number} ({name}) must have `width` and `height`; got {_shorten(size)}"
             )
         seen.add(number)
-        yield Listed(number=number, name=name, width=size[0], height=size[1], annotations=[])  # type: ignore[arg-type]
+        yield ListedImage(number=number, name=name, width=size[0], height=size[1], annotations=[])  # type: ignore[arg-type]
 
 
-def _fault(
-    entry: Mapping[str, Any], images: Mapping[int, Listed], categories: Mapping[int, str]
+def _find_fault(
+    entry: Mapping[str, Any], images: Mapping[int, ListedImage], categories: Mapping[int, str]
 ) -> str | None:
     """Return what is wrong with an object but for its mask, in words that follow its name."""
     number, category = entry.get("image_id"), entry.get("category_id")
     if not isinstance(number, int | float) or number not in images:
-        return f"is of image {_shown(number)}, which is not listed"
+        return f"is of image {_shorten(number)}, which is not listed"
     if not isinstance(category, int | float) or category not in categories:
-        return f"has category {_shown(category)}, which is not listed"
-    box, image = masks.finite(entry.get("bbox")), images[int(number)]
+        return f"has category {_shorten(category)}, which is not listed"
+    box, image = masks.parse_finite(entry.get("bbox")), images[int(number)]
     if box is None or len(box) != 4:
-        return f"must have a `bbox`, [left, top, width, height]; got {_shown(entry.get('bbox'))}"
+        return f"must have a `bbox`, [left, top, width, height]; got {_shorten(entry.get('bbox'))}"
     sides = np.array([image.width, image.height])
     low, high = box[:2], box[:2] + box[2:]
     if (box[2:] <= 0).any():
@@ -231,7 +231,7 @@ def _fault(
     return None
 
 
-def objects_of(
+def build_objects(
     annotations: Sequence[Mapping[str, Any]],
     labels: Mapping[int, int],
     size: tuple[int, int],
@@ -248,8 +248,8 @@ def objects_of(
     ends = np.minimum(boxes[:, :2] + boxes[:, 2:], [width, height])
     boxes[:, :2] = boxes[:, :2].clip(min=0)
     boxes[:, 2:] = ends - boxes[:, :2]
-    made = [masks.from_segmentation(a["segmentation"], *size) for a in annotations] if masked else None
-    own = masks.area(made, *size) if made is not None else boxes[:, 2] * boxes[:, 3]
+    made = [masks.encode_segmentation(a["segmentation"], *size) for a in annotations] if masked else None
+    own = masks.mask_areas(made, *size) if made is not None else boxes[:, 2] * boxes[:, 3]
     areas = [_area(a.get("area"), float(own[i]), height * width) for i, a in enumerate(annotations)]
     return Objects(
         boxes=boxes,

@@ -18,12 +18,12 @@ from functools import lru_cache
 from pathlib import Path
 
 from attention.errors import InputError
-from automl.data.archive import extracted, is_archive
+from automl.data.archive import extract_cached, is_archive
 from automl.data.detection.annotations import Annotations, check_names, read_annotations, read_content
 from automl.data.detection.objects import Photo
-from automl.data.digest import contents
-from automl.data.files import as_text, composed, is_file, on_disk
-from automl.data.groups import groups_in, read_labels
+from automl.data.digest import hash_contents
+from automl.data.files import find_on_disk, is_file, name_to_text, normalise_nfc
+from automl.data.groups import read_groups, read_labels
 from automl.data.items import Listing
 from automl.data.tally import Tally
 from automl.data.walk import is_clutter
@@ -52,7 +52,7 @@ class AnnotationFile:
 
     path: Path
     split: str | None
-    places: tuple[Path, ...]
+    folders: tuple[Path, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,15 +70,15 @@ class DetectionListing(Listing[Photo]):
 
 def is_coco(path: str | Path) -> bool:
     """Return whether a folder or archive has annotations in one of the layouts."""
-    return bool(annotation_files(_root(Path(path).expanduser())))
+    return bool(list_annotation_files(_resolve_root(Path(path).expanduser())))
 
 
-def annotation_files(root: Path) -> list[AnnotationFile]:
+def list_annotation_files(root: Path) -> list[AnnotationFile]:
     """Return the annotation files of the first layout that `root` has; none if it has none."""
-    return list(_of_coco(root)) or list(_of_roboflow(root)) or list(_of_label_studio(root))
+    return list(_list_coco(root)) or list(_list_roboflow(root)) or list(_list_label_studio(root))
 
 
-def _of_coco(root: Path) -> Iterator[AnnotationFile]:
+def _list_coco(root: Path) -> Iterator[AnnotationFile]:
     for file in sorted(root.glob("annotations/instances_*.json")):
         name = file.stem.removeprefix("instances_")
         begin = next((begin for begin in SPLITS if name.startswith(begin)), None)
@@ -88,13 +88,13 @@ def _of_coco(root: Path) -> Iterator[AnnotationFile]:
         yield AnnotationFile(file, split, (*places, root / "images", root))
 
 
-def _of_roboflow(root: Path) -> Iterator[AnnotationFile]:
+def _list_roboflow(root: Path) -> Iterator[AnnotationFile]:
     for name, split in FOLDERS.items():
         if is_file(file := root / name / ROBOFLOW):
             yield AnnotationFile(file, split, (file.parent,))
 
 
-def _of_label_studio(root: Path) -> Iterator[AnnotationFile]:
+def _list_label_studio(root: Path) -> Iterator[AnnotationFile]:
     file = root / LABEL_STUDIO
     if not is_file(file) or not (root / "images").is_dir():
         return
@@ -105,15 +105,15 @@ def _of_label_studio(root: Path) -> Iterator[AnnotationFile]:
     yield AnnotationFile(file, "train", (root, root / "images"))
 
 
-def _root(path: Path) -> Path:
+def _resolve_root(path: Path) -> Path:
     """Return the folder with annotations: this one, or the only one in it or in the archive."""
     if path.is_file() and is_archive(path):
-        path = extracted(path, cache_root())
+        path = extract_cached(path, cache_root())
     inside = [p for p in path.iterdir() if p.is_dir() and not is_clutter(p.name)] if path.is_dir() else []
-    return inside[0] if len(inside) == 1 and not annotation_files(path) else path
+    return inside[0] if len(inside) == 1 and not list_annotation_files(path) else path
 
 
-def read_folder(path: str | Path) -> DetectionListing:
+def read_coco_folder(path: str | Path) -> DetectionListing:
     """All splits of the folder or archive `path`, with hashes of their images; decodes none.
 
     A category that groups the others and has no objects in any split is left out. Groups of images are those
@@ -122,11 +122,11 @@ def read_folder(path: str | Path) -> DetectionListing:
     Raises InputError for what is no such folder, for files of which one cannot tell what they are, for images
     that are not there, and for everything that `read_annotations` refuses.
     """
-    root = _root(Path(path).expanduser())
+    root = _resolve_root(Path(path).expanduser())
     if not root.exists():
         raise InputError(f"there is no file or folder {path}; pass --data PATH with one that exists")
     files: dict[str, AnnotationFile] = {}
-    for file in annotation_files(root):
+    for file in list_annotation_files(root):
         if file.split is None:
             raise InputError(
                 f"{file.path} must be called instances_train*.json, instances_val*.json or _test*"
@@ -139,7 +139,7 @@ def read_folder(path: str | Path) -> DetectionListing:
     if "train" not in files:
         raise InputError(f"{root} needs {LAYOUTS}")
     stamps = tuple(_stamp(file.path) for file in files.values())
-    read = dict(zip(files, _read(stamps), strict=True))
+    read = dict(zip(files, _read_files(stamps), strict=True))
     first = read["train"]
     for other in read.values():
         if other.categories != first.categories:
@@ -151,8 +151,8 @@ def read_folder(path: str | Path) -> DetectionListing:
     groups = frozenset.intersection(*(each.unused_parents for each in read.values()))
     categories = {number: name for number, name in first.categories.items() if number not in groups}
     check_names(first.file, categories)
-    in_groups, tally = groups_in(root, read_labels(root)), Tally()
-    splits = {split: _photos(root, files[split], each, in_groups) for split, each in read.items()}
+    in_groups, tally = read_groups(root, read_labels(root)), Tally()
+    splits = {split: _list_photos(root, files[split], each, in_groups) for split, each in read.items()}
     for photos in splits.values():
         tally.keep_copies(COPY, ((photo.name, photo.key) for photo in photos))
     return DetectionListing(
@@ -164,18 +164,18 @@ def read_folder(path: str | Path) -> DetectionListing:
     )
 
 
-def image_id(image: Path) -> int | None:
+def find_image_id(image: Path) -> int | None:
     """Return the id of an image file by the annotations beside or above it; None if none list it."""
     image = image.absolute()
     likely = [
-        (len(place.parts), file.path, composed(image.relative_to(place).as_posix()))
+        (len(place.parts), file.path, normalise_nfc(image.relative_to(place).as_posix()))
         for root in list(image.parents)[:ABOVE]
-        for file in annotation_files(root)
-        for place in file.places
+        for file in list_annotation_files(root)
+        for place in file.folders
         if image.is_relative_to(place)
     ]
     for _, file, name in sorted(likely, reverse=True):  # a large file of another split is read last
-        if (number := _ids(_stamp(file)).get(name)) is not None:
+        if (number := _read_ids(_stamp(file)).get(name)) is not None:
             return number
     return None
 
@@ -189,14 +189,16 @@ def _stamp(file: Path) -> Stamp:
 
 
 @lru_cache(maxsize=4)
-def _ids(stamp: Stamp) -> dict[str, int]:
+def _read_ids(stamp: Stamp) -> dict[str, int]:
     """Return ids by file name; none of a file that is damaged."""
     try:
         images = read_content(stamp[0])["images"]
     except InputError:
         return {}
     named = [(image.get("file_name"), image.get("id")) for image in images]
-    return {composed(name.replace("\\", "/")): number for name, number in named if _is_entry(name, number)}  # type: ignore[union-attr, misc]
+    return {
+        normalise_nfc(name.replace("\\", "/")): number for name, number in named if _is_entry(name, number)
+    }  # type: ignore[union-attr, misc]
 
 
 def _is_entry(name: object, number: object) -> bool:
@@ -204,15 +206,17 @@ def _is_entry(name: object, number: object) -> bool:
 
 
 @lru_cache(maxsize=2)  # of hundreds of megabytes; all trials of a process read one dataset
-def _read(stamps: tuple[Stamp, ...]) -> list[Annotations]:
+def _read_files(stamps: tuple[Stamp, ...]) -> list[Annotations]:
     return [read_annotations(file) for file, *_ in stamps]
 
 
-def _photos(root: Path, file: AnnotationFile, read: Annotations, groups: Mapping[Path, str]) -> list[Photo]:
+def _list_photos(
+    root: Path, file: AnnotationFile, read: Annotations, groups: Mapping[Path, str]
+) -> list[Photo]:
     some = [image.name for image in read.images[:SOME]]
-    found = (place for place in file.places if any(is_file(_below(place, name)) for name in some))
-    place = next(found, file.places[0])
-    images = [_below(place, image.name) for image in read.images]
+    found = (place for place in file.folders if any(is_file(_find_below(place, name)) for name in some))
+    place = next(found, file.folders[0])
+    images = [_find_below(place, image.name) for image in read.images]
     missing = [i for i, image in enumerate(images) if not is_file(image)]
     if missing:
         entries = ", ".join(f"{read.images[i].number} ({images[i]})" for i in missing[:EXAMPLES])
@@ -220,15 +224,15 @@ def _photos(root: Path, file: AnnotationFile, read: Annotations, groups: Mapping
         raise InputError(
             f"{read.file} names {len(missing)} of {len(images)} images that are not there: {entries}{more}"
         )
-    pixels = contents(images, cache_root())
+    pixels = hash_contents(images, cache_root())
     return [
         Photo(
-            name=as_text(path.relative_to(root)),
+            name=name_to_text(path.relative_to(root)),
             image=path,
             width=image.width,
             height=image.height,
             key=content,
-            content=_content(content, image.annotations),
+            content=_hash_content(content, image.annotations),
             annotations=image.annotations,
             group=groups.get(path, ""),
         )
@@ -236,11 +240,11 @@ def _photos(root: Path, file: AnnotationFile, read: Annotations, groups: Mapping
     ]
 
 
-def _below(place: Path, name: str) -> Path:
+def _find_below(place: Path, name: str) -> Path:
     """Return the file of a name, whose separators are backslashes where Windows wrote it."""
-    path = on_disk(place, name)
-    return path if "\\" not in name or is_file(path) else on_disk(place, name.replace("\\", "/"))
+    path = find_on_disk(place, name)
+    return path if "\\" not in name or is_file(path) else find_on_disk(place, name.replace("\\", "/"))
 
 
-def _content(pixels: bytes, annotations: object) -> bytes:
+def _hash_content(pixels: bytes, annotations: object) -> bytes:
     return hashlib.sha256(pixels + json.dumps(annotations, sort_keys=True).encode()).digest()

@@ -6,12 +6,12 @@ import numpy as np
 
 from attention.errors import InputError, unknown
 from automl.data import shared
-from automl.data.detection.coco_folder import DetectionListing, read_folder
-from automl.data.detection.detection_cache import Cache, cached
+from automl.data.detection.coco_folder import DetectionListing, read_coco_folder
+from automl.data.detection.detection_cache import DetectionCache, open_detection_cache
 from automl.data.detection.objects import Objects
 from automl.data.detection.scenes import read_scenes
-from automl.data.items import ListedImages
-from automl.data.splits import one_class, thinned
+from automl.data.items import ImageRecords
+from automl.data.splits import select_subset, single_class
 from automl.data.tally import Tally
 
 SOURCES = ("scenes", "coco")
@@ -24,7 +24,7 @@ class DetectionImages:
     `has_masks`: whether every object has a mask. `listed` is the tally of the listing of all splits.
     """
 
-    def __init__(self, cache: Cache, rows: np.ndarray, listed: Tally) -> None:
+    def __init__(self, cache: DetectionCache, rows: np.ndarray, listed: Tally) -> None:
         self.file, self._rows, self.listed = cache, rows, listed
         self.classes, self.categories, self.has_masks = cache.classes, cache.categories, cache.has_masks
 
@@ -67,7 +67,7 @@ def read_listing(source: str, path: str | Path | None) -> DetectionListing:
         return read_scenes()
     if path is None:
         raise InputError("detection needs the path of a folder in COCO's layout; pass --data FOLDER")
-    return read_folder(path)
+    return read_coco_folder(path)
 
 
 def open_split(
@@ -82,16 +82,16 @@ def open_split(
 
     Raises InputError like `read_listing` and `cached`, and for a split without objects.
     """
-    listed, cache = Tally(), shared.find(Cache, shared_name(source, path, size), split)
+    listed, cache = Tally(), shared.find_split(DetectionCache, shared_name(source, path, size), split)
     if cache is None:
-        records = open_records(source, path=path)
+        records = open_detection_records(source, path=path)
         listing, listed = records.file, records.tally
-        cache = cached(
+        cache = open_detection_cache(
             records.inputs(split), listing.categories, size, f"{source} {split}", has_masks=listing.has_masks
         )
     rows = np.arange(len(cache))
     if split != "test":
-        rows = thinned(one_class(rows), cache.keys, subset)
+        rows = select_subset(single_class(rows), cache.keys, subset)
     found = DetectionImages(cache, rows, listed)
     if not any((~found.objects(i).crowd).any() for i in range(len(found))):
         raise InputError(
@@ -101,14 +101,14 @@ def open_split(
     return found
 
 
-def open_records(
+def open_detection_records(
     source: str, *, path: str | None = None, subset: float = 1.0
-) -> ListedImages[DetectionListing]:
+) -> ImageRecords[DetectionListing]:
     """The images of a source and which are in which split; decodes none.
 
     Raises InputError like `read_listing`, and where no split can be carved.
     """
-    return ListedImages(read_listing(source, path), subset)
+    return ImageRecords(read_listing(source, path), subset)
 
 
 def shared_name(source: str, path: str | None, size: int) -> str:

@@ -12,7 +12,7 @@ LEAST = 1.0  # pixels of a side that a box must keep in a crop
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draw:
+class Augmentation:
     """What an image becomes. scale: its size by that of before. x, y: of the crop, from 0 to 1."""
 
     scale: float
@@ -21,18 +21,20 @@ class Draw:
     mirrored: bool
 
 
-def draw(count: int, generator: np.random.Generator, *, flip: bool, scale: tuple[float, float]) -> list[Draw]:
+def draw_augmentations(
+    count: int, generator: np.random.Generator, *, flip: bool, scale: tuple[float, float]
+) -> list[Augmentation]:
     """For each of `count` images. scale: the smallest and the largest; their logarithms are drawn evenly."""
     numbers = generator.random((count, 4))
     sizes = np.exp(np.log(scale[0]) + numbers[:, 0] * (np.log(scale[1]) - np.log(scale[0])))
     return [
-        Draw(scale=float(s), x=x, y=y, mirrored=flip and mirrored < 0.5)
+        Augmentation(scale=float(s), x=x, y=y, mirrored=flip and mirrored < 0.5)
         for s, (_, x, y, mirrored) in zip(sizes, numbers.tolist(), strict=True)
     ]
 
 
 def augment(
-    image: Tensor, target: dict[str, Tensor], drawn: Draw, most: int
+    image: Tensor, target: dict[str, Tensor], drawn: Augmentation, most: int
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The image `(3, H, W)` and its objects after a drawn change; a side has `most` pixels at most.
 
@@ -49,7 +51,7 @@ def augment(
         )
         target = {**target, "boxes": boxes}
         if "masks" in target:
-            target["masks"] = _resized(target["masks"], rows, columns)
+            target["masks"] = _resize_masks(target["masks"], rows, columns)
         height, width = rows, columns
     if max(height, width) > most:
         image, target = _crop(image, target, drawn, most)
@@ -63,7 +65,7 @@ def augment(
     return image, target
 
 
-def _resized(masks: Tensor, rows: int, columns: int) -> Tensor:
+def _resize_masks(masks: Tensor, rows: int, columns: int) -> Tensor:
     if not len(masks):
         return masks.new_zeros(0, rows, columns)
     found: Tensor = resize(masks, [rows, columns], InterpolationMode.NEAREST_EXACT)
@@ -71,7 +73,7 @@ def _resized(masks: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def _crop(
-    image: Tensor, target: dict[str, Tensor], drawn: Draw, most: int
+    image: Tensor, target: dict[str, Tensor], drawn: Augmentation, most: int
 ) -> tuple[Tensor, dict[str, Tensor]]:
     height, width = image.shape[1:]
     left, top = round(drawn.x * max(0, width - most)), round(drawn.y * max(0, height - most))
@@ -86,11 +88,11 @@ def _crop(
         keep &= (found["masks"] > 0).flatten(1).any(1)
         cropped = keep & (boxes != moved).any(1)
         if cropped.any():
-            found["boxes"][cropped] = _around(found["masks"][cropped]).to(boxes.dtype)
+            found["boxes"][cropped] = _bounding_boxes(found["masks"][cropped]).to(boxes.dtype)
     return image[:, top:bottom, left:right], {name: value[keep] for name, value in found.items()}
 
 
-def _around(masks: Tensor) -> Tensor:
+def _bounding_boxes(masks: Tensor) -> Tensor:
     """The box of each mask, (N, 4), to the far edges of its outermost pixels."""
     found = []
     for axis in (1, 2):  # columns, then rows

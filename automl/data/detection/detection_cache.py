@@ -18,11 +18,11 @@ import pyarrow as pa
 from PIL import Image
 
 from attention.errors import InputError
-from automl.data.arrow import ArrowFile, prepared, write_rows
+from automl.data.arrow import ArrowFile, map_in_threads, write_rows
 from automl.data.detection import masks
-from automl.data.detection.annotations import objects_of
+from automl.data.detection.annotations import build_objects
 from automl.data.detection.objects import Objects, Photo
-from automl.data.detection.sizes import check_sizes, other_size, undecodable
+from automl.data.detection.sizes import check_sizes, describe_size_mismatch, describe_undecodable
 from automl.data.digest import SIZE
 from automl.data.images.picture import read_picture
 
@@ -44,7 +44,7 @@ SCHEMA = pa.schema(
 )
 
 
-class Cache(ArrowFile):
+class DetectionCache(ArrowFile):
     """An opened file of N images.
 
     `classes` their names, `categories` their numbers in the annotations, `has_masks`, `width` and `height` of
@@ -59,7 +59,7 @@ class Cache(ArrowFile):
         self.width, self.height, self.rows, self.columns = (
             self.table[name].to_numpy() for name in ("width", "height", "rows", "columns")
         )
-        self.keys = self.hashes("key")
+        self.keys = self.read_hashes("key")
         if not ((self.rows > 0) & (self.columns > 0)).all():
             raise ValueError("a side is out of range")
 
@@ -85,9 +85,9 @@ class Cache(ArrowFile):
         )
 
 
-def cached(
+def open_detection_cache(
     photos: Sequence[Photo], categories: Mapping[int, str], size: int, what: str, *, has_masks: bool
-) -> Cache:
+) -> DetectionCache:
     """The cache of `photos` whose longer sides are `size` pixels at most; `what` names them in messages.
 
     It is built where there is none or a damaged one. Raises InputError for an image that cannot be decoded or
@@ -101,18 +101,20 @@ def cached(
 
     def write(path: Path) -> str:
         check_sizes(photos)  # before hours of decoding
-        rows = prepared(f"decoding {what} images", photos, lambda photo: _row(photo, labels, size, has_masks))
+        rows = map_in_threads(
+            f"decoding {what} images", photos, lambda photo: _make_row(photo, labels, size, has_masks)
+        )
         write_rows(path, SCHEMA, rows, about)
         return f"decoded {len(photos)} {what} images"
 
     needed = sum(3 * size * size * min(1.0, p.width * p.height / size**2) for p in photos)
-    return Cache.cached(key.digest(), write, needed=needed)
+    return DetectionCache.open_cached(key.digest(), write, needed=needed)
 
 
-def _row(photo: Photo, labels: Mapping[int, int], size: int, has_masks: bool) -> dict[str, Any]:
-    pixels, changes = decode(photo.image, photo.width, photo.height, size)
+def _make_row(photo: Photo, labels: Mapping[int, int], size: int, has_masks: bool) -> dict[str, Any]:
+    pixels, changes = decode_photo(photo.image, photo.width, photo.height, size)
     full, stored = (photo.height, photo.width), (pixels.shape[0], pixels.shape[1])
-    found = objects_of(photo.annotations, labels, full, masked=has_masks)
+    found = build_objects(photo.annotations, labels, full, masked=has_masks)
     return {
         "name": photo.name,
         "key": photo.key,
@@ -126,11 +128,13 @@ def _row(photo: Photo, labels: Mapping[int, int], size: int, has_masks: bool) ->
         "labels": found.labels.tolist(),
         "crowd": found.crowd.tolist(),
         "areas": found.areas.tolist(),
-        "masks": masks.resized(found.masks, full, stored) if found.masks is not None else [],
+        "masks": masks.resize_masks(found.masks, full, stored) if found.masks is not None else [],
     }
 
 
-def decode(image: Path | np.ndarray, width: int, height: int, size: int) -> tuple[np.ndarray, Sequence[str]]:
+def decode_photo(
+    image: Path | np.ndarray, width: int, height: int, size: int
+) -> tuple[np.ndarray, Sequence[str]]:
     """Return uint8 (rows, columns, 3), of `size` pixels at the longer side at most, and what was done to it.
 
     width, height: that it must have. An image that EXIF turns is turned unless it has this size only as it is
@@ -146,9 +150,9 @@ def decode(image: Path | np.ndarray, width: int, height: int, size: int) -> tupl
         except MemoryError:
             raise
         except Exception as error:  # Pillow raises nearly anything for a damaged file
-            raise InputError(undecodable(image, error)) from error
+            raise InputError(describe_undecodable(image, error)) from error
         if picture.size != (width, height):
-            raise InputError(other_size(image, picture.size, (width, height)))
+            raise InputError(describe_size_mismatch(image, picture.size, (width, height)))
     scale = size / max(width, height)
     if scale < 1:
         small = max(1, round(width * scale)), max(1, round(height * scale))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from automl.data.detection.dataset import open_records
+from automl.data.detection.dataset import open_detection_records
 from automl.data.detection.objects import Photo
 from automl.data.detection.sizes import check_sizes
 from automl.data.images.image_overview import describe_sizes
@@ -53,15 +53,15 @@ class DetectionOverview:
             yield f"{'left out':11} {count} {'object' if count == 1 else 'objects'}: {shown}{more}"
 
 
-def look_over_detection(path: str | Path) -> DetectionOverview:
+def summarise_detection(path: str | Path) -> DetectionOverview:
     """Decodes no image. Raises InputError like `open_records` and `check_sizes`."""
-    records = open_records("coco", path=str(path))
+    records = open_detection_records("coco", path=str(path))
     listing, tally = records.file, Tally()
     splits: dict[str, list[Photo]] = {split: records.inputs(split) for split in SPLITS}
     for photo, turn in zip(listing.inputs, check_sizes(listing.inputs), strict=True):
         if turn is not None:
             tally.keep(turn, [photo.name])
-    counts = {split: _counts(photos) for split, photos in splits.items()}
+    counts = {split: _count_objects(photos) for split, photos in splits.items()}
     return DetectionOverview(
         objects={
             name: {split: counts[split][number, False] for split in SPLITS}
@@ -81,7 +81,7 @@ def look_over_detection(path: str | Path) -> DetectionOverview:
     )
 
 
-def _counts(photos: Sequence[Photo]) -> Counter[tuple[int, bool]]:
+def _count_objects(photos: Sequence[Photo]) -> Counter[tuple[int, bool]]:
     """By category and whether it is a crowd."""
     return Counter(
         (entry["category_id"], bool(entry.get("iscrowd"))) for photo in photos for entry in photo.annotations

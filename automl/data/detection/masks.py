@@ -13,16 +13,16 @@ from backbones.extras import optional
 
 coco = optional("pycocotools.mask", "detection")
 
-LONGEST = 35  # bits of a run length in a compressed string: pycocotools shifts numbers of 32 bits
+MAX_RUN_BITS = 35  # bits of a run length in a compressed string: pycocotools shifts numbers of 32 bits
 
 
-def encode(masks: np.ndarray) -> list[Rle]:
+def encode_masks(masks: np.ndarray) -> list[Rle]:
     """Run lengths of masks, bool or uint8 (N, height, width)."""
     packed = np.asfortranarray(masks.astype(np.uint8).transpose(1, 2, 0))
     return [each["counts"] for each in coco.encode(packed)]
 
 
-def decode(masks: Sequence[Rle], height: int, width: int) -> np.ndarray:
+def decode_masks(masks: Sequence[Rle], height: int, width: int) -> np.ndarray:
     """The masks, uint8 (N, height, width)."""
     if not masks:
         return np.zeros((0, height, width), np.uint8)
@@ -30,14 +30,14 @@ def decode(masks: Sequence[Rle], height: int, width: int) -> np.ndarray:
     return np.ascontiguousarray(found.transpose(2, 0, 1))
 
 
-def area(masks: Sequence[Rle], height: int, width: int) -> np.ndarray:
+def mask_areas(masks: Sequence[Rle], height: int, width: int) -> np.ndarray:
     """Pixels of each, float64 (N,)."""
     if not masks:
         return np.zeros(0)
     return np.asarray(coco.area([{"size": [height, width], "counts": c} for c in masks]), np.float64)
 
 
-def usable(segmentation: Any, height: int, width: int) -> tuple[Any, list[str]]:
+def filter_segmentation(segmentation: Any, height: int, width: int) -> tuple[Any, list[str]]:
     """Return what can be used of a segmentation, and what is wrong with the rest, in words.
 
     A list of polygons loses those that are wrong. None is returned if nothing is left.
@@ -50,12 +50,12 @@ def usable(segmentation: Any, height: int, width: int) -> tuple[Any, list[str]]:
     return (segmentation, []) if why is None else (None, [why])
 
 
-def problem(segmentation: Any, height: int, width: int) -> str | None:
+def find_problem(segmentation: Any, height: int, width: int) -> str | None:
     """Return what is wrong with a mask of an image of this size, in words; None if nothing is."""
-    return next(iter(usable(segmentation, height, width)[1]), None)
+    return next(iter(filter_segmentation(segmentation, height, width)[1]), None)
 
 
-def finite(values: Any) -> np.ndarray | None:
+def parse_finite(values: Any) -> np.ndarray | None:
     """Return a list of numbers as float64 (N,); None if it is no such list or one is not finite."""
     if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
         return None
@@ -73,7 +73,7 @@ def _polygon_problem(polygon: Any, height: int, width: int) -> str | None:
     long, so a polygon that reaches further than its image's size beyond the edge is not drawn.
     """
     shown = str(polygon)[:60]
-    numbers = finite(polygon)
+    numbers = parse_finite(polygon)
     if numbers is None or len(numbers) < 6 or len(numbers) % 2:
         return f"a polygon must be x, y, x, y, ... of three points or more; got {shown}"
     x, y = numbers.reshape(-1, 2).T
@@ -98,10 +98,10 @@ def _mask_problem(segmentation: Any, height: int, width: int) -> str | None:
         return None if whole else f"the run lengths of its mask must sum to {height * width}"
     if not isinstance(counts, str):
         return "its mask must have `counts`, a list of run lengths or a string"
-    return _broken(counts, height, width)
+    return _run_length_problem(counts, height, width)
 
 
-def _broken(letters: str, height: int, width: int) -> str | None:
+def _run_length_problem(letters: str, height: int, width: int) -> str | None:
     """Return why a compressed string is not the run lengths of so many pixels.
 
     pycocotools would write beyond the end of the image, so the numbers are added up here.
@@ -113,7 +113,7 @@ def _broken(letters: str, height: int, width: int) -> str | None:
             return f"the run lengths of its mask have a letter {letter!r} at {i}, which is none of them"
         value |= (code & 0x1F) << shift
         shift += 5
-        if shift > LONGEST:
+        if shift > MAX_RUN_BITS:
             return f"a run of its mask has more letters than any length needs, at {i}"
         if code & 0x20:
             continue
@@ -130,7 +130,7 @@ def _broken(letters: str, height: int, width: int) -> str | None:
     return None
 
 
-def from_segmentation(segmentation: Any, height: int, width: int) -> Rle:
+def encode_segmentation(segmentation: Any, height: int, width: int) -> Rle:
     """Run lengths of polygons, or of run lengths in either form, of which `problem` has found nothing."""
     if isinstance(segmentation, list):
         merged: dict[str, Any] = coco.merge(coco.frPyObjects(segmentation, height, width))
@@ -143,10 +143,10 @@ def from_segmentation(segmentation: Any, height: int, width: int) -> Rle:
     return found
 
 
-def resized(masks: Sequence[Rle], old: tuple[int, int], new: tuple[int, int]) -> list[Rle]:
+def resize_masks(masks: Sequence[Rle], old: tuple[int, int], new: tuple[int, int]) -> list[Rle]:
     """Masks of another size: that of the nearest pixel. old, new: height and width."""
     if old == new:
         return list(masks)
     rows, columns = (((np.arange(n) + 0.5) * o / n).astype(int) for o, n in zip(old, new, strict=True))
     # One by one: a photograph of a crowd has many, and each is as large as the photograph.
-    return [encode(decode([mask], *old)[:, rows][:, :, columns])[0] for mask in masks]
+    return [encode_masks(decode_masks([mask], *old)[:, rows][:, :, columns])[0] for mask in masks]

@@ -23,7 +23,7 @@ from automl.data.digits import read_digits
 SIDE = 96
 COUNTS: Mapping[str, int] = {"train": 800, "validation": 200, "test": 200}
 NAMES: Mapping[str, str] = {"train": "train", "validation": "val", "test": "test"}  # of folders
-SHARES = (0.66, 0.83)  # of the digits: where those for training end, and those for validation
+FRACTIONS = (0.66, 0.83)  # of the digits: where those for training end, and those for validation
 SMALLEST, LARGEST = 22, 44  # pixels of a digit's side
 MOST = 6  # digits in a scene
 SEEN = 0.5  # of a digit, at least, whatever lies before it
@@ -45,10 +45,10 @@ def draw_scenes() -> Iterator[Scene]:
     images, labels = read_digits()
     draw = np.random.default_rng(0)
     order = draw.permutation(len(labels))
-    ends = [round(share * len(order)) for share in SHARES]
+    ends = [round(share * len(order)) for share in FRACTIONS]
     for (split, count), own in zip(COUNTS.items(), np.split(order, ends), strict=True):
         for i in range(count):
-            yield Scene(split, f"{NAMES[split]}/{i:04}.png", *_scene(images[own], labels[own], draw))
+            yield Scene(split, f"{NAMES[split]}/{i:04}.png", *_draw_scene(images[own], labels[own], draw))
 
 
 @cache
@@ -56,22 +56,22 @@ def read_scenes() -> DetectionListing:
     """Return all scenes as a folder of COCO's layout would have them."""
     splits: dict[str, list[Photo]] = {split: [] for split in COUNTS}
     for scene in draw_scenes():
-        splits[scene.split].append(_photo(scene))
+        splits[scene.split].append(_make_photo(scene))
     return DetectionListing(categories={i + 1: str(i) for i in range(10)}, splits=splits, has_masks=True)
 
 
-def _scene(
+def _draw_scene(
     digits: np.ndarray, labels: np.ndarray, draw: np.random.Generator
 ) -> tuple[np.ndarray, list[np.ndarray], list[int]]:
     dark = draw.uniform(0, 70, (6, 6, 3))
-    canvas = _scaled(dark, SIDE) + draw.normal(0, 8, (SIDE, SIDE, 3))
+    canvas = _scale(dark, SIDE) + draw.normal(0, 8, (SIDE, SIDE, 3))
     seen: list[np.ndarray] = []
     categories: list[int] = []
     for _ in range(draw.integers(0, MOST + 1)):
         chosen, side = draw.integers(len(digits)), int(draw.integers(SMALLEST, LARGEST + 1))
         left, top = draw.integers(0, SIDE - side + 1, 2)
         ink = np.zeros((SIDE, SIDE))
-        ink[top : top + side, left : left + side] = _scaled(digits[chosen] * (255 / 16), side)
+        ink[top : top + side, left : left + side] = _scale(digits[chosen] * (255 / 16), side)
         shape = ink > INK
         colour = draw.uniform(130, 255, 3)
         if any((old & ~shape).sum() < SEEN * old.sum() for old in seen):
@@ -83,8 +83,8 @@ def _scene(
     return np.clip(canvas.round(), 0, 255).astype(np.uint8), seen, categories
 
 
-def _photo(scene: Scene) -> Photo:
-    annotations = [_annotation(*each) for each in zip(scene.masks, scene.categories, strict=True)]
+def _make_photo(scene: Scene) -> Photo:
+    annotations = [_make_annotation(*each) for each in zip(scene.masks, scene.categories, strict=True)]
     key = hashlib.sha256(scene.image.tobytes()).digest()
     content = hashlib.sha256(key + json.dumps(annotations).encode()).digest()
     return Photo(
@@ -98,7 +98,7 @@ def _photo(scene: Scene) -> Photo:
     )
 
 
-def _scaled(values: np.ndarray, side: int) -> np.ndarray:
+def _scale(values: np.ndarray, side: int) -> np.ndarray:
     """(h, w) or (h, w, 3) to `side` pixels, smoothly."""
     planes = values[..., None] if values.ndim == 2 else values
     made = [
@@ -108,7 +108,7 @@ def _scaled(values: np.ndarray, side: int) -> np.ndarray:
     return made[0] if values.ndim == 2 else np.stack(made, axis=2)
 
 
-def _annotation(mask: np.ndarray, category: int) -> dict[str, Any]:
+def _make_annotation(mask: np.ndarray, category: int) -> dict[str, Any]:
     rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
     left, top = int(columns[0]), int(rows[0])
     return {
@@ -116,7 +116,7 @@ def _annotation(mask: np.ndarray, category: int) -> dict[str, Any]:
         "bbox": [left, top, int(columns[-1]) + 1 - left, int(rows[-1]) + 1 - top],
         "area": int(mask.sum()),
         "iscrowd": 0,
-        "segmentation": {"size": [*mask.shape], "counts": masks.encode(mask[None])[0].decode()},
+        "segmentation": {"size": [*mask.shape], "counts": masks.encode_masks(mask[None])[0].decode()},
     }
 
 
@@ -131,14 +131,14 @@ def write_scenes(folder: Path, counts: Mapping[str, int] = COUNTS) -> None:
         for photo in photos:
             Image.fromarray(np.asarray(photo.image)).save(folder / photo.name)
         content = {
-            "images": [_entry(i, photo) for i, photo in enumerate(photos, start=1)],
-            "annotations": _numbered(photos),
+            "images": [_make_image_entry(i, photo) for i, photo in enumerate(photos, start=1)],
+            "annotations": _number_annotations(photos),
             "categories": [{"id": number, "name": called} for number, called in listing.categories.items()],
         }
         (folder / "annotations" / f"instances_{name}.json").write_text(json.dumps(content))
 
 
-def _entry(number: int, photo: Photo) -> dict[str, Any]:
+def _make_image_entry(number: int, photo: Photo) -> dict[str, Any]:
     return {
         "id": number,
         "file_name": Path(photo.name).name,
@@ -147,6 +147,6 @@ def _entry(number: int, photo: Photo) -> dict[str, Any]:
     }
 
 
-def _numbered(photos: Sequence[Photo]) -> list[dict[str, Any]]:
+def _number_annotations(photos: Sequence[Photo]) -> list[dict[str, Any]]:
     of = [(number, a) for number, photo in enumerate(photos, start=1) for a in photo.annotations]
     return [{"id": i, "image_id": number, **a} for i, (number, a) in enumerate(of, start=1)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from attention.errors import InputError
 from automl.data.detection.objects import Photo
-from automl.data.digest import cores
+from automl.data.digest import count_cores
 from automl.data.images.picture import read_size
 from automl.data.preparation_progress import progress
 
@@ -20,7 +20,10 @@ def check_sizes(photos: Sequence[Photo]) -> list[str | None]:
         InputError: Images are of another size than their annotations say, or cannot be read.
     """
     turns, wrong = [], []
-    with ThreadPoolExecutor(cores()) as pool, progress("reading sizes of images", len(photos)) as advance:
+    with (
+        ThreadPoolExecutor(count_cores()) as pool,
+        progress("reading sizes of images", len(photos)) as advance,
+    ):
         for turn, fault in pool.map(_compare, photos):
             turns.append(turn)
             wrong += [fault] if fault else []
@@ -41,18 +44,18 @@ def _compare(photo: Photo) -> tuple[str | None, str | None]:
     except MemoryError:
         raise
     except Exception as error:  # Pillow raises nearly anything for a damaged file
-        return None, undecodable(photo.image, error)
+        return None, describe_undecodable(photo.image, error)
     annotated = (photo.width, photo.height)
-    return turn, None if size == annotated else other_size(photo.image, size, annotated)
+    return turn, None if size == annotated else describe_size_mismatch(photo.image, size, annotated)
 
 
-def undecodable(image: Path, error: Exception) -> str:
+def describe_undecodable(image: Path, error: Exception) -> str:
     """Return what is wrong with a damaged image, in words."""
     why = f"{type(error).__name__}: {error}"
     return f"{image} cannot be decoded ({why}); repair it, or remove it and its annotations"
 
 
-def other_size(image: Path | str, size: tuple[int, int], annotated: tuple[int, int]) -> str:
+def describe_size_mismatch(image: Path | str, size: tuple[int, int], annotated: tuple[int, int]) -> str:
     """Return that an image is of another size, in words."""
     return (
         f"{image} is of {size[0]} x {size[1]} pixels, and its annotations say {annotated[0]} x {annotated[1]}"

@@ -20,21 +20,21 @@ policy          torchvision's policies, erasing and CutMix on whole batches, on 
 from automl.data.images.decode import cache_side, decode
 from automl.data.images.image_dataset import (
     Images,
-    open_records,
+    open_image_records,
     open_split,
     shared_name,
 )
-from automl.data.images.image_sources import SOURCES, Source
+from automl.data.images.image_sources import SOURCES, ImageSource
 from automl.storage.cache_folder import cache_root
 
 __all__ = [
     "SOURCES",
+    "ImageSource",
     "Images",
-    "Source",
     "cache_root",
     "cache_side",
     "decode",
-    "open_records",
+    "open_image_records",
     "open_split",
     "shared_name",
 ]

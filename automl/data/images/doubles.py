@@ -11,7 +11,7 @@ NEEDED = "images that are in two classes, without which a class would have none"
 COPY = "copies of another image of their class and split"
 
 
-def without_contradictions(
+def drop_contradictions(
     splits: Mapping[str, Sequence[Item]], classes: Sequence[str], tally: Tally
 ) -> dict[str, list[Item]]:
     """Leave out images that have two labels, in one split or over all; count them and copies in `tally`.
@@ -26,7 +26,7 @@ def without_contradictions(
             alike[item.content].append(item)
     double = {content: items for content, items in alike.items() if len({item.label for item in items}) > 1}
     kept = {split: [item for item in items if item.content not in double] for split, items in splits.items()}
-    pairs = [_pair(items, classes) for items in double.values()]
+    pairs = [_describe_pair(items, classes) for items in double.values()]
     if all(
         {item.label for item in kept[split]} == {item.label for item in items}
         for split, items in splits.items()
@@ -42,7 +42,7 @@ def without_contradictions(
     return kept
 
 
-def _pair(items: Sequence[Item], classes: Sequence[str]) -> str:
+def _describe_pair(items: Sequence[Item], classes: Sequence[str]) -> str:
     first = items[0]
     other = next(item for item in items if item.label != first.label)
     if first.name == other.name:  # by two rows of a table

@@ -28,7 +28,7 @@ class Feed:
         self.rows: Tensor | None = None
         size = len(images) * images.side**2 * 3
         if is_gpu(device) and size <= RESIDENT * memory_fraction * free_memory(device):
-            self.rows = resident(images, device)
+            self.rows = copy_to_device(images, device)
 
     def __call__(self, order: Sequence[Tensor]) -> Iterator[Tensor]:
         """One batch for each tensor of indices in `order`."""
@@ -37,13 +37,13 @@ class Feed:
             for index in torch.cat(list(order)).to(self.device).split(sizes):  # one copy, not one a batch
                 yield self.rows[index]
         elif is_gpu(self.device):
-            yield from prefetched(self.images, order, self.device)
+            yield from prefetch(self.images, order, self.device)
         else:
             for index in order:
                 yield self.images.gather(index)
 
 
-def resident(images: Images, device: torch.device) -> Tensor:
+def copy_to_device(images: Images, device: torch.device) -> Tensor:
     """All rows on the device, copied in parts so that the host never holds them twice."""
     rows = torch.empty(len(images), images.side, images.side, 3, dtype=torch.uint8, device=device)
     for part in torch.arange(len(images)).split(4096):
@@ -51,7 +51,7 @@ def resident(images: Images, device: torch.device) -> Tensor:
     return rows
 
 
-def prefetched(images: Images, order: Sequence[Tensor], device: torch.device) -> Iterator[Tensor]:
+def prefetch(images: Images, order: Sequence[Tensor], device: torch.device) -> Iterator[Tensor]:
     """Batches gathered by a thread, up to `AHEAD` of them before they are asked for.
 
     An error of the thread is raised here; a consumer that stops early ends the thread.

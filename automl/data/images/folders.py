@@ -13,15 +13,23 @@ from pathlib import Path
 
 from attention.errors import InputError
 from automl.data.csv_table import Table
-from automl.data.digest import contents
-from automl.data.files import as_text, composed
-from automl.data.groups import LABELS, groups_in, read_labels
-from automl.data.images.doubles import without_contradictions
-from automl.data.images.image_formats import FORMATS, HEIF, HEIF_HINT, SUFFIXES, is_image, is_picture, suffix
-from automl.data.images.labels import labelled
-from automl.data.images.tiny_imagenet import has_annotations, is_unlabelled, read_annotations
+from automl.data.digest import hash_contents
+from automl.data.files import name_to_text, normalise_nfc
+from automl.data.groups import LABELS, read_groups, read_labels
+from automl.data.images.doubles import drop_contradictions
+from automl.data.images.image_formats import (
+    FORMATS,
+    HEIF,
+    HEIF_HINT,
+    SUFFIXES,
+    get_suffix,
+    is_image,
+    is_picture,
+)
+from automl.data.images.labels import list_labelled
+from automl.data.images.tiny_imagenet import has_annotations, is_unlabelled, read_validation_labels
 from automl.data.items import Item, Listing
-from automl.data.tally import Tally, some
+from automl.data.tally import Tally, join_examples
 from automl.data.walk import is_clutter, leads_back, walk
 
 SPLITS = {
@@ -32,7 +40,7 @@ SPLITS = {
 LAYOUT = "one folder of images per class, or train/ and val/ or test/ that each hold one folder per class"
 
 
-def read_folder(root: Path, readable: Mapping[str, str], cache: Path) -> Listing[Item]:
+def read_image_folder(root: Path, readable: Mapping[str, str], cache: Path) -> Listing[Item]:
     """Lists the dataset in the folder `root`; `readable` has class names for the names of folders.
 
     The images' hashes are remembered in `cache`. Their groups are those of `labels.csv`, in every layout.
@@ -43,15 +51,15 @@ def read_folder(root: Path, readable: Mapping[str, str], cache: Path) -> Listing
     train/ lacks, a class of pictures none of which can be read, or files that cannot be read.
     """
     table = read_labels(root)
-    listing, groups = _listed(root, table), groups_in(root, table)
+    listing, groups = _list_images(root, table), read_groups(root, table)
     folders = sorted(listing.splits["train"])
     for split, classes in listing.splits.items():
-        _check(listing.parts[split], split, classes, folders)
+        _check_classes(listing.parts[split], split, classes, folders)
     splits = {
-        split: _items(root, classes, folders, cache, groups) for split, classes in listing.splits.items()
+        split: _make_items(root, classes, folders, cache, groups) for split, classes in listing.splits.items()
     }
-    names = tuple(readable.get(name, as_text(name)) for name in folders)
-    splits = without_contradictions(splits, names, listing.tally)
+    names = tuple(readable.get(name, name_to_text(name)) for name in folders)
+    splits = drop_contradictions(splits, names, listing.tally)
     return Listing(classes=names, splits=splits, tally=listing.tally)
 
 
@@ -64,31 +72,33 @@ class _Listing:
     tally: Tally = field(default_factory=Tally)
 
 
-def _listed(root: Path, table: Table | None) -> _Listing:
+def _list_images(root: Path, table: Table | None) -> _Listing:
     """List the images by a table of labels, or else by folders."""
     if table is not None and ("label" in table.columns or "group" not in table.columns):
-        return _listed_in_table(root, table)
-    parts = _parts(root)
-    walked = _Walked(root)
+        return _list_by_table(root, table)
+    parts = _find_split_folders(root)
+    walked = _Walk(root)
     own = {folder.name for folder in parts.values()}
     if len(parts) == 3 and has_annotations(parts["validation"]) and is_unlabelled(parts["test"]):
-        unlabelled, _ = _images(parts["test"], root, walked)
-        walked.tally.leave_out("images of the test split, which have no labels", _names(root, unlabelled))
+        unlabelled, _ = _walk_images(parts["test"], root, walked)
+        walked.tally.leave_out(
+            "images of the test split, which have no labels", _relative_names(root, unlabelled)
+        )
         parts = {"train": parts["train"], "test": parts["validation"]}
     splits = {
-        split: read_annotations(folder) if has_annotations(folder) else _by_class(folder, walked)
+        split: read_validation_labels(folder) if has_annotations(folder) else _list_by_class(folder, walked)
         for split, folder in parts.items()
     }
     for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
         if parts["train"] != root and entry.is_dir() and not is_clutter(entry.name) and entry.name not in own:
-            walked.tally.leave_out("folders that are of no split", [f"{as_text(entry.name)}/"])
+            walked.tally.leave_out("folders that are of no split", [f"{name_to_text(entry.name)}/"])
     walked.count()
     return _Listing(parts=parts, splits=splits, tally=walked.tally)
 
 
-def _listed_in_table(root: Path, content: Table) -> _Listing:
+def _list_by_table(root: Path, content: Table) -> _Listing:
     tally, table = Tally(), root / LABELS
-    found = labelled(root, content, SPLITS)
+    found = list_labelled(root, content, SPLITS)
     if "train" not in found:
         raise InputError(f"{table} names no images to train on; leave its column of splits out, or add some")
     if "test" not in found and "validation" in found:  # as of folders
@@ -98,21 +108,21 @@ def _listed_in_table(root: Path, content: Table) -> _Listing:
         file
         for place, _, names in walk(root)
         for file in map(place.joinpath, names)
-        if suffix(file.name) in SUFFIXES and file not in named
+        if get_suffix(file.name) in SUFFIXES and file not in named
     ]
-    tally.leave_out(f"images that {LABELS} does not name", _names(root, unnamed))
+    tally.leave_out(f"images that {LABELS} does not name", _relative_names(root, unnamed))
     for classes in found.values():
         for images in classes.values():
             counts = Counter(images)
             tally.leave_out(
                 f"rows of {LABELS} that repeat an image",
-                _names(root, list((counts - Counter({*images})).elements())),
+                _relative_names(root, list((counts - Counter({*images})).elements())),
             )
             images[:] = counts
     return _Listing(parts=dict.fromkeys(found, table), splits=found, tally=tally)
 
 
-def _parts(root: Path) -> dict[str, Path]:
+def _find_split_folders(root: Path) -> dict[str, Path]:
     """The folders of the splits that there are, by the splits' own names."""
     folders = {entry.name.lower(): Path(entry.path) for entry in os.scandir(root) if entry.is_dir()}
     named = [folders[name] for names in SPLITS.values() for name in names if name in folders]
@@ -154,7 +164,7 @@ def _has_images(folder: Path) -> bool:
     )
 
 
-class _Walked:
+class _Walk:
     """What is left out of the folders of classes while they are walked."""
 
     def __init__(self, root: Path) -> None:
@@ -167,13 +177,17 @@ class _Walked:
 
     def count(self) -> None:
         """Put it into the tally."""
-        self.tally.leave_out("files that are no images which can be read", _names(self.root, self.others))
-        self.tally.leave_out("folders without images", _names(self.root, self.empty))
-        self.tally.leave_out("links to folders that hold them", _names(self.root, self.links))
-        self.tally.leave_out("files of the operating system or hidden", _names(self.root, self.clutter))
+        self.tally.leave_out(
+            "files that are no images which can be read", _relative_names(self.root, self.others)
+        )
+        self.tally.leave_out("folders without images", _relative_names(self.root, self.empty))
+        self.tally.leave_out("links to folders that hold them", _relative_names(self.root, self.links))
+        self.tally.leave_out(
+            "files of the operating system or hidden", _relative_names(self.root, self.clutter)
+        )
 
 
-def _by_class(folder: Path, walked: _Walked) -> dict[str, list[Path]]:
+def _list_by_class(folder: Path, walked: _Walk) -> dict[str, list[Path]]:
     """Return the images beneath each folder in `folder`, sorted, leaving out folders that have none.
 
     Raises InputError for a folder of pictures none of which can be read: a class would be lost.
@@ -187,23 +201,23 @@ def _by_class(folder: Path, walked: _Walked) -> dict[str, list[Path]]:
         elif not entry.is_dir():
             if is_picture(path):
                 walked.tally.leave_out(
-                    "images outside of the folders of classes", _names(walked.root, [path])
+                    "images outside of the folders of classes", _relative_names(walked.root, [path])
                 )
         elif leads_back(path, (walked.root, folder)):
             walked.links.append(path)
         else:
-            images, others = _images(path, folder, walked)
+            images, others = _walk_images(path, folder, walked)
             if images:
-                classes.setdefault(composed(entry.name), []).extend(images)
+                classes.setdefault(normalise_nfc(entry.name), []).extend(images)
             elif pictures := [file for file in others if is_picture(file)]:
-                raise InputError(_unread(path, pictures))
+                raise InputError(_unreadable_message(path, pictures))
             else:
                 walked.empty.append(path)
             walked.others += others
     return classes
 
 
-def _images(folder: Path, above: Path, walked: _Walked) -> tuple[list[Path], list[Path]]:
+def _walk_images(folder: Path, above: Path, walked: _Walk) -> tuple[list[Path], list[Path]]:
     """Return the images below `folder`, and the other files."""
     images: list[Path] = []
     others: list[Path] = []
@@ -216,17 +230,18 @@ def _images(folder: Path, above: Path, walked: _Walked) -> tuple[list[Path], lis
     return sorted(images), sorted(others)
 
 
-def _unread(folder: Path, pictures: Sequence[Path]) -> str:
+def _unreadable_message(folder: Path, pictures: Sequence[Path]) -> str:
     hint = ""
-    if "HEIF" not in FORMATS and any(suffix(file.name) in HEIF for file in pictures):
+    if "HEIF" not in FORMATS and any(get_suffix(file.name) in HEIF for file in pictures):
         hint = f"{HEIF_HINT}; "
     return (
         f"{folder} has {len(pictures)} pictures, none of which can be read: "
-        f"{some([file.name for file in pictures])}; {hint}convert them to JPEG or PNG, or remove the folder"
+        f"{join_examples([file.name for file in pictures])}; {hint}convert them to JPEG or PNG, "
+        f"or remove the folder"
     )
 
 
-def _check(folder: Path, split: str, classes: Mapping[str, object], known: list[str]) -> None:
+def _check_classes(folder: Path, split: str, classes: Mapping[str, object], known: list[str]) -> None:
     if not classes:
         raise InputError(f"{folder} has no folders with images in them; expected {LAYOUT}")
     if split == "train" and len(classes) == 1:
@@ -238,7 +253,7 @@ def _check(folder: Path, split: str, classes: Mapping[str, object], known: list[
         )
 
 
-def _items(
+def _make_items(
     root: Path,
     classes: Mapping[str, list[Path]],
     folders: list[str],
@@ -246,12 +261,12 @@ def _items(
     groups: Mapping[Path, str],
 ) -> list[Item]:
     found = [(label, image) for label, name in enumerate(folders) for image in classes.get(name, [])]
-    hashes = contents([image for _, image in found], cache)
+    hashes = hash_contents([image for _, image in found], cache)
     return [
-        Item(as_text(image.relative_to(root).as_posix()), image, label, content, groups.get(image, ""))
+        Item(name_to_text(image.relative_to(root).as_posix()), image, label, content, groups.get(image, ""))
         for (label, image), content in zip(found, hashes, strict=True)
     ]
 
 
-def _names(root: Path, files: Sequence[Path]) -> list[str]:
-    return [as_text(file.relative_to(root)) for file in files]
+def _relative_names(root: Path, files: Sequence[Path]) -> list[str]:
+    return [name_to_text(file.relative_to(root)) for file in files]

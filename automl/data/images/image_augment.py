@@ -43,7 +43,7 @@ def draw_boxes(aspect: Tensor, *, scale: float, flip: bool, generator: Generator
     return torch.stack([width, height, x, y], dim=1)
 
 
-def cut(images: Tensor, boxes: Tensor, size: int, by: Normalisation = IMAGENET) -> Tensor:
+def crop_boxes(images: Tensor, boxes: Tensor, size: int, by: Normalisation = IMAGENET) -> Tensor:
     """The box of each image, resized and normalised: uint8 `(B, S, S, 3)` -> float32 `(B, 3, size, size)`."""
     return resample(normalise(images, by), boxes, size)
 

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from attention.errors import InputError
-from automl.data.arrow import ArrowFile, prepared, write_rows
-from automl.data.digest import SIZE, combined
+from automl.data.arrow import ArrowFile, map_in_threads, write_rows
+from automl.data.digest import SIZE, hash_all
 from automl.data.images.decode import decode
 from automl.data.items import Item
 from automl.data.tally import Tally
@@ -29,7 +29,7 @@ EXAMPLES = 5
 UNDECODED = "that cannot be decoded"
 
 
-class Cache(ArrowFile):
+class ImageCache(ArrowFile):
     """An opened cache file of N rows. Pixels stay on the disk until a row is asked for.
 
     `labels` int32 (N,), `aspect` float32 (N,), `contents` uint8 (N, 32), `blocks` uint8 arrays
@@ -44,8 +44,8 @@ class Cache(ArrowFile):
         self.skipped: tuple[str, ...] = tuple(self.about["skipped"])
         self.labels: np.ndarray = self.table["label"].to_numpy()
         self.aspect: np.ndarray = self.table["aspect"].to_numpy()
-        self.blocks = self.blocks_of("image", self.side, self.side, 3)
-        self.contents = self.hashes("content")
+        self.blocks = self.read_blocks("image", self.side, self.side, 3)
+        self.contents = self.read_hashes("content")
         self.starts = np.cumsum([0, *(len(block) for block in self.blocks)])
         if not ((self.labels >= 0) & (self.labels < len(self.classes)) & (self.aspect > 0)).all():
             raise ValueError("a label or an aspect is out of range")
@@ -53,12 +53,12 @@ class Cache(ArrowFile):
     @property
     def tally(self) -> Tally:
         """What was done to the images, and which were left out."""
-        tally = self.changes()
+        tally = self.count_changes()
         tally.leave_out(UNDECODED, self.skipped)
         return tally
 
 
-def cached(items: Sequence[Item], classes: Sequence[str], side: int, what: str) -> Cache:
+def open_image_cache(items: Sequence[Item], classes: Sequence[str], side: int, what: str) -> ImageCache:
     """The cache of `items` at `side` pixels; `what` names them in messages.
 
     It is built where there is none or a damaged one. An image that cannot be decoded is left out and
@@ -66,7 +66,7 @@ def cached(items: Sequence[Item], classes: Sequence[str], side: int, what: str) 
     folder is full or not writable.
     """
     parts = (part for item in items for part in (item.name, str(item.label), item.content))
-    digest = combined([*classes, *parts]).hex()
+    digest = hash_all([*classes, *parts]).hex()
     skipped: dict[str, str] = {}
     about = {"classes": list(classes), "side": side, "digest": digest, "skipped": skipped}
     schema = pa.schema(
@@ -83,10 +83,12 @@ def cached(items: Sequence[Item], classes: Sequence[str], side: int, what: str) 
     def write(path: Path) -> str:
         write_rows(path, schema, _rows(items, side, what, skipped), about)
         if skipped:
-            print(f"warning: left out {_listed(skipped)}", file=sys.stderr, flush=True)
+            print(f"warning: left out {_list_skipped(skipped)}", file=sys.stderr, flush=True)
         return f"decoded {len(items)} {what} images"
 
-    return Cache.cached(f"{digest} {side} {FORMAT}".encode(), write, needed=len(items) * side * side * 3)
+    return ImageCache.open_cached(
+        f"{digest} {side} {FORMAT}".encode(), write, needed=len(items) * side * side * 3
+    )
 
 
 def _rows(
@@ -94,12 +96,12 @@ def _rows(
 ) -> Iterator[Mapping[str, Any]]:
     """Decode the images, and put those that cannot be decoded into `skipped`."""
     allowed = int(max(MAX_SKIPPED * len(items), min(FEW, len(items) / 5)))
-    decoded = prepared(f"decoding {what} images", items, lambda item: _attempt(item, side))
+    decoded = map_in_threads(f"decoding {what} images", items, lambda item: _try_decode(item, side))
     for number, (item, out) in enumerate(zip(items, decoded, strict=True), start=1):
         if isinstance(out, str):
             skipped[item.name] = out
             if len(skipped) > allowed:
-                raise InputError(_too_many(skipped, number, allowed, what))
+                raise InputError(_too_many_message(skipped, number, allowed, what))
             continue
         pixels, aspect, changes = out
         yield {
@@ -112,7 +114,7 @@ def _rows(
         }
 
 
-def _attempt(item: Item, side: int) -> tuple[np.ndarray, float, list[str]] | str:
+def _try_decode(item: Item, side: int) -> tuple[np.ndarray, float, list[str]] | str:
     """The decoded image with what was done to it, or why there is none."""
     changes: list[str] = []
     try:
@@ -123,15 +125,15 @@ def _attempt(item: Item, side: int) -> tuple[np.ndarray, float, list[str]] | str
         return f"{type(error).__name__}: {error}"
 
 
-def _listed(skipped: dict[str, str]) -> str:
+def _list_skipped(skipped: dict[str, str]) -> str:
     examples = "; ".join(f"{name} ({why})" for name, why in list(skipped.items())[:EXAMPLES])
     return (
         f"{len(skipped)} images that cannot be decoded: {examples}{' ...' if len(skipped) > EXAMPLES else ''}"
     )
 
 
-def _too_many(skipped: dict[str, str], seen: int, allowed: int, what: str) -> str:
+def _too_many_message(skipped: dict[str, str], seen: int, allowed: int, what: str) -> str:
     return (
         f"at most {allowed} of the {what} images may be damaged; among the first {seen} there are "
-        f"{_listed(skipped)}; repair or remove them"
+        f"{_list_skipped(skipped)}; repair or remove them"
     )

@@ -9,10 +9,10 @@ from torch import Tensor
 from attention.errors import InputError, unknown
 from automl.data import shared
 from automl.data.images.decode import cache_side
-from automl.data.images.image_cache import Cache, cached
-from automl.data.images.image_sources import archive_of, items
-from automl.data.items import Item, ListedImages, Listing
-from automl.data.splits import SPLITS, keys_of, thinned
+from automl.data.images.image_cache import ImageCache, open_image_cache
+from automl.data.images.image_sources import archive_name, list_images
+from automl.data.items import ImageRecords, Item, Listing
+from automl.data.splits import SPLITS, hash_names, select_subset
 from automl.data.tally import Tally
 
 
@@ -25,7 +25,9 @@ class Images:
     the row numbers travel.
     """
 
-    def __init__(self, cache: Cache, rows: np.ndarray | None = None, listed: Tally | None = None) -> None:
+    def __init__(
+        self, cache: ImageCache, rows: np.ndarray | None = None, listed: Tally | None = None
+    ) -> None:
         self.file = cache
         self.listed = Tally() if listed is None else listed
         self._rows = np.arange(len(cache.labels)) if rows is None else rows
@@ -85,24 +87,24 @@ def open_split(
     side = cache_side(size) if side is None else side
     if size < 1 or side < 1:
         raise InputError(f"an image needs at least 1 pixel a side, not size {size} and side {side}")
-    listed, cache = Tally(), shared.find(Cache, shared_name(source, path, size, side), split)
+    listed, cache = Tally(), shared.find_split(ImageCache, shared_name(source, path, size, side), split)
     if cache is None:
-        records = open_records(source, path=path, size=size)
-        cache = cached(records.inputs(split), records.file.classes, side, f"{source} {split}")
+        records = open_image_records(source, path=path, size=size)
+        cache = open_image_cache(records.inputs(split), records.file.classes, side, f"{source} {split}")
         listed = records.tally
-    keys = cache.contents if archive_of(source, path, size) is None else keys_of(cache.names)
-    rows = None if split == "test" else thinned(cache.labels, keys, subset)
+    keys = cache.contents if archive_name(source, path, size) is None else hash_names(cache.names)
+    rows = None if split == "test" else select_subset(cache.labels, keys, subset)
     return Images(cache, rows, listed)
 
 
-def open_records(
+def open_image_records(
     source: str, *, path: str | Path | None = None, size: int, subset: float = 1.0
-) -> ListedImages[Listing[Item]]:
+) -> ImageRecords[Listing[Item]]:
     """The images of a source and which are in which split, none of which is decoded.
 
     Raises InputError like `automl.data.images.image_sources.items`, and where no split can be carved.
     """
-    return ListedImages(items(source, path, size), subset)
+    return ImageRecords(list_images(source, path, size), subset)
 
 
 def shared_name(source: str, path: str | Path | None, size: int, side: int | None = None) -> str:

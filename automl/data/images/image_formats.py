@@ -44,20 +44,20 @@ _BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1
 HEIF_HINT = "to read HEIC: pip install pillow-heif"
 
 
-def suffix(name: str) -> str:
+def get_suffix(name: str) -> str:
     """Return a file name's ending in lower case."""
     return os.path.splitext(name)[1].lower()
 
 
 def is_image(file: Path) -> bool:
     """Return whether a file is read as an image: by its ending, or else by its content."""
-    ending = suffix(file.name)
+    ending = get_suffix(file.name)
     return ending in SUFFIXES or (ending not in UNREAD and _is_recognised(file, ending))
 
 
 def is_picture(file: Path) -> bool:
     """Return whether a file is an image, or a picture of a kind that is not read."""
-    return suffix(file.name) in UNREAD or is_image(file)
+    return get_suffix(file.name) in UNREAD or is_image(file)
 
 
 def is_heif(head: bytes) -> bool:

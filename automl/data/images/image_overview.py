@@ -9,12 +9,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from automl.data.balance import imbalance
-from automl.data.images.image_dataset import Images, open_records, open_split
+from automl.data.balance import describe_imbalance
+from automl.data.images.image_dataset import Images, open_image_records, open_split
 from automl.data.images.picture import read_size
 from automl.data.preparation_progress import progress
 from automl.data.splits import SPLITS
-from automl.data.tally import Tally, some
+from automl.data.tally import Tally, join_examples
 
 APART = 3  # bits of 64 in which images that look alike may differ
 FINE = 64  # pixels of a side that tell whether an image brightens; of more, some are left out
@@ -23,7 +23,7 @@ MEASURED = 2000  # images at most whose sizes are read, evenly spread
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overview:
+class ImageOverview:
     """counts: images by class and split. how: each split came about. sizes: of `MEASURED` originals at most,
     `(width, height)` in pixels. skipped: names of files that cannot be decoded. tally: what was left out,
     turned, rescaled or is double. alike: names of images of two splits that are the same, or look it.
@@ -43,7 +43,7 @@ class Overview:
             yield f"{name:{width}}" + "".join(f"{row[split]:>12}" for split in SPLITS)
         totals = [sum(row[split] for row in self.counts.values()) for split in SPLITS]
         yield f"{'all':{width}}" + "".join(f"{total:>12}" for total in totals)
-        if said := imbalance({name: row["train"] for name, row in self.counts.items()}):
+        if said := describe_imbalance({name: row["train"] for name, row in self.counts.items()}):
             yield f"{'balance':11} {said}"
         for split, how in self.how.items():
             yield f"{split:11} {how}"
@@ -52,26 +52,26 @@ class Overview:
         if self.tally:
             yield str(self.tally)
         if self.alike:
-            pairs = [f"{one} and {other}" for one, other in self.alike]
-            yield f"{'duplicates':11} {len(pairs)} images look like one of another split: {some(pairs)}"
+            pairs = join_examples([f"{first} and {second}" for first, second in self.alike])
+            yield f"{'duplicates':11} {len(self.alike)} images look like one of another split: {pairs}"
 
 
-def look_over(source: str, path: str | None, size: int) -> Overview:
+def summarise_images(source: str, path: str | None, size: int) -> ImageOverview:
     """Decodes all of the dataset, the test split too. Raises InputError like `open_split`."""
     splits = {split: open_split(source, split, path=path, size=size) for split in SPLITS}
     counts = {name: dict.fromkeys(SPLITS, 0) for name in splits["train"].classes}
     for split, images in splits.items():
         for label, count in Counter(images.labels.tolist()).items():
             counts[images.classes[label]][split] = count
-    records = open_records(source, path=path, size=size)
+    records = open_image_records(source, path=path, size=size)
     files = [item.image for item in records.file.inputs if isinstance(item.image, Path)]
-    return Overview(
+    return ImageOverview(
         counts=counts,
         how=records.describe_splits(),
-        sizes=file_sizes(files[:: max(1, -(-len(files) // MEASURED))]),
+        sizes=read_sizes(files[:: max(1, -(-len(files) // MEASURED))]),
         skipped=sorted({name for images in splits.values() for name in images.skipped}),
         tally=sum((images.file.tally for images in splits.values()), records.tally),
-        alike=_alike(splits),
+        alike=_find_lookalikes(splits),
     )
 
 
@@ -85,7 +85,7 @@ def describe_sizes(sizes: Sequence[tuple[int, int]]) -> str:
     )
 
 
-def file_sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
+def read_sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
     """Width and height in pixels of each image in files, upright, without those that cannot be read."""
     sizes = []
     for file in files:
@@ -96,20 +96,20 @@ def file_sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
     return sizes
 
 
-def _alike(splits: dict[str, Images]) -> list[tuple[str, str]]:
+def _find_lookalikes(splits: dict[str, Images]) -> list[tuple[str, str]]:
     """One pair of names for each image of a later split that looks like one of an earlier split."""
     pairs: list[tuple[str, str]] = []
     seen, names = np.empty(0, np.uint64), list[str]()
     with progress("comparing images", sum(map(len, splits.values()))) as advance:
         for images in splits.values():
-            marks, here = _marks(images, advance), images.names()
-            matches = _matches(seen, marks)
+            marks, here = _hash_images(images, advance), images.names()
+            matches = _match_hashes(seen, marks)
             pairs += [(names[matches[i]], here[i]) for i in np.flatnonzero(matches >= 0).tolist()]
             seen, names = np.concatenate([seen, marks]), names + here
     return sorted(pairs)
 
 
-def _marks(images: Images, advance: Callable[[int], None]) -> np.ndarray:
+def _hash_images(images: Images, advance: Callable[[int], None]) -> np.ndarray:
     """Mark each image with 64 bits, uint64 (N,): whether it brightens from cell to cell of a grid of 8 x 9.
 
     A difference hash: another size, compression or brightness changes few of them.
@@ -126,7 +126,7 @@ def _marks(images: Images, advance: Callable[[int], None]) -> np.ndarray:
     return np.concatenate(marks)
 
 
-def _matches(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+def _match_hashes(old: np.ndarray, new: np.ndarray) -> np.ndarray:
     """Return for each mark of `new` the index of one of `old` at most APART bits away, or -1, int64 (N,).
 
     Marks that are so near have one of their four quarters in common, so each is compared with those alone.

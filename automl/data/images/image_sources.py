@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from attention.errors import InputError, unknown
-from automl.data.archive import SUFFIXES, extracted, is_archive
-from automl.data.digest import contents
+from automl.data.archive import SUFFIXES, extract_cached, is_archive
+from automl.data.digest import hash_contents
 from automl.data.digits import read_digits
-from automl.data.download import Checksum, downloaded
-from automl.data.images.folders import read_folder
+from automl.data.download import Checksum, download_archive
+from automl.data.images.folders import read_image_folder
 from automl.data.items import Item, Listing
 from automl.storage.cache_folder import cache_root
 
@@ -65,7 +65,7 @@ CHECKSUMS: dict[str, Checksum] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class ImageSource:
     """A kind of dataset that can be named."""
 
     name: str
@@ -76,59 +76,59 @@ class Source:
     readable: Mapping[str, str] = field(default_factory=dict)  # class names for names of folders
 
 
-def _digits() -> Listing[Item]:
+def _list_digits() -> Listing[Item]:
     images, labels = read_digits()
     pixels = (images * (255 / 16)).round().astype(np.uint8)
     everything = [
         Item(f"digit{i}", image, int(label), content)
         for i, (image, label, content) in enumerate(
-            zip(pixels, labels, contents(list(pixels), cache_root()), strict=True)
+            zip(pixels, labels, hash_contents(list(pixels), cache_root()), strict=True)
         )
     ]
     return Listing(classes=tuple(map(str, range(10))), splits={"train": everything})
 
 
-SOURCES: dict[str, Source] = {
+SOURCES: dict[str, ImageSource] = {
     source.name: source
     for source in (
-        Source(
+        ImageSource(
             name="digits",
             description="1,797 handwritten digits of 8x8 pixels, from scikit-learn",
             flip=False,  # a mirrored digit is another one, or none
-            built_in=_digits,
+            built_in=_list_digits,
         ),
-        Source(
+        ImageSource(
             name="nette",
             description="Imagenette: 10 classes of ImageNet that are easy to distinguish",
             archive="imagenette2",
             readable=NETTE,
         ),
-        Source(
+        ImageSource(
             name="woof",
             description="Imagewoof: 10 breeds of dogs from ImageNet, hard to distinguish",
             archive="imagewoof2",
             readable=WOOF,
         ),
-        Source(
+        ImageSource(
             name="nette1",
             description="the first version of Imagenette, with 500 test images",
             archive="imagenette",
             readable=NETTE,
         ),
-        Source(
+        ImageSource(
             name="woof1",
             description="the first version of Imagewoof, with 500 test images",
             archive="imagewoof",
             readable=WOOF,
         ),
-        Source(
+        ImageSource(
             name="folder", description="images of your own, in one folder per class or an archive of that"
         ),
     )
 }
 
 
-def items(source: str, path: str | Path | None, size: int) -> Listing[Item]:
+def list_images(source: str, path: str | Path | None, size: int) -> Listing[Item]:
     """Lists the images of a source for training at `size` pixels, with their hashes; decodes none of them.
 
     `path` is a folder (see `automl.data.images.folders`) or an archive of one. Without it, `nette`, `woof`,
@@ -146,16 +146,16 @@ def items(source: str, path: str | Path | None, size: int) -> Listing[Item]:
             raise InputError(f"{source} comes with its library and takes no path, not {path}; drop --data")
         return known.built_in()
     if path is not None:
-        return read_folder(_local(Path(path).expanduser()), known.readable, cache_root())
-    archive = archive_of(source, path, size)
+        return read_image_folder(_resolve_path(Path(path).expanduser()), known.readable, cache_root())
+    archive = archive_name(source, path, size)
     if archive is None:
         raise InputError(f"{source} needs the path of a folder or archive; pass --data PATH")
     name = f"{archive}.tgz"
-    folder = downloaded(ADDRESS + name, archive, cache_root(), CHECKSUMS.get(name))
-    return replace(read_folder(folder, known.readable, cache_root()), archive=archive)
+    folder = download_archive(ADDRESS + name, archive, cache_root(), CHECKSUMS.get(name))
+    return replace(read_image_folder(folder, known.readable, cache_root()), archive=archive)
 
 
-def archive_of(source: str, path: str | Path | None, size: int) -> str | None:
+def archive_name(source: str, path: str | Path | None, size: int) -> str | None:
     """The name of the archive that is downloaded; None where the images come from elsewhere.
 
     The archives of a source hold the same photographs, by name, at different sizes.
@@ -166,11 +166,11 @@ def archive_of(source: str, path: str | Path | None, size: int) -> str | None:
     return name + ("-160" if size <= 128 else "-320" if size <= 224 else "")
 
 
-def _local(path: Path) -> Path:
+def _resolve_path(path: Path) -> Path:
     if path.is_dir():
         return path
     if not path.exists():
         raise InputError(f"there is no file or folder {path}; pass --data PATH with one that exists")
     if not is_archive(path):
         raise InputError(f"{path} is neither a folder nor an archive; choose from {', '.join(SUFFIXES)}")
-    return extracted(path, cache_root())
+    return extract_cached(path, cache_root())

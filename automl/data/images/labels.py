@@ -5,11 +5,11 @@ from pathlib import Path
 
 from attention.errors import InputError
 from automl.data.csv_table import Table
-from automl.data.files import composed
-from automl.data.groups import COLUMNS, LABELS, file_in
+from automl.data.files import normalise_nfc
+from automl.data.groups import COLUMNS, LABELS, resolve_file
 
 
-def labelled(
+def list_labelled(
     root: Path, content: Table, splits: Mapping[str, Sequence[str]]
 ) -> dict[str, dict[str, list[Path]]]:
     """The images of each split by class, of the table in `root`; all are of "train" where no column tells.
@@ -28,15 +28,15 @@ def labelled(
         )
     found: dict[str, dict[str, list[Path]]] = {}
     for line, row in content.rows:
-        image, label = file_in(root, row["file"], line), composed(row["label"].strip())
+        image, label = resolve_file(root, row["file"], line), normalise_nfc(row["label"].strip())
         if not label:
             raise InputError(f"{table}, line {line}: {image.name} has no label")
-        split = _split(row["split"], splits, table, line) if "split" in row else "train"
+        split = _parse_split(row["split"], splits, table, line) if "split" in row else "train"
         found.setdefault(split, {}).setdefault(label, []).append(image)
     return found
 
 
-def _split(text: str, splits: Mapping[str, Sequence[str]], table: Path, line: int) -> str:
+def _parse_split(text: str, splits: Mapping[str, Sequence[str]], table: Path, line: int) -> str:
     for split, names in splits.items():
         if text.strip().lower() in names:
             return split

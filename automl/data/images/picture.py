@@ -74,30 +74,32 @@ def read_picture(
         ValueError: for pixels without an agreed range, and an HEIC file without the plug-in.
         OSError, SyntaxError, ...: whatever Pillow raises for a file that it cannot decode.
     """
-    with _opened(file) as stored:
+    with _open_image(file) as stored:
         # Before the tag is read, for which Pillow may load a PNG and forget how it was stored.
         is_deep_colour = stored.mode in ("RGB", "RGBA", "LA") and ";16" in str(getattr(stored, "tile", ""))
-        orientation, size = orientation_of(stored), stored.size
+        orientation, size = read_orientation(stored), stored.size
         if at_least is not None:
             # A JPEG can be decoded at 1/2, 1/4 or 1/8: several times faster, and its block averages are what
             # a resize would have to compute. Other formats ignore this.
             stored.draft(None, (at_least, at_least))
         stored.load()
-        pending = orientation_of(stored)  # Pillow turns a TIFF while it loads, and its size when it opens it
+        pending = read_orientation(
+            stored
+        )  # Pillow turns a TIFF while it loads, and its size when it opens it
         size = size[::-1] if pending in SIDEWAYS else size
-        change = turned(orientation, size, annotated)
+        change = describe_turn(orientation, size, annotated)
         changes = [] if change is None else [change]
         turn = TURNS.get(pending)
         if change == AS_STORED:
             turn = None if pending == orientation else TURNS.get(BACK.get(orientation, orientation))
             size = size[::-1] if orientation in SIDEWAYS else size
-        values = _colours_of_16_bits(file, stored) if is_deep_colour else _greys_of_16_bits(stored)
+        values = _read_colours_of_16_bits(file, stored) if is_deep_colour else _read_greys_of_16_bits(stored)
         if values is None:
             image, bits = stored, 8
         else:
-            image, bits = _scaled(values, bits)
+            image, bits = _scale_to_8_bits(values, bits)
             changes.append(SCALED.format(bits=bits) if bits > 8 else TAKEN)
-        image = _rgb(image)
+        image = _to_rgb(image)
         return Picture(image if turn is None else image.transpose(turn), size, bits, tuple(changes))
 
 
@@ -138,18 +140,18 @@ def read_size(
 
     Raises like `read_picture`.
     """
-    with _opened(file) as stored:
+    with _open_image(file) as stored:
         # For these Pillow would decode a PNG without EXIF, whose other end might have some.
-        orientation = 1 if stored.format == "PNG" and "exif" not in stored.info else orientation_of(stored)
+        orientation = 1 if stored.format == "PNG" and "exif" not in stored.info else read_orientation(stored)
         is_upright = stored.format == "TIFF" and isinstance(
             stored.getexif().get(ExifTags.Base.Orientation), int
         )
         size = stored.size[::-1] if orientation in SIDEWAYS and not is_upright else stored.size
-        change = turned(orientation, size, annotated)
+        change = describe_turn(orientation, size, annotated)
         return (size[::-1] if change == AS_STORED else size), change
 
 
-def orientation_of(image: Image.Image) -> int:
+def read_orientation(image: Image.Image) -> int:
     """Return the EXIF orientation, 1 to 8; 1 where there is none that can be understood."""
     try:
         value: Any = image.getexif().get(ExifTags.Base.Orientation, 1)
@@ -169,7 +171,9 @@ def orientation_of(image: Image.Image) -> int:
     return number if number in TURNS else 1
 
 
-def turned(orientation: int, upright: tuple[int, int], annotated: tuple[int, int] | None) -> str | None:
+def describe_turn(
+    orientation: int, upright: tuple[int, int], annotated: tuple[int, int] | None
+) -> str | None:
     """Return how an image is turned: TURNED, PRESUMED or AS_STORED; None for one that is stored upright."""
     if orientation not in TURNS:
         return None
@@ -181,16 +185,16 @@ def turned(orientation: int, upright: tuple[int, int], annotated: tuple[int, int
     return TURNED if annotated == upright else AS_STORED
 
 
-def _opened(file: str | Path | BinaryIO) -> Image.Image:
+def _open_image(file: str | Path | BinaryIO) -> Image.Image:
     try:
         return Image.open(file, formats=FORMATS)
     except UnidentifiedImageError as error:
-        if "HEIF" not in FORMATS and is_heif(_content(file, 12)):
+        if "HEIF" not in FORMATS and is_heif(_read_bytes(file, 12)):
             raise ValueError(f"an HEIC image; {HEIF_HINT}") from error
         raise
 
 
-def _content(file: str | Path | BinaryIO, count: int = -1) -> bytes:
+def _read_bytes(file: str | Path | BinaryIO, count: int = -1) -> bytes:
     """Return the first bytes of a file, all of them where no count is given."""
     if isinstance(file, str | Path):
         with open(file, "rb") as opened:
@@ -199,7 +203,7 @@ def _content(file: str | Path | BinaryIO, count: int = -1) -> bytes:
     return file.read(count)
 
 
-def _greys_of_16_bits(image: Image.Image) -> np.ndarray | None:
+def _read_greys_of_16_bits(image: Image.Image) -> np.ndarray | None:
     """Return `(H, W)` integers; None for an image of 8 bits."""
     if image.mode == "F":
         raise ValueError("an image of floating-point pixels has no agreed range; store it as integers")
@@ -215,14 +219,14 @@ def _greys_of_16_bits(image: Image.Image) -> np.ndarray | None:
     return values
 
 
-def _colours_of_16_bits(file: str | Path | BinaryIO, image: Image.Image) -> np.ndarray | None:
+def _read_colours_of_16_bits(file: str | Path | BinaryIO, image: Image.Image) -> np.ndarray | None:
     """Return `(H, W, C)` integers, of which Pillow keeps the upper 8 bits; None where these are enough."""
     if image.format == "PNG":
         import torch
         from torchvision.io import decode_png  # takes a second, and few files need it
 
         values: np.ndarray = decode_png(
-            torch.frombuffer(bytearray(_content(file)), dtype=torch.uint8)
+            torch.frombuffer(bytearray(_read_bytes(file)), dtype=torch.uint8)
         ).numpy()
         return values.transpose(1, 2, 0)
     if max(high for _, high in image.convert("RGB").getextrema()) < 16:  # type: ignore[misc]
@@ -232,7 +236,7 @@ def _colours_of_16_bits(file: str | Path | BinaryIO, image: Image.Image) -> np.n
     return None
 
 
-def _scaled(values: np.ndarray, bits: int | None) -> tuple[Image.Image, int]:
+def _scale_to_8_bits(values: np.ndarray, bits: int | None) -> tuple[Image.Image, int]:
     """Return an image of 8 bits of `(H, W)` or `(H, W, C)` integers; opacity has 16 bits in any case."""
     channels = 1 if values.ndim == 2 else values.shape[2]
     colours = values if channels in (1, 3) else values[..., :-1]
@@ -245,7 +249,7 @@ def _scaled(values: np.ndarray, bits: int | None) -> tuple[Image.Image, int]:
     return Image.fromarray(scaled.astype(np.uint8).squeeze()), bits
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def _to_rgb(image: Image.Image) -> Image.Image:
     if image.has_transparency_data:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")

@@ -11,7 +11,7 @@ from torch import Tensor
 Augment = Callable[[Tensor, Tensor], Tensor]
 
 
-def colours_and_shapes(name: str) -> Augment:
+def make_policy(name: str) -> Augment:
     """`trivial`, or `rand` for two operations of strength 9, on uint8 `(B, H, W, 3)` and seeds `(B,)`.
 
     Sources: S. Müller and F. Hutter, TrivialAugment (2021), arXiv 2103.10158; E. Cubuk et al., RandAugment
@@ -20,20 +20,22 @@ def colours_and_shapes(name: str) -> Augment:
     from torchvision.transforms import v2
 
     transform = v2.TrivialAugmentWide() if name == "trivial" else v2.RandAugment()
-    return lambda images, seeds: _each(transform, images.permute(0, 3, 1, 2), seeds).permute(0, 2, 3, 1)
+    return lambda images, seeds: _apply_to_each(transform, images.permute(0, 3, 1, 2), seeds).permute(
+        0, 2, 3, 1
+    )
 
 
-def erasing(probability: float) -> Augment:
+def make_erasing(probability: float) -> Augment:
     """A box of each image becomes its mean, with this probability: float `(B, 3, H, W)` -> the same.
 
     Source: Z. Zhong et al., Random Erasing (2017), arXiv 1708.04896.
     """
     from torchvision.transforms import v2
 
-    return lambda images, seeds: _each(v2.RandomErasing(probability), images, seeds)
+    return lambda images, seeds: _apply_to_each(v2.RandomErasing(probability), images, seeds)
 
 
-def _each(transform: Callable[[Tensor], Tensor], images: Tensor, seeds: Tensor) -> Tensor:
+def _apply_to_each(transform: Callable[[Tensor], Tensor], images: Tensor, seeds: Tensor) -> Tensor:
     """Changes no generator: torchvision draws on torch's own one."""
     made = []
     with torch.random.fork_rng(devices=[]):
@@ -43,7 +45,7 @@ def _each(transform: Callable[[Tensor], Tensor], images: Tensor, seeds: Tensor) 
     return torch.stack(made).contiguous(memory_format=torch.channels_last)
 
 
-def cutmix(
+def apply_cutmix(
     x: Tensor, y: Tensor, other: Tensor, share: Tensor, centre: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The first `len(share)` images, each with a box of that at `other`: `(mixed, y, other's y, share)`.

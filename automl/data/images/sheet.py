@@ -9,9 +9,9 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from automl.data.images.image_augment import centre_crop, cut, draw_boxes
+from automl.data.images.image_augment import centre_crop, crop_boxes, draw_boxes
 from automl.data.images.image_dataset import Images
-from automl.data.images.policy import colours_and_shapes, erasing
+from automl.data.images.policy import make_erasing, make_policy
 from backbones.normalisation import Normalisation
 
 ROWS, COLUMNS = 8, 7
@@ -31,36 +31,36 @@ def save_sheet(
 
     scale: the least part of an image's area that a random crop keeps.
     """
-    rows = _one_of_each(images.labels)
+    rows = _select_rows(images.labels)
     raw = images.gather(rows)
     shown = [centre_crop(raw, images.aspect[rows], size)]
     generator = torch.Generator().manual_seed(0)
     for _ in range(COLUMNS - 1):
         seeds = torch.randint(2**31, (len(rows),), generator=generator)
-        changed = raw if policy == "none" else colours_and_shapes(policy)(raw, seeds)
+        changed = raw if policy == "none" else make_policy(policy)(raw, seeds)
         boxes = draw_boxes(images.aspect[rows], scale=scale, flip=flip, generator=generator)
-        x = cut(changed, boxes, size, BYTES)
+        x = crop_boxes(changed, boxes, size, BYTES)
         if erase:
-            x = erasing(erase)(x, seeds)
+            x = make_erasing(erase)(x, seeds)
         shown.append(x.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1))
     tiles = torch.stack(shown, dim=1).numpy()  # (rows, columns, size, size, 3)
     step = size + GAP
     sheet = np.full((len(rows) * step - GAP, COLUMNS * step - GAP, 3), 255, np.uint8)
     for i, j in np.ndindex(tiles.shape[:2]):
         sheet[i * step : i * step + size, j * step : j * step + size] = tiles[i, j]
-    names = _column([images.classes[label] for label in images.labels[rows].tolist()], size, step)
+    names = _draw_names([images.classes[label] for label in images.labels[rows].tolist()], size, step)
     both = Image.new("RGB", (names.width + sheet.shape[1], sheet.shape[0]), "white")
     both.paste(names, (0, 0))
     both.paste(Image.fromarray(sheet), (names.width, 0))
     both.save(file)
 
 
-def _column(names: list[str], size: int, step: int) -> Image.Image:
+def _draw_names(names: list[str], size: int, step: int) -> Image.Image:
     """Draw names beneath one another, `step` pixels apart, each at half the height of its row."""
     font = ImageFont.truetype(
         f"{matplotlib.get_data_path()}/{FONT}", size=max(SMALLEST, min(LARGEST, size // 6))
     )
-    texts = [_fitting(name, font) for name in names]
+    texts = [_shorten_name(name, font) for name in names]
     width = max(int(font.getlength(text)) for text in texts) + 2 * GAP
     column = Image.new("RGB", (width, len(names) * step - GAP), "white")
     draw = ImageDraw.Draw(column)
@@ -69,7 +69,7 @@ def _column(names: list[str], size: int, step: int) -> Image.Image:
     return column
 
 
-def _fitting(name: str, font: ImageFont.FreeTypeFont) -> str:
+def _shorten_name(name: str, font: ImageFont.FreeTypeFont) -> str:
     """Return a name without control characters, cut to WIDEST pixels."""
     name = "".join(" " if unicodedata.category(letter).startswith("C") else letter for letter in name)
     if font.getlength(name) <= WIDEST:
@@ -78,7 +78,7 @@ def _fitting(name: str, font: ImageFont.FreeTypeFont) -> str:
     return f"{name[:most]}..."
 
 
-def _one_of_each(labels: Tensor) -> Tensor:
+def _select_rows(labels: Tensor) -> Tensor:
     """The first image of each class, and further ones where there are fewer classes than ROWS."""
     by_class = [(labels == label).nonzero().flatten() for label in labels.unique()]
     turns = [members[turn] for turn in range(ROWS) for members in by_class if turn < len(members)]

@@ -11,7 +11,7 @@ Source: http://cs231n.stanford.edu/tiny-imagenet-200.zip
 from pathlib import Path
 
 from attention.errors import InputError
-from automl.data.files import composed, is_file, on_disk
+from automl.data.files import find_on_disk, is_file, normalise_nfc
 
 ANNOTATIONS = "val_annotations.txt"
 IMAGES = "images"
@@ -22,7 +22,7 @@ def has_annotations(folder: Path) -> bool:
     return is_file(folder / ANNOTATIONS) and (folder / IMAGES).is_dir()
 
 
-def read_annotations(folder: Path) -> dict[str, list[Path]]:
+def read_validation_labels(folder: Path) -> dict[str, list[Path]]:
     """Return the images of each class, sorted, by the table in `folder`.
 
     Raises InputError, with the line, for a row without a class and for a file that is not there.
@@ -41,10 +41,10 @@ def read_annotations(folder: Path) -> dict[str, list[Path]]:
             raise InputError(f"{table}, line {number}: {name[:60]!r} has no class; write FILE, a tab, CLASS")
         if not name or Path(name).name != name:
             raise InputError(f"{table}, line {number}: {name[:60]!r} must be a file in {folder / IMAGES}")
-        image = on_disk(folder / IMAGES, name)
+        image = find_on_disk(folder / IMAGES, name)
         if not is_file(image):
             raise InputError(f"{table}, line {number}: there is no file {image}")
-        classes.setdefault(composed(rest[0].strip()), []).append(image)
+        classes.setdefault(normalise_nfc(rest[0].strip()), []).append(image)
     return {name: sorted(images) for name, images in classes.items()}
 
 

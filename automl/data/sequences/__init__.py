@@ -17,22 +17,27 @@ sequence_overview  What `automl data` says of sequences
 sequence_dataset   A split as the training loop reads it; splits, subsets and manifests
 """
 
-from automl.data.sequences.impute import imputed
+from automl.data.sequences.impute import fill_gaps
 from automl.data.sequences.normalise import normalise, padding_mask
-from automl.data.sequences.sequence_dataset import SequenceRecords, Sequences, open_records, open_sequences
-from automl.data.sequences.sequence_sources import SOURCES, Source, are_sequences, shared_name
+from automl.data.sequences.sequence_dataset import (
+    SequenceRecords,
+    Sequences,
+    open_sequence_records,
+    open_sequences,
+)
+from automl.data.sequences.sequence_sources import SOURCES, SequenceSource, are_sequences, shared_name
 from automl.data.splits import SPLITS
 
 __all__ = [
     "SOURCES",
     "SPLITS",
     "SequenceRecords",
+    "SequenceSource",
     "Sequences",
-    "Source",
     "are_sequences",
-    "imputed",
+    "fill_gaps",
     "normalise",
-    "open_records",
+    "open_sequence_records",
     "open_sequences",
     "padding_mask",
     "shared_name",

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def imputed(values: np.ndarray) -> np.ndarray:
+def fill_gaps(values: np.ndarray) -> np.ndarray:
     """A sequence (C, T) whose gaps of NaN are filled by linear interpolation over steps.
 
     Before a channel's first value and behind its last one it keeps that value. A channel without any value

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 
-def statistics(lengths: np.ndarray, means: np.ndarray, variances: np.ndarray) -> tuple[Tensor, Tensor]:
+def compute_statistics(
+    lengths: np.ndarray, means: np.ndarray, variances: np.ndarray
+) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of each channel, float32 (C,), over N sequences.
 
     lengths: (N,). means, variances: of each sequence, (N, C); NaN where a channel has no value. A channel

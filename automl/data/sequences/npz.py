@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from attention.errors import InputError
-from automl.data.files import composed
-from automl.data.sequences.number_text import shown
-from automl.data.sequences.recording import Part, Recording, in_order, recording
+from automl.data.files import normalise_nfc
+from automl.data.sequences.number_text import quote
+from automl.data.sequences.recording import Recording, SplitSequences, make_recording, sort_labels
 from automl.data.splits import SPLITS
 
 SUFFIX = ".npz"
@@ -44,30 +44,30 @@ ORDERS = ("NCT", "NTC")
 ORDER = "order"
 
 
-def find(path: Path) -> tuple[Path, ...] | None:
+def find_files(path: Path) -> tuple[Path, ...] | None:
     """The file, if it is one by its name."""
     return (path,) if path.suffix.lower() == SUFFIX and path.is_file() else None
 
 
-def read(files: Sequence[Path]) -> Recording:
+def read_recording(files: Sequence[Path]) -> Recording:
     """The dataset of one NPZ file. Raises InputError with file and array for what is wrong."""
     (file,) = files
-    arrays = _arrays(file)
+    arrays = _load_arrays(file)
     if "x_train" not in arrays:
         there = ", ".join(sorted(arrays)) or "nothing"
         raise InputError(f"{file} must have the arrays x_train and y_train; it has {there}")
     _check_names(file, arrays)
     _arrange(file, arrays)
-    parts = {split: _part(file, arrays, split) for split in SPLITS if f"x_{split}" in arrays}
+    parts = {split: _make_split(file, arrays, split) for split in SPLITS if f"x_{split}" in arrays}
     count = arrays["x_train"].shape[1]
     for split in parts:
         if (other := arrays[f"x_{split}"].shape[1]) != count:
             raise InputError(
                 f"{file}: x_{split} has {other} channels and x_train has {count}; they must be the same"
             )
-    channels = _texts(file, "channels", arrays["channels"], count) if "channels" in arrays else None
-    classes = in_order(parts["train"].labels)
-    return recording(channels or [f"dim{i}" for i in range(count)], classes, parts)
+    channels = _get_texts(file, "channels", arrays["channels"], count) if "channels" in arrays else None
+    classes = sort_labels(parts["train"].labels)
+    return make_recording(channels or [f"dim{i}" for i in range(count)], classes, parts)
 
 
 def read_series(file: Path, count: int) -> tuple[list[str] | None, list[tuple[str, np.ndarray]]]:
@@ -75,7 +75,7 @@ def read_series(file: Path, count: int) -> tuple[list[str] | None, list[tuple[st
 
     count: how many channels the model takes. Raises InputError like `read`.
     """
-    arrays = _arrays(file)
+    arrays = _load_arrays(file)
     _arrange(file, arrays, count)
     splits = [name.removeprefix("x") for name in arrays if name == "x" or name.startswith("x_")]
     if not splits:
@@ -84,16 +84,16 @@ def read_series(file: Path, count: int) -> tuple[list[str] | None, list[tuple[st
         )
     found = []
     for split in splits:
-        x, lengths = _values(file, arrays, f"x{split}", f"lengths{split}")
+        x, lengths = _get_values(file, arrays, f"x{split}", f"lengths{split}")
         found += [
             (f"x{split}[{i}]", values[:, :length])
             for i, (values, length) in enumerate(zip(x, lengths.tolist(), strict=True))
         ]
     channels = arrays.get("channels")
-    return None if channels is None else _texts(file, "channels", channels, x.shape[1]), found
+    return None if channels is None else _get_texts(file, "channels", channels, x.shape[1]), found
 
 
-def _arrays(file: Path) -> dict[str, np.ndarray]:
+def _load_arrays(file: Path) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     name = ""
     try:
@@ -141,7 +141,7 @@ def _has_steps_first(
     if ORDER in arrays:
         order = str(arrays[ORDER]).upper()
         if order not in ORDERS:
-            raise InputError(f"{file}: {ORDER} must be one of {', '.join(ORDERS)}; got {shown(order)}")
+            raise InputError(f"{file}: {ORDER} must be one of {', '.join(ORDERS)}; got {quote(order)}")
         return order == "NTC"
     name = "x_train" if "x_train" in names else names[0]
     _, first, second = arrays[name].shape
@@ -171,21 +171,23 @@ def _check_names(file: Path, arrays: dict[str, np.ndarray]) -> None:
             raise InputError(f"{file}: {name} without x_{split}; give both or none")
 
 
-def _part(file: Path, arrays: dict[str, np.ndarray], split: str) -> Part:
+def _make_split(file: Path, arrays: dict[str, np.ndarray], split: str) -> SplitSequences:
     if f"y_{split}" not in arrays:
         raise InputError(f"{file}: x_{split} has no y_{split}; give the label of each sequence")
-    x, lengths = _values(file, arrays, f"x_{split}", f"lengths_{split}")
+    x, lengths = _get_values(file, arrays, f"x_{split}", f"lengths_{split}")
     subject = next((name for kind in ("group", "subject") if (name := f"{kind}_{split}") in arrays), "")
-    return Part(
+    return SplitSequences(
         values=[values[:, :length] for values, length in zip(x, lengths.tolist(), strict=True)],
-        labels=_texts(file, f"y_{split}", arrays[f"y_{split}"], len(x)),
+        labels=_get_texts(file, f"y_{split}", arrays[f"y_{split}"], len(x)),
         names=[f"{split}/{i}" for i in range(len(x))],
-        place=lambda i: f"{file}: x_{split}[{i}]",
-        subjects=_texts(file, subject, arrays[subject], len(x)) if subject else None,
+        locate=lambda i: f"{file}: x_{split}[{i}]",
+        subjects=_get_texts(file, subject, arrays[subject], len(x)) if subject else None,
     )
 
 
-def _values(file: Path, arrays: dict[str, np.ndarray], name: str, real: str) -> tuple[np.ndarray, np.ndarray]:
+def _get_values(
+    file: Path, arrays: dict[str, np.ndarray], name: str, real: str
+) -> tuple[np.ndarray, np.ndarray]:
     """The array `name`, float32 (N, C, T), and how many of its steps are `real`, (N,)."""
     x = arrays[name]
     if x.ndim != 3 or x.dtype.kind not in "fiu":
@@ -201,9 +203,9 @@ def _values(file: Path, arrays: dict[str, np.ndarray], name: str, real: str) -> 
         return x.astype(np.float32, copy=False), lengths
 
 
-def _texts(file: Path, name: str, array: np.ndarray, count: int) -> list[str]:
+def _get_texts(file: Path, name: str, array: np.ndarray, count: int) -> list[str]:
     if array.shape != (count,) or array.dtype.kind not in "iuU":
         raise InputError(
             f"{file}: {name} must be integers or strings ({count},), not {array.dtype} {array.shape}"
         )
-    return [composed(str(value)) for value in array.tolist()]
+    return [normalise_nfc(str(value)) for value in array.tolist()]

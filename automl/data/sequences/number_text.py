@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from attention.errors import InputError
-from automl.data.files import composed
+from automl.data.files import normalise_nfc
 
 BLOCK = 1 << 25  # characters that are split at once: what they are split into takes several times as much
 NANS = ("NaN", "nan", "NAN")
@@ -18,11 +18,11 @@ class NotANumber(ValueError):
     """A field that is none, or none of 32 bits, in the text with this index."""
 
     def __init__(self, index: int, field: str, why: str = "is not a number") -> None:
-        super().__init__(f"{shown(field)} {why}")
+        super().__init__(f"{quote(field)} {why}")
         self.index, self.field, self.why = index, field, why
 
 
-def shown(field: str) -> str:
+def quote(field: str) -> str:
     """A field in a message, which it must not fill."""
     return repr(field if len(field) <= 40 else f"{field[:37]}...")
 
@@ -33,7 +33,7 @@ def read_text(path: Path) -> str:
     Raises InputError where there is none to be read.
     """
     try:
-        text = composed(path.read_bytes().decode("utf-8-sig", "replace"))
+        text = normalise_nfc(path.read_bytes().decode("utf-8-sig", "replace"))
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); make it readable") from error
     if not text.strip():
@@ -41,7 +41,7 @@ def read_text(path: Path) -> str:
     return text
 
 
-def numbers(
+def parse_numbers(
     texts: Sequence[str], separator: str | None = None, missing: Sequence[str] = NANS
 ) -> tuple[np.ndarray, np.ndarray]:
     """The numbers in all `texts`, float32 and one after another, and how many each text has, int64.
@@ -59,7 +59,7 @@ def numbers(
             stop += 1
         fields = _split(texts[start:stop], separator)
         try:
-            values.append(converted(fields.flatten(), missing))
+            values.append(parse_fields(fields.flatten(), missing))
         except NotANumber as error:
             ends = fields.offsets.to_numpy()[1:] - fields.offsets[0].as_py()
             index = start + int(np.searchsorted(ends, error.index, side="right"))
@@ -69,7 +69,7 @@ def numbers(
     return np.concatenate(values), np.concatenate(counts)
 
 
-def converted(fields: pa.Array, missing: Sequence[str] = NANS) -> np.ndarray:
+def parse_fields(fields: pa.Array, missing: Sequence[str] = NANS) -> np.ndarray:
     """Float32 (N,) for N strings; a null or one of `missing` becomes NaN. Raises NotANumber."""
     try:  # most data are numbers all over, and looking for what is not takes as long as the rest
         found = pc.cast(fields, pa.float32())
@@ -79,7 +79,7 @@ def converted(fields: pa.Array, missing: Sequence[str] = NANS) -> np.ndarray:
         try:
             found = pc.cast(fields, pa.float32())
         except pa.ArrowInvalid:
-            index = first_bad(fields, pa.float32())
+            index = find_first_bad(fields, pa.float32())
             raise NotANumber(index, fields[index].as_py()) from None
     values = np.asarray(pc.fill_null(found, float("nan")))
     for index in np.flatnonzero(np.isinf(values))[:1]:
@@ -94,7 +94,7 @@ def _split(texts: Sequence[str], separator: str | None) -> pa.Array:
     return pc.split_pattern(strings, separator)
 
 
-def first_bad(fields: pa.Array, kind: pa.DataType) -> int:
+def find_first_bad(fields: pa.Array, kind: pa.DataType) -> int:
     """The index of the first of some strings that cannot become a `kind`, by halving: there is one."""
     low, high = 0, len(fields)
     while high - low > 1:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from attention.errors import InputError
-from automl.data.sequences.number_text import shown
+from automl.data.sequences.number_text import quote
 
 WHOLE = re.compile("-?[0-9]{1,18}")
 MIN_STEPS = 2  # one value has no course in time
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class SplitSequences:
     """The N sequences that a dataset has for one split.
 
     values: of each, float32 (C, T) with a T of its own; NaN where a value is missing.
@@ -29,7 +29,7 @@ class Part:
     values: Sequence[np.ndarray]
     labels: Sequence[str]
     names: Sequence[str]
-    place: Callable[[int], str]
+    locate: Callable[[int], str]
     subjects: Sequence[str] | None = None
 
 
@@ -39,10 +39,12 @@ class Recording:
 
     channels: tuple[str, ...]
     classes: tuple[str, ...]
-    parts: Mapping[str, Part]
+    splits: Mapping[str, SplitSequences]
 
 
-def recording(channels: Iterable[str], classes: Iterable[str], parts: Mapping[str, Part]) -> Recording:
+def make_recording(
+    channels: Iterable[str], classes: Iterable[str], parts: Mapping[str, SplitSequences]
+) -> Recording:
     """The dataset of what a reader found. classes: in their order; those without training data are dropped.
 
     Raises InputError, with file and line, for a sequence of one step, without any value or with an infinite
@@ -56,38 +58,38 @@ def recording(channels: Iterable[str], classes: Iterable[str], parts: Mapping[st
     if len(known) < 2:
         raise InputError(
             f"a dataset needs sequences of two classes to train on; there are {len(train.labels)} in all, "
-            f"of {', '.join(map(repr, known)) or 'no class'}{_at(train)}"
+            f"of {', '.join(map(repr, known)) or 'no class'}{_describe_start(train)}"
         )
     for split, part in parts.items():
         for i, label in enumerate(part.labels):
             if label not in there:
                 raise InputError(
-                    f"{part.place(i)}: the {split} label {shown(label)} must be among those to train on: "
+                    f"{part.locate(i)}: the {split} label {quote(label)} must be among those to train on: "
                     f"{', '.join(known[:20])}"
                 )
-    return Recording(channels=tuple(channels), classes=known, parts=parts)
+    return Recording(channels=tuple(channels), classes=known, splits=parts)
 
 
-def in_order(labels: Iterable[str]) -> list[str]:
+def sort_labels(labels: Iterable[str]) -> list[str]:
     """Each label once, sorted: as numbers where all are whole numbers."""
     names = sorted(set(labels))
     return sorted(names, key=int) if all(WHOLE.fullmatch(name) for name in names) else names
 
 
-def _check_values(part: Part) -> None:
+def _check_values(part: SplitSequences) -> None:
     for i, values in enumerate(part.values):
         if values.shape[1] < MIN_STEPS:
             raise InputError(
-                f"{part.place(i)}: a sequence needs {MIN_STEPS} steps or more, not {values.shape[1]}; "
+                f"{part.locate(i)}: a sequence needs {MIN_STEPS} steps or more, not {values.shape[1]}; "
                 f"leave it out"
             )
         if np.isfinite(values).all():
             continue
         if np.isinf(values).any():
-            raise InputError(f"{part.place(i)}: values must be finite and fit into 32 bits; one is infinite")
+            raise InputError(f"{part.locate(i)}: values must be finite and fit into 32 bits; one is infinite")
         if np.isnan(values).all():
-            raise InputError(f"{part.place(i)}: all values of the sequence are missing; leave it out")
+            raise InputError(f"{part.locate(i)}: all values of the sequence are missing; leave it out")
 
 
-def _at(part: Part) -> str:
-    return f", from {part.place(0)} on" if len(part.labels) else ""
+def _describe_start(part: SplitSequences) -> str:
+    return f", from {part.locate(0)} on" if len(part.labels) else ""

@@ -19,17 +19,17 @@ import numpy as np
 import pyarrow as pa
 
 from automl.data.arrow import write_columns
-from automl.data.digest import SIZE, contents
+from automl.data.digest import SIZE, hash_contents
 from automl.data.records import RecordFile
-from automl.data.sequences.impute import imputed
-from automl.data.sequences.recording import MIN_STEPS, Part, Recording
+from automl.data.sequences.impute import fill_gaps
+from automl.data.sequences.recording import MIN_STEPS, Recording, SplitSequences
 from automl.data.splits import SPLITS
 from automl.storage.cache_folder import cache_root
 
 FORMAT = 3  # of the file, of what the readers make and of `imputed`: raise it with any of them
 
 
-class Cache(RecordFile):
+class SequenceCache(RecordFile):
     """An opened cache file of N sequences of C channels. Values stay on the disk until they are asked for.
 
     `labels` int32 (N,), `lengths` int64 (N,), `means` and `variances` float64 (N, C), `steps` the length of
@@ -61,7 +61,7 @@ class Cache(RecordFile):
         """One sequence, float32 (C, T), not copied and not writable."""
         return self._values[self._starts[row] : self._starts[row + 1]].reshape(len(self.channels), -1)
 
-    def padded(self, rows: np.ndarray) -> np.ndarray:
+    def read_padded(self, rows: np.ndarray) -> np.ndarray:
         """The sequences at `rows` (n,), float32 (n, C, `steps`), copied, with zeros behind each."""
         out: np.ndarray
         if self.lengths.min() == self.steps:
@@ -73,7 +73,9 @@ class Cache(RecordFile):
         return out
 
 
-def cached(kind: str, files: Sequence[Path], read: Callable[[Sequence[Path]], Recording]) -> Cache:
+def open_sequence_cache(
+    kind: str, files: Sequence[Path], read: Callable[[Sequence[Path]], Recording]
+) -> SequenceCache:
     """The cache of the dataset in `files`, which are of a `kind`.
 
     It is `read` out of them where there is none or a damaged one. Raises InputError like `read`, and when the
@@ -81,51 +83,51 @@ def cached(kind: str, files: Sequence[Path], read: Callable[[Sequence[Path]], Re
     """
 
     def write(path: Path) -> str:
-        columns, about = _columns(read(files))
+        columns, about = _make_columns(read(files))
         write_columns(path, columns, about)
         return f"read {len(columns['name'])} sequences"
 
-    key = f"sequences {kind} {FORMAT}".encode() + b"".join(contents(files, cache_root()))
+    key = f"sequences {kind} {FORMAT}".encode() + b"".join(hash_contents(files, cache_root()))
     # Text takes twice the bytes of the numbers in it, and compressed numbers half of theirs.
-    return Cache.cached(key, write, needed=sum(file.stat().st_size for file in files))
+    return SequenceCache.open_cached(key, write, needed=sum(file.stat().st_size for file in files))
 
 
-def _columns(recording: Recording) -> tuple[dict[str, pa.Array], dict[str, Any]]:
+def _make_columns(recording: Recording) -> tuple[dict[str, pa.Array], dict[str, Any]]:
     number = {name: i for i, name in enumerate(recording.classes)}
-    parts = [(SPLITS.index(split), part) for split, part in recording.parts.items()]
+    parts = [(SPLITS.index(split), part) for split, part in recording.splits.items()]
     raw = [values for _, part in parts for values in part.values]
-    filled = [imputed(values) for values in raw]
+    filled = [fill_gaps(values) for values in raw]
     about = {"classes": recording.classes, "channels": recording.channels}
     columns: dict[str, pa.Array] = {
-        "values": _ragged(filled),
+        "values": _make_ragged(filled),
         "label": pa.array([number[label] for _, part in parts for label in part.labels], pa.int32()),
         "split": pa.array([i for i, part in parts for _ in part.labels], pa.int8()),
-        "group": pa.array([subject for _, part in parts for subject in _subjects(part)], pa.string()),
+        "group": pa.array([subject for _, part in parts for subject in _get_subjects(part)], pa.string()),
         "name": pa.array([name for _, part in parts for name in part.names], pa.string()),
-        "content": pa.array([_content(values) for values in raw], pa.binary(SIZE)),
-        "mean": _of_channels([values.mean(axis=1, dtype=np.float64) for values in filled]),
-        "variance": _of_channels([values.var(axis=1, dtype=np.float64) for values in filled]),
+        "content": pa.array([_hash_values(values) for values in raw], pa.binary(SIZE)),
+        "mean": _make_channel_column([values.mean(axis=1, dtype=np.float64) for values in filled]),
+        "variance": _make_channel_column([values.var(axis=1, dtype=np.float64) for values in filled]),
     }
     return columns, about
 
 
-def _subjects(part: Part) -> Sequence[str | None]:
+def _get_subjects(part: SplitSequences) -> Sequence[str | None]:
     return [None] * len(part.labels) if part.subjects is None else part.subjects
 
 
-def _ragged(arrays: Sequence[np.ndarray]) -> pa.Array:
+def _make_ragged(arrays: Sequence[np.ndarray]) -> pa.Array:
     ends = np.cumsum([0, *(values.nbytes for values in arrays)], dtype=np.int64)
     flat = np.concatenate([values.reshape(-1) for values in arrays])
     buffers: list[Any] = [None, pa.py_buffer(ends), pa.py_buffer(flat)]
     return pa.Array.from_buffers(pa.large_binary(), len(arrays), buffers)
 
 
-def _of_channels(arrays: Sequence[np.ndarray]) -> pa.Array:
+def _make_channel_column(arrays: Sequence[np.ndarray]) -> pa.Array:
     table = np.stack(arrays)  # (N, C)
     return pa.FixedSizeListArray.from_arrays(pa.array(table.reshape(-1)), table.shape[1])
 
 
-def _content(values: np.ndarray) -> bytes:
+def _hash_values(values: np.ndarray) -> bytes:
     """Of the values as they were given, whatever bits their NaN has."""
     there = np.where(np.isnan(values), np.float32(np.nan), values)
     return hashlib.sha256(f"{values.shape}".encode() + there.tobytes()).digest()

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from attention.errors import unknown
 from automl.data.records import Records
-from automl.data.sequences.normalise import normalise_in_place, padding_mask, statistics
-from automl.data.sequences.sequence_cache import Cache
-from automl.data.sequences.sequence_sources import opened
-from automl.data.sequences.sequence_splits import hold_out
+from automl.data.sequences.normalise import compute_statistics, normalise_in_place, padding_mask
+from automl.data.sequences.sequence_cache import SequenceCache
+from automl.data.sequences.sequence_sources import open_source
+from automl.data.sequences.sequence_splits import hold_out_subjects
 from automl.data.splits import SPLITS
 
 
@@ -27,7 +27,7 @@ class Sequences:
     positions need. Nothing else about the test split is known to training.
     """
 
-    def __init__(self, cache: Cache, rows: np.ndarray, mean: Tensor, std: Tensor) -> None:
+    def __init__(self, cache: SequenceCache, rows: np.ndarray, mean: Tensor, std: Tensor) -> None:
         self.file, self._rows = cache, rows
         self.labels: Tensor = torch.from_numpy(cache.labels[rows].astype(np.int64))
         self.lengths: Tensor = torch.from_numpy(cache.lengths[rows])
@@ -64,7 +64,7 @@ class Sequences:
     def raw(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """`gather` before normalisation: what a deployed model takes. A channel without any value is NaN."""
         rows = self._rows[indices.cpu().numpy()]
-        x = torch.from_numpy(self.file.padded(rows))  # (B, C, T)
+        x = torch.from_numpy(self.file.read_padded(rows))  # (B, C, T)
         return x, padding_mask(torch.from_numpy(self.file.lengths[rows]), self.steps)
 
     def gather(self, indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,7 +78,7 @@ class Sequences:
         return x, mask
 
 
-class SequenceRecords(Records[Cache]):
+class SequenceRecords(Records[SequenceCache]):
     """All sequences of a source: of each class a split has its share, or it has whole subjects."""
 
     noun = "sequences"
@@ -89,14 +89,14 @@ class SequenceRecords(Records[Cache]):
         labels: np.ndarray = self.file.labels[rows]
         return labels
 
-    def kind(self, row: int) -> str:
+    def class_name(self, row: int) -> str:
         return self.file.classes[int(self.file.labels[row])]
 
-    def carve(self, rows: np.ndarray, split: str, share: float) -> tuple[np.ndarray, np.ndarray]:
+    def hold_out(self, rows: np.ndarray, split: str, share: float) -> tuple[np.ndarray, np.ndarray]:
         subjects = [self.file.groups[row] for row in rows]
         if None in subjects:
-            return super().carve(rows, split, share)
-        return hold_out(self.labels(rows), self.file.classes, subjects, share, split)
+            return super().hold_out(rows, split, share)
+        return hold_out_subjects(self.labels(rows), self.file.classes, subjects, share, split)
 
 
 def open_sequences(
@@ -112,12 +112,14 @@ def open_sequences(
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
-    records = open_records(source, path=path, subset=subset)
+    records = open_sequence_records(source, path=path, subset=subset)
     file, train = records.file, records.rows("train")
-    mean, std = statistics(file.lengths[train], file.means[train], file.variances[train])
+    mean, std = compute_statistics(file.lengths[train], file.means[train], file.variances[train])
     return Sequences(file, records.rows(split), mean, std)
 
 
-def open_records(source: str, *, path: str | Path | None = None, subset: float = 1.0) -> SequenceRecords:
+def open_sequence_records(
+    source: str, *, path: str | Path | None = None, subset: float = 1.0
+) -> SequenceRecords:
     """Open a whole source. Raises InputError like `open_sequences`."""
-    return SequenceRecords(opened(source, path), subset)
+    return SequenceRecords(open_source(source, path), subset)

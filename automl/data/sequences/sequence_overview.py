@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from automl.data.balance import imbalance
-from automl.data.sequences.sequence_dataset import open_records, open_sequences
+from automl.data.balance import describe_imbalance
+from automl.data.sequences.sequence_dataset import open_sequence_records, open_sequences
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally
 
@@ -16,7 +16,7 @@ SHOWN = 20  # classes, and channels
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequencesOverview:
+class SequenceOverview:
     """sequences: of each split. classes: of each class by split. how: each split came about.
 
     steps: the shortest, the median and the longest sequence. channels: mean and standard deviation of each in
@@ -39,7 +39,7 @@ class SequencesOverview:
         if len(self.classes) > SHOWN:
             yield f"{'...':{width}}{len(self.classes) - SHOWN} more classes"
         yield f"{'sequences':{width}}" + "".join(f"{self.sequences[split]:>12}" for split in SPLITS)
-        if text := imbalance({name: counts["train"] for name, counts in self.classes.items()}):
+        if text := describe_imbalance({name: counts["train"] for name, counts in self.classes.items()}):
             yield f"{'balance':{width}} {text}"
         if self.subjects:
             yield f"{'subjects':{width}}" + "".join(f"{self.subjects[split]:>12}" for split in SPLITS)
@@ -54,17 +54,17 @@ class SequencesOverview:
         yield f"{'channels':{width}} {len(self.channels)}: {', '.join(shown)}{more}"
 
 
-def look_over_sequences(path: str | Path) -> SequencesOverview:
+def summarise_sequences(path: str | Path) -> SequenceOverview:
     """Raises InputError like `open_sequences`."""
     found = {split: open_sequences("series", split, path=path) for split in SPLITS}
-    train, records = found["train"], open_records("series", path=path)
+    train, records = found["train"], open_sequence_records("series", path=path)
     counts = {
         split: torch.bincount(split_.labels, minlength=len(train.classes)) for split, split_ in found.items()
     }
     lengths = np.concatenate([one.lengths.numpy() for one in found.values()])
     subjects = {split: one.subjects for split, one in found.items()}
     known = {split: len(set(names)) for split, names in subjects.items() if names is not None}
-    return SequencesOverview(
+    return SequenceOverview(
         sequences={split: len(one) for split, one in found.items()},
         classes={
             name: {split: int(counts[split][i]) for split in SPLITS} for i, name in enumerate(train.classes)

@@ -5,16 +5,16 @@ from pathlib import Path
 
 from attention.errors import InputError, unknown
 from automl.data import shared
-from automl.data.archive import extracted, is_archive
-from automl.data.download import Checksum, downloaded
+from automl.data.archive import extract_cached, is_archive
+from automl.data.download import Checksum, download_archive
 from automl.data.sequences import ucihar
-from automl.data.sequences.sequence_cache import Cache, cached
+from automl.data.sequences.sequence_cache import SequenceCache, open_sequence_cache
 from automl.data.sequences.sequence_formats import FORMATS, Format
 from automl.storage.cache_folder import cache_root
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class SequenceSource:
     """A dataset that can be named.
 
     address: where it is downloaded from, as an archive of this SHA-256; None for user data.
@@ -26,21 +26,21 @@ class Source:
     sha256: str | None = None
 
 
-SOURCES: dict[str, Source] = {
+SOURCES: dict[str, SequenceSource] = {
     source.name: source
     for source in (
-        Source(
+        SequenceSource(
             name="ucihar",
             about="UCI HAR: 10,299 windows of a phone's sensors, 30 people in 6 activities",
             address=ucihar.ADDRESS,
             sha256=ucihar.SHA256,
         ),
-        Source(name="series", about="your own sequences: .ts, CSV or NPZ"),
+        SequenceSource(name="series", about="your own sequences: .ts, CSV or NPZ"),
     )
 }
 
 
-def opened(source: str, path: str | Path | None) -> Cache:
+def open_source(source: str, path: str | Path | None) -> SequenceCache:
     """The whole dataset, read on first use: that at `path`, else that of the source.
 
     The format, one of FORMATS, is recognised from the path. Without a path `ucihar` is downloaded.
@@ -50,16 +50,18 @@ def opened(source: str, path: str | Path | None) -> Cache:
     """
     if source not in SOURCES:
         raise unknown("data source", source, SOURCES)
-    if (shared_set := shared.find(Cache, shared_name(source, path))) is not None:
+    if (shared_set := shared.find_split(SequenceCache, shared_name(source, path))) is not None:
         return shared_set
     known = SOURCES[source]
     if path is not None:
-        form, files = _located(Path(path))
+        form, files = _locate_files(Path(path))
     elif known.address is None or known.sha256 is None:
-        raise InputError(f"{source} needs the path of your data; pass --data PATH: {_choices()}")
+        raise InputError(f"{source} needs the path of your data; pass --data PATH: {_describe_formats()}")
     else:
-        form, files = _located(downloaded(known.address, source, cache_root(), Checksum(sha256=known.sha256)))
-    return cached(form.name, files, form.read)
+        form, files = _locate_files(
+            download_archive(known.address, source, cache_root(), Checksum(sha256=known.sha256))
+        )
+    return open_sequence_cache(form.name, files, form.read_recording)
 
 
 def shared_name(source: str, path: str | Path | None) -> str:
@@ -67,26 +69,26 @@ def shared_name(source: str, path: str | Path | None) -> str:
     return f"sequences {source if path is None else path}"
 
 
-def _located(path: Path) -> tuple[Format, tuple[Path, ...]]:
+def _locate_files(path: Path) -> tuple[Format, tuple[Path, ...]]:
     path = path.expanduser()
-    place = _extracted(path)
+    place = _extract_if_archive(path)
     for form in FORMATS.values():
-        if (files := form.find(place)) is not None:
+        if (files := form.find_files(place)) is not None:
             return form, files
     if not path.exists():
         raise InputError(f"there is no {path} and no {path}_TRAIN.ts; pass --data PATH with one that exists")
-    raise InputError(f"{path} has no sequences that can be read; pass {_choices()}")
+    raise InputError(f"{path} has no sequences that can be read; pass {_describe_formats()}")
 
 
 def are_sequences(path: str | Path) -> bool:
     """Whether `path` is a dataset in one of FORMATS. Raises InputError for an archive that is damaged."""
-    place = _extracted(Path(path).expanduser())
-    return any(form.find(place) is not None for form in FORMATS.values())
+    place = _extract_if_archive(Path(path).expanduser())
+    return any(form.find_files(place) is not None for form in FORMATS.values())
 
 
-def _extracted(path: Path) -> Path:
-    return extracted(path, cache_root()) if path.is_file() and is_archive(path) else path
+def _extract_if_archive(path: Path) -> Path:
+    return extract_cached(path, cache_root()) if path.is_file() and is_archive(path) else path
 
 
-def _choices() -> str:
+def _describe_formats() -> str:
     return "; ".join(form.about for form in FORMATS.values())

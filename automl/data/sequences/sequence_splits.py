@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from attention.errors import InputError
-from automl.data.splits import TEST, VALIDATION, keys_of, numbers
+from automl.data.splits import TEST, VALIDATION, hash_fractions, hash_names
 
 
-def hold_out(
+def hold_out_subjects(
     labels: np.ndarray, classes: Sequence[str], subjects: Sequence[str | None], share: float, split: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """The sorted indices of the `split` "test" or "validation" and those of the rest, int64.
@@ -24,7 +24,7 @@ def hold_out(
     Raises InputError when nothing can be held out, or nothing would be left of a class to train on.
     """
     names, of = np.unique(np.array(subjects, dtype=str), return_inverse=True)
-    out = chosen_subjects(names.tolist(), share, split)[of]
+    out = choose_subjects(names.tolist(), share, split)[of]
     kept = np.bincount(labels[~out], minlength=len(classes))
     for label in np.flatnonzero((kept == 0) & (np.bincount(labels[out], minlength=len(classes)) > 0))[:1]:
         raise InputError(
@@ -35,14 +35,14 @@ def hold_out(
     return np.flatnonzero(out), np.flatnonzero(~out)
 
 
-def chosen_subjects(names: Sequence[str], share: float, split: str) -> np.ndarray:
+def choose_subjects(names: Sequence[str], share: float, split: str) -> np.ndarray:
     """Which of the subjects are held out, bool (N,): about a `share` of them, at least one and not all."""
     if len(names) < 2:
         raise InputError(
             f"a {split} split of whole subjects needs two or more; there is one, {names[0]!r}; leave the "
             f"subjects out, or give the splits yourself"
         )
-    at = numbers(keys_of(names), TEST if split == "test" else VALIDATION)
+    at = hash_fractions(hash_names(names), TEST if split == "test" else VALIDATION)
     out: np.ndarray = at < share
     out[at.argmin()] = True
     out[at.argmax()] = False

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from attention.errors import InputError
-from automl.data.sequences.number_text import NANS, NotANumber, numbers, read_text, shown
-from automl.data.sequences.recording import Part, Recording, recording
+from automl.data.sequences.number_text import NANS, NotANumber, parse_numbers, quote, read_text
+from automl.data.sequences.recording import Recording, SplitSequences, make_recording
 from automl.data.walk import is_clutter
 
 SUFFIX, TRAIN, TEST = ".ts", "_TRAIN", "_TEST"
@@ -26,7 +26,7 @@ COMMENTS = ("#", "%")
 TRUTH = {"true": True, "false": False}
 
 
-def find(path: Path) -> tuple[Path, ...] | None:
+def find_files(path: Path) -> tuple[Path, ...] | None:
     """The files of training and test that `path` names; the second may be missing. None where it names none.
 
     `path` is a folder that has one dataset, one of the files, or a name without `_TRAIN.ts`. Raises
@@ -53,9 +53,9 @@ def find(path: Path) -> tuple[Path, ...] | None:
     return (train, test) if test.is_file() else (train,)
 
 
-def read(files: Sequence[Path]) -> Recording:
+def read_recording(files: Sequence[Path]) -> Recording:
     """The dataset of the files that `find` found. Raises InputError with file and line for what is wrong."""
-    found = [_read(file) for file in files]
+    found = [_read_file(file) for file in files]
     train = found[0]
     for file, other in zip(files[1:], found[1:], strict=True):
         if other.channels != train.channels:
@@ -67,12 +67,12 @@ def read(files: Sequence[Path]) -> Recording:
         split: one.part(split, file)
         for split, one, file in zip(("train", "test"), found, files, strict=False)
     }
-    return recording([f"dim{i}" for i in range(train.channels)], train.classes, parts)
+    return make_recording([f"dim{i}" for i in range(train.channels)], train.classes, parts)
 
 
 def read_series(file: Path, count: int) -> tuple[None, list[tuple[str, np.ndarray]]]:
     """The sequences of one file by their lines. Its channels have no names. Raises InputError like `read`."""
-    found = _read(file)
+    found = _read_file(file)
     return None, [(f"line {line}", values) for line, values in zip(found.lines, found.values, strict=True)]
 
 
@@ -84,12 +84,12 @@ class _File:
     labels: list[str]
     lines: list[int]
 
-    def part(self, split: str, file: Path) -> Part:
-        return Part(
+    def part(self, split: str, file: Path) -> SplitSequences:
+        return SplitSequences(
             values=self.values,
             labels=self.labels,
             names=[f"{split}/{i}" for i in range(len(self.values))],
-            place=lambda i: f"{file}:{self.lines[i]}",
+            locate=lambda i: f"{file}:{self.lines[i]}",
         )
 
 
@@ -103,7 +103,7 @@ class _Header:
     equal: bool | None
 
 
-def _read(file: Path) -> _File:
+def _read_file(file: Path) -> _File:
     stated, lines = {}, enumerate(read_text(file).split("\n"), start=1)
     for number, line in lines:
         words = line.split() or [""]
@@ -115,15 +115,15 @@ def _read(file: Path) -> _File:
             raise InputError(f"{file}:{number}: a header has lines of '@key value' alone, before @data")
     else:
         raise InputError(f"{file} has no line '@data', after which the sequences come")
-    header = _header(file, stated)
+    header = _parse_header(file, stated)
     stripped = ((number, line.strip()) for number, line in lines)
     kept = [(number, line) for number, line in stripped if line and not line.startswith(COMMENTS)]
     if not kept:
         raise InputError(f"{file} has no sequences after @data")
-    return _body(file, header, [number for number, _ in kept], [line for _, line in kept])
+    return _parse_body(file, header, [number for number, _ in kept], [line for _, line in kept])
 
 
-def _header(file: Path, stated: Mapping[str, tuple[int, list[str]]]) -> _Header:
+def _parse_header(file: Path, stated: Mapping[str, tuple[int, list[str]]]) -> _Header:
     def said(*keys: str) -> tuple[str, list[str]] | None:
         for key in keys:
             if key in stated:
@@ -136,7 +136,7 @@ def _header(file: Path, stated: Mapping[str, tuple[int, list[str]]]) -> _Header:
             return None
         place, words = found
         if words[0].lower() not in TRUTH:
-            raise InputError(f"{place} must be true or false, not {shown(words[0])}")
+            raise InputError(f"{place} must be true or false, not {quote(words[0])}")
         return TRUTH[words[0].lower()]
 
     def count(*keys: str) -> int | None:
@@ -144,7 +144,7 @@ def _header(file: Path, stated: Mapping[str, tuple[int, list[str]]]) -> _Header:
             return None
         place, words = found
         if not words[0].isdecimal() or int(words[0]) < 1:
-            raise InputError(f"{place} must be a whole number above 0, not {shown(words[0])}")
+            raise InputError(f"{place} must be a whole number above 0, not {quote(words[0])}")
         return int(words[0])
 
     if flag("timestamps"):
@@ -181,7 +181,7 @@ def _header(file: Path, stated: Mapping[str, tuple[int, list[str]]]) -> _Header:
     )
 
 
-def _body(file: Path, header: _Header, at: list[int], lines: list[str]) -> _File:
+def _parse_body(file: Path, header: _Header, at: list[int], lines: list[str]) -> _File:
     labels, fields = [], []
     channels = header.channels or max(1, lines[0].count(":"))
     known = set(header.classes)
@@ -196,13 +196,13 @@ def _body(file: Path, header: _Header, at: list[int], lines: list[str]) -> _File
             )
         if label.strip() not in known:
             raise InputError(
-                f"{file}:{number}: the label {shown(label.strip())} must be among those of @classLabel: "
+                f"{file}:{number}: the label {quote(label.strip())} must be among those of @classLabel: "
                 f"{', '.join(header.classes[:20])}"
             )
         labels.append(label.strip())
         fields += dimensions
     try:
-        flat, counts = numbers(fields, ",", MISSING)
+        flat, counts = parse_numbers(fields, ",", MISSING)
     except NotANumber as error:
         row, dimension = divmod(error.index, channels)
         raise InputError(f"{file}:{at[row]}: dimension {dimension}: {error}; '?' is a missing one") from None

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from attention.errors import InputError
-from automl.data.archive import extracted
-from automl.data.sequences.number_text import NotANumber, numbers, read_text, shown
-from automl.data.sequences.recording import Part, Recording, recording
+from automl.data.archive import extract_cached
+from automl.data.sequences.number_text import NotANumber, parse_numbers, quote, read_text
+from automl.data.sequences.recording import Recording, SplitSequences, make_recording
 from automl.storage.cache_folder import cache_root
 
 # The archive that the "Download" button of https://archive.ics.uci.edu/dataset/240 gives: another archive in
@@ -35,7 +35,7 @@ SIGNALS = tuple(f"{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_ac
 SPLITS = ("train", "test")
 
 
-def find(path: Path) -> tuple[Path, ...] | None:
+def find_files(path: Path) -> tuple[Path, ...] | None:
     """The files of the dataset in the folder `path`, or in the folder or archive in it; None if it has none.
 
     Raises InputError, with its name, for a file that is missing.
@@ -43,18 +43,18 @@ def find(path: Path) -> tuple[Path, ...] | None:
     if not path.is_dir():
         return None
     if (path / INNER).is_file() and not (path / FOLDER).exists():
-        path = extracted(path / INNER, cache_root())
+        path = extract_cached(path / INNER, cache_root())
     if (path / FOLDER).is_dir():
         path = path / FOLDER
     if not any((path / split / "Inertial Signals").is_dir() for split in SPLITS):
         return None
-    files = tuple(path / name for name in _names())
+    files = tuple(path / name for name in _list_names())
     if lacking := [file for file in files if not file.is_file()]:
         raise InputError(f"{lacking[0]} is missing ({len(lacking)} files in all); fetch UCI HAR again")
     return files
 
 
-def _names() -> list[str]:
+def _list_names() -> list[str]:
     names = [LABELS]
     for split in SPLITS:
         names += [f"{split}/y_{split}.txt", f"{split}/subject_{split}.txt"]
@@ -62,71 +62,71 @@ def _names() -> list[str]:
     return names
 
 
-def read(files: Sequence[Path]) -> Recording:
+def read_recording(files: Sequence[Path]) -> Recording:
     """The dataset of the files that `find` found. Raises InputError with file and line for what is wrong."""
-    named = dict(zip(_names(), files, strict=True))
-    activities = _activities(named[LABELS])
-    parts: dict[str, Part] = {}
+    named = dict(zip(_list_names(), files, strict=True))
+    activities = _read_activities(named[LABELS])
+    parts: dict[str, SplitSequences] = {}
     steps = None
     for split in SPLITS:
         file, subjects = named[f"{split}/y_{split}.txt"], named[f"{split}/subject_{split}.txt"]
-        numbered = _lines(file)
+        numbered = _read_lines(file)
         for i, label in enumerate(numbered):
             if label not in activities:
                 raise InputError(
-                    f"{file}:{i + 1}: {shown(label)} must be a number in {LABELS}: {', '.join(activities)}"
+                    f"{file}:{i + 1}: {quote(label)} must be a number in {LABELS}: {', '.join(activities)}"
                 )
         signals = []
         for signal in SIGNALS:
-            values = _signal(
+            values = _read_signal(
                 named[f"{split}/Inertial Signals/{signal}_{split}.txt"], len(numbered), file, steps
             )
             steps = values.shape[1]
             signals.append(values)
-        parts[split] = _part(split, signals, [activities[label] for label in numbered], subjects)
-    return recording(SIGNALS, activities.values(), parts)
+        parts[split] = _make_split(split, signals, [activities[label] for label in numbered], subjects)
+    return make_recording(SIGNALS, activities.values(), parts)
 
 
-def _part(split: str, signals: list[np.ndarray], labels: list[str], subjects: Path) -> Part:
-    people = _lines(subjects)
+def _make_split(split: str, signals: list[np.ndarray], labels: list[str], subjects: Path) -> SplitSequences:
+    people = _read_lines(subjects)
     if len(people) != len(labels):
         raise InputError(
             f"{subjects} has {len(people)} lines and y_{split}.txt has {len(labels)}; fetch UCI HAR again"
         )
     signals_of = subjects.parent / "Inertial Signals" / f"*_{split}.txt"
-    return Part(
+    return SplitSequences(
         values=list(np.stack(signals, axis=1)),  # of (N, 9, 128)
         labels=labels,
         names=[f"{split}/{i}" for i in range(len(labels))],
-        place=lambda i: f"{signals_of}:{i + 1}",
+        locate=lambda i: f"{signals_of}:{i + 1}",
         subjects=people,
     )
 
 
-def _activities(file: Path) -> dict[str, str]:
+def _read_activities(file: Path) -> dict[str, str]:
     """Names by number, as it is written, in the file's order."""
     found: dict[str, str] = {}
-    for i, line in enumerate(_lines(file)):
+    for i, line in enumerate(_read_lines(file)):
         number, _, name = line.partition(" ")
         if not name or number in found:
-            raise InputError(f"{file}:{i + 1}: a line must be a new number and a name, not {shown(line)}")
+            raise InputError(f"{file}:{i + 1}: a line must be a new number and a name, not {quote(line)}")
         found[number] = name.strip()
     return found
 
 
-def _lines(file: Path) -> list[str]:
+def _read_lines(file: Path) -> list[str]:
     return [line.strip() for line in read_text(file).rstrip().split("\n")]
 
 
-def _signal(file: Path, windows: int, labels: Path, steps: int | None) -> np.ndarray:
+def _read_signal(file: Path, windows: int, labels: Path, steps: int | None) -> np.ndarray:
     """Float32 (windows, steps). steps: those of the signals before, if any."""
-    lines = _lines(file)
+    lines = _read_lines(file)
     if len(lines) != windows:
         raise InputError(
             f"{file} has {len(lines)} windows and {labels.name} has {windows}; fetch UCI HAR again"
         )
     try:
-        flat, counts = numbers(lines)
+        flat, counts = parse_numbers(lines)
     except NotANumber as error:
         raise InputError(f"{file}:{error.index + 1}: {error}") from None
     steps = int(counts[0]) if steps is None else steps

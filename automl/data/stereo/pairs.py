@@ -17,8 +17,8 @@ from pathlib import Path
 
 from attention.errors import InputError
 from automl.data.csv_table import read_table
-from automl.data.files import as_text, is_file, on_disk
-from automl.data.groups import groups_in, read_labels
+from automl.data.files import find_on_disk, is_file, name_to_text
+from automl.data.groups import read_groups, read_labels
 from automl.data.splits import SPLITS
 from automl.data.walk import is_clutter, walk
 
@@ -56,7 +56,7 @@ def is_stereo(path: str | Path) -> bool:
     """Whether there are pairs at `path`: a folder laid out as one of the above, or such a CSV."""
     path = Path(path).expanduser()
     if path.is_dir():
-        return next(_in_folder(path), None) is not None
+        return next(_list_in_folder(path), None) is not None
     if path.suffix.lower() != ".csv" or not path.is_file():
         return False
     with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
@@ -74,8 +74,10 @@ def find_pairs(path: str | Path) -> list[Pair]:
     path = Path(path).expanduser()
     if not path.exists():
         raise InputError(f"there is no file or folder {path}; pass --data PATH with one that exists")
-    pairs = sorted(_in_folder(path), key=lambda pair: pair.name) if path.is_dir() else list(_of_csv(path))
-    groups = groups_in(path, read_labels(path))
+    pairs = (
+        sorted(_list_in_folder(path), key=lambda pair: pair.name) if path.is_dir() else list(_read_csv(path))
+    )
+    groups = read_groups(path, read_labels(path))
     pairs = [replace(pair, group=groups.get(pair.left, pair.group)) for pair in pairs]
     if not pairs:
         raise InputError(
@@ -89,30 +91,32 @@ def find_pairs(path: str | Path) -> list[Pair]:
     return pairs
 
 
-def _in_folder(root: Path) -> Iterator[Pair]:
+def _list_in_folder(root: Path) -> Iterator[Pair]:
     for folder in (root, root / "training"):
-        if found := list(_kitti(folder)):
+        if found := list(_list_kitti(folder)):
             yield from found
             return
-    yield from _walked(root)
+    yield from _walk_folders(root)
 
 
-def _walked(root: Path) -> Iterator[Pair]:
+def _walk_folders(root: Path) -> Iterator[Pair]:
     """Of Scene Flow and Middlebury, whose folders may lie deeper."""
     for here, folders, files in walk(root):
         frames = next((frames for frames in FRAMES if frames in folders), None)
         if "disparity" in folders and frames is not None:
-            yield from _sceneflow(root, here, frames)
+            yield from _list_sceneflow(root, here, frames)
             folders[:] = [folder for folder in folders if folder not in ("disparity", *FRAMES)]
         maps = [file for file in MIDDLEBURY if file in files]
         if not maps:
             continue
-        left, right = (_with_suffix(here / f"{view}.png") for view in ("im0", "im1"))
+        left, right = (_find_image(here / f"{view}.png") for view in ("im0", "im1"))
         if {left.name, right.name} <= {*files}:
-            yield Pair(name=as_text(here.relative_to(root)), left=left, right=right, disparity=here / maps[0])
+            yield Pair(
+                name=name_to_text(here.relative_to(root)), left=left, right=right, disparity=here / maps[0]
+            )
 
 
-def _sceneflow(root: Path, here: Path, frames: str) -> Iterator[Pair]:
+def _list_sceneflow(root: Path, here: Path, frames: str) -> Iterator[Pair]:
     below = here / "disparity"
     maps = (
         f / name for f, _, files in walk(below) if f.name == "left" for name in files if name.endswith(".pfm")
@@ -120,26 +124,26 @@ def _sceneflow(root: Path, here: Path, frames: str) -> Iterator[Pair]:
     for disparity in sorted(maps):
         within = disparity.relative_to(below)
         images = [here / frames / within.parent.parent / side / within.name for side in ("left", "right")]
-        left, right = (_with_suffix(image) for image in images)
+        left, right = (_find_image(image) for image in images)
         group = (here / within.parent.parent).relative_to(root)
         yield Pair(
-            name=as_text(group / disparity.stem),
+            name=name_to_text(group / disparity.stem),
             left=left,
             right=right,
             disparity=disparity,
             # What brings a test split has its training split, too; the rest is training data.
             split="test" if "TEST" in group.parts else "train" if "TRAIN" in group.parts else "",
-            group=as_text(group),
+            group=name_to_text(group),
         )
 
 
-def _with_suffix(image: Path) -> Path:
+def _find_image(image: Path) -> Path:
     """Return the file of this name in one of IMAGES; that in the first format if there is none."""
     files = [image.with_suffix(case) for suffix in IMAGES for case in (suffix, suffix.upper())]
     return next((file for file in files if file.exists()), files[0])
 
 
-def _kitti(folder: Path) -> Iterator[Pair]:
+def _list_kitti(folder: Path) -> Iterator[Pair]:
     for left, right, maps in KITTI:
         known = next((name for name in maps if (folder / name).is_dir()), None)
         if known is None or not (folder / left).is_dir():
@@ -148,15 +152,15 @@ def _kitti(folder: Path) -> Iterator[Pair]:
             if is_clutter(disparity.name):
                 continue
             yield Pair(
-                name=as_text(disparity.stem),
-                left=_with_suffix(folder / left / disparity.name),
-                right=_with_suffix(folder / right / disparity.name),
+                name=name_to_text(disparity.stem),
+                left=_find_image(folder / left / disparity.name),
+                right=_find_image(folder / right / disparity.name),
                 disparity=disparity,
             )
         return
 
 
-def _of_csv(path: Path) -> Iterator[Pair]:
+def _read_csv(path: Path) -> Iterator[Pair]:
     table = read_table(path)
     if lacking := [name for name in COLUMNS if name not in table.columns]:
         raise InputError(
@@ -170,7 +174,7 @@ def _of_csv(path: Path) -> Iterator[Pair]:
             raise InputError(f"{path}, line {line}: {', '.join(empty)} must not be empty")
         if split and split not in SPLITS:
             raise InputError(f"{path}, line {line}: split must be one of {', '.join(SPLITS)}; got {split!r}")
-        left, right, disparity = (on_disk(path.parent, row[name].strip()) for name in COLUMNS)
+        left, right, disparity = (find_on_disk(path.parent, row[name].strip()) for name in COLUMNS)
         yield Pair(name=name, left=left, right=right, disparity=disparity, split=split, group=group)
     splits = {row.get("split", "").strip() for _, row in table.rows}
     if "" in splits and len(splits) > 1:

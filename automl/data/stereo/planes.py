@@ -41,12 +41,12 @@ class Surface:
         a, b, c = self.plane
         return a + b * x + c * y
 
-    def from_right(self, u: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def left_column(self, u: np.ndarray, y: np.ndarray) -> np.ndarray:
         """The column of the left image at which the point at column `u` of the right one is."""
         a, b, c = self.plane
         return (u + a + c * y) / (1 - b)
 
-    def there(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def covers(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Where it is, bool."""
         if self.box is None:
             return np.ones(x.shape, bool)
@@ -55,17 +55,17 @@ class Surface:
         found: np.ndarray = (column >= 0) & (column <= 1) & (row >= 0) & (row <= 1)
         if self.mask is not None:
             m, n = self.mask.shape
-            at = bilinear(self.mask[..., None], column[found] * (n - 1), row[found] * (m - 1))
+            at = interpolate(self.mask[..., None], column[found] * (n - 1), row[found] * (m - 1))
             found[found] = at[..., 0] > 0.5
         return found
 
     def colour(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """`(..., 3)`; the texture repeats as in a mirror."""
         h, w, _ = self.texture.shape
-        return bilinear(self.texture, mirrored(x * self.zoom, w - 1), mirrored(y * self.zoom, h - 1))
+        return interpolate(self.texture, mirror(x * self.zoom, w - 1), mirror(y * self.zoom, h - 1))
 
 
-def bilinear(values: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def interpolate(values: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """`values` (h, w, C) at columns x and rows y inside of it: `(..., C)`."""
     h, w, _ = values.shape
     column, row = np.minimum(x.astype(int), w - 2), np.minimum(y.astype(int), h - 2)
@@ -76,39 +76,43 @@ def bilinear(values: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return found
 
 
-def mirrored(x: np.ndarray, end: float) -> np.ndarray:
+def mirror(x: np.ndarray, end: float) -> np.ndarray:
     """Into 0 to `end`, back and forth."""
     return end - np.abs(x % (2 * end) - end)
 
 
-Places = Sequence[np.ndarray]  # for each surface the columns of the left image that are looked at
+Columns = Sequence[np.ndarray]  # for each surface the columns of the left image that are looked at
 
 
 def render(surfaces: Sequence[Surface], height: int, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Both images, uint8 `(H, W, 3)`, and the left one's disparities, float32 `(H, W)`, inf where unknown."""
     y, x = np.mgrid[:height, :width].astype(np.float64)
-    first, depth = _nearest(surfaces, [x] * len(surfaces), y)
-    left = _colours(surfaces, first, [x] * len(surfaces), y)
-    there = [surface.from_right(x, y) for surface in surfaces]
-    right = _colours(surfaces, _nearest(surfaces, there, y)[0], there, y)
+    first, depth = _find_nearest(surfaces, [x] * len(surfaces), y)
+    left = _render_colours(surfaces, first, [x] * len(surfaces), y)
+    there = [surface.left_column(x, y) for surface in surfaces]
+    right = _render_colours(surfaces, _find_nearest(surfaces, there, y)[0], there, y)
     u = x - depth  # where each pixel of the left image is in the right one
-    _, front = _nearest(surfaces, [surface.from_right(u, y) for surface in surfaces], y)
+    _, front = _find_nearest(surfaces, [surface.left_column(u, y) for surface in surfaces], y)
     visible = (u >= 0) & (front <= depth + 1e-6)
     return left, right, np.where(visible, depth, np.inf).astype(np.float32)
 
 
-def _nearest(surfaces: Sequence[Surface], places: Places, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _find_nearest(
+    surfaces: Sequence[Surface], places: Columns, y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """The number of the nearest surface at each pixel, and its disparity."""
     depths = np.stack(
         [
-            np.where(surface.there(x, y), surface.disparity(x, y), -np.inf)
+            np.where(surface.covers(x, y), surface.disparity(x, y), -np.inf)
             for surface, x in zip(surfaces, places, strict=True)
         ]
     )
     return depths.argmax(0), depths.max(0)
 
 
-def _colours(surfaces: Sequence[Surface], first: np.ndarray, places: Places, y: np.ndarray) -> np.ndarray:
+def _render_colours(
+    surfaces: Sequence[Surface], first: np.ndarray, places: Columns, y: np.ndarray
+) -> np.ndarray:
     """uint8 `(H, W, 3)` of the surfaces with the numbers `first`."""
     colour = np.zeros((*y.shape, 3))
     for i, (surface, x) in enumerate(zip(surfaces, places, strict=True)):
@@ -118,7 +122,7 @@ def _colours(surfaces: Sequence[Surface], first: np.ndarray, places: Places, y: 
 
 
 @cache
-def _materials() -> tuple[list[np.ndarray], np.ndarray]:
+def _load_materials() -> tuple[list[np.ndarray], np.ndarray]:
     """The photographs, float `(h, w, 3)`, and digits `(1797, 8, 8)` from 0 to 1."""
     from sklearn.datasets import load_digits, load_sample_images  # takes a second
 
@@ -126,9 +130,9 @@ def _materials() -> tuple[list[np.ndarray], np.ndarray]:
     return photographs, load_digits().images / 16
 
 
-def scene(draw: np.random.Generator, height: int = HEIGHT, width: int = WIDTH) -> list[Surface]:
+def draw_scene(draw: np.random.Generator, height: int = HEIGHT, width: int = WIDTH) -> list[Surface]:
     """A background, one to three planes and two to four digits."""
-    photographs, digits = _materials()
+    photographs, digits = _load_materials()
 
     def texture() -> tuple[np.ndarray, float]:
         for _ in range(TRIES):
@@ -166,7 +170,7 @@ def scene(draw: np.random.Generator, height: int = HEIGHT, width: int = WIDTH) -
     return found
 
 
-def pair(split: str, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def draw_pair(split: str, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return a pair of a split, always the same one, as `render` does."""
     draw = np.random.default_rng([17, [*COUNTS].index(split), i])
-    return render(scene(draw), HEIGHT, WIDTH)
+    return render(draw_scene(draw), HEIGHT, WIDTH)

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from attention.errors import InputError, unknown
 from automl.data import shared
-from automl.data.arrow import prepared, write_rows
-from automl.data.digest import SIZE, contents
+from automl.data.arrow import map_in_threads, write_rows
+from automl.data.digest import SIZE, hash_contents
 from automl.data.records import RecordFile
 from automl.data.splits import SPLITS
 from automl.data.stereo import planes
@@ -69,7 +69,7 @@ class PairsFile(RecordFile):
         return self.table[column][int(row)].as_buffer()
 
 
-def cached_pairs(source: str, path: str | Path | None) -> PairsFile:
+def open_cached_pairs(source: str, path: str | Path | None) -> PairsFile:
     """The pairs of a source: `planes`, which is bundled, or `pairs` at `path`.
 
     Raises InputError for an unknown source, a path that is missing or not wanted, like `find_pairs`, and for
@@ -82,21 +82,21 @@ def cached_pairs(source: str, path: str | Path | None) -> PairsFile:
             raise InputError(f"planes is bundled and takes no path, not {path}; drop --data")
         key = f"planes {FORMAT} {json.dumps(dict(planes.COUNTS))}".encode()
         made = [(split, i) for split in SPLITS for i in range(planes.COUNTS[split])]
-        return _cached(key, made, lambda each: _of_planes(*each), planes.HEIGHT * planes.WIDTH)
+        return _open_cache(key, made, lambda each: _draw_row(*each), planes.HEIGHT * planes.WIDTH)
     if path is None:
         raise InputError(
             "pairs need the path of a folder as of Scene Flow, KITTI or Middlebury, or of a CSV of left, "
             "right, disparity; pass --data PATH"
         )
-    if (shared_set := shared.find(PairsFile, f"stereo {path}")) is not None:
+    if (shared_set := shared.find_split(PairsFile, f"stereo {path}")) is not None:
         return shared_set
     pairs = find_pairs(path)
-    hashes = contents([file for pair in pairs for file in pair.files], cache_root())
+    hashes = hash_contents([file for pair in pairs for file in pair.files], cache_root())
     of_pairs = [hashlib.sha256(b"".join(hashes[i : i + 3])).digest() for i in range(0, len(hashes), 3)]
     named = json.dumps([(pair.name, pair.group, pair.split) for pair in pairs])
     key = f"stereo {FORMAT} {named}".encode() + b"".join(hashes)
     each = list(zip(pairs, of_pairs, strict=True))
-    return _cached(key, each, lambda one: _read(*one), read_pair(pairs[0])[2].size)
+    return _open_cache(key, each, lambda one: _read_row(*one), read_pair(pairs[0])[2].size)
 
 
 def shared_name(source: str, path: str | Path | None) -> str | None:
@@ -104,27 +104,27 @@ def shared_name(source: str, path: str | Path | None) -> str | None:
     return f"stereo {path}" if source == "pairs" else None
 
 
-def _cached(key: bytes, pairs: Sequence[Any], row: Callable[[Any], Row], pixels: int) -> PairsFile:
+def _open_cache(key: bytes, pairs: Sequence[Any], row: Callable[[Any], Row], pixels: int) -> PairsFile:
     """row: of one of `pairs`. pixels: of the first one, for a guess at the file's size."""
 
     def write(target: Path) -> str:
-        write_rows(target, SCHEMA, prepared("reading stereo pairs", pairs, row), {})
+        write_rows(target, SCHEMA, map_in_threads("reading stereo pairs", pairs, row), {})
         return f"read {len(pairs)} stereo pairs"
 
-    return PairsFile.cached(key, write, needed=len(pairs) * pixels * 10)
+    return PairsFile.open_cached(key, write, needed=len(pairs) * pixels * 10)
 
 
-def _of_planes(split: str, i: int) -> Row:
-    arrays = planes.pair(split, i)
+def _draw_row(split: str, i: int) -> Row:
+    arrays = planes.draw_pair(split, i)
     content = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).digest()
-    return _row(f"{split}{i}", None, SPLITS.index(split), content, *arrays)
+    return _make_row(f"{split}{i}", None, SPLITS.index(split), content, *arrays)
 
 
-def _read(pair: Pair, content: bytes) -> Row:
+def _read_row(pair: Pair, content: bytes) -> Row:
     changes: list[str] = []
     arrays = read_pair(pair, changes)
     split = SPLITS.index(pair.split) if pair.split else -1
-    return _row(pair.name, pair.group or None, split, content, *arrays, changes)
+    return _make_row(pair.name, pair.group or None, split, content, *arrays, changes)
 
 
 def read_pair(pair: Pair, changes: list[str] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -146,7 +146,7 @@ def read_pair(pair: Pair, changes: list[str] | None = None) -> tuple[np.ndarray,
     return left, right, disparity
 
 
-def _row(
+def _make_row(
     name: str,
     group: str | None,
     split: int,

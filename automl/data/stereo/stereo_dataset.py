@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from automl.data.records import Records
-from automl.data.stereo.stereo_cache import PairsFile, cached_pairs
+from automl.data.stereo.stereo_cache import PairsFile, open_cached_pairs
 
 
 class StereoPairs(Records[PairsFile]):
@@ -39,9 +39,9 @@ class StereoPairs(Records[PairsFile]):
 
 def open_pairs(source: str, *, path: str | Path | None = None, subset: float = 1.0) -> StereoPairs:
     """The pairs of a source, as they are now. Raises InputError like `cached_pairs` and `Records`."""
-    return _opened(cached_pairs(source, path).path, subset)
+    return _open_file(open_cached_pairs(source, path).path, subset)
 
 
 @lru_cache(maxsize=4)
-def _opened(file: Path, subset: float) -> StereoPairs:
+def _open_file(file: Path, subset: float) -> StereoPairs:
     return StereoPairs(PairsFile(file), subset)

@@ -44,7 +44,7 @@ class StereoOverview:
         )
 
 
-def look_over_stereo(path: str | Path) -> StereoOverview:
+def summarise_stereo(path: str | Path) -> StereoOverview:
     """Raises InputError like `open_pairs`."""
     found = open_pairs("pairs", path=path)
     rows = {split: found.rows(split) for split in SPLITS}

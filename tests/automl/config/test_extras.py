@@ -13,7 +13,7 @@ import backbones
 from attention import InputError
 from automl.data.code import other_languages
 from automl.data.code.tokenizer import train_tokenizer
-from automl.data.detection.masks import encode
+from automl.data.detection.masks import encode_masks
 from automl.tasks import detection_evaluator
 from backbones.extras import EXTRAS
 
@@ -23,7 +23,7 @@ GO = "package main\n\n// Adds one.\nfunc Add(a int) int {\n\treturn a + 1\n}\n"
 
 
 def read_go():
-    return other_languages.functions_of(GO, "a.go", other_languages.BY_SUFFIX[".go"])
+    return other_languages.parse_functions(GO, "a.go", other_languages.BY_SUFFIX[".go"])
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def missing(monkeypatch):
         ("code", ["tree_sitter"], read_go),
         ("code", ["tree_sitter_go"], read_go),
         ("code", ["tokenizers"], lambda: train_tokenizer(["add one"], 10)),
-        ("detection", ["pycocotools", "pycocotools.mask"], lambda: encode(np.ones((1, 2, 2), bool))),
+        ("detection", ["pycocotools", "pycocotools.mask"], lambda: encode_masks(np.ones((1, 2, 2), bool))),
         ("detection", ["pycocotools", "pycocotools.coco"], lambda: detection_evaluator.coco.COCO),
         ("detection", ["pycocotools", "pycocotools.cocoeval"], lambda: detection_evaluator.cocoeval.COCOeval),
         ("segmentation", ["segmentation_models_pytorch"], lambda: backbones.find("smp:Unet")),

@@ -438,7 +438,7 @@ def test_other_images_than_the_search_had(search, at_work, monkeypatch, cli):
     splits = {"train": [(name, kind, content[::-1])]}
     for split, *row in rest:
         splits.setdefault(split, []).append(tuple(row))
-    keep_manifest(search, Manifest.of(splits))
+    keep_manifest(search, Manifest.from_splits(splits))
     code, _, err = cli("confirm", "--top", "1", "--seeds", "6")
     assert code == 2
     assert "the data have changed since search 'mine' was made" in err

@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from automl.data.images import decode
-from automl.data.images.image_augment import centre_crop, cut, draw_boxes, normalise
+from automl.data.images.image_augment import centre_crop, crop_boxes, draw_boxes, normalise
 from backbones import IMAGENET
 
 SIDE = 64
@@ -33,10 +33,12 @@ def bytes_of(normalised: Tensor) -> Tensor:
     return normalised * std + mean
 
 
-def crop(images: Tensor, size: int = 8, *, scale: float = 0.35, flip: bool = False, seed: int = 0) -> Tensor:
+def random_crop(
+    images: Tensor, size: int = 8, *, scale: float = 0.35, flip: bool = False, seed: int = 0
+) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     boxes = draw_boxes(torch.ones(len(images)), scale=scale, flip=flip, generator=generator)
-    return cut(images, boxes, size)
+    return crop_boxes(images, boxes, size)
 
 
 def test_normalise_is_the_usual_one_in_channels_last() -> None:
@@ -74,20 +76,20 @@ def test_centre_crop_undoes_the_squash(size: tuple[int, int]) -> None:
 
 def test_random_crop_is_a_function_of_the_generator() -> None:
     images = pictures(4)
-    assert torch.equal(crop(images), crop(images))
-    assert not torch.equal(crop(images), crop(images, seed=1))
-    assert crop(images).is_contiguous(memory_format=torch.channels_last)
-    assert crop(images).dtype == torch.float32
+    assert torch.equal(random_crop(images), random_crop(images))
+    assert not torch.equal(random_crop(images), random_crop(images, seed=1))
+    assert random_crop(images).is_contiguous(memory_format=torch.channels_last)
+    assert random_crop(images).dtype == torch.float32
 
 
 def test_each_image_has_its_own_draw() -> None:
-    crops = crop(ramps(8)).flatten(1)
+    crops = random_crop(ramps(8)).flatten(1)
     assert len(torch.unique(crops, dim=0)) == 8
 
 
 def test_flip_mirrors_some_and_changes_nothing_else() -> None:
     images = pictures(64)
-    plain, flipped = crop(images, scale=1), crop(images, scale=1, flip=True)
+    plain, flipped = random_crop(images, scale=1), random_crop(images, scale=1, flip=True)
     mirrored = 0
     for one, other in zip(plain, flipped, strict=True):
         if not torch.equal(one, other):
@@ -100,7 +102,7 @@ def test_flip_mirrors_some_and_changes_nothing_else() -> None:
 @given(seed=st.integers(0, 2**31), scale=st.floats(0.1, 1))
 def test_boxes_of_squares(seed: int, scale: float) -> None:
     size = 8
-    red, green, _ = bytes_of(crop(ramps(32), size, scale=scale, seed=seed)).unbind(1)
+    red, green, _ = bytes_of(random_crop(ramps(32), size, scale=scale, seed=seed)).unbind(1)
     # From the first pixel's centre to the last one's are 7/8 of the box; 4 grey values are a pixel.
     width = (red[:, 0, -1] - red[:, 0, 0]) / 4 / SIDE * size / (size - 1)
     height = (green[:, -1, 0] - green[:, 0, 0]) / 4 / SIDE * size / (size - 1)
@@ -125,7 +127,7 @@ def test_crops_hold_no_value_that_the_image_lacks(
     aspects = torch.tensor([aspect, 1.0, 1 / aspect])
     generator = torch.Generator().manual_seed(seed)
     boxes = draw_boxes(aspects, scale=0.35, flip=True, generator=generator)
-    crops = bytes_of(cut(images, boxes, size))
+    crops = bytes_of(crop_boxes(images, boxes, size))
     assert crops.shape == (3, 3, size, size)
     assert crops.min() > low - 0.01
     assert crops.max() < high + 0.01

@@ -15,18 +15,18 @@ from attention.errors import InputError
 from automl.data import arrow
 from automl.data import digest as digests
 from automl.data.images import image_cache as caches
-from automl.data.images.image_cache import Cache, cached
-from automl.data.images.image_sources import items
+from automl.data.images.image_cache import ImageCache, open_image_cache
+from automl.data.images.image_sources import list_images
 from automl.storage.cache_folder import once
 
 OPEN = """
 import sys, time
 from automl.data import arrow
-from automl.data.images import image_cache
-from automl.data.images.image_sources import items
+from automl.data.images import image_cache as cache
+from automl.data.images.image_sources import list_images
 {before}
-found = items("folder", sys.argv[1], 8)
-print(len(cache.cached(found.splits["train"], found.classes, 8, "train").labels))
+found = list_images("folder", sys.argv[1], 8)
+print(len(cache.open_image_cache(found.splits["train"], found.classes, 8, "train").labels))
 """
 
 SLOW = "plain = cache.decode; cache.decode = lambda *a: (time.sleep(0.01), plain(*a))[1]"
@@ -39,9 +39,9 @@ def opener(root: Path, before: str = "") -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def train(root: Path, side: int = 8) -> Cache:
-    found = items("folder", root, side)
-    return cached(found.splits["train"], found.classes, side, "train")
+def train(root: Path, side: int = 8) -> ImageCache:
+    found = list_images("folder", root, side)
+    return open_image_cache(found.splits["train"], found.classes, side, "train")
 
 
 def content(cache: Path) -> list[str]:

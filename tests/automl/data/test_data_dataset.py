@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from attention.errors import InputError
-from automl.data.images import Images, decode, open_records, open_split
+from automl.data.images import Images, decode, open_image_records, open_split
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_training_does_not_look_at_the_test_split(
         "automl.data.images.image_cache.decode",
         lambda image, side, changes: decoded.append(str(image)) or decode(image, side, changes),
     )
-    open_records("folder", path=root, size=8).manifest()
+    open_image_records("folder", path=root, size=8).manifest()
     assert decoded == []
     for split in ("train", "validation"):
         open_split("folder", split, path=root, size=8).gather(torch.arange(2))
@@ -176,8 +176,8 @@ def test_how_the_splits_came_about(
     make_folder: Callable[..., Path],
 ) -> None:
     root = make_folder(tmp_path / "d", {f"{part}/{name}": 10 for part in parts for name in "ab"})
-    told = open_records("folder", path=root, size=8).describe_splits()
+    told = open_image_records("folder", path=root, size=8).describe_splits()
     assert told == {"train": train, "validation": validation, "test": test}
-    told = open_records("folder", path=root, size=8, subset=0.3).describe_splits()
+    told = open_image_records("folder", path=root, size=8, subset=0.3).describe_splits()
     part = "about 0.3 of each class of "
     assert told == {"train": part + train, "validation": part + validation, "test": test}

@@ -16,7 +16,7 @@ from attention.errors import InputError
 from automl.data import download
 from automl.data.download import Checksum, Remote
 from automl.data.images import image_sources
-from automl.data.images.image_sources import ADDRESS, CHECKSUMS, archive_of, items
+from automl.data.images.image_sources import ADDRESS, CHECKSUMS, archive_name, list_images
 from automl.data.published import PUBLISHED, Published
 from search.spaces import SPACES
 
@@ -39,7 +39,7 @@ def mirror(
 
 def test_downloaded_once(mirror: type[Mirror]) -> None:
     for _ in range(2):
-        found = items("woof", None, 128)
+        found = list_images("woof", None, 128)
         assert found.classes == ("Shih-Tzu", "Samoyed")
         assert (len(found.splits["train"]), len(found.splits["test"])) == (4, 1)
     assert mirror.asked == ["/mirror/imagewoof2-160.tgz"]
@@ -47,7 +47,7 @@ def test_downloaded_once(mirror: type[Mirror]) -> None:
 
 def test_the_first_version_has_a_name_of_its_own(mirror: type[Mirror], cache: Path) -> None:
     for source in ("woof1", "woof", "woof1"):
-        assert items(source, None, 128).classes == ("Shih-Tzu", "Samoyed")
+        assert list_images(source, None, 128).classes == ("Shih-Tzu", "Samoyed")
     assert mirror.asked == ["/mirror/imagewoof-160.tgz", "/mirror/imagewoof2-160.tgz"]
     folders = {path.name for path in (cache / "downloads").iterdir() if path.suffix != ".lock"}
     assert folders == {"imagewoof-160", "imagewoof2-160"}
@@ -67,10 +67,10 @@ def test_a_published_checksum_is_compared(
     monkeypatch.setattr(image_sources, "CHECKSUMS", published)
     mirror.files[WOOF] = whole[:-1] if kind == "size" else whole[:-1] + bytes([whole[-1] ^ 1])
     with pytest.raises(InputError, match=r"imagewoof2-160.tgz is not the archive that is known.*--data PATH"):
-        items("woof", None, 128)
+        list_images("woof", None, 128)
     assert [path.name for path in (cache / "downloads").iterdir()] == ["imagewoof2-160.lock"]
     mirror.files[WOOF] = whole
-    assert len(items("woof", None, 128).splits["train"]) == 4
+    assert len(list_images("woof", None, 128).splits["train"]) == 4
 
 
 def test_addresses_and_checksums_are_fastais() -> None:
@@ -81,7 +81,7 @@ def test_addresses_and_checksums_are_fastais() -> None:
     published = ast.literal_eval(Path(download_checks.__file__).read_text())
     for source, name in (("nette", "IMAGENETTE"), ("woof", "IMAGEWOOF")):
         for size, suffix in ((128, "_160"), (224, "_320"), (256, "")):
-            archive = f"{image_sources.archive_of(source, None, size)}.tgz"
+            archive = f"{image_sources.archive_name(source, None, size)}.tgz"
             assert getattr(URLs, name + suffix) == ADDRESS + archive
             bytes_, first = published[ADDRESS + archive]
             assert CHECKSUMS[archive].size == bytes_
@@ -100,11 +100,11 @@ def test_an_interrupted_download_goes_on(
     mirror.fraction = share
     for _ in range(2):
         with pytest.raises(InputError, match=r"not received whole.*--data PATH"):
-            items("woof", None, 128)
+            list_images("woof", None, 128)
     mirror.fraction = 1.0
     if change == "version":
         mirror.version = '"2"'
-    assert len(items("woof", None, 128).splits["train"]) == 4
+    assert len(list_images("woof", None, 128).splits["train"]) == 4
     whole = len(mirror.files[WOOF])
     assert mirror.sent[-1] == (whole - int(whole * share) if change == "nothing" else whole)
     left = {path.name for path in (cache / "downloads").iterdir()}
@@ -122,31 +122,31 @@ def test_what_was_received_whole_is_not_received_again(
     with monkeypatch.context() as patch:
         patch.setattr(download, "unpack", killed)
         with pytest.raises(KeyboardInterrupt):
-            items("woof", None, 128)
-    assert len(items("woof", None, 128).splits["train"]) == 4
+            list_images("woof", None, 128)
+    assert len(list_images("woof", None, 128).splits["train"]) == 4
     assert len(mirror.asked) == 1
 
 
 def test_a_damaged_archive_does_not_stay(mirror: type[Mirror], cache: Path) -> None:
     mirror.files[WOOF] = mirror.files[WOOF][:-100] + bytes(100)
     with pytest.raises(InputError, match=r"not received whole.*is damaged"):
-        items("woof", None, 128)
+        list_images("woof", None, 128)
     assert [path.name for path in (cache / "downloads").iterdir()] == ["imagewoof2-160.lock"]
 
 
 def test_more_than_there_is_room_for(
     mirror: type[Mirror], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "MAX_SHARE_OF_DISK", 0.0)
+    monkeypatch.setattr(download, "MAX_FRACTION_OF_DISK", 0.0)
     with pytest.raises(InputError, match=r"larger than what may be used .*AUTOML_CACHE"):
-        items("woof", None, 128)
+        list_images("woof", None, 128)
     assert [path.name for path in (cache / "downloads").iterdir()] == ["imagewoof2-160.lock"]
 
 
 def test_credentials_of_a_mirror_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOML_MIRROR", "http://me:planted@127.0.0.1:1/mirror")
     with pytest.raises(InputError, match="may not hold a user or password") as raised:
-        items("woof", None, 128)
+        list_images("woof", None, 128)
     assert "planted" not in str(raised.value)
 
 
@@ -165,7 +165,7 @@ def test_credentials_of_a_mirror_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_the_size_decides_which_archive(mirror: type[Mirror], source: str, size: int, name: str) -> None:
     with pytest.raises(InputError, match=rf"{name} cannot be downloaded .*404.*--data PATH"):
-        items(source, None, size)
+        list_images(source, None, size)
     assert mirror.asked == [f"/mirror/{name}"]
 
 
@@ -173,7 +173,7 @@ def test_the_size_decides_which_archive(mirror: type[Mirror], source: str, size:
 def test_no_server(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOML_MIRROR", address)
     with pytest.raises(InputError, match="--data PATH"):
-        items("nette", None, 128)
+        list_images("nette", None, 128)
 
 
 @pytest.fixture
@@ -251,5 +251,5 @@ def test_what_is_published_can_be_used(name: str) -> None:
     assert all(file.address.startswith("http") for file in one.files)
     assert len({file.name for file in one.files}) == len(one.files)
     if one.finds and one.space in ("nette", "woof"):
-        sizes = {archive_of(one.space, None, size) for size in (128, 224, 256)}
+        sizes = {archive_name(one.space, None, size) for size in (128, 224, 256)}
         assert one.key in sizes, "a search finds it without --data"

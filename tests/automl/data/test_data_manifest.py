@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from automl.data import manifest as manifests
-from automl.data.images import open_records, open_split
-from automl.data.manifest import Manifest, differences
+from automl.data.images import open_image_records, open_split
+from automl.data.manifest import Manifest, compare_manifests
 
 SPLITS = ("train", "validation", "test")
 LAYOUTS = {
@@ -20,7 +20,7 @@ LAYOUTS = {
 
 
 def listed(root: Path, **more: float) -> Manifest:
-    return open_records("folder", path=root, size=8, **more).manifest()
+    return open_image_records("folder", path=root, size=8, **more).manifest()
 
 
 def where(manifest: Manifest) -> dict[str, str]:
@@ -76,7 +76,7 @@ def test_a_change_is_named_and_moves_few_others_of_its_class(root: Path, split: 
     assert len(moved) <= MOVED[change]
     assert {n.split("/")[-2] for n in moved} <= {file.parent.name}
     assert after.digest != before.digest
-    found = differences(before, after)
+    found = compare_manifests(before, after)
     expected = {"added": new, "removed": file, "renamed": file, "changed": file}[change]
     assert expected.relative_to(root).as_posix() in str(found)
     assert f"1 {change} (" in str(found)
@@ -93,15 +93,15 @@ def test_nothing_but_the_images_counts(root: Path) -> None:
     (moved / "notes.txt").write_text("x")
     after = listed(moved)
     assert after.digest == before.digest
-    assert not differences(before, after)
-    assert str(differences(before, after)) == ""
+    assert not compare_manifests(before, after)
+    assert str(compare_manifests(before, after)) == ""
 
 
 A, B, C = (bytes([i]) * 32 for i in range(3))
 
 
 def made(archive: str | None = None, **splits: list[tuple[str, str, bytes]]) -> Manifest:
-    return Manifest.of(splits, archive=archive)
+    return Manifest.from_splits(splits, archive=archive)
 
 
 BEFORE = made(train=[("a/1", "a", A), ("a/2", "a", B)], test=[("b/1", "b", C)])
@@ -146,7 +146,7 @@ BEFORE = made(train=[("a/1", "a", A), ("a/2", "a", B)], test=[("b/1", "b", C)])
     ],
 )
 def test_differences_in_words(after: Manifest, told: str) -> None:
-    found = differences(BEFORE, after)
+    found = compare_manifests(BEFORE, after)
     assert found
     assert str(found) == told
 
@@ -154,8 +154,8 @@ def test_differences_in_words(after: Manifest, told: str) -> None:
 def test_archives_of_the_same_photographs_are_compared_by_name() -> None:
     small = made("WOOF_160", train=[("a/1", "a", A)], test=[("b/1", "b", B)])
     large = made("WOOF_320", train=[("a/1", "a", B)], test=[("b/1", "b", C)])
-    assert not differences(small, large)
-    assert str(differences(small, made("WOOF_160", train=[("a/1", "a", B)], test=[]))) == (
+    assert not compare_manifests(small, large)
+    assert str(compare_manifests(small, made("WOOF_160", train=[("a/1", "a", B)], test=[]))) == (
         "1 changed (a/1); 1 removed (b/1)"
     )
 
@@ -172,7 +172,7 @@ def test_it_is_small_and_can_be_read_again() -> None:
     assert len(content) < 30 * len(rows)
     again = Manifest.from_bytes(content)
     assert (again.digest, len(again)) == (manifest.digest, 20_000)
-    assert not differences(manifest, again)
+    assert not compare_manifests(manifest, again)
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100])
@@ -187,12 +187,12 @@ def test_the_split_of_a_downloaded_photograph_is_that_of_its_name(
     """Its archives have it at different sizes, so its content differs from one to the next."""
     from automl.data.images import image_sources
 
-    monkeypatch.setattr(image_sources, "downloaded", lambda *_: root)
-    before = open_records("woof", size=128).manifest()
+    monkeypatch.setattr(image_sources, "download_archive", lambda *_: root)
+    before = open_image_records("woof", size=128).manifest()
     for file in root.rglob("*.png"):
         file.write_bytes(file.read_bytes() + b"larger")
-    after = open_records("woof", size=200).manifest()
+    after = open_image_records("woof", size=200).manifest()
     assert (before.archive, after.archive) == ("imagewoof2-160", "imagewoof2-320")
     assert where(after) == where(before)
-    assert not differences(before, after)
+    assert not compare_manifests(before, after)
     assert manifests.MANIFEST_FILE.endswith(".arrow")

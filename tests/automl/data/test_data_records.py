@@ -11,7 +11,7 @@ import pytest
 
 from attention.errors import InputError
 from automl.data import arrow
-from automl.data.arrow import prepared, write_rows
+from automl.data.arrow import map_in_threads, write_rows
 from automl.data.digest import SIZE
 from automl.data.records import RecordFile, Records
 from automl.data.splits import SPLITS
@@ -47,7 +47,7 @@ def test_rows_come_back_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert file.names == [f"n{i}" for i in range(20)]
     assert [len(x) for x in file.table["x"].to_pylist()] == list(range(20))
     assert [bytes(key) for key in file.keys] == [row["content"] for row in rows(20)]
-    assert len(file.blocks_of("content", SIZE)) > 2
+    assert len(file.read_blocks("content", SIZE)) > 2
 
 
 def test_a_hash_that_is_missing_is_found(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_what_cannot_be_split_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 3, 100])
 def test_inputs_are_prepared_in_order_and_errors_are_passed_on(count: int) -> None:
-    assert list(prepared("testing", range(count), lambda i: i * i)) == [i * i for i in range(count)]
+    assert list(map_in_threads("testing", range(count), lambda i: i * i)) == [i * i for i in range(count)]
     if count:
         with pytest.raises(ZeroDivisionError):
-            list(prepared("testing", range(count), lambda i: 1 // (count - 1 - i)))
+            list(map_in_threads("testing", range(count), lambda i: 1 // (count - 1 - i)))

@@ -90,7 +90,7 @@ def test_one_decodes_and_the_others_fetch(
     shared.use(None)
     with pytest.raises(InputError, match="there is no file or folder"):
         open_split("folder", "train", path=path, size=32)
-    shared.recall(tmp_path, storage)
+    shared.use_saved(tmp_path, storage)
     assert len(open_split("folder", "train", path=path, size=32)) == len(here["train"])
 
 

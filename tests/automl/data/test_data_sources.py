@@ -10,9 +10,9 @@ from sklearn.datasets import load_digits
 
 from attention.errors import InputError
 from automl.data.digits import read_digits
-from automl.data.images import SOURCES, open_records
+from automl.data.images import SOURCES, open_image_records
 from automl.data.images.image_formats import SUFFIXES
-from automl.data.images.image_sources import items
+from automl.data.images.image_sources import list_images
 from automl.data.items import Item, Listing
 
 
@@ -40,7 +40,7 @@ def test_the_digits_are_those_of_scikit_learn() -> None:
 
 
 def test_digits() -> None:
-    found = items("digits", None, 32)
+    found = list_images("digits", None, 32)
     assert found.classes == tuple("0123456789")
     assert counts(found) == {"train": 1797}
     pixels = np.stack([item.image for item in found.splits["train"]])
@@ -51,7 +51,7 @@ def test_digits() -> None:
 @pytest.mark.parametrize("held", ["val", "test"])
 def test_folder_with_one_held_out_split(held: str, tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     root = make_folder(tmp_path / "d", {"train/cat": 3, "train/dog": 2, f"{held}/dog": 4})
-    found = items("folder", str(root), 32)
+    found = list_images("folder", str(root), 32)
     assert found.classes == ("cat", "dog")
     assert counts(found) == {"train": 5, "test": 4}
     assert {item.label for item in found.splits["test"]} == {1}
@@ -60,7 +60,7 @@ def test_folder_with_one_held_out_split(held: str, tmp_path: Path, make_folder: 
 
 def test_folder_with_validation_and_test(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     sizes = {f"{split}/{name}": n for split, n in [("train", 3), ("val", 2), ("test", 1)] for name in "ab"}
-    found = items("folder", make_folder(tmp_path / "d", sizes), 32)
+    found = list_images("folder", make_folder(tmp_path / "d", sizes), 32)
     assert counts(found) == {"train": 6, "validation": 4, "test": 2}
 
 
@@ -72,18 +72,18 @@ def test_usual_names_of_splits(
 ) -> None:
     sizes = {f"{name}/{kind}": 4 - i for i, name in enumerate(names) for kind in "ab"}
     splits = ("train", "validation", "test") if len(names) == 3 else ("train", "test")
-    found = counts(items("folder", make_folder(tmp_path / "d", sizes), 32))
+    found = counts(list_images("folder", make_folder(tmp_path / "d", sizes), 32))
     assert found == {split: 8 - 2 * i for i, split in enumerate(splits)}
 
 
 def test_plain_folder_has_a_test_split_carved(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     root = make_folder(tmp_path / "d", {"cat": 10, "dog/deep/er": 5})
-    found = open_records("folder", path=root, size=32)
+    found = open_image_records("folder", path=root, size=32)
     splits = [found.inputs(split) for split in ("train", "validation", "test")]
     assert sum(map(len, splits)) == len({item.name for images in splits for item in images}) == 15
     assert all({item.label for item in images} == {0, 1} for images in splits)
     moved = shutil.move(root, tmp_path / "elsewhere")
-    again = open_records("folder", path=moved, size=32)
+    again = open_image_records("folder", path=moved, size=32)
     assert [item.name for item in again.inputs("test")] == [item.name for item in splits[2]]
 
 
@@ -91,7 +91,7 @@ def test_plain_folder_has_a_test_split_carved(tmp_path: Path, make_folder: Calla
 def test_a_class_may_be_called_like_a_split(
     names: list[str], tmp_path: Path, make_folder: Callable[..., Path]
 ) -> None:
-    found = items("folder", make_folder(tmp_path / "d", dict.fromkeys(["bus", *names], 6)), 32)
+    found = list_images("folder", make_folder(tmp_path / "d", dict.fromkeys(["bus", *names], 6)), 32)
     assert found.classes == tuple(sorted(["bus", *names]))
     assert sum(counts(found).values()) == 6 * (1 + len(names))
 
@@ -102,7 +102,7 @@ def test_archive_of_a_folder(tmp_path: Path, make_folder: Callable[..., Path]) -
     )
     with tarfile.open(tmp_path / "w.tgz", "w:gz") as file:
         file.add(root, "imagewoof")
-    found = items("woof", tmp_path / "w.tgz", 128)
+    found = list_images("woof", tmp_path / "w.tgz", 128)
     assert found.classes == ("Shih-Tzu", "Samoyed")
     assert counts(found) == {"train": 4, "test": 1}
 
@@ -119,7 +119,7 @@ def test_other_and_hidden_files_are_ignored(tmp_path: Path, make_folder: Callabl
         "loose.png",
     ):
         (root / name).write_text("x")
-    found = items("folder", root, 32)
+    found = list_images("folder", root, 32)
     assert found.classes == ("cat", "dog")
     assert sum(counts(found).values()) == 10
     assert left_out(found) == {
@@ -155,21 +155,21 @@ def test_folders_that_are_no_dataset(
     root = tmp_path / "d"
     root.mkdir()
     with pytest.raises(InputError, match=why):
-        open_records("folder", path=make_folder(root, folders), size=32)
+        open_image_records("folder", path=make_folder(root, folders), size=32)
 
 
 def test_other_mistakes(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"unknown data source 'wolf'.*Did you mean 'woof'"):
-        items("wolf", None, 32)
+        list_images("wolf", None, 32)
     with pytest.raises(InputError, match=r"folder needs the path .* --data PATH"):
-        items("folder", None, 32)
+        list_images("folder", None, 32)
     with pytest.raises(InputError, match=r"digits .* takes no path, not x"):
-        items("digits", "x", 32)
+        list_images("digits", "x", 32)
     with pytest.raises(InputError, match="there is no file or folder"):
-        items("nette", tmp_path / "missing", 32)
+        list_images("nette", tmp_path / "missing", 32)
     (tmp_path / "a.rar").touch()
     with pytest.raises(InputError, match=r"neither a folder nor an archive; choose from .tgz"):
-        items("folder", tmp_path / "a.rar", 32)
+        list_images("folder", tmp_path / "a.rar", 32)
 
 
 @pytest.mark.skipif(".heic" in SUFFIXES, reason="pillow-heif is installed")
@@ -180,7 +180,7 @@ def test_photographs_that_a_plug_in_reads(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"cat has 1 pictures, none of .*IMG_1.HEIC; to read HEIC: pip install pillow-heif"
     ):
-        items("folder", tmp_path, 32)
+        list_images("folder", tmp_path, 32)
 
 
 def left_out(found: Listing[Item]) -> dict[str, list[str]]:
@@ -197,7 +197,7 @@ def test_images_are_read_whatever_their_ending(
             image.convert("RGB").save(root / "fox" / name.format(i=i), "JPEG")
         file.unlink()
     (root / "fox" / "notes.txt").write_text("text")
-    found = items("folder", root, 32)
+    found = list_images("folder", root, 32)
     assert found.classes == ("cat", "fox")
     assert sum(counts(found).values()) == 10
     assert left_out(found) == {"files that are no images which can be read": ["fox/notes.txt"]}
@@ -211,10 +211,10 @@ def test_a_class_of_pictures_that_are_not_read_is_refused(
     for i in range(4):
         (root / f"fox/{i}.{suffix}").write_bytes(b"II*\0")
     with pytest.raises(InputError, match=rf"fox has 4 pictures, none of which can be read: 0.{suffix}"):
-        items("folder", root, 32)
+        list_images("folder", root, 32)
     shutil.copy(root / "cat" / "0000.png", root / "fox" / "new.png")
     (root / "cat" / "0000.png").unlink()
-    found = items("folder", root, 32)
+    found = list_images("folder", root, 32)
     assert found.tally.left_out["files that are no images which can be read"][0] == 4
 
 
@@ -237,7 +237,7 @@ def test_links_that_lead_back_are_not_followed(
     (tmp_path / "other").mkdir()
     for place, target in links.items():
         (root / place).symlink_to(target)
-    found = items("folder", root, 32)
+    found = list_images("folder", root, 32)
     assert sum(counts(found).values()) == 10
     assert "links to folders that hold them" in left_out(found)
 
@@ -247,7 +247,7 @@ def test_links_to_images_elsewhere_are_followed(tmp_path: Path, make_folder: Cal
     root = make_folder(tmp_path / "d", {"dog": 0})
     (root / "cat").symlink_to("../raw/c")
     (root / "dog" / "more").symlink_to("../../raw/d")
-    assert sum(counts(items("folder", root, 32)).values()) == 11
+    assert sum(counts(list_images("folder", root, 32)).values()) == 11
 
 
 def test_an_image_in_two_classes_is_left_out_of_both(
@@ -259,7 +259,7 @@ def test_an_image_in_two_classes_is_left_out_of_both(
     shutil.copy(root / "train/cat/0003.png", root / "train/cat/c.png")
     (root / "train/dog/d.png").symlink_to("../cat/0005.png")
     (root / "rest").mkdir()
-    found = items("folder", root, 32)
+    found = list_images("folder", root, 32)
     assert counts(found) == {"train": 10, "test": 6}
     assert left_out(found) == {
         "folders that are of no split": ["rest/"],
@@ -277,7 +277,7 @@ def test_images_in_two_classes_stay_where_a_class_has_no_others(
 ) -> None:
     root = make_folder(tmp_path / "d", {"cat": 5, "dog": 5})
     shutil.copytree(root / "dog", root / "hound")
-    found = items("folder", root, 32)
+    found = list_images("folder", root, 32)
     assert sum(counts(found).values()) == 15
     assert [*found.tally.kept.values()] == [
         (5, [f"dog/{i:04}.png and hound/{i:04}.png" for i in range(3)]),
@@ -293,7 +293,7 @@ def labelled(root: Path, make_folder: Callable[..., Path], rows: str) -> Path:
 
 def test_labels_in_a_table(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     rows = "".join(f"images/{i:04}.png,{'cat' if i % 2 else 'dog'}\n" for i in range(6))
-    found = items("folder", labelled(tmp_path / "d", make_folder, f"Filename,Label\n{rows}"), 32)
+    found = list_images("folder", labelled(tmp_path / "d", make_folder, f"Filename,Label\n{rows}"), 32)
     assert found.classes == ("cat", "dog")
     assert sum(counts(found).values()) == 6
     assert found.splits.keys() == {"train"}
@@ -302,7 +302,7 @@ def test_labels_in_a_table(tmp_path: Path, make_folder: Callable[..., Path]) -> 
 def test_an_image_with_two_labels_in_a_table(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     rows = "".join(f"images/{i:04}.png,{'cat' if i % 2 else 'dog'}\n" for i in range(5))
     rows += "images/0000.png,cat\nimages/0001.png,cat\n"
-    found = items("folder", labelled(tmp_path / "d", make_folder, f"file,label\n{rows}"), 32)
+    found = list_images("folder", labelled(tmp_path / "d", make_folder, f"file,label\n{rows}"), 32)
     assert sum(counts(found).values()) == 4
     assert left_out(found) == {
         "images that labels.csv does not name": ["images/0005.png"],
@@ -314,7 +314,7 @@ def test_an_image_with_two_labels_in_a_table(tmp_path: Path, make_folder: Callab
 def test_a_table_may_tell_the_splits(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     splits = ["train", "train", "train", "Training", "val", "val"]
     rows = "".join(f"images/{i:04}.png,{i % 2},{split}\n" for i, split in enumerate(splits))
-    found = items("folder", labelled(tmp_path / "d", make_folder, f"file,class,split\n{rows}"), 32)
+    found = list_images("folder", labelled(tmp_path / "d", make_folder, f"file,class,split\n{rows}"), 32)
     assert counts(found) == {"train": 4, "test": 2}
 
 
@@ -341,7 +341,7 @@ def test_tables_that_are_no_dataset(
     rows: str, why: str, tmp_path: Path, make_folder: Callable[..., Path]
 ) -> None:
     with pytest.raises(InputError, match=why):
-        items("folder", labelled(tmp_path / "d", make_folder, rows), 32)
+        list_images("folder", labelled(tmp_path / "d", make_folder, rows), 32)
 
 
 TINY = "val_0.JPEG\ta\t0\t32\t44\t62\nval_1.JPEG\tb\t52\t55\t57\t59\n\nval_2.JPEG\tb\t4\t0\t60\t55\n"
@@ -360,7 +360,7 @@ def tiny_imagenet(root: Path, make_folder: Callable[..., Path], annotations: str
 
 
 def test_tiny_imagenet(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
-    found = items("folder", tiny_imagenet(tmp_path / "d", make_folder, TINY), 32)
+    found = list_images("folder", tiny_imagenet(tmp_path / "d", make_folder, TINY), 32)
     assert found.classes == ("a", "b")
     assert counts(found) == {"train": 5, "test": 3}
     assert [found.classes[item.label] for item in found.splits["test"]] == ["a", "b", "b"]
@@ -381,4 +381,4 @@ def test_tables_of_tiny_imagenet_that_are_wrong(
     annotations: str, why: str, tmp_path: Path, make_folder: Callable[..., Path]
 ) -> None:
     with pytest.raises(InputError, match=why):
-        items("folder", tiny_imagenet(tmp_path / "d", make_folder, annotations), 32)
+        list_images("folder", tiny_imagenet(tmp_path / "d", make_folder, annotations), 32)

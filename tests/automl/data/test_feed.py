@@ -8,7 +8,7 @@ import pytest
 import torch
 from automl_cases import CPU, TINY, opened
 
-from automl.data.images.feed import AHEAD, Feed, prefetched, resident
+from automl.data.images.feed import AHEAD, Feed, copy_to_device, prefetch
 from automl.tasks.image_classification import feed, images
 
 
@@ -22,11 +22,11 @@ ORDER = torch.randperm(200, generator=torch.Generator().manual_seed(0)).split(32
 
 def feeders(digits):
     resident_feed = Feed(digits, CPU)
-    resident_feed.rows = resident(digits, CPU)
+    resident_feed.rows = copy_to_device(digits, CPU)
     return {
         "memory map": Feed(digits, CPU),
         "resident": resident_feed,
-        "prefetched": lambda order: prefetched(digits, order, CPU),
+        "prefetched": lambda order: prefetch(digits, order, CPU),
     }
 
 
@@ -41,7 +41,7 @@ def test_every_way_gives_the_rows_that_are_asked_for(digits, way):
 
 def test_a_consumer_that_stops_early_ends_the_thread(digits):
     before = threading.active_count()
-    batches = prefetched(digits, ORDER * 100, CPU)
+    batches = prefetch(digits, ORDER * 100, CPU)
     next(batches)
     assert threading.active_count() == before + 1
     batches.close()
@@ -50,7 +50,7 @@ def test_a_consumer_that_stops_early_ends_the_thread(digits):
 
 def test_an_error_of_the_thread_is_raised_where_the_batch_is_awaited(digits):
     wrong = [torch.tensor([0]), torch.tensor([10**6])]
-    batches = prefetched(digits, wrong, CPU)
+    batches = prefetch(digits, wrong, CPU)
     next(batches)
     with pytest.raises(IndexError):
         next(batches)
@@ -64,7 +64,7 @@ def test_only_a_few_batches_wait(digits):
             asked.append(len(asked))
             return digits.gather(index)
 
-    batches = prefetched(Counted(), ORDER * 10, CPU)  # type: ignore[arg-type]
+    batches = prefetch(Counted(), ORDER * 10, CPU)  # type: ignore[arg-type]
     next(batches)
     threading.Event().wait(0.3)
     assert len(asked) <= AHEAD + 2
@@ -94,5 +94,5 @@ def test_what_torch_keeps_of_freed_images_is_free(digits, monkeypatch):
     taken = [10**9]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9 - sum(taken), 10**9))
     monkeypatch.setattr(torch.cuda, "empty_cache", taken.clear)
-    monkeypatch.setattr("automl.data.images.feed.resident", lambda images, device: torch.zeros(1))
+    monkeypatch.setattr("automl.data.images.feed.copy_to_device", lambda images, device: torch.zeros(1))
     assert Feed(digits, torch.device("cuda")).rows is not None

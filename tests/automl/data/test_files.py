@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from automl.data.code.code_cache import cached_corpus
-from automl.data.images.image_sources import items
+from automl.data.code.code_cache import open_cached_corpus
+from automl.data.images.image_sources import list_images
 from automl.data.manifest import Manifest
 from automl.data.stereo.pairs import find_pairs
 from automl.data.stereo.pfm import write_pfm
@@ -25,11 +25,11 @@ def test_images(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     (root / "a").rename(odd(root, b"caf\xe9"))
     (root / "b").rename(odd(root, b"caf\xe8"))
     (root / "c" / "0000.png").rename(odd(root / "c", b"\xff.png"))
-    found = items("folder", root, 8)
+    found = list_images("folder", root, 8)
     assert found.classes == ("c", "caf\\xe8", "caf\\xe9"), "two names stay two"
     names = {item.name for split in found.splits.values() for item in split}
     assert {"c/\\xff.png", "caf\\xe9/0000.png"} <= names
-    Manifest.of({"train": [(item.name, "c", item.content) for item in found.splits["train"]]})
+    Manifest.from_splits({"train": [(item.name, "c", item.content) for item in found.splits["train"]]})
 
 
 def test_source_code(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_source_code(tmp_path: Path) -> None:
         body = "".join(" + a" if number >> bit & 1 else " * a" for bit in range(6))
         text = f'def f(a):\n    """Compute word{number}."""\n    return a{body}\n'
         odd(tmp_path, b"m%d\xe9.py" % number).write_text(text)
-    assert "m7\\xe9.py" in {function.file for function in cached_corpus(tmp_path).functions}
+    assert "m7\\xe9.py" in {function.file for function in open_cached_corpus(tmp_path).functions}
 
 
 def test_stereo_pairs(tmp_path: Path) -> None:

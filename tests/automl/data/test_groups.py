@@ -16,23 +16,23 @@ from PIL import Image
 from attention.errors import InputError
 from automl.data import shared
 from automl.data.code import open_texts
-from automl.data.detection import open_records as open_detection
+from automl.data.detection import open_detection_records as open_detection
 from automl.data.detection import open_split as open_detection_split
 from automl.data.detection import shared_name as name_of_detection
-from automl.data.detection.detection_overview import look_over_detection
+from automl.data.detection.detection_overview import summarise_detection
 from automl.data.detection.scenes import write_scenes
-from automl.data.images import open_records as open_images
+from automl.data.images import open_image_records as open_images
 from automl.data.images import open_split, shared_name
-from automl.data.images.image_overview import look_over
-from automl.data.manifest import differences
+from automl.data.images.image_overview import summarise_images
+from automl.data.manifest import compare_manifests
 from automl.data.records import Records
 from automl.data.segmentation_data import open_images as open_masks
-from automl.data.sequences import open_records as open_sequences
-from automl.data.sequences.sequence_overview import look_over_sequences
-from automl.data.splits import SHARE, SPLITS, carve, keys_of
+from automl.data.sequences import open_sequence_records as open_sequences
+from automl.data.sequences.sequence_overview import summarise_sequences
+from automl.data.splits import FRACTION, SPLITS, hash_names, hold_out_split
 from automl.data.stereo import open_pairs
 from automl.data.stereo.pfm import write_pfm
-from automl.data.stereo.stereo_overview import look_over_stereo
+from automl.data.stereo.stereo_overview import summarise_stereo
 from automl.storage.storage import Storage
 from search.config import SegmentationData
 from tests.code_corpus import write_corpus
@@ -178,12 +178,12 @@ KINDS: dict[str, tuple[Callable[[Path, Groups | None, Splits], Path], Open]] = {
     "npz": (npz, lambda path: open_sequences("series", path=path)),
 }
 OVERVIEWS: dict[str, Callable[[Path], Any]] = {
-    "labels.csv": lambda path: look_over("folder", str(path), 24),
-    "folders of classes": lambda path: look_over("folder", str(path), 24),
-    "coco": look_over_detection,
-    "pairs.csv": look_over_stereo,
-    "csv of sequences": look_over_sequences,
-    "npz": look_over_sequences,
+    "labels.csv": lambda path: summarise_images("folder", str(path), 24),
+    "folders of classes": lambda path: summarise_images("folder", str(path), 24),
+    "coco": summarise_detection,
+    "pairs.csv": summarise_stereo,
+    "csv of sequences": summarise_sequences,
+    "npz": summarise_sequences,
 }
 SEEDS = ["patient {}", "s{}", "Größe {}"]
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -256,7 +256,7 @@ def test_other_groups_are_other_data(kind: str, tmp_path: Path) -> None:
     before = opened(write(tmp_path / "d", groups_of("a{}"), None)).manifest()
     shutil.rmtree(tmp_path / "d")
     after = opened(write(tmp_path / "d", groups_of("b{}"), None)).manifest()
-    assert differences(before, after).moved
+    assert compare_manifests(before, after).moved
     shutil.rmtree(tmp_path / "d")
     assert opened(write(tmp_path / "d", groups_of("a{}"), None)).manifest().digest == before.digest
 
@@ -302,7 +302,9 @@ def test_a_class_of_one_group_is_trained_on_and_named(tmp_path: Path) -> None:
     text = (root / "labels.csv").read_text()
     (root / "labels.csv").write_text(text.replace("dog,p3", "lion,p3").replace("cat,p3", "lion,p3"))
     records = open_images("folder", path=root, size=8)
-    (lions,) = ({split} for split in SPLITS if "lion" in {records.kind(row) for row in records.whole[split]})
+    (lions,) = (
+        {split} for split in SPLITS if "lion" in {records.class_name(row) for row in records.whole[split]}
+    )
     assert lions == {"train"}
     for split in ("test", "validation"):
         assert f"1 classes of too few groups to be in {split}, too (add groups, or" in str(records.tally)
@@ -337,10 +339,10 @@ def test_shares_are_near_and_no_split_is_empty(
     of = [(group, group % classes) for group, size in enumerate(sizes) for _ in range(size)]
     random.shuffle(of)
     groups, labels = [f"{seed}{group}" for group, _ in of], np.array([label for _, label in of])
-    keys = keys_of(f"{seed}/{i}" for i in range(len(of)))
+    keys = hash_names(f"{seed}/{i}" for i in range(len(of)))
     if max(len(range(label, len(sizes), classes)) for label in range(classes)) < 2:
         return
-    held, kept = carve(labels, keys, SHARE, split, "images", groups)
+    held, kept = hold_out_split(labels, keys, FRACTION, split, "images", groups)
     assert {groups[i] for i in held}.isdisjoint(groups[i] for i in kept)
     assert sorted([*held, *kept]) == list(range(len(of)))
     for label in range(classes):
@@ -348,16 +350,16 @@ def test_shares_are_near_and_no_split_is_empty(
         count = (labels[held] == label).sum()
         if len(mine) > 1:
             assert 0 < count < sum(mine), "each class of two groups is on either side"
-            assert abs(count - SHARE * sum(mine)) <= max(mine)
+            assert abs(count - FRACTION * sum(mine)) <= max(mine)
 
 
 @given(st.lists(st.integers(0, 9), min_size=20, max_size=80), st.lists(st.integers(0, 15), min_size=20), HELD)
 def test_copies_and_their_groups_are_in_one_split(of: list[int], contents: list[int], split: str) -> None:
     """Also where one group has a copy of another's image."""
     count = min(len(of), len(contents))
-    groups, keys = [f"g{group}" for group in of[:count]], keys_of(map(str, contents[:count]))
+    groups, keys = [f"g{group}" for group in of[:count]], hash_names(map(str, contents[:count]))
     try:
-        held, kept = carve(np.zeros(count, np.int64), keys, SHARE, split, "images", groups)
+        held, kept = hold_out_split(np.zeros(count, np.int64), keys, FRACTION, split, "images", groups)
     except InputError:  # all of them are one
         return
     for either in (groups, contents):
@@ -369,7 +371,9 @@ def test_every_class_is_left_to_train_on(inputs: list[tuple[int, int]], split: s
     """Where groups have several classes."""
     labels, groups = np.array([label for label, _ in inputs]), [f"g{group}" for _, group in inputs]
     try:
-        held, kept = carve(labels, keys_of(map(str, range(len(inputs)))), SHARE, split, "images", groups)
+        held, kept = hold_out_split(
+            labels, hash_names(map(str, range(len(inputs)))), FRACTION, split, "images", groups
+        )
     except InputError:
         return
     assert {*labels[kept].tolist()} == {*labels.tolist()}
@@ -379,7 +383,9 @@ def test_every_class_is_left_to_train_on(inputs: list[tuple[int, int]], split: s
 def test_the_split_by_groups_never_changes() -> None:
     """Literal, so that no change of library or of code moves groups from one split to another."""
     groups = [f"g{i // 3}" for i in range(30)]
-    held, _ = carve(np.arange(30) % 2, keys_of(map(str, range(30))), 0.2, "test", "images", groups)
+    held, _ = hold_out_split(
+        np.arange(30) % 2, hash_names(map(str, range(30))), 0.2, "test", "images", groups
+    )
     assert sorted({groups[i] for i in held}) == ["g6", "g9"]
 
 

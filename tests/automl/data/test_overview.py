@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from automl.data.images.image_overview import APART, _matches, look_over
-from automl.data.images.sheet import WIDEST, _column
+from automl.data.images.image_overview import APART, _match_hashes, summarise_images
+from automl.data.images.sheet import WIDEST, _draw_names
 
 Cli = Callable[..., tuple[int, str, str]]
 COUNTS = {"train/cat": 12, "train/dog": 14, "val/cat": 4, "val/dog": 3}
@@ -35,7 +35,7 @@ def photos(tmp_path: Path, make_folder: Callable[..., Path]) -> Path:
 
 
 def test_what_is_there(photos: Path) -> None:
-    found = look_over("folder", str(photos), 32)
+    found = summarise_images("folder", str(photos), 32)
     assert {name: row["test"] for name, row in found.counts.items()} == {"cat": 4, "dog": 5}
     assert {name: row["train"] + row["validation"] for name, row in found.counts.items()} == {
         "cat": 11,
@@ -94,18 +94,18 @@ def test_images_that_look_alike_are_those_of_all_pairs(spread: int) -> None:
     old, new = (draw.integers(0, 2**spread, count, np.uint64, endpoint=False) for count in (400, 300))
     new[:100] = old[:100] ^ (np.uint64(1) << draw.integers(0, 64, 100, np.uint64))
     near = np.bitwise_count(old[None] ^ new[:, None]) <= APART
-    found = _matches(old, new)
+    found = _match_hashes(old, new)
     assert ((found >= 0) == near.any(1)).all()
     assert near[np.flatnonzero(found >= 0), found[found >= 0]].all()
-    assert _matches(old[:0], new).max() == -1
-    assert len(_matches(old, new[:0])) == 0
+    assert _match_hashes(old[:0], new).max() == -1
+    assert len(_match_hashes(old, new[:0])) == 0
 
 
 @pytest.mark.parametrize(
     "name", ["x", "n" * 300, "a\n\tb\x07", "\N{CJK UNIFIED IDEOGRAPH-732B}", "\u202eabc"]
 )
 def test_sheets_have_a_column_of_names(name: str) -> None:
-    column = _column([name, "other"], 64, 68)
+    column = _draw_names([name, "other"], 64, 68)
     assert column.height == 2 * 68 - 4
     assert column.width <= WIDEST + 8
     assert (np.asarray(column)[:64] < 128).any()

@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from automl.data.images.policy import Augment, colours_and_shapes, cutmix, erasing
+from automl.data.images.policy import Augment, apply_cutmix, make_erasing, make_policy
 
 RAW = torch.randint(0, 256, (6, 20, 20, 3), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
 SEEDS = torch.arange(6)
 CASES: dict[str, tuple[Augment, Tensor]] = {
-    "trivial": (colours_and_shapes("trivial"), RAW),
-    "rand": (colours_and_shapes("rand"), RAW),
-    "erasing": (erasing(1.0), torch.randn(6, 3, 20, 20)),
+    "trivial": (make_policy("trivial"), RAW),
+    "rand": (make_policy("rand"), RAW),
+    "erasing": (make_erasing(1.0), torch.randn(6, 3, 20, 20)),
 }
 
 
@@ -32,7 +32,7 @@ def test_each_image_has_a_draw_of_its_own(policy: Augment, images: Tensor) -> No
 
 def test_no_image_is_erased_with_probability_0() -> None:
     images = torch.randn(6, 3, 20, 20)
-    assert torch.equal(erasing(0.0)(images, SEEDS), images)
+    assert torch.equal(make_erasing(0.0)(images, SEEDS), images)
 
 
 @pytest.mark.parametrize("at", [(0.5, 0.5), (0.0, 1.0), (0.3, 0.9)], ids=str)
@@ -40,7 +40,7 @@ def test_a_box_of_another_image(at: tuple[float, float]) -> None:
     """Its area is the other's share; at the edges less is left of it."""
     x, y = torch.arange(4.0).view(4, 1, 1, 1).expand(4, 3, 40, 40), torch.arange(4)
     other, share = torch.tensor([1, 2, 3, 0]), torch.tensor([0.75, 0.5, 1.0, 0.91])
-    mixed, own, others, kept = cutmix(x, y, other, share, torch.tensor([at] * 4))
+    mixed, own, others, kept = apply_cutmix(x, y, other, share, torch.tensor([at] * 4))
     assert own.tolist() == [0, 1, 2, 3]
     assert others.tolist() == other.tolist()
     for image, i, j, left in zip(mixed, own, others, kept, strict=True):

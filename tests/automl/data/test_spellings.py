@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from automl.data.detection.coco_folder import image_id, read_folder
-from automl.data.images.image_sources import items
+from automl.data.detection.coco_folder import find_image_id, read_coco_folder
+from automl.data.images.image_sources import list_images
 from automl.data.sequences import long_csv, npz, ts
 from automl.data.stereo.pairs import find_pairs
 
@@ -36,7 +36,7 @@ def folders(root: Path, one: str, other: str) -> set[str]:
     """Train and test as copied from two machines."""
     for folder in (f"train/{one}", "train/b", f"val/{other}"):
         picture(root / folder / "0.png")
-    found = items("folder", str(root), 32)
+    found = list_images("folder", str(root), 32)
     assert [len(images) for images in found.splits.values()] == [2, 1]
     return {found.classes[item.label] for item in found.splits["test"]}
 
@@ -47,7 +47,7 @@ def labels(root: Path, one: str, other: str) -> set[str]:
         picture(root / f"{on_disk}{i}.png")
         rows.append((f"{name}{i}.png", label))
     table(root / "labels.csv", ("file", "label"), *rows)
-    found = items("folder", str(root), 32)
+    found = list_images("folder", str(root), 32)
     assert sum(map(len, found.splits.values())) == 6
     return {*found.classes} - {"b"}
 
@@ -66,9 +66,9 @@ def boxes(root: Path, one: str, other: str) -> set[str]:
         }
         (root / "annotations").mkdir(exist_ok=True)
         (root / f"annotations/instances_{split}.json").write_text(json.dumps(content))
-    listing = read_folder(root)
+    listing = read_coco_folder(root)
     for photos in listing.splits.values():
-        assert image_id(photos[0].image) == 7
+        assert find_image_id(photos[0].image) == 7
         found |= {*listing.categories.values()}
     return found
 
@@ -80,7 +80,7 @@ def series_csv(root: Path, one: str, other: str) -> set[str]:
         for step in range(3)
     ]
     file = table(root / "a.csv", ("series", "time", "x", "label", "split"), *rows)
-    return {*long_csv.read([file]).parts["test"].labels}
+    return {*long_csv.read_recording([file]).splits["test"].labels}
 
 
 def series_ts(root: Path, one: str, other: str) -> set[str]:
@@ -89,13 +89,13 @@ def series_ts(root: Path, one: str, other: str) -> set[str]:
         files.append(root / f"A_{split}.ts")
         head = f"@univariate true\n@classLabel true {stated} b\n@data\n"
         files[-1].write_text(f"{head}1,2,3:{label}\n1,2,4:b\n", encoding="utf-8")
-    return {*ts.read(files).parts["test"].labels} - {"b"}
+    return {*ts.read_recording(files).splits["test"].labels} - {"b"}
 
 
 def series_npz(root: Path, one: str, other: str) -> set[str]:
     x = np.ones((2, 1, 8))
     np.savez(root / "a.npz", x_train=x, y_train=np.array([one, "b"]), x_test=x, y_test=np.array([other, "b"]))
-    return {*npz.read([root / "a.npz"]).parts["test"].labels} - {"b"}
+    return {*npz.read_recording([root / "a.npz"]).splits["test"].labels} - {"b"}
 
 
 def pairs(root: Path, one: str, other: str) -> set[str]:

@@ -13,7 +13,7 @@ from code_cases import CHOSEN
 from code_corpus import write_corpus
 
 from attention import Spec
-from automl.data.code.source_folder import functions_in
+from automl.data.code.source_folder import read_source_folder
 from automl.data.code.tokenizer import UNKNOWN
 from automl.export import run_export as export
 from automl.export.code_search import run_code_search
@@ -145,8 +145,8 @@ def test_with_attention_at_a_site(attention: str, corpus: Path, tmp_path: Path) 
 def test_inputs_that_the_export_is_checked_on_have_known_words(corpus: Path) -> None:
     """The served model refuses others."""
     task = opened(corpus, *CASES["bow, one encoder"])
-    documented = task.texts.documented("test")
-    tokens, _ = task.texts.texts["docstring"].padded(documented, 7)
+    documented = task.texts.documented_rows("test")
+    tokens, _ = task.texts.texts["docstring"].pad(documented, 7)
     assert not (tokens > UNKNOWN).any(axis=1).all(), "some docstrings have none"
     for inputs in task.graph_inputs("test", 1000).values():
         assert (inputs["tokens"].numpy() > UNKNOWN).any(axis=1).all()
@@ -160,7 +160,7 @@ def test_a_trained_model_finds_functions_by_their_docstrings(corpus: Path, tmp_p
     for _ in fit(task, state):
         pass
     folder = written(task, state.model, tmp_path / "export")
-    functions = {one.query: one.name for one in functions_in(corpus).functions if one.query.isascii()}
+    functions = {one.query: one.name for one in read_source_folder(corpus).functions if one.query.isascii()}
     queries = [query for query in functions if query]
     answers = run_code_search(folder, queries, corpus=corpus, top=3).answers
     right = [functions[one.query] in {hit.name for hit in one.hits} for one in answers]

@@ -14,7 +14,7 @@ import torch
 from code_cases import CODE, FUNCTIONS, LENGTHS, QUERIES, QUERY, TOKENIZER, export_search
 
 from attention import InputError
-from automl.data.code.source_folder import MOST, functions_in
+from automl.data.code.source_folder import MAX_BYTES, read_source_folder
 from automl.data.code.tokenizer import Tokenizer
 from automl.export import code_index
 from automl.export.code_index import CodeIndex, Indexed, write_index
@@ -83,8 +83,8 @@ def by_hand(model: Path, corpus: Path, query: str) -> dict[str, float]:
         return np.asarray(one)
 
     return {
-        one.place: float(vector(QUERY, query) @ vector(CODE, one.code))
-        for one in functions_in(corpus).functions
+        one.location: float(vector(QUERY, query) @ vector(CODE, one.code))
+        for one in read_source_folder(corpus).functions
     }
 
 
@@ -138,7 +138,7 @@ def test_more_functions_than_a_batch_keep_their_vectors(model: Path, tmp_path: P
     index = CodeIndex(file)
     _, scores = index.best(TextEncoder(model, QUERY, graphs(model)[QUERY]).encode(["read"]), 1000)
     np.testing.assert_allclose(np.sort(scores[0]), np.sort(list(expected.values())), atol=1e-4)
-    assert [one.place for one in index.functions] == list(expected)
+    assert [one.location for one in index.functions] == list(expected)
 
 
 def graphs(model: Path) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def test_a_damaged_index_is_built_again(
 def test_what_cannot_be_read_is_named(model: Path, corpus: Path, cli: Cli) -> None:
     (corpus / "latin.py").write_bytes("def f(x):\n    return 'é'\n".encode("latin-1"))
     (corpus / "broken.py").write_text("def f(:\n")
-    (corpus / "large.py").write_bytes(b"#" * (50 * MOST))
+    (corpus / "large.py").write_bytes(b"#" * (50 * MAX_BYTES))
     (corpus / "gone.py").symlink_to(corpus / "nothing.py")
     os.mkfifo(corpus / "pipe.py")
     for _ in range(2):  # the index remembers

@@ -19,8 +19,8 @@ from pycocotools.cocoeval import COCOeval
 from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data.detection import Objects
-from automl.data.detection.detection_augment import Draw, augment, draw
-from automl.data.detection.masks import encode
+from automl.data.detection.detection_augment import Augmentation, augment, draw_augmentations
+from automl.data.detection.masks import encode_masks
 from automl.tasks import open_task
 from automl.tasks.detection import Detection
 from automl.tasks.detection_evaluator import DetectionEvaluator, Truth, metric_names
@@ -100,7 +100,7 @@ def test_average_precision_is_that_of_cocos_own_files(tmp_path: Path) -> None:
             "labels": torch.from_numpy(kinds),
             "masks": torch.from_numpy(found).unsqueeze(1).float(),
         }
-        objects = Objects(boxes=true, labels=labels, crowd=crowd, areas=areas, masks=encode(masks))
+        objects = Objects(boxes=true, labels=labels, crowd=crowd, areas=areas, masks=encode_masks(masks))
         truth = Truth(index=image, objects=objects, original=(SIDE, SIDE), stored=(SIDE, SIDE))
         evaluator.update([outputs], [truth])
     metrics = {name: float(value) for name, value in evaluator.compute(HERE).items()}
@@ -162,7 +162,7 @@ def test_boxes_and_masks_change_with_their_image(scale: float, mirrored: bool) -
     numbers = np.random.default_rng(2)
     for _ in range(5):
         x, y = numbers.random(2)
-        image, target = augment(*scene(), Draw(scale=scale, x=x, y=y, mirrored=mirrored), 96)
+        image, target = augment(*scene(), Augmentation(scale=scale, x=x, y=y, mirrored=mirrored), 96)
         assert max(image.shape[1:]) == min(96, round(96 * scale))
         for box, label, mask in zip(target["boxes"], target["labels"], target["masks"], strict=True):
             bright = image[int(label) - 1] > 0.5
@@ -174,17 +174,17 @@ def test_boxes_and_masks_change_with_their_image(scale: float, mirrored: bool) -
 
 
 def test_what_a_crop_leaves_nothing_of_is_left_out() -> None:
-    image, target = augment(*scene(), Draw(scale=2, x=0, y=0, mirrored=False), 64)
+    image, target = augment(*scene(), Augmentation(scale=2, x=0, y=0, mirrored=False), 64)
     assert image.shape == (3, 64, 64)
     assert target["labels"].tolist() == [1]
     assert target["boxes"].tolist() == [[16, 24, 64, 64]]
-    _, target = augment(*scene(), Draw(scale=2, x=0.99, y=0, mirrored=False), 32)
+    _, target = augment(*scene(), Augmentation(scale=2, x=0.99, y=0, mirrored=False), 32)
     assert target["masks"].shape == (0, 32, 32)
     assert target["boxes"].shape == (0, 4)
 
 
 def test_scales_lie_between_their_bounds() -> None:
-    drawn = draw(500, np.random.default_rng(0), flip=True, scale=(0.5, 2.0))
+    drawn = draw_augmentations(500, np.random.default_rng(0), flip=True, scale=(0.5, 2.0))
     scales = np.array([one.scale for one in drawn])
     assert 0.5 <= scales.min() < 0.52
     assert 1.95 < scales.max() <= 2

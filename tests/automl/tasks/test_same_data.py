@@ -20,7 +20,7 @@ from attention import InputError
 from automl.confirm.compare import run_compare
 from automl.confirm.run_confirm import run_confirm
 from automl.data import shared
-from automl.data.images import open_records
+from automl.data.images import open_image_records
 from automl.data.manifest import MANIFEST_FILE
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
@@ -75,7 +75,7 @@ def plain(photos: Path) -> TrialConfig:
 
 def change(photos: Path, kind: str, split: str) -> str:
     """Change one image of a split, and say which."""
-    rows = open_records("folder", path=photos, size=32).manifest().rows()
+    rows = open_image_records("folder", path=photos, size=32).manifest().rows()
     name = next(name for there, name, _, _ in rows if there == split)
     file = photos / name
     if kind == "removed":
@@ -216,7 +216,7 @@ def test_where_the_storage_has_the_images_nothing_can_have_changed(photos: Path)
     try:
         shared.use(task.share_data(Storage("searches"), folder, ("train", "validation")))
         change(photos, "changed", "train")
-        shared.recall(folder, Storage("searches"))
+        shared.use_saved(folder, Storage("searches"))
         check_same(plain(photos), folder, "mine", ("train", "validation"))
         with pytest.raises(InputError, match="1 changed"):  # the test split is read here
             check_same(plain(photos), folder, "mine")

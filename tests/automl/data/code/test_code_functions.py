@@ -8,11 +8,11 @@ import pytest
 
 from attention import InputError
 from automl.data.code import open_corpus
-from automl.data.code.code_overview import look_over_code
+from automl.data.code.code_overview import summarise_code
 from automl.data.code.duplicates import shape_key
 from automl.data.code.leaks import find_leaks
-from automl.data.code.python import python_functions
-from automl.data.code.source_folder import MOST, functions_in
+from automl.data.code.python import parse_python
+from automl.data.code.source_folder import MAX_BYTES, read_source_folder
 from automl.data.code.tokens import vocabulary_texts
 
 SOURCE = '''
@@ -47,8 +47,8 @@ async def read(path): return await path.read()
 
 
 def test_functions_and_methods_are_found_with_their_places() -> None:
-    close, read = python_functions(SOURCE, "a.py")
-    assert (close.name, close.place, close.query) == (
+    close, read = parse_python(SOURCE, "a.py")
+    assert (close.name, close.location, close.query) == (
         "Reader.close",
         "a.py:10",
         "Close all the open files now.",
@@ -58,7 +58,7 @@ def test_functions_and_methods_are_found_with_their_places() -> None:
 
 
 def test_neither_docstrings_nor_comments_are_searched() -> None:
-    close, _ = python_functions(SOURCE, "a.py")
+    close, _ = parse_python(SOURCE, "a.py")
     assert "open files" not in close.code.replace("'close all the open files now'", "")
     assert "return inner()" in close.code
 
@@ -72,7 +72,7 @@ def test_neither_docstrings_nor_comments_are_searched() -> None:
     ],
 )
 def test_a_docstring_that_was_left_in_the_code_is_found(code: str, words: str | None) -> None:
-    (function,) = python_functions('def f():\n    """Removes what is older than a day."""\n    g()', "a.py")
+    (function,) = parse_python('def f():\n    """Removes what is older than a day."""\n    g()', "a.py")
     planted = [type(function)(**{**vars(function), "code": code})]
     assert [leak.words for leak in find_leaks(planted)] == ([words] if words else [])
 
@@ -104,7 +104,7 @@ def code(tmp_path: Path) -> Path:
     (tmp_path / "null.py").write_bytes(b"a = 1\0")
     (tmp_path / "._f0.py").write_bytes(b"\0\5\26\7 of macOS")
     with (tmp_path / "large.py").open("wb") as file:
-        file.truncate(50 * MOST)
+        file.truncate(50 * MAX_BYTES)
     (tmp_path / "empty.py").touch()
     (tmp_path / "site-packages").mkdir()
     (tmp_path / "site-packages" / "theirs.py").write_text("def theirs(): return 1")
@@ -112,7 +112,7 @@ def code(tmp_path: Path) -> Path:
 
 
 def test_files_that_cannot_be_read_are_named_and_left_out(code: Path) -> None:
-    found = functions_in(code)
+    found = read_source_folder(code)
     assert len(found.functions) == 60
     assert found.skipped["large.py"] == "of 50.0 MB; files above 1 MB are not read"
     assert found.skipped["latin.py"] == "not UTF-8 at byte 8"
@@ -141,8 +141,8 @@ def test_the_vocabulary_is_made_of_training_functions_alone(code: Path) -> None:
 
 
 def test_the_overview_counts_and_names(code: Path) -> None:
-    lines = "\n".join(look_over_code(code).lines())
-    assert sum(look_over_code(code).functions.values()) == 60
+    lines = "\n".join(summarise_code(code).lines())
+    assert sum(summarise_code(code).functions.values()) == 60
     assert "duplicates  60 functions are the same as another up to names: f0.py:1 and g0.py:1, " in lines
     assert "left out    4: " in lines
 
@@ -188,7 +188,7 @@ def test_real_queries_are_in_the_split_of_their_answers(cosqa: Path) -> None:
     for part, asked in corpus.queries.items():
         for query in asked:
             assert corpus.functions[query.answer].name == f"f{query.text.split()[1]}"
-            assert query.answer in corpus.documented(part)
+            assert query.answer in corpus.documented_rows(part)
 
 
 def _not_json(folder: Path) -> None:

@@ -43,12 +43,13 @@ def test_functions_keep_their_splits_and_copies_are_not_trained_on(folder: Path)
     (folder / "train" / "._go_train_0.jsonl.gz").write_bytes(b"of macOS")
     corpus = open_corpus(folder)
     names = {
-        split: {corpus.functions[i].name for i in corpus.documented(split)} for split in ("train", "test")
+        split: {corpus.functions[i].name for i in corpus.documented_rows(split)}
+        for split in ("train", "test")
     }
     assert names == {"train": {"a", "b"}, "test": {"e", "f"}}
     assert corpus.skipped == {"train": "1 near duplicates of functions in validation and test"}
     function = next(function for function in corpus.functions if function.name == "a")
-    assert (function.place, function.code, function.query) == ("src/a.go:12", "f ( x ) + 1", "Do a.")
+    assert (function.location, function.code, function.query) == ("src/a.go:12", "f ( x ) + 1", "Do a.")
 
 
 def test_their_archive_is_read_as_it_is(
@@ -95,7 +96,7 @@ def test_columns_may_have_the_names_of_hugging_face(more: dict[str, Any], folder
     corpus = open_corpus(folder)
     assert not [name for name in corpus.skipped if "more" in name]
     function = next(function for function in corpus.functions if function.name == "g")
-    assert (function.place, function.query) == ("src/a.py:12", "Do g.")
+    assert (function.location, function.query) == ("src/a.py:12", "Do g.")
     assert "x ** 2 - y" in function.code
     assert "Do g" not in function.code
     assert "done" not in function.code

@@ -12,9 +12,9 @@ from attention.errors import InputError
 from automl.data.code.corpus import is_code, open_corpus
 from automl.data.code.function import Function
 from automl.data.code.leaks import find_leaks
-from automl.data.code.other_languages import BY_SUFFIX, LANGUAGES, LONGEST, functions_of
-from automl.data.code.source_folder import SUFFIXES, functions_in
-from automl.data.code.tokens import text_of
+from automl.data.code.other_languages import BY_SUFFIX, LANGUAGES, MAX_LINE, parse_functions
+from automl.data.code.source_folder import SUFFIXES, read_source_folder
+from automl.data.code.tokens import get_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,7 +281,7 @@ each = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 def read(case: Case, source: str) -> list[Function]:
-    return functions_of(source, f"a{case.suffix}", BY_SUFFIX[case.suffix])
+    return parse_functions(source, f"a{case.suffix}", BY_SUFFIX[case.suffix])
 
 
 def squeezed(text: str) -> str:
@@ -344,9 +344,9 @@ def test_code_is_indented_as_its_first_line(case: Case) -> None:
 def test_what_cannot_be_parsed_is_named(case: Case, tmp_path: Path) -> None:
     (tmp_path / f"good{case.suffix}").write_text(case.source)
     (tmp_path / f"broken{case.suffix}").write_text(case.broken)
-    (tmp_path / f"small.min{case.suffix}").write_text(case.one + " " * LONGEST)
+    (tmp_path / f"small.min{case.suffix}").write_text(case.one + " " * MAX_LINE)
     (tmp_path / f"latin{case.suffix}").write_bytes("Ü".encode("latin1"))
-    found = functions_in(tmp_path)
+    found = read_source_folder(tmp_path)
     name = BY_SUFFIX[case.suffix].name
     assert [f.name for f in found.functions] == [name for _, name, _ in case.found]
     assert found.skipped[f"broken{case.suffix}"].startswith(f"no {name}: line ")
@@ -400,9 +400,9 @@ def test_downloaded_packages_are_not_entered(file: str, theirs: bool, tmp_path: 
     (tmp_path / "vendor" / "a.rb").write_text(RUBY.one)
     if theirs:
         with pytest.raises(InputError, match="files of Python, Go, Java, JavaScript, PHP, Ruby"):
-            functions_in(tmp_path)
+            read_source_folder(tmp_path)
     else:
-        assert len(functions_in(tmp_path).functions) == 1
+        assert len(read_source_folder(tmp_path).functions) == 1
 
 
 def test_endings_are_those_of_one_language_each() -> None:
@@ -421,5 +421,5 @@ def test_endings_are_those_of_one_language_each() -> None:
 )
 def test_what_is_searched_by_names_is_without_them(suffix: str, source: str, unnamed: str) -> None:
     prefix = "package a\n" if suffix == ".go" else ""
-    (function,) = functions_of(prefix + source, f"a{suffix}", BY_SUFFIX[suffix])
-    assert text_of(function, "unnamed") == unnamed
+    (function,) = parse_functions(prefix + source, f"a{suffix}", BY_SUFFIX[suffix])
+    assert get_text(function, "unnamed") == unnamed

@@ -13,9 +13,9 @@ from pycocotools import mask as coco
 
 from attention import InputError
 from automl.data.detection import detection_cache, masks, open_split
-from automl.data.detection.annotations import objects_of, read_annotations
-from automl.data.detection.coco_folder import image_id, is_coco, read_folder
-from automl.data.detection.detection_overview import look_over_detection
+from automl.data.detection.annotations import build_objects, read_annotations
+from automl.data.detection.coco_folder import find_image_id, is_coco, read_coco_folder
+from automl.data.detection.detection_overview import summarise_detection
 
 Content = dict[str, Any]
 SQUARE = [[2.0, 3.0, 12.0, 3.0, 12.0, 9.0, 2.0, 9.0]]
@@ -61,7 +61,7 @@ def root(tmp_path: Path) -> Path:
 def test_a_folder_is_read(root: Path) -> None:
     assert is_coco(root)
     assert is_coco(root.parent)  # one that has it alone
-    listing = read_folder(root)
+    listing = read_coco_folder(root)
     assert listing.categories == {3: "cat", 5: "dog"}
     assert {split: len(photos) for split, photos in listing.splits.items()} == {
         "train": 2,
@@ -75,7 +75,7 @@ def test_a_folder_is_read(root: Path) -> None:
     assert found.boxes.tolist() == [[2, 3, 10, 6], [0, 0, 4, 4]]  # of the original
     assert (found.labels.tolist(), found.crowd.tolist()) == ([2, 1], [False, True])
     assert found.masks is not None
-    decoded = masks.decode(found.masks, 5, 10)
+    decoded = masks.decode_masks(found.masks, 5, 10)
     assert decoded[0].sum() == pytest.approx(60 / 4, abs=3)
     assert len(images.objects(1)) == 0  # data, not a mistake
 
@@ -96,8 +96,8 @@ def test_polygons_and_both_kinds_of_run_lengths_are_one_mask() -> None:
         {"size": [10, 20], "counts": runs["counts"].decode()},
     ]
     for form in forms:
-        assert masks.problem(form, 10, 20) is None
-        (again,) = masks.decode([masks.from_segmentation(form, 10, 20)], 10, 20)
+        assert masks.find_problem(form, 10, 20) is None
+        (again,) = masks.decode_masks([masks.encode_segmentation(form, 10, 20)], 10, 20)
         assert (again == shape).all()
 
 
@@ -108,15 +108,15 @@ def test_compressed_run_lengths_of_any_mask_are_accepted_and_others_refused(seed
     shape = np.asfortranarray(draw.random((height, width)) < draw.random(), dtype=np.uint8)
     counts = coco.encode(shape)["counts"].decode()
     size = [int(height), int(width)]
-    assert masks.problem({"size": size, "counts": counts}, *size) is None
-    assert masks.problem({"size": size, "counts": counts[:-1]}, *size)
-    assert masks.problem({"size": size, "counts": counts + "1"}, *size)
-    assert masks.problem({"size": [size[0] + 1, size[1]], "counts": counts}, *size)
+    assert masks.find_problem({"size": size, "counts": counts}, *size) is None
+    assert masks.find_problem({"size": size, "counts": counts[:-1]}, *size)
+    assert masks.find_problem({"size": size, "counts": counts + "1"}, *size)
+    assert masks.find_problem({"size": [size[0] + 1, size[1]], "counts": counts}, *size)
 
 
 def test_boxes_of_objects_end_at_the_edge() -> None:
     annotation = {"bbox": [-0.5, 2, 30.5, 8.5], "category_id": 1}
-    found = objects_of([annotation], {1: 1}, (10, 30), masked=False)
+    found = build_objects([annotation], {1: 1}, (10, 30), masked=False)
     assert found.boxes.tolist() == [[0, 2, 30, 8]]
     assert found.areas.tolist() == [240]
 
@@ -224,7 +224,7 @@ def test_one_odd_object_is_left_out_and_named(
     file.write_text(json.dumps(what))
     read = read_annotations(file)
     assert len(read.images[0].annotations) == 15
-    assert len(objects_of(read.images[0].annotations, {5: 1}, (10, 20), masked=True)) == 15
+    assert len(build_objects(read.images[0].annotations, {5: 1}, (10, 20), masked=True)) == 15
     assert len(read.left_out) == 1
     assert re.fullmatch(
         r"warning: left out: 1 of 16 objects of .*_train.json: annotation -1 .*\n", capsys.readouterr().err
@@ -247,7 +247,7 @@ def test_an_object_keeps_its_good_polygons(tmp_path: Path, capsys: pytest.Captur
 def test_an_impossible_area_is_that_of_the_mask() -> None:
     for area in (NAN, HUGE, -1, 1e9, "60"):
         annotation = {"bbox": [2, 3, 10, 6], "category_id": 1, "area": area}
-        assert objects_of([annotation], {1: 1}, (10, 20), masked=False).areas.tolist() == [60]
+        assert build_objects([annotation], {1: 1}, (10, 20), masked=False).areas.tolist() == [60]
 
 
 GROUPED = [
@@ -283,13 +283,13 @@ def test_layouts_of_tools_are_read(
 ) -> None:
     make(tmp_path / "export")
     assert is_coco(tmp_path / "export")
-    listing = read_folder(tmp_path / "export")
+    listing = read_coco_folder(tmp_path / "export")
     assert listing.categories == {3: "cat", 5: "dog"}  # not the group of them
     assert {split: photos[0].name for split, photos in listing.splits.items()} == names
     for name in names.values():
-        assert image_id(tmp_path / "export" / name) == 7
+        assert find_image_id(tmp_path / "export" / name) == 7
     (tmp_path / "export" / "new.png").touch()
-    assert image_id(tmp_path / "export" / "new.png") is None
+    assert find_image_id(tmp_path / "export" / "new.png") is None
 
 
 def test_a_group_with_objects_in_any_split_is_a_category(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_a_group_with_objects_in_any_split_is_a_category(tmp_path: Path) -> None
     what = json.loads(file.read_text())
     what["annotations"][0]["category_id"] = 0
     file.write_text(json.dumps(what))
-    assert read_folder(tmp_path).categories == {0: "animals", 3: "cat", 5: "dog"}
+    assert read_coco_folder(tmp_path).categories == {0: "animals", 3: "cat", 5: "dog"}
 
 
 def test_other_results_beside_images_are_no_annotations(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_other_results_beside_images_are_no_annotations(tmp_path: Path) -> None:
 def test_images_that_are_not_there_are_told(root: Path) -> None:
     (root / "val2017" / "b.png").unlink()
     with pytest.raises(InputError, match=r"instances_val2017.json names 1 of 2 images .* 9 \(.*b.png\)"):
-        read_folder(root)
+        read_coco_folder(root)
 
 
 def test_an_image_of_another_size_is_told(root: Path) -> None:
@@ -319,16 +319,16 @@ def test_an_image_of_another_size_is_told(root: Path) -> None:
     with pytest.raises(InputError, match=said):
         open_split("coco", "train", path=str(root), size=64)
     with pytest.raises(InputError, match=said):
-        look_over_detection(root)
+        summarise_detection(root)
 
 
 @pytest.mark.parametrize(
-    "look", [look_over_detection, lambda root: open_split("coco", "train", path=root, size=9)]
+    "look", [summarise_detection, lambda root: open_split("coco", "train", path=root, size=9)]
 )
 def test_images_that_do_not_fit_are_named_before_one_is_decoded(
     look: Callable[[str], object], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(detection_cache, "_row", None)
+    monkeypatch.setattr(detection_cache, "_make_row", None)
     Image.new("RGB", (10, 20)).save(root / "train2017" / "a.png")  # lying on its side
     (root / "train2017" / "b.png").write_bytes(b"no image")
     with pytest.raises(
@@ -345,7 +345,7 @@ def test_other_categories_in_another_split_are_told(root: Path) -> None:
     what["categories"][1]["name"] = "horse"
     file.write_text(json.dumps(what))
     with pytest.raises(InputError, match=r"must list the same categories; they differ in 3"):
-        read_folder(root)
+        read_coco_folder(root)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_files_that_are_of_no_split_are_told(root: Path, rename: dict[str, str |
         else:
             file.rename(file.with_name(f"instances_{new}.json"))
     with pytest.raises(InputError, match=said):
-        read_folder(root)
+        read_coco_folder(root)
 
 
 def test_data_without_masks_are_data(root: Path) -> None:

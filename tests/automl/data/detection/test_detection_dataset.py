@@ -13,8 +13,8 @@ from PIL import ExifTags, Image
 
 from attention import InputError
 from automl.data import shared
-from automl.data.detection import masks, open_records, open_split, shared_name
-from automl.data.detection.detection_overview import look_over_detection
+from automl.data.detection import masks, open_detection_records, open_split, shared_name
+from automl.data.detection.detection_overview import summarise_detection
 from automl.data.detection.scenes import SEEN, read_scenes, write_scenes
 from automl.storage.storage import Storage
 
@@ -37,7 +37,7 @@ def test_scenes_are_what_they_say() -> None:
     for i in range(50):
         objects = found[i]
         assert objects.masks is not None
-        shapes = masks.decode(objects.masks, 96, 96)
+        shapes = masks.decode_masks(objects.masks, 96, 96)
         assert (shapes.sum(0) <= 1).all()  # of each what is seen of it
         for (left, top, width, height), shape, area in zip(objects.boxes, shapes, objects.areas, strict=True):
             rows, columns = np.nonzero(shape)
@@ -54,9 +54,9 @@ def test_scenes_are_what_they_say() -> None:
 
 
 def test_scenes_of_a_seed_are_the_same() -> None:
-    first = open_records("scenes").manifest().digest
+    first = open_detection_records("scenes").manifest().digest
     read_scenes.cache_clear()
-    assert open_records("scenes").manifest().digest == first
+    assert open_detection_records("scenes").manifest().digest == first
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,11 @@ def test_splits_that_are_missing_are_made(
     assert len(names) == len(set(names)) == sum(counts.values())
     assert all(len(images) > 2 for images in splits.values())
     assert splits["train"].image(0).shape == (64, 64, 3)
-    listed = open_records("coco", path=path).manifest()
+    listed = open_detection_records("coco", path=path).manifest()
     rows = [(split, name) for split, name, *_ in listed.rows()]
     assert rows == [(split, name) for split, images in splits.items() for name in images.names()]
     for split, text in said.items():
-        assert re.fullmatch(text, open_records("coco", path=path).describe_splits()[split])
+        assert re.fullmatch(text, open_detection_records("coco", path=path).describe_splits()[split])
 
 
 def test_a_subset_is_a_part_that_grows() -> None:
@@ -194,8 +194,8 @@ def test_boxes_lie_on_objects_of_images_that_exif_turns(
         left, top, width, height = images.objects(i).boxes[0].astype(int)
         inside = images.image(i)[top : top + height, left : left + width]
         assert np.abs(inside.astype(int) - RED).mean() < 30
-    assert str(images.file.changes()).startswith(said)
-    lines = [line for line in look_over_detection(tmp_path).lines() if line.startswith("images   ")]
+    assert str(images.file.count_changes()).startswith(said)
+    lines = [line for line in summarise_detection(tmp_path).lines() if line.startswith("images   ")]
     line = lines[1] if len(lines) > 1 else ""  # after the row of the table
     assert line.startswith(said.replace(" 4 ", " 8 ")), "of both files"
 
@@ -204,7 +204,7 @@ def test_what_a_folder_holds_is_told(tmp_path: Path) -> None:
     """Numbers are those of the splits that are trained on."""
     write_scenes(tmp_path, {"train": 30, "validation": 8})
     shutil.copy(tmp_path / "train" / "0000.png", tmp_path / "train" / "0001.png")
-    found = look_over_detection(tmp_path)
+    found = summarise_detection(tmp_path)
     assert found.images["train"] == 30
     assert found.images["validation"] + found.images["test"] == 8
     for split in SPLITS:
@@ -213,7 +213,7 @@ def test_what_a_folder_holds_is_told(tmp_path: Path) -> None:
         assert sum(row[split] for row in found.objects.values()) == sum(map(len, objects))
         assert found.empty[split] == sum(len(each) == 0 for each in objects)
     assert [*found.tally.kept.values()] == [(1, ["train/0001.png"])], "a copy"
-    assert images.listed + images.file.changes() == found.tally
+    assert images.listed + images.file.count_changes() == found.tally
     text = "\n".join(found.lines())
     assert re.search(r"^images +30 +\d +\d$", text, re.MULTILINE)
     assert re.search(r"^masks +of every object$", text, re.MULTILINE)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from attention import InputError
-from automl.data.sequences import open_records, open_sequences
+from automl.data.sequences import open_sequence_records, open_sequences
 
 HEAD = "series,time,x,y,label,subject,split\n"
 
@@ -81,7 +81,9 @@ def test_without_subject_and_split(write: Callable[..., Path]) -> None:
     train = open_sequences("series", "train", path=path)
     assert (train.classes, train.channels, train.subjects) == (("9", "10"), ("temperature",), None)
     assert (train.values(0)[0, 1] - train.values(0)[0, 0]).item() == 1
-    assert "about 20% of all sequences" in open_records("series", path=path).describe_splits()["test"]
+    assert (
+        "about 20% of all sequences" in open_sequence_records("series", path=path).describe_splits()["test"]
+    )
 
 
 def test_the_test_split_is_of_whole_subjects_too(write: Callable[..., Path]) -> None:
@@ -92,7 +94,7 @@ def test_the_test_split_is_of_whole_subjects_too(write: Callable[..., Path]) -> 
     splits = [open_sequences("series", split, path=path) for split in ("train", "validation", "test")]
     people = [set(one.subjects or []) for one in splits]
     assert sum(map(len, people)) == len(set.union(*people)) == 15
-    words = open_records("series", path=path).describe_splits()
+    words = open_sequence_records("series", path=path).describe_splits()
     by = "sequences, chosen by their subject, which is in one split"
     assert [len(each) for each in people] == [10, 1, 4]
     assert words["test"] == f"about 27% of all {by}; 4 subjects"
@@ -103,7 +105,7 @@ def test_a_validation_split_of_its_own(write: Callable[..., Path]) -> None:
     path = write("d.csv", dataset(rows("v1", split="validation") + rows("v2", label="b", split="validation")))
     assert open_sequences("series", "validation", path=path).names() == ["v1", "v2"]
     assert len(open_sequences("series", "train", path=path)) == 9
-    words = open_records("series", path=path).describe_splits()
+    words = open_sequence_records("series", path=path).describe_splits()
     assert words == {
         "train": "the dataset's own; 3 subjects",
         "validation": "the dataset's own; 1 subject",

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from attention import InputError
-from automl.data.manifest import Manifest, differences
-from automl.data.sequences import Sequences, imputed, normalise, open_records, open_sequences
+from automl.data.manifest import Manifest, compare_manifests
+from automl.data.sequences import Sequences, fill_gaps, normalise, open_sequence_records, open_sequences
 from automl.data.sequences import sequence_cache as caches
-from automl.data.sequences.normalise import statistics
-from automl.data.sequences.recording import in_order
+from automl.data.sequences.normalise import compute_statistics
+from automl.data.sequences.recording import sort_labels
 
 SPLITS = ("train", "validation", "test")
 LENGTHS = np.random.default_rng(1).integers(2, 12, 80)
@@ -106,7 +106,7 @@ def test_normalised_by_the_training_data_alone(path: Path) -> None:
 def test_gaps(values: list[float], filled: list[float]) -> None:
     both = np.array([values, np.arange(len(values))], np.float32)
     before = both.copy()
-    np.testing.assert_array_equal(imputed(both), np.array([filled, np.arange(len(values))], np.float32))
+    np.testing.assert_array_equal(fill_gaps(both), np.array([filled, np.arange(len(values))], np.float32))
     np.testing.assert_array_equal(both, before)
 
 
@@ -122,7 +122,7 @@ def test_gaps(values: list[float], filled: list[float]) -> None:
 )
 def test_statistics(values: list[list[float]], mean: float, std: float) -> None:
     x = np.array(values, np.float64)
-    got = statistics(np.full(2, 2), x.mean(axis=1)[:, None], x.var(axis=1)[:, None])
+    got = compute_statistics(np.full(2, 2), x.mean(axis=1)[:, None], x.var(axis=1)[:, None])
     assert [one.item() for one in got] == pytest.approx([mean, std], rel=1e-6)
 
 
@@ -136,7 +136,7 @@ def test_statistics(values: list[list[float]], mean: float, std: float) -> None:
     ],
 )
 def test_order_of_classes(labels: list[str], order: list[str]) -> None:
-    assert in_order(labels) == order
+    assert sort_labels(labels) == order
 
 
 def test_subset_is_of_train_and_validation_alone(path: Path) -> None:
@@ -172,7 +172,9 @@ def test_the_manifest_lists_what_is_opened(path: Path, subset: float) -> None:
         for split, one in opened(path, subset=subset).items()
         for name, label in zip(one.names(), one.labels.tolist(), strict=True)
     ]
-    assert [row[:3] for row in open_records("series", path=path, subset=subset).manifest().rows()] == rows
+    assert [
+        row[:3] for row in open_sequence_records("series", path=path, subset=subset).manifest().rows()
+    ] == rows
 
 
 @pytest.mark.parametrize(
@@ -187,14 +189,14 @@ def test_the_manifest_lists_what_is_opened(path: Path, subset: float) -> None:
     ],
 )
 def test_changed_data_are_named(change: Callable[[dict[str, Any]], object], told: str, path: Path) -> None:
-    before, changed = open_records("series", path=path).manifest(), data()
+    before, changed = open_sequence_records("series", path=path).manifest(), data()
     changed["x_test"][7, 0, 1] = 0.5 if np.isnan(changed["x_test"][7, 0, 1]) else changed["x_test"][7, 0, 1]
     np.savez(path, **changed)
-    before = open_records("series", path=path).manifest()
+    before = open_sequence_records("series", path=path).manifest()
     change(changed)
     np.savez(path, **changed)
-    after = open_records("series", path=path).manifest()
-    assert str(differences(before, after)) == told
+    after = open_sequence_records("series", path=path).manifest()
+    assert str(compare_manifests(before, after)) == told
     assert (after.digest == before.digest) == (told == "")
     stayed = {
         name: split for name, split in where(before).items() if name in where(after) and name != "train/7"
@@ -224,9 +226,9 @@ def kept(cache: Path) -> list[Path]:
 def test_content_decides_the_file(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened(path)
     (first,) = kept(cache)
-    monkeypatch.setattr(caches, "_columns", None)  # nothing is read again
+    monkeypatch.setattr(caches, "_make_columns", None)  # nothing is read again
     opened(path.rename(path.with_name("moved.npz")))
-    open_records("series", path=path.with_name("moved.npz")).manifest()
+    open_sequence_records("series", path=path.with_name("moved.npz")).manifest()
     assert kept(cache) == [first]
     monkeypatch.undo()
     monkeypatch.setenv("AUTOML_CACHE", str(cache))

@@ -16,7 +16,7 @@ NAME = "human+activity+recognition+using+smartphones.zip"
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Mirror]]:
     """Its archive is the one that is known."""
     content = write_zip(tmp_path / "a.zip", nested=True).read_bytes()
-    known = sequence_sources.Source(
+    known = sequence_sources.SequenceSource(
         name="ucihar", about="", address=ucihar.ADDRESS, sha256=hashlib.sha256(content).hexdigest()
     )
     monkeypatch.setitem(sequence_sources.SOURCES, "ucihar", known)

@@ -23,7 +23,7 @@ def example(kind: str) -> str:
 )
 def test_files(kind: str, name: str, channels: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / name).write_text(example(kind))
-    cache = sequence_sources.opened("series", tmp_path / name)
+    cache = sequence_sources.open_source("series", tmp_path / name)
     assert cache.channels == channels
     assert set(cache.classes) == {"walking", "resting"}
     assert sorted(cache.lengths.tolist()) == ([3, 4] if kind == "ts" else [2, 3])
@@ -32,7 +32,7 @@ def test_files(kind: str, name: str, channels: tuple[str, ...], tmp_path: Path) 
 def test_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(example("python"), {})
-    cache = sequence_sources.opened("series", "data.npz")
+    cache = sequence_sources.open_source("series", "data.npz")
     assert (cache.channels, len(cache.labels), cache.steps) == (("x", "y", "z"), 100, 50)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attention import InputError
-from automl.data.sequences import Sequences, open_records, open_sequences
+from automl.data.sequences import Sequences, open_sequence_records, open_sequences
 
 HEADER = """# A description.
 @problemName Toy
@@ -68,7 +68,7 @@ def test_real_recordings(basic_motions: Path) -> None:
         expected = np.array([[float(x) for x in values.split(",")] for values in dimensions], np.float32)
         assert (splits["test"].values(i) == expected).all()
         assert splits["test"].classes[splits["test"].labels[i]] == label
-    assert open_records("series", path=basic_motions).describe_splits() == {
+    assert open_sequence_records("series", path=basic_motions).describe_splits() == {
         "train": "the training sequences, less those for validation",
         "validation": "about 20% of the training sequences, of each class, chosen by their content",
         "test": "the dataset's own",
@@ -117,7 +117,7 @@ def test_a_test_split_is_carved_where_there_is_none(name: str, write: Callable[.
     assert sum(len(one) for one in splits.values()) == 60
     assert len({name for one in splits.values() for name in one.names()}) == 60
     assert all((one.labels.bincount(minlength=2) > 0).all() for one in splits.values())
-    told = open_records("series", path=path).describe_splits()
+    told = open_sequence_records("series", path=path).describe_splits()
     assert told["test"] == "about 20% of all sequences, of each class, chosen by their content"
     write(name, header() + rows(60, start=1))  # the first one gone, one more at the end
     where = {tuple(one.values(i)[0]): split for split, one in splits.items() for i in range(len(one))}

@@ -7,10 +7,10 @@ import pytest
 from fake_ucihar import ACTIVITIES, TEST_SUBJECTS, TRAIN_SUBJECTS, windows, write_folder, write_zip
 
 from attention import InputError
-from automl.data.sequences import Sequences, open_records, open_sequences
-from automl.data.sequences.sequence_splits import chosen_subjects
+from automl.data.sequences import Sequences, open_sequence_records, open_sequences
+from automl.data.sequences.sequence_splits import choose_subjects
 from automl.data.sequences.ucihar import INNER, SIGNALS
-from automl.data.splits import SHARE
+from automl.data.splits import FRACTION
 
 PLACES: dict[str, Callable[[Path], Path]] = {
     "folder": write_folder,
@@ -72,27 +72,27 @@ def test_more_subjects_move_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_at_least_one_subject_and_not_all(count: int, split: str) -> None:
     for start in range(0, 2000, count):
-        out = chosen_subjects([f"person {i}" for i in range(start, start + count)], SHARE, split)
+        out = choose_subjects([f"person {i}" for i in range(start, start + count)], FRACTION, split)
         assert 1 <= out.sum() < count
-    assert abs(chosen_subjects([str(i) for i in range(3000)], SHARE, split).mean() - SHARE) < 0.03
+    assert abs(choose_subjects([str(i) for i in range(3000)], FRACTION, split).mean() - FRACTION) < 0.03
 
 
 def test_splits_in_words(tmp_path: Path) -> None:
     path = write_folder(tmp_path)
-    told = open_records("ucihar", path=path).describe_splits()
+    told = open_sequence_records("ucihar", path=path).describe_splits()
     assert told == {
         "train": "the training sequences, less those for validation; 5 subjects",
         "validation": "about 17% of the training sequences, chosen by their subject, which is in one split; "
         "1 subject",
         "test": "the dataset's own; 2 subjects",
     }
-    told = open_records("ucihar", path=path, subset=0.5).describe_splits()
+    told = open_sequence_records("ucihar", path=path, subset=0.5).describe_splits()
     assert told["validation"].startswith("about 0.5 of each class of about 17% of the training")
 
 
 def test_manifest(tmp_path: Path) -> None:
     path = write_folder(tmp_path)
-    rows = list(open_records("ucihar", path=path).manifest().rows())
+    rows = list(open_sequence_records("ucihar", path=path).manifest().rows())
     assert len(rows) == 96
     assert {row[2] for row in rows} == set(ACTIVITIES)
     assert len({row[3] for row in rows}) == 96

@@ -11,7 +11,7 @@ from attention import InputError
 from automl.data.stereo import open_pairs, planes
 from automl.data.stereo.pfm import write_pfm
 from automl.data.stereo.stereo_cache import PairsFile
-from automl.data.stereo.stereo_overview import look_over_stereo
+from automl.data.stereo.stereo_overview import summarise_stereo
 
 
 @pytest.fixture
@@ -36,12 +36,12 @@ def test_the_right_image_shows_at_x_minus_d_what_the_left_one_shows_at_x():
     errors, wrong = [], []
     for i in range(6):
         draw = np.random.default_rng([17, 0, i])
-        left, right, disparity = planes.render(planes.scene(draw), planes.HEIGHT, planes.WIDTH)
+        left, right, disparity = planes.render(planes.draw_scene(draw), planes.HEIGHT, planes.WIDTH)
         y, x = np.nonzero(np.isfinite(disparity))
         u = x - disparity[y, x]
         for found, shift in ((errors, 0), (wrong, 3)):
             at = np.clip(u + shift, 0, planes.WIDTH - 1)
-            seen = planes.bilinear(right.astype(float), at, y.astype(float))
+            seen = planes.interpolate(right.astype(float), at, y.astype(float))
             found.append(np.abs(seen - left[y, x]).mean(1))
     assert np.median(np.concatenate(errors)) < 3 < 0.5 * np.median(np.concatenate(wrong))
     assert (np.concatenate(errors) < 12).mean() > 0.85
@@ -62,7 +62,7 @@ def test_a_hidden_pixel_and_one_outside_of_the_right_image_have_no_disparity():
 
 
 def test_the_bundled_set_is_the_same_each_time_and_below_the_maximum():
-    first, again = (planes.render(planes.scene(np.random.default_rng(5)), 80, 176) for _ in range(2))
+    first, again = (planes.render(planes.draw_scene(np.random.default_rng(5)), 80, 176) for _ in range(2))
     assert all((one == other).all() for one, other in zip(first, again, strict=True))
     known = np.isfinite(first[2])
     assert 0.5 < known.mean() < 1
@@ -76,7 +76,7 @@ def test_the_bundled_splits_are_opened_from_the_cache():
     assert [len(data.rows(split)) for split in ("train", "validation", "test")] == [3, 2, 2]
     for split in planes.COUNTS:
         for i, row in enumerate(data.rows(split)):
-            wanted = planes.pair(split, i)
+            wanted = planes.draw_pair(split, i)
             assert all((a == b).all() for a, b in zip(data.pair(row), wanted, strict=True))
     assert data.describe_splits() == dict.fromkeys(planes.COUNTS, "the dataset's own")
     with pytest.raises(InputError, match="planes is bundled and takes no path"):
@@ -162,7 +162,7 @@ def test_the_manifest_has_each_pair_and_changes_with_its_content(tmp_path):
 
 
 def test_what_a_table_of_pairs_holds_is_told(tmp_path):
-    found = look_over_stereo(write_csv(tmp_path, 12))
+    found = summarise_stereo(write_csv(tmp_path, 12))
     assert sum(found.pairs.values()) == 12
     assert all(found.pairs.values())
     assert (found.known, found.sizes) == (1, [(30, 20)])
