@@ -71,7 +71,7 @@ def confirm(
 
 def print_confirm(result: "ConfirmResult", storage: str) -> None:
     """The verdict with its comparisons, and what comes next."""
-    from automl.config.settings import command
+    from automl.config.command_line import format_command
     from automl.config.user_code import trust_option
 
     verdict = result.verdict
@@ -85,18 +85,18 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
     for warning in result.value["warnings"]:
         print(f"warning   {warning}")
     if result.untracked:
-        sync = command("sync", result.search, storage)
+        sync = format_command("sync", result.search, storage)
         print(f"warning   MLflow lacks a part of this; when it answers again: {sync}")
     if not verdict.complete:
-        go_on = command("confirm --search", result.search, storage)
+        go_on = format_command("confirm --search", result.search, storage)
         print(f"resume    {go_on}  (errors are in {result.folder})")
     # Where nothing is better, it is the plain backbone that one deploys.
     what = "--best" if result.value["winner"] is not None else "--baseline"
-    export = command(
+    export = format_command(
         f"export{trust_option(result.user_code)} {what} --search",
         *(result.search, storage, "--out", f"exports/{result.search}"),
     )
-    print(f"next      {command('report --search', result.search, storage)}")
+    print(f"next      {format_command('report --search', result.search, storage)}")
     print(f"          {export}")
 
 

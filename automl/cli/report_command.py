@@ -25,7 +25,7 @@ def report(
     storage: StorageOption = "searches",
 ) -> None:
     """Make one page of what a search found: the verdict, plots, trials, and how to repeat it."""
-    from automl.config.settings import command
+    from automl.config.command_line import format_command
     from automl.report import run_report
     from automl.report.watch import check_every, watch_report
 
@@ -50,5 +50,5 @@ def report(
     if not watch:
         opened(result.index)
     if not result.confirmed:
-        print(f"next      {command('confirm --search', result.search, storage)}")
+        print(f"next      {format_command('confirm --search', result.search, storage)}")
         print(f"{'':13} is the best one better than the baseline? New seeds, and the test split")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def print_search(result: "SearchResult", storage: str) -> None:
     """The best trials, what went wrong, and the commands that come next."""
-    from automl.config.settings import command
+    from automl.config.command_line import format_command
 
     print(
         f"search {result.search}: {result.completed} trials complete, {result.pruned} pruned, "
@@ -43,16 +43,16 @@ def print_search(result: "SearchResult", storage: str) -> None:
         from automl.search.result import missing_cells
 
         print(f"error     {missing_cells(result.missing)}")
-        print(f"          train them: {command('search --resume', result.search, storage)}")
+        print(f"          train them: {format_command('search --resume', result.search, storage)}")
     if result.failure:
         print(f"error     {result.failure}; more in {result.folder}")
     if result.stopped:
-        go_on = command("search --resume", result.search, storage)
+        go_on = format_command("search --resume", result.search, storage)
         print(f"stopped   {result.running} trials are unfinished; {go_on}")
     if result.untracked:
         print(
             f"warning   MLflow lacks {result.untracked} trials or parts of them; when it answers again: "
-            f"{command('sync', result.search, storage)}  (why is in {result.folder}/log.txt)"
+            f"{format_command('sync', result.search, storage)}  (why is in {result.folder}/log.txt)"
         )
     if result.best is not None:
         for line in _next(result, storage):
@@ -71,7 +71,7 @@ def _print_grid(table: "Table", folder: str) -> None:
 
 def _next(result: "SearchResult", storage: str) -> Iterator[str]:
     """The commands that follow a search, in their order, each with what it is for."""
-    from automl.config.settings import command
+    from automl.config.command_line import format_command
     from automl.config.user_code import trust_option
     from search.config import TrialConfig
 
@@ -84,7 +84,7 @@ def _next(result: "SearchResult", storage: str) -> Iterator[str]:
     }
     for i, (why, words) in enumerate(commands.items()):
         out = ["--out", f"exports/{result.search}"] if words.startswith("export") else []
-        yield f"{'' if i else 'next':9} {command(words, result.search, storage, *out)}"
+        yield f"{'' if i else 'next':9} {format_command(words, result.search, storage, *out)}"
         yield f"{'':13} {why}"
     yield f"{'':9} mlflow ui"
     yield f"{'':13} all trials, to compare: {result.page}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from attention import InputError
 from automl.cli.status import Status, read_status
-from automl.config.settings import short_name
+from automl.config.names import short_name
 from automl.storage.folder import last_worked, reached
 from automl.storage.storage import Storage
 

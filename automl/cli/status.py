@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from automl.config.settings import command
+from automl.config.command_line import format_command
 from automl.config.units import format_duration
 from automl.confirm.protocol import confirmations, latest_verdict
 from automl.storage.folder import find_search, is_lost, is_running, resolve_search
@@ -124,18 +124,18 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     is_shared = metadata.settings.shares_training and records
     decided = read_attribute(folder, metadata.name, DECIDED) if is_shared else None
     open_trials = counts[State.RUNNING] > 0 or (len(records) < (plan.trials or 0) and not decided)
-    resume = command("search --resume", metadata.name, storage)
+    resume = format_command("search --resume", metadata.name, storage)
     running = is_running(folder, metadata.location)
     if not records and is_lost(folder, metadata):
         state = "lost"
-        resume = f"delete the search: {command('remove', metadata.name, storage)}"
+        resume = f"delete the search: {format_command('remove', metadata.name, storage)}"
     elif running:
         state = "confirming" if unfinished else "running"
     else:
         counts[INTERRUPTED] = counts.pop(State.RUNNING, 0)
         state = "stopped" if open_trials or unfinished else "finished"
         if unfinished:
-            resume = command("confirm --search", metadata.name, storage)
+            resume = format_command("confirm --search", metadata.name, storage)
     return Status(
         search=metadata.name,
         space=metadata.settings.space_name,

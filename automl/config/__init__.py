@@ -1,13 +1,15 @@
-"""User settings of a search: settings, limits, units, and how models run on a device.
+"""Settings of a search, limits, units, and devices.
 
-settings   User settings of a search, stored in its `search.json`
-summary    Results that show themselves in a few lines, as text and in a notebook
-device     The device that a model runs on; the only module that names CUDA's devices or Apple's
-escape     One escaping function for each kind of output that names of others reach
-keywords   Gives a function the keyword arguments of a class, for `help` and for type checkers
-limits     Limits on what a model may cost, passed to the sampler as constraints
-runtime    Where and how a training runs: device, precision, workers
-terminal   Escapes control characters in what commands print
-user_code  Names the user-defined code that a command runs, and refuses to run it unasked
-units      Parses and formats quantities: `2h30m`, `5M`, `2GB`
+settings      Settings of a search, stored in its `search.json`
+names         Names of searches and experiments
+command_line  Text of commands and options, for messages
+summary       Short text and notebook representations of results
+device        Code specific to CUDA or MPS
+escape        Escape names for each kind of output
+keywords      Copy the signature of a class to a function
+limits        Limits on the costs of a model, passed to the sampler as constraints
+runtime       Device, precision and workers of a training
+terminal      Escape control characters in the output of commands
+user_code     Name user-defined code, and require `--trust`
+units         Parse and format quantities: `2h30m`, `5M`, `2GB`
 """

@@ -1,7 +1,7 @@
-"""The device that a model runs on: the only module that names CUDA's devices or Apple's (`mps`).
+"""Devices. Only this module contains code specific to CUDA or Apple's MPS.
 
-It lies beside `Runtime`, and not in `automl/training`, because data and storage use it too and may not import
-training. MPS is tested on a fake device alone, so `auto` never chooses it.
+It is not in `automl/training` because data and storage use it and must not import training. MPS is only
+tested on a fake device, so `auto` never selects it.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,13 +17,13 @@ from backbones.torch_internals import cpu_computes_bfloat16
 T = TypeVar("T")
 
 CHOICES = "auto, cpu, cuda, cuda:N or mps"
-SHARING = "auto, cpu or cuda"  # of these, what several workers of a training can run on
+SHARING = "auto, cpu or cuda"  # the choices for several workers of one training
 
 
 def find_device(name: str = "auto") -> torch.device:
-    """Return the device called `name`; `auto` is a CUDA GPU where there is one, and otherwise the CPU.
+    """Return the device called `name`. `auto` is a CUDA GPU if there is one, otherwise the CPU.
 
-    Raises InputError if this machine has no such device.
+    Raise InputError if this machine has no such device.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -42,9 +42,9 @@ def gpu_with_number(number: int) -> str:
 
 
 def device_for(gpus: float) -> torch.device:
-    """Return the device of a trial that was given `gpus` GPUs by Ray.
+    """Return the device of a trial to which Ray assigned `gpus` GPUs.
 
-    Raises RuntimeError if the GPU cannot be used: that is an error, not a slow trial.
+    Raise RuntimeError if the GPU cannot be used, since training on the CPU would only look slow.
     """
     if not gpus:
         return find_device("cpu")
@@ -53,8 +53,8 @@ def device_for(gpus: float) -> torch.device:
     if torch.backends.mps.is_available():
         return find_device("mps")
     raise RuntimeError(
-        f"the trial was given {gpus:g} GPUs, but torch {torch.__version__} can use none on this node; "
-        "is it a build without CUDA, or the driver too old?"
+        f"Ray assigned {gpus:g} GPUs to the trial, but torch {torch.__version__} cannot use any on this "
+        "node. Check that torch is built with CUDA and that the driver is recent enough"
     )
 
 
@@ -63,7 +63,7 @@ def is_gpu(device: torch.device) -> bool:
 
 
 def can_share_batches(device: torch.device) -> bool:
-    """Return whether several processes can train one model together on such devices."""
+    """Return True if several processes can train one model on such devices."""
     return device.type in ("cpu", "cuda")
 
 
@@ -82,7 +82,7 @@ def gpu_names() -> list[str]:
 
 
 def processor() -> str:
-    """Return the name of the CPU, as far as it is known."""
+    """Return the name of the CPU, or `cpu` if it is unknown."""
     try:
         with open("/proc/cpuinfo") as file:
             return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
@@ -94,9 +94,9 @@ def processor() -> str:
 
 
 def configure(device: torch.device, memory_fraction: float) -> None:
-    """Allow fast matrix products on a GPU, and limit this process to a part of its memory.
+    """Allow TF32 on a GPU, and limit this process to a fraction of its memory.
 
-    A trial that uses more than its share then runs out of memory alone.
+    A trial that uses more than its fraction then runs out of memory without affecting others.
     """
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True
@@ -108,7 +108,7 @@ def configure(device: torch.device, memory_fraction: float) -> None:
 
 
 def fast_dtype(device: torch.device) -> torch.dtype:
-    """Return the dtype that `--precision auto` takes: the fastest one that trains well on the device."""
+    """Return the data type of `--precision auto`: the fastest in which the device trains well."""
     if device.type == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.bfloat16 if fast else torch.float16
@@ -118,7 +118,7 @@ def fast_dtype(device: torch.device) -> torch.dtype:
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[None]:
-    """Run the operations in the block in `dtype` where that is safe; float32 changes nothing."""
+    """Run operations in the block in `dtype` where that is safe. float32 changes nothing."""
     return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
 
 
@@ -126,7 +126,7 @@ def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager
 
 
 def empty_cache(device: torch.device) -> None:
-    """Give freed memory that torch keeps back to the GPU's driver."""
+    """Return the freed memory that torch keeps to the GPU's driver."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
     elif device.type == "mps":
@@ -135,7 +135,7 @@ def empty_cache(device: torch.device) -> None:
 
 def free_memory(device: torch.device) -> int:
     """Return the bytes of a GPU that are free to allocate."""
-    empty_cache(device)  # what torch keeps of freed tensors is not free to the driver
+    empty_cache(device)  # the driver counts memory that torch keeps as used
     if device.type == "mps":
         return max(0, torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
     free, _ = torch.cuda.mem_get_info(device)
@@ -143,7 +143,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def measures_peak_memory(device: torch.device) -> bool:
-    """Return whether the device records the peak of what was allocated. MPS and CPUs do not."""
+    """Return True if the device records its peak memory. MPS and CPUs do not."""
     return device.type == "cuda"
 
 
@@ -154,19 +154,19 @@ def start_peak_memory(device: torch.device) -> int:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Return the most bytes that were allocated at once since `start_peak_memory`."""
+    """Return the peak of allocated bytes since `start_peak_memory`."""
     return torch.cuda.max_memory_allocated(device)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether the device ran out of memory. MPS raises a plain RuntimeError for it."""
+    """Return True if the device ran out of memory. MPS raises a plain RuntimeError for it."""
     return isinstance(error, torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and str(error).startswith("MPS backend out of memory")
     )
 
 
 def pins_memory(device: torch.device) -> bool:
-    """Return whether copies from pinned memory overlap with computation. MPS shares the CPU's memory."""
+    """Return True if copies from pinned memory overlap with computation. MPS shares the CPU's memory."""
     return device.type == "cuda"
 
 
@@ -207,7 +207,7 @@ def generator_states() -> dict[str, Tensor]:
 
 
 def restore_generator_states(states: Mapping[str, Tensor]) -> None:
-    """Set the generators to what `generator_states` returned, as far as this machine has such devices."""
+    """Restore the states of `generator_states`, for the devices that this machine has."""
     torch.set_rng_state(states["cpu"].cpu())
     if "cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"].cpu())
@@ -216,12 +216,12 @@ def restore_generator_states(states: Mapping[str, Tensor]) -> None:
 
 
 def forked_generators(device: torch.device) -> AbstractContextManager[None]:
-    """Leave the generators of the CPU and of `device` after the block as they were before it."""
+    """Restore the generators of the CPU and of `device` after the block."""
     if is_gpu(device):
         return torch.random.fork_rng(devices=[device], device_type=device.type)
     return torch.random.fork_rng(devices=[])
 
 
 def has_graphs(device: torch.device) -> bool:
-    """Return whether kernels can be captured on the device and replayed."""
+    """Return True if the device can capture and replay CUDA graphs."""
     return device.type == "cuda"

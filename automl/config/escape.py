@@ -1,9 +1,9 @@
-r"""One escaping function for each kind of output that names of others reach.
+r"""Escape names for each kind of output.
 
-Names of folders, classes, sites and options may hold anything. Who writes them escapes them with one of
-these: `printable` for a terminal or a log, `markdown` and `markdown_code`, `shell`, `prometheus_label`,
-`mlflow_key` and `mlflow_value`. Jinja escapes HTML (`automl.report.page`). MLflow's filters are made by
-`automl.tracking.client.tag_filter`.
+Names of folders, classes, sites and options may contain any character. The code that writes them escapes
+them: `printable` for a terminal or a log, `markdown` and `markdown_code`, `shell`, `prometheus_label`,
+`mlflow_key` and `mlflow_value`. Jinja escapes HTML (`automl.report.page`), and
+`automl.tracking.client.tag_filter` escapes MLflow's filters.
 """
 
 import os
@@ -12,12 +12,13 @@ import shlex
 from collections.abc import Iterable
 from urllib.parse import quote
 
-# Control characters, line separators, marks that change the direction of text, and halves of surrogate pairs,
-# which stand for bytes that are no UTF-8.
+# Control characters, line separators, marks that change the direction of text, and surrogates, which stand
+# for bytes that are not UTF-8.
 _CONTROLS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-# What Markdown, GitHub's tables, formulas and addresses give a meaning; an underscore inside a word has none.
+# Characters with a meaning in Markdown, GitHub's tables, formulas and links. An underscore between letters
+# has none.
 _MARKS = re.compile(
     r"[\\`*\[\]|~$#]|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)\.|^[+-](?= |$)|^[-=](?=[-=]*$)|(?<=^\d)[.)](?= |$)",
     re.IGNORECASE,
@@ -27,10 +28,11 @@ _LABEL = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""Return `text` for a terminal or a log: control characters become `\x1b`, `\n` or `\u202e`.
+    r"""Escape `text` for a terminal or a log: control characters become `\x1b`, `\n` or `\u202e`.
 
     Args:
-        keep: Control characters that stay, such as "\n" in a text of several lines.
+        text: Any text.
+        keep: Control characters to keep, such as "\n".
     """
     return _CONTROLS.sub(
         lambda match: match[0] if match[0] in keep else match[0].encode("unicode_escape").decode(), text
@@ -38,14 +40,14 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def markdown(value: object) -> str:
-    """Return a value as Markdown shows it literally, within one line. White space becomes one space."""
+    """Escape a value for one line of Markdown. Each run of white space becomes one space."""
     line = printable(" ".join(str(value).split()))
     line = re.sub("[&<>]", lambda match: _ENTITIES[match[0]], line)
     return _MARKS.sub(lambda match: f"\\{match[0]}", line)
 
 
 def markdown_code(value: object) -> str:
-    """Return a value as code within a line of Markdown, whatever backticks it holds."""
+    """Format a value as inline code of Markdown. It may contain backticks."""
     line = printable(str(value))
     ticks = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
     space = " " if line.startswith(("`", " ")) or line.endswith(("`", " ")) or not line else ""
@@ -53,25 +55,22 @@ def markdown_code(value: object) -> str:
 
 
 def shell(words: Iterable[str]) -> str:
-    r"""Return a command line to copy.
-
-    A word with control characters becomes `$'a\nb'`, which Bash and Zsh read.
-    """
+    r"""Quote the words of a command line. Words with control characters become `$'a\nb'` (Bash, Zsh)."""
     return " ".join(_ansi_c(word) if _CONTROLS.search(word) else shlex.quote(word) for word in words)
 
 
 def prometheus_label(value: str) -> str:
-    """Return a label's value in ASCII, which is all that Ray takes, with `%C3%84` for other characters."""
+    """Escape a label's value to ASCII, as Ray requires: other characters become `%C3%84`."""
     return quote(value, safe=_LABEL, errors="surrogateescape")
 
 
 def mlflow_key(name: str) -> str:
-    """Return the name of a metric or parameter with `-` for each character that MLflow refuses in it."""
+    """Replace each character that MLflow rejects in the name of a metric or parameter by `-`."""
     return re.sub(r"[^\w.\- ]", "-", printable(name)).strip(".") or "-"
 
 
 def mlflow_value(value: object) -> str:
-    """Return the value of a tag or parameter, or a name, as MLflow's database takes it."""
+    """Escape a name, or the value of a tag or parameter, for MLflow's database."""
     return printable(str(value), keep="\n\t")
 
 

@@ -1,4 +1,4 @@
-"""Gives a function the keyword arguments of a class, for `help` and for type checkers."""
+"""Copy the signature of a class to a function that takes its keyword arguments."""
 
 import inspect
 from collections.abc import Callable
@@ -9,7 +9,10 @@ R = TypeVar("R")
 
 
 def with_keywords_of(source: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
-    """Decorate a function that passes its keyword arguments on to `source`, a class."""
+    """Decorate a function that passes its keyword arguments to the class `source`.
+
+    `help` and type checkers then show the arguments of the class.
+    """
 
     def decorate(function: Callable[..., R]) -> Callable[P, R]:
         _, *keywords = inspect.signature(source.__init__).parameters.values()

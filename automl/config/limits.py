@@ -1,4 +1,4 @@
-"""Limits on what a model may cost: known before it is trained, and passed to the sampler as constraints."""
+"""Limits on the costs of a model. They are checked before training and passed to the sampler."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -8,10 +8,13 @@ from automl.config.units import format_count
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The most that a trial may have of each, None for no limit.
+    """Maximum costs of a trial. None means no limit.
 
-    params, macs: of the model, macs for one input. memory: bytes of a training step. latency: ms for
-        one input.
+    Attributes:
+        params: Parameters of the model.
+        macs: Multiply-accumulates for one input.
+        memory: Memory of a training step [bytes].
+        latency: Latency of one input [ms].
     """
 
     params: float | None = None
@@ -21,18 +24,18 @@ class Limits:
 
     @property
     def nothing(self) -> bool:
-        """There is no limit."""
+        """True if no limit is set."""
         return self == Limits()
 
     def violations(self, profile: Mapping[str, float]) -> dict[str, float]:
-        """For each limit the part by which it is exceeded; 0 or less where it is kept."""
+        """Return the fraction by which each limit is exceeded. 0 or less means that it is met."""
         return {name: profile[name] / limit - 1 for name, limit in asdict(self).items() if limit is not None}
 
     def excess(self, profile: Mapping[str, float]) -> str | None:
-        """What exceeds its limit, as a sentence; None if nothing does."""
-        broken = [
+        """Return a sentence that names the exceeded limits, or None."""
+        violations = [
             f"{name} {format_count(profile[name])} exceeds the limit of {format_count(getattr(self, name))}"
-            for name, part in self.violations(profile).items()
-            if part > 0
+            for name, fraction in self.violations(profile).items()
+            if fraction > 0
         ]
-        return "; ".join(broken) or None
+        return "; ".join(violations) or None

@@ -1,6 +1,6 @@
-"""Where and how a training runs: device, precision, share of the device, and the workers beside it.
+"""Device, precision and workers of a training.
 
-What is computed does not depend on this beyond rounding; that is the configuration's business.
+Results do not depend on them beyond rounding. Everything else is in the configuration.
 """
 
 import ctypes
@@ -28,13 +28,16 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """A device and how to use it.
+    """Device and execution options of one process.
 
-    precision: of the forward pass; weights stay in float32. `auto` is bfloat16 where the device computes
-        in it, float16 with a scaled loss on older GPUs, float32 elsewhere.
-    compile: how a step is run; see `automl.training.step`.
-    memory_fraction: the part of the device's memory that this process may take.
-    rank, workers: which of how many processes train the same model together.
+    Attributes:
+        device: The device of the model.
+        precision: Precision of the forward pass. Weights stay in float32. `auto` is bfloat16 if the device
+            computes in it, float16 with a scaled loss on older GPUs, otherwise float32.
+        compile: Execution of a training step; see `automl.training.step`.
+        memory_fraction: Fraction of the device's memory that this process may allocate.
+        rank: Number of this process among those that train the same model.
+        workers: Number of these processes.
     """
 
     device: torch.device
@@ -47,7 +50,7 @@ class Runtime:
     def __post_init__(self) -> None:
         for kind, value, choices in (
             ("precision", self.precision, get_args(Precision)),
-            ("way to compile", self.compile, get_args(Compile)),
+            ("value of --compile", self.compile, get_args(Compile)),
         ):
             if value not in choices:
                 raise unknown(kind, value, choices)
@@ -58,37 +61,37 @@ class Runtime:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the forward pass."""
+        """Data type of the forward pass."""
         return fast_dtype(self.device) if self.precision == "auto" else DTYPES[self.precision]
 
     def autocast(self) -> AbstractContextManager[None]:
         return autocast(self.device, self.dtype)
 
     def shard(self, indices: Tensor) -> Tensor:
-        """This worker's part of `indices`."""
+        """Return this worker's part of `indices`."""
         return indices[self.rank :: self.workers]
 
     def total(self, values: Tensor) -> Tensor:
-        """The sum of `values` over all workers."""
+        """Return the sum of `values` over all workers."""
         if self.workers > 1:
             dist.all_reduce(values)
         return values
 
     def gather(self, value: T) -> list[T]:
-        """The `value` of each worker, which may be any object that can be pickled."""
+        """Return the `value` of each worker, any object that can be pickled."""
         if self.workers == 1:
             return [value]
-        found: list[Any] = [None] * self.workers
-        dist.all_gather_object(found, value)
-        return found
+        values: list[Any] = [None] * self.workers
+        dist.all_gather_object(values, value)
+        return values
 
 
 @cache
 def keep_freed_memory() -> None:
-    """Have the C library keep what a step frees for the next step, where it is glibc.
+    """Tell glibc to keep freed memory for the next step. Do nothing with another C library.
 
-    Otherwise it returns large blocks to the kernel, which clears them page by page when they are taken
-    again: 260,000 page faults in 15 steps of an xresnet18 at 64 px, and 6 to 13 % of the time.
+    Otherwise glibc returns large blocks to the kernel, which clears each page when it is allocated again:
+    260,000 page faults in 15 steps of an xresnet18 at 64 px, 6 to 13 % of the time.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

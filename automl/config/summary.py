@@ -1,4 +1,4 @@
-"""Results that show themselves in a few lines, as text and in a notebook."""
+"""Short text and notebook representations of results."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -6,11 +6,11 @@ from html import escape
 
 from automl.config.escape import printable
 
-WIDTH = 9  # of the names in front of the lines, as in what the commands print
+WIDTH = 9  # characters of the column of names, as in the output of commands
 
 
 class Summary(ABC):
-    """A result whose `repr` is a few lines, and a small table in a notebook."""
+    """Base class of results with a `repr` of a few lines, and a table in notebooks."""
 
     @abstractmethod
     def lines(self) -> Iterator[tuple[str, str]]:
@@ -24,7 +24,7 @@ class Summary(ABC):
 
 
 def html(lines: Iterable[tuple[str, str]]) -> str:
-    """Return names and texts as a table for a notebook."""
+    """Format names and texts as an HTML table for a notebook."""
     left = 'style="text-align:left"'
     rows = (
         f"<tr><th {left}>{escape(printable(name))}</th><td {left}>{escape(printable(text))}</td></tr>"
@@ -34,7 +34,7 @@ def html(lines: Iterable[tuple[str, str]]) -> str:
 
 
 def call(function: str, *arguments: object, **options: object) -> str:
-    """Return a call in Python as the next step, such as `automl.run_confirm('digits-1')`."""
-    given = [repr(argument) for argument in arguments]
-    given += [f"{key}={value!r}" for key, value in options.items() if value is not None]
-    return f"automl.{function}({', '.join(given)})"
+    """Format a call in Python, such as `automl.run_confirm('digits-1')`."""
+    texts = [repr(argument) for argument in arguments]
+    texts += [f"{key}={value!r}" for key, value in options.items() if value is not None]
+    return f"automl.{function}({', '.join(texts)})"

@@ -1,4 +1,4 @@
-"""Escapes control characters in what commands print, so that no name of a file can write to the terminal."""
+"""Escape control characters in the output of commands, so that no file name can control the terminal."""
 
 import sys
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from typing import Any, TextIO
 
 from automl.config.escape import printable
 
-KEPT = "\n\r\t"  # lines, columns, and the bars of libraries that draw one over the other
+KEPT = "\n\r\t"  # progress bars of libraries use \r
 
 
 class EscapedStream:
-    """A text stream that escapes what it writes; `plain` is the stream behind it.
+    """Text stream that escapes control characters and characters missing in its encoding.
 
-    Characters that the stream's encoding lacks are escaped, too.
+    `plain` is the underlying stream.
     """
 
     def __init__(self, plain: TextIO) -> None:
@@ -34,13 +34,13 @@ class EscapedStream:
 
 
 def plain(stream: Any) -> Any:
-    """Return the stream for what draws with control characters and escapes its texts itself."""
+    """Return the underlying stream, for output that uses control characters and escapes its own text."""
     return stream.plain if isinstance(stream, EscapedStream) else stream
 
 
 @contextmanager
 def escaped_output() -> Iterator[None]:
-    """Inside the block, standard output and standard error are escaped."""
+    """Escape standard output and standard error inside the block."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = EscapedStream(sys.stdout), EscapedStream(sys.stderr)
     try:

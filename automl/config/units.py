@@ -1,4 +1,4 @@
-"""Parses and formats quantities: `2h30m`, `5M`, `2GB`."""
+"""Parse and format quantities: `2h30m`, `5M`, `2GB`."""
 
 import math
 import re
@@ -12,42 +12,42 @@ _BYTES = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2**10, "mib
 
 
 def parse_seconds(text: str, option: str) -> float:
-    """`90s`, `30m`, `2h`, `1h30m`, `1d`. Raises InputError for anything else, and for nothing."""
-    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
-    total = sum(float(number) * _SECONDS[unit] for number, unit in parts)
-    if "".join(number + unit for number, unit in parts) != text or not 0 < total < math.inf:
+    """Return the seconds of a time such as `90s`, `30m`, `2h`, `1h30m` or `1d`."""
+    terms = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
+    total = sum(float(number) * _SECONDS[unit] for number, unit in terms)
+    if "".join(number + unit for number, unit in terms) != text or not 0 < total < math.inf:
         raise InputError(f"{option} must be a time such as 90s, 30m, 2h or 1h30m; got {text!r}")
     return total
 
 
 def parse_amounts(texts: Sequence[str], option: str) -> dict[str, float]:
-    """`NAME=AMOUNT`s. Raises InputError for anything else, and for a name that comes twice."""
-    found = {}
+    """Parse texts of the form `NAME=AMOUNT`. Reject a name that occurs twice."""
+    amounts = {}
     for name, text in parse_labels(texts, option, "NAME=AMOUNT").items():
         try:
-            found[name] = float(text)
+            amounts[name] = float(text)
         except ValueError:
             raise InputError(
                 f"{option} must be NAME=AMOUNT with a number; got {f'{name}={text}'!r}"
             ) from None
-    return found
+    return amounts
 
 
 def parse_labels(texts: Sequence[str], option: str, form: str = "KEY=VALUE") -> dict[str, str]:
-    """`KEY=VALUE`s. Raises InputError for anything else, and for a key that comes twice."""
-    found: dict[str, str] = {}
+    """Parse texts of the form `KEY=VALUE`. Reject a key that occurs twice."""
+    labels: dict[str, str] = {}
     for text in texts:
         match = re.fullmatch(r"([\w./:-]+)=([\w.-]+)", text)
         if match is None:
             raise InputError(f"{option} must be {form}; got {text!r}")
-        if match[1] in found:
-            raise InputError(f"{option} names {match[1]} twice")
-        found[match[1]] = match[2]
-    return found
+        if match[1] in labels:
+            raise InputError(f"{option} names {match[1]} twice; give it once")
+        labels[match[1]] = match[2]
+    return labels
 
 
 def format_duration(value: float) -> str:
-    """Seconds, readable: `45s`, `3m20s`, `2h05m`."""
+    """Format seconds: `45s`, `3m20s`, `2h05m`."""
     s = round(value)
     if s < 60:
         return f"{s}s"
@@ -55,12 +55,12 @@ def format_duration(value: float) -> str:
 
 
 def parse_count(text: str, option: str) -> float:
-    """`5000000`, `5M`, `1.8G`. Raises InputError for anything else."""
+    """Parse a count such as `5000000`, `5M` or `1.8G`."""
     return _scaled(text, option, _COUNTS, "a number such as 500000, 5M or 1.8G")
 
 
 def parse_size(text: str, option: str) -> float:
-    """Bytes: `800MB`, `2GB`, `1.5GiB`. Raises InputError for anything else."""
+    """Return the bytes of a size such as `800MB`, `2GB` or `1.5GiB`."""
     return _scaled(text, option, _BYTES, "a size such as 800MB, 2GB or 1.5GiB")
 
 
@@ -73,18 +73,18 @@ def _scaled(text: str, option: str, units: dict[str, float], example: str) -> fl
 
 
 def format_count(value: float) -> str:
-    """A count in three digits or so: `950`, `16.4k`, `2.1M`."""
+    """Format a count with three significant digits: `950`, `16.4k`, `2.1M`."""
     for unit in ("", "k", "M", "G"):
-        if value < 999.5:  # of which three digits make 1000
+        if value < 999.5:  # larger values round to 1000
             return f"{value:.3g}{unit}"
         value /= 1000
     return f"{value:.3g}T"
 
 
 def decimals(margin: float) -> int:
-    """Decimal places of a difference: two at least, and so many that a tenth of `margin` shows.
+    """Return the decimals of a difference: at least two, and enough to show a tenth of `margin`.
 
-    margin: the least difference that matters; where it is 0, any does, and there are three.
+    A margin of 0 gives three.
     """
     if margin <= 0:
         return 3
@@ -92,5 +92,5 @@ def decimals(margin: float) -> int:
 
 
 def pluralize(number: float, noun: str) -> str:
-    """`1 epoch`, `2 epochs`."""
+    """Format a number with a noun: `1 epoch`, `2 epochs`."""
     return f"{number:g} {noun}" + ("" if number == 1 else "s")

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from attention import InputError, unknown
-from automl.config.settings import command
+from automl.config.command_line import format_command
 from automl.config.units import decimals
 from automl.confirm.protocol import confirmations
 from automl.confirm.statistics import ALPHA, Difference, Word, holm_factors, paired, step_down, unpaired
@@ -309,7 +309,7 @@ def _find(name: str, storage: str) -> Sample:
 
 def _of_search(name: str, folder: Path, metadata: SearchMetadata, wanted: str | None) -> Sample:
     there = confirmations(folder)
-    confirm = command("confirm --search", metadata.name, metadata.settings.storage)
+    confirm = format_command("confirm --search", metadata.name, metadata.settings.storage)
     if not there or not (there[-1] / VERDICT_FILE).exists():
         raise InputError(
             f"search {metadata.name!r} has not been confirmed, and one seed per trial does not show the "

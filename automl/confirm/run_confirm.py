@@ -17,7 +17,8 @@ from typing import Any
 from attention import InputError
 from automl.callbacks.retention import CheckpointRetention
 from automl.callbacks.user import UserCallbacks
-from automl.config.settings import STORAGE, command, draw_baseline, given_as
+from automl.config.command_line import STORAGE, format_command, format_option
+from automl.config.settings import draw_baseline
 from automl.config.summary import Summary, call
 from automl.config.user_code import announce, user_code
 from automl.confirm.confirmation_run import confirmation_run_spec
@@ -193,7 +194,7 @@ def _begin(
         began = vars(confirmation.options)
         other = {key: value for key, value in chosen.items() if began[key] != value}
         if other:
-            given = ", ".join(given_as(key, began[key]) for key in other)
+            given = ", ".join(format_option(key, began[key]) for key in other)
             raise InputError(
                 f"the confirmation of {metadata.name!r} began with {given} and keeps it: changing "
                 f"options after seeing scores would invalidate the verdict. Leave it out, or start another "
@@ -242,7 +243,7 @@ def _run(
 
     settings = metadata.settings
     asked = f"confirm{' --controls' if controls else ''} --search"
-    advice = f"resume with: {command(asked, metadata.name, settings.storage)}"
+    advice = f"resume with: {format_command(asked, metadata.name, settings.storage)}"
     if len(confirmation.seeds) < confirmation.least:
         print(
             f"warning: {len(confirmation.seeds)} seeds can show no difference, however large; it takes "

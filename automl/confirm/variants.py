@@ -8,7 +8,8 @@ from statistics import fmean, variance
 from typing import Any
 
 from attention import InputError, Spec
-from automl.config.settings import Settings, command, with_shared_training
+from automl.config.command_line import format_command
+from automl.config.settings import Settings, with_shared_training
 from backbones.placement import Placement
 from search.config import TrialConfig
 from search.record import Role, State, TrialRecord, model_name, where
@@ -106,7 +107,7 @@ def select_variants(
         what = "baseline" if not plain else "other trial"
         raise InputError(
             f"there is nothing to confirm: no {what} has completed. Resume the search: "
-            f"{command('search --resume', str(settings.name), settings.storage)} --trials +10"
+            f"{format_command('search --resume', str(settings.name), settings.storage)} --trials +10"
         )
     warnings = []
     if len(finalists) < top:

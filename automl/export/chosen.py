@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attention import InputError
-from automl.config.settings import command
+from automl.config.command_line import format_command
 from automl.confirm.confirmation_run import confirmation_run_spec
 from automl.confirm.protocol import CONFIRM_FOLDER, Confirmation, best_of_variant, latest_verdict, study_name
 from automl.confirm.written import WrittenVerdict
@@ -100,9 +100,9 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
     done.sort(key=lambda record: -plan.worth(record))  # of equals the first, as `leaders` has it
     if not done:
         raise InputError(
-            f"search {metadata.name!r} has no completed trial"
-            f"{' without attention' if baseline else ''}; resume it, "
-            f"{command('search --resume', metadata.name, storage)}, or export a run of MLflow's by --run ID"
+            f"search {metadata.name!r} has no completed trial{' without attention' if baseline else ''}. "
+            f"Resume it: {format_command('search --resume', metadata.name, storage)}. "
+            f"Or export an MLflow run: automl export --run ID"
         )
     kept = (record for record in done if (metadata.location / record.folder).exists(CHECKPOINT_FILE))
     best = next(kept, None)
@@ -142,8 +142,8 @@ def _warning(verdict: WrittenVerdict, search: str, storage: str) -> str:
     """Return what to do instead of exporting the best trial of a search whose confirmation has no winner."""
     worse = ", and the best of them worse" if verdict.verdict == "worse" else ""
     return (
-        f"export the baseline instead, with {command('export --baseline --search', search, storage)}: the "
-        f"confirmation found no finalist better{worse}"
+        f"export the baseline instead, with {format_command('export --baseline --search', search, storage)}: "
+        f"the confirmation found no finalist better{worse}"
     )
 
 

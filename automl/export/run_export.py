@@ -12,9 +12,9 @@ from filelock import Timeout
 from torch import nn
 
 from attention import InputError, unknown
+from automl.config.command_line import format_command
 from automl.config.escape import markdown
 from automl.config.runtime import Runtime
-from automl.config.settings import command
 from automl.config.summary import Summary, call
 from automl.config.user_code import check_trusted
 from automl.export.chosen import Chosen, choose, choose_run
@@ -207,7 +207,7 @@ def _of_search(
     try:
         return replace(chosen, run_id=find_trial_run(chosen.identity, chosen.number))
     except InputError as error:
-        sync = command("sync", name, storage)
+        sync = format_command("sync", name, storage)
         if needed:
             raise InputError(
                 f"--register needs the run of {chosen.name!r}, and {error}; write it there with {sync}"

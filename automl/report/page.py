@@ -8,8 +8,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from automl.config.command_line import format_command
 from automl.config.escape import printable
-from automl.config.settings import command
 from automl.config.units import format_count, format_duration, pluralize
 from automl.report.confirmation import ReportedVerdict
 from automl.report.failures import failures, reasons
@@ -168,7 +168,7 @@ def banners(search: Search) -> list[str]:
 
 def _command(words: str, search: Search) -> str:
     """As it is called in the folder where the report was made."""
-    return command(words, search.metadata.name, search.metadata.settings.storage)
+    return format_command(words, search.metadata.name, search.metadata.settings.storage)
 
 
 FEW_EPOCHS = 3  # below which a headline says how few they were

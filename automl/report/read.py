@@ -16,7 +16,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution
 
 from attention import InputError
-from automl.config.settings import command
+from automl.config.command_line import format_command
 from automl.report.confirmation import ReportedVerdict, read_verdicts
 from automl.storage.folder import (
     NamedSearch,
@@ -263,7 +263,8 @@ def read_search(
         check_not_lost(folder, metadata)
         raise NoTrialsError(
             f"search {metadata.name!r} has no trials yet, so there is nothing to report; "
-            f"wait for its first one, or resume it: {command('search --resume', metadata.name, storage)}"
+            f"wait for its first one, or resume it: "
+            f"{format_command('search --resume', metadata.name, storage)}"
         )
     return Search(folder=folder, metadata=metadata, trials=trials, verdicts=read_verdicts(folder))
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from attention import InputError
 from automl.callbacks.retention import front
-from automl.config.settings import STORAGE, Settings
+from automl.config.command_line import STORAGE
+from automl.config.settings import Settings
 from automl.config.summary import Summary, call
 from automl.tracking.run_spec import flat
 from search.config import TrialConfig

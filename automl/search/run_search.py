@@ -15,8 +15,9 @@ from optuna.study import StudyDirection
 
 from attention import InputError
 from automl.callbacks.user import UserCallbacks, check_callbacks
+from automl.config.command_line import format_command
 from automl.config.keywords import with_keywords_of
-from automl.config.settings import SCHEDULING_OPTIONS, Settings, command, draw_baseline
+from automl.config.settings import SCHEDULING_OPTIONS, Settings, draw_baseline
 from automl.config.user_code import announce, user_code
 from automl.costs.forecast import Forecast, check_limits
 from automl.data import shared
@@ -288,7 +289,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
 
     settings, plan = metadata.settings, metadata.plan
     callbacks = UserCallbacks(settings.callbacks)
-    advice = f"resume with: {command('search --resume', metadata.name, settings.storage)}"
+    advice = f"resume with: {format_command('search --resume', metadata.name, settings.storage)}"
     with (
         _tracking(search_run_spec(metadata.location, metadata), folder / "log.txt") as writer,
         open_workers(settings, folder / "log.txt", advice) as workers,

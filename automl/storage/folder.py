@@ -25,7 +25,8 @@ from typing import Any, Protocol
 from filelock import FileLock, Timeout
 
 from attention import InputError
-from automl.config.settings import STORAGE, Settings, command
+from automl.config.command_line import STORAGE, format_command
+from automl.config.settings import Settings
 from automl.storage import working_copy
 from automl.storage.addresses import public
 from automl.storage.disk import STUDY_ROOM, disk_full, no_room
@@ -218,7 +219,7 @@ def check_new(settings: Settings) -> None:
 def _name_taken(name: str, storage: str) -> InputError:
     return InputError(
         f"a search called {name!r} exists already in {storage}; give this one another --name, or resume that "
-        f"one: {command('search --resume', name, storage)}"
+        f"one: {format_command('search --resume', name, storage)}"
     )
 
 
@@ -396,7 +397,7 @@ def check_not_lost(folder: Path, metadata: SearchMetadata) -> None:
     if is_lost(folder, metadata):
         raise InputError(
             f"{folder / STUDY_FILE} is missing or empty, but there were trials; restore it from a copy, or "
-            f"delete the search: {command('remove', metadata.name, metadata.settings.storage)}"
+            f"delete the search: {format_command('remove', metadata.name, metadata.settings.storage)}"
         )
 
 

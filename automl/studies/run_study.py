@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from attention import InputError, unknown
-from automl.config.settings import STORAGE, Settings
+from automl.config.command_line import STORAGE
+from automl.config.settings import Settings
 from automl.report.read import read_search
 from automl.search.result import SearchResult
 from automl.search.run_search import start_or_resume

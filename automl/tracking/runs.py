@@ -9,7 +9,7 @@ import mlflow
 from mlflow.exceptions import MlflowException
 
 from attention import InputError
-from automl.config.settings import command
+from automl.config.command_line import format_command
 from automl.storage.addresses import public
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
@@ -182,7 +182,7 @@ def log_report(metadata: SearchMetadata, folder: Path, files: Sequence[str]) -> 
         raise InputError(
             f"MLflow at {public(mlflow.get_tracking_uri())} has no run of search {metadata.name!r}; run this "
             f"where the search ran or set MLFLOW_TRACKING_URI, or write the search there: "
-            f"{command('sync', metadata.name, metadata.settings.storage)}"
+            f"{format_command('sync', metadata.name, metadata.settings.storage)}"
         )
     run_id: str = run.info.run_id
     try:

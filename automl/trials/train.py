@@ -14,8 +14,8 @@ import torch
 from attention import InputError, Spec
 from automl.config.device import SHARING, can_share_batches, find_device
 from automl.config.escape import shell
+from automl.config.names import check_name
 from automl.config.runtime import Runtime
-from automl.config.settings import check_name
 from automl.config.user_code import announce
 from automl.storage.folder import provenance
 from automl.storage.storage import Storage

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class OnCpu(TorchFunctionMode):
-    """Run on the CPU what is asked for on MPS."""
+    """Run operations on MPS on the CPU."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         return function(*map(on_cpu, args), **{key: on_cpu(arg) for key, arg in (kwargs or {}).items()})
@@ -37,7 +37,7 @@ def on_cpu(argument):
 
 @pytest.fixture
 def mps(monkeypatch):
-    """A fake MPS; what torch is asked to do with it."""
+    """Replace MPS by a fake. Return the calls to it."""
     calls = []
 
     class Event:
@@ -71,14 +71,14 @@ def mps(monkeypatch):
 
 
 def test_no_other_file_names_a_kind_of_gpu():
-    """Neither the product nor a benchmark: `automl.config.device` knows what they share."""
+    """Neither the product nor a benchmark does; they use `automl.config.device`."""
     tracked = subprocess.run(
         ["git", "grep", "-lwE", "cuda|mps", "--", "*.py", ":!tests"], cwd=ROOT, capture_output=True, text=True
     )
     assert tracked.stdout.split() == ["automl/config/device.py"]
 
 
-def test_mps_is_taken_by_name_alone(mps):
+def test_auto_does_not_select_mps(mps):
     assert device.find_device() == CPU
     assert device.find_device("mps") == MPS
 
@@ -95,7 +95,7 @@ def test_a_trial_with_a_gpu_runs_on_it(mps):
 
 
 def test_a_gpu_that_cannot_be_used_is_an_error():
-    with pytest.raises(RuntimeError, match=r"was given 0\.5 GPUs"):
+    with pytest.raises(RuntimeError, match=r"assigned 0\.5 GPUs"):
         device.device_for(0.5)
 
 
@@ -108,14 +108,14 @@ def test_memory_of_mps(mps):
     assert not device.pins_memory(MPS)
 
 
-def test_mps_runs_out_of_memory_in_its_own_words():
+def test_out_of_memory_error_of_mps_is_recognised():
     assert device.is_out_of_memory(RuntimeError("MPS backend out of memory (MPS allocated: 1 GB)"))
     assert device.is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
     assert not device.is_out_of_memory(RuntimeError("shapes differ"))
     assert not device.is_out_of_memory(ValueError("MPS backend out of memory"))
 
 
-def test_a_model_that_does_not_fit_on_mps_is_not_called_wrong(mps):
+def test_model_too_large_for_mps_is_not_reported_as_invalid(mps):
     def build():
         raise RuntimeError("MPS backend out of memory (MPS allocated: 1 GB)")
 
@@ -156,7 +156,7 @@ def test_mps_runs_step_by_step_in_one_process(mps):
 
 
 def test_training_on_mps_computes_the_same(mps):
-    """All that a training does on its device is told to be done there, and nothing asks for CUDA."""
+    """A training on MPS does not call CUDA."""
     histories = []
     for where in (CPU, MPS):
         task = open_task(tiny(), Runtime(device=where, precision="fp32"))
@@ -165,8 +165,7 @@ def test_training_on_mps_computes_the_same(mps):
     assert "empty_cache" in mps, "as it fills the device with images"
 
 
-def test_cuda_is_asked_as_torch_documents_it(monkeypatch):
-    """The calls on CUDA, in order."""
+def test_calls_to_cuda(monkeypatch):
     calls = []
     gpu = torch.device("cuda", 1)
 

@@ -1,4 +1,4 @@
-"""Hostile names in everything that is written: no output takes a name for markup, a command or control."""
+"""Hostile names in every output: none is interpreted as markup, a command or a control character."""
 
 import inspect
 import io
@@ -21,6 +21,7 @@ from rich.live import Live
 
 from automl.callbacks.search_progress import Progress
 from automl.cli.main import app
+from automl.config.command_line import format_command
 from automl.config.escape import (
     markdown,
     markdown_code,
@@ -30,7 +31,6 @@ from automl.config.escape import (
     prometheus_label,
     shell,
 )
-from automl.config.settings import command
 from automl.config.summary import html
 from automl.config.terminal import EscapedStream, escaped_output
 from automl.report.figure import Figure, inline
@@ -58,13 +58,13 @@ PLAIN = {
 
 
 def is_visible(text: str, keep: str = "") -> bool:
-    """Nothing in it moves a cursor, turns the direction of text, or lacks an encoding."""
+    """Return True if no character moves the cursor, changes the direction of text, or is a surrogate."""
     text.encode()
     return all(character.isprintable() or character in keep or character == "\u3000" for character in text)
 
 
 def rendered(page: str) -> tuple[set[str], str]:
-    """What Markdown makes of a page: the kinds of its elements, and the visible text."""
+    """Render Markdown. Return the types of its elements and the visible text."""
     kinds, texts = set(), []
     for block in RENDER.parse(page):
         for token in [block, *(block.children or ())]:
@@ -75,7 +75,7 @@ def rendered(page: str) -> tuple[set[str], str]:
 
 
 @every_name
-def test_a_terminal_and_a_log(name: str) -> None:
+def test_printable(name: str) -> None:
     assert is_visible(printable(name))
     assert is_visible(printable(f"{name}\n{name}", keep="\n"), keep="\n")
 
@@ -95,19 +95,19 @@ def test_markdown(name: str, page: str) -> None:
     assert text == f"kept in {printable(name)}."
 
 
-def test_what_markdown_leaves_as_it_is() -> None:
+def test_markdown_keeps_plain_text() -> None:
     plain = (
         "ssa@stage1.block2.branch (trial 3) is better by +0.70 points, my_class: -1 to 2.5 (95 % CI), 1. of 2"
     )
     assert markdown(plain) == plain
 
 
-def test_a_shell_gives_each_word_as_it_was() -> None:
+def test_shell_restores_each_word() -> None:
     script = f"printf '%s\\0' {shell(HOSTILE)}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, env={"LC_ALL": "C.UTF-8"}, check=True)
     assert done.stdout.split(b"\0")[:-1] == [os.fsencode(name) for name in HOSTILE]
     assert is_visible(script)
-    assert command("report --search", "it's", "a\nb", "--out", "$(x)") == (
+    assert format_command("report --search", "it's", "a\nb", "--out", "$(x)") == (
         """automl report --search 'it'"'"'s' --storage $'a\\nb' --out '$(x)'"""
     )
 
@@ -121,7 +121,7 @@ def test_prometheus() -> None:
 
 
 def test_mlflow(store: MlflowClient, tmp_path: Path) -> None:
-    """Names, tags, parameters, metrics and descriptions are taken, and tags find each run alone."""
+    """MLflow accepts names, tags, parameters, metrics and descriptions, and filters select single runs."""
     for name in HOSTILE:
         spec = RunSpec(
             experiment="hostile",
@@ -173,7 +173,7 @@ def test_html(name: str) -> None:
     assert is_visible(inline({"name": [name]}))
 
 
-def test_a_figure_with_hostile_names_is_drawn() -> None:
+def test_figure_with_hostile_names() -> None:
     import altair as alt
 
     chart = alt.Chart(alt.NamedData("rows")).mark_bar().encode(x=alt.X("value:Q"), y=alt.Y("name:N"))
@@ -184,7 +184,7 @@ def test_a_figure_with_hostile_names_is_drawn() -> None:
 
 
 def test_names_in_the_table_of_a_running_search() -> None:
-    """They are no markup of rich, and do not leave their line of a log."""
+    """They are not interpreted as markup of rich, and stay on their line of a log."""
     names = "\n".join(HOSTILE)
     trial = TrialRecord(0, TrialConfig(), variant=names, reason=names, state=State.ERROR)
     metric = Metric(name="accuracy", maximize=True)
@@ -203,7 +203,7 @@ def test_names_in_the_table_of_a_running_search() -> None:
     assert text.count("\n") == 1
 
 
-def test_what_commands_print_is_escaped(
+def test_output_of_commands_is_escaped(
     capsys: pytest.CaptureFixture[str], cli: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
     with escaped_output():
@@ -252,7 +252,7 @@ def test_names_that_are_too_long(
 
 
 def _float_options() -> list[tuple[str, str]]:
-    """Every option of every command that takes a number with a fraction."""
+    """Return every option of every command that takes a float."""
     return [
         (command.callback.__name__, f"--{name.replace('_', '-')}")
         for command in app.registered_commands
@@ -273,7 +273,7 @@ NEEDED = {
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize(("name", "option"), _float_options())
-def test_numbers_that_are_none(
+def test_nan_and_infinity_are_rejected(
     name: str, option: str, value: str, cli: Callable[..., tuple[int, str, str]]
 ) -> None:
     code, _, error = cli(name, *NEEDED.get(name, []), f"{option}={value}")

@@ -1,4 +1,4 @@
-"""Packages that one task alone needs: without them all else works, and the message names the extra."""
+"""Optional packages: without them all other tasks work, and the message names the extra."""
 
 import re
 import subprocess
@@ -51,7 +51,7 @@ def missing(monkeypatch):
         ("segmentation", ["segmentation_models_pytorch"], lambda: backbones.find("smp:Unet")),
     ],
 )
-def test_a_missing_package_is_told_with_the_line_that_installs_it(extra, packages, use, missing):
+def test_message_about_a_missing_package_names_the_install_command(extra, packages, use, missing):
     use()
     missing(*packages)
     with pytest.raises(InputError) as error:
@@ -63,7 +63,7 @@ def test_a_missing_package_is_told_with_the_line_that_installs_it(extra, package
     )
 
 
-def test_a_command_tells_it_and_ends_with_2(missing, tmp_path, cli):
+def test_command_without_a_package_exits_with_2(missing, tmp_path, cli):
     (tmp_path / "add.go").write_text(GO)
     missing("tree_sitter")
     code, out, err = cli("data", str(tmp_path))
@@ -71,19 +71,18 @@ def test_a_command_tells_it_and_ends_with_2(missing, tmp_path, cli):
     assert err.count('pip install "attention-automl[code]"') == 1
 
 
-def test_nothing_else_imports_them():
-    """Nothing of the product does when it is imported, but for what runs from an exported model alone."""
+def test_only_exported_models_import_optional_packages():
     names = "|".join(requirement_name(line) for extra in EXTRAS for line in listed(extra)).replace("-", "_")
-    found = subprocess.run(
+    grep = subprocess.run(
         ["git", "grep", "-lE", rf"^(import|from) ({names})\b", "--", "*.py", ":!tests", ":!benchmarks"],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
-    assert found.stdout.split() == ["automl/export/served_encoder.py"]
+    assert grep.stdout.split() == ["automl/export/served_encoder.py"]
 
 
-def test_extras_are_what_the_project_names():
+def test_extras_match_pyproject():
     always = {requirement_name(line) for line in PROJECT["dependencies"]}
     assert PROJECT["optional-dependencies"].keys() >= EXTRAS.keys()
     assert not always & {requirement_name(line) for extra in EXTRAS for line in listed(extra)}

@@ -1,4 +1,4 @@
-"""What a person may say about a search, and what is said back."""
+"""Settings of a search: valid values, and messages for invalid ones."""
 
 import json
 import os
@@ -9,8 +9,10 @@ import optuna
 import pytest
 
 from attention import InputError, Spec
+from automl.config.command_line import format_option
 from automl.config.limits import Limits
-from automl.config.settings import TRIALS, Settings, draw_baseline, given_as, short_name
+from automl.config.names import short_name
+from automl.config.settings import TRIALS, Settings, draw_baseline
 from automl.storage.storage import Storage
 from cluster.connect import connect
 from search.config import ImageTraining, Model, TrialConfig
@@ -23,15 +25,15 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"trials": -3}, "--trials must be 1 or more; got -3"),
     ({"budget": "banana"}, "--budget must be a time such as 90s, 30m, 2h or 1h30m; got 'banana'"),
     ({"budget": "0s"}, "--budget must be a time"),
-    ({"equal": "tim"}, "unknown kind of equality 'tim'"),
+    ({"equal": "tim"}, "unknown value of --equal 'tim'"),
     (
         {"init": "shard"},
-        "unknown kind of start 'shard'; choose from scratch, shared. Did you mean 'shared'?",
+        "unknown value of --init 'shard'; choose from scratch, shared. Did you mean 'shared'?",
     ),
     ({"shared_trainings": 0}, "--shared-trainings must be 1 or more; got 0"),
-    ({"init": "shared", "objective": "accuracy,macs"}, "--init shared compares trials by one objective"),
-    ({"baseline_share": 2}, "--baseline-share must lie between 0 and 1; got 2"),
-    ({"baseline_share": float("nan")}, "--baseline-share must lie between 0 and 1; got nan"),
+    ({"init": "shared", "objective": "accuracy,macs"}, "--init shared allows one objective"),
+    ({"baseline_share": 2}, "--baseline-share must be between 0 and 1; got 2"),
+    ({"baseline_share": float("nan")}, "--baseline-share must be between 0 and 1; got nan"),
     ({"keep": 0}, "--keep must be 1 or more; got 0"),
     ({"max_params": "lots"}, "--max-params must be a number"),
     ({"max_macs": "0"}, "--max-macs must be a number"),
@@ -54,7 +56,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"label": ["zone=!a"]}, "--label must be KEY=VALUE; got 'zone=!a'"),
     ({"concurrent": 0}, "--concurrent must be 1 or more; got 0"),
     ({"precision": "fp8"}, "unknown precision 'fp8'"),
-    ({"compile": "jit"}, "unknown way to compile 'jit'"),
+    ({"compile": "jit"}, "unknown value of --compile 'jit'"),
     ({"trials": "8"}, "--trials must be a whole number; got '8'"),
     ({"trials": True}, "--trials must be a whole number; got True"),
     ({"keep": 2.5}, "--keep must be a whole number; got 2.5"),
@@ -63,25 +65,25 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"budget": 3600}, "--budget must be text; got 3600"),
     ({"label": [3]}, "--label must be a list of text; got (3,)"),
     ({"space": 3}, "--space must be a name of `automl spaces`"),
-    ({"space": ""}, "from Python may be a function; got ''"),
+    ({"space": ""}, "from Python a function; got ''"),
     ({"lr": -1}, "unknown setting 'lr'; choose from augment, "),
     ({"trails": 8}, "Did you mean 'trials'?"),
 ]
 
 
 @pytest.mark.parametrize(("values", "message"), BAD, ids=[str(values) for values, _ in BAD])
-def test_what_cannot_work_is_told(values: dict[str, Any], message: str) -> None:
+def test_invalid_value_is_rejected(values: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as error:
         Settings(**{"space": "digits", **values})
     assert message in str(error.value)
 
 
-def test_settings_have_names() -> None:
-    with pytest.raises(InputError, match=r"as in run_search\(space='digits'\); got 'woof' without one"):
+def test_positional_setting_is_rejected() -> None:
+    with pytest.raises(InputError, match=r"as in run_search\(space='digits'\); got 'woof' without a name"):
         Settings("woof")  # type: ignore[misc]
 
 
-def test_what_python_has_better_types_for(tmp_path: Path) -> None:
+def test_paths_and_numbers_become_text(tmp_path: Path) -> None:
     settings = Settings(
         space="folder", data=tmp_path, storage=tmp_path / "kept", max_params=5e6, max_memory=2**31, subset=1
     )
@@ -98,7 +100,7 @@ def test_what_python_has_better_types_for(tmp_path: Path) -> None:
         ({"trials": 3, "budget": "90s"}, 3, 90),
     ],
 )
-def test_how_much_there_is(values: dict[str, Any], trials: int | None, seconds: float | None) -> None:
+def test_trials_and_budget(values: dict[str, Any], trials: int | None, seconds: float | None) -> None:
     settings = Settings(space="digits", **values)
     assert (settings.most, settings.seconds) == (trials, seconds)
 
@@ -131,35 +133,34 @@ def test_objectives(objective: str | None, names: list[str]) -> None:
         ("error", "unknown objective 'error'"),
         ("", "unknown objective ''"),
         ("accuracy,", "unknown objective ''"),
-        ("accuracy,accuracy", "--objective takes one to three different ones; got 'accuracy,accuracy'"),
-        ("accuracy,latency,params,macs", "--objective takes one to three different ones"),
+        ("accuracy,accuracy", "--objective must be one to three different names; got 'accuracy,accuracy'"),
+        ("accuracy,latency,params,macs", "--objective must be one to three different names"),
     ],
 )
-def test_what_is_no_objective(objective: str, message: str) -> None:
+def test_invalid_objective_is_rejected(objective: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         Settings(space="digits", objective=objective).objectives("accuracy")
     assert message in str(error.value)
 
 
-def test_adjust_lays_over_a_configuration_what_was_said() -> None:
+def test_adjust_applies_settings_to_a_configuration() -> None:
     config = TrialConfig().change(training={"epochs": 7}, data={"size": 48})
-    said = Settings(space="digits", epochs=3, size=32, subset=0.5, seed=9, data="here")
-    adjusted = said.adjust(config)
+    settings = Settings(space="digits", epochs=3, size=32, subset=0.5, seed=9, data="here")
+    adjusted = settings.adjust(config)
     assert (adjusted.training.epochs, adjusted.data.size, adjusted.data.subset) == (3, 32, 0.5)
     assert adjusted.seed == 9
     assert str(adjusted.data.path).endswith("/here"), "absolute, for processes elsewhere"
-    weighed = Settings(space="digits", metric="macro_f1", class_weights="balanced", augment="strong")
-    adjusted = weighed.adjust(config)
+    settings = Settings(space="digits", metric="macro_f1", class_weights="balanced", augment="strong")
+    adjusted = settings.adjust(config)
     assert adjusted.metric == "macro_f1"
     training = adjusted.training
     assert isinstance(training, ImageTraining)
     assert (training.class_weights, training.policy, training.cutmix) == ("balanced", "rand", 1.0)
-    unsaid = Settings(space="digits").adjust(config)
-    assert unsaid == config
+    assert Settings(space="digits").adjust(config) == config
 
 
 @pytest.mark.parametrize(("epochs", "at"), [(2, 1), (4, 3), (5, 4), (8, 6), (20, 15)])
-def test_placements_go_into_shared_trainings_late_in_the_flat_part(epochs: int, at: int) -> None:
+def test_placements_are_inserted_late_in_the_flat_phase(epochs: int, at: int) -> None:
     adjusted = Settings(space="digits", init="shared", epochs=epochs).adjust(TrialConfig())
     assert (adjusted.training.insert_at, adjusted.training.schedule) == (at, "flat-cosine")
     with pytest.raises(InputError, match="--init shared needs 2 epochs or more"):
@@ -195,18 +196,20 @@ def test_json_and_back() -> None:
         ("+0", "30m", (10, 1800)),
     ],
 )
-def test_extended(trials: str | None, budget: str | None, expected: tuple[int, float | None]) -> None:
+def test_budget_is_extended(
+    trials: str | None, budget: str | None, expected: tuple[int, float | None]
+) -> None:
     settings = Settings(space="digits", trials=8).extended(trials, budget, 10, {})
     assert (settings.most, settings.seconds) == expected
 
 
 @pytest.mark.parametrize("trials", ["", "+", "five", "-5", "+-5", "1.5", "²", "++5"])
-def test_what_does_not_extend(trials: str) -> None:
+def test_invalid_extension_is_rejected(trials: str) -> None:
     with pytest.raises(InputError, match=r"--trials must be a number, or \+N for N more; got"):
         Settings(space="digits").extended(trials, None, 10, {})
 
 
-def test_extended_in_other_places() -> None:
+def test_scheduling_is_changed_on_resume() -> None:
     settings = Settings(space="digits", label=["zone=a"], concurrent=3)
     assert settings.extended(None, None, 0, {}) == settings
     moved = settings.extended(None, None, 0, {"label": ["zone=b"]})
@@ -223,7 +226,7 @@ def test_short_name(space: str, short: str) -> None:
     assert short_name(space) == short
 
 
-def test_the_baseline_is_what_trial_0_will_be() -> None:
+def test_baseline_is_the_configuration_of_trial_0() -> None:
     settings = Settings(space="digits", epochs=2, seed=3)
     config = draw_baseline(SPACES["digits"], settings)
     assert (config.model.placement, config.training.epochs, config.seed) == ({}, 2, 3)
@@ -232,15 +235,15 @@ def test_the_baseline_is_what_trial_0_will_be() -> None:
     assert config.model == Model(backbone="xresnet18", options={"width": 0.25})
 
 
-def test_a_space_that_refuses_its_baseline() -> None:
+def test_space_that_prunes_its_baseline_is_rejected() -> None:
     def never(trial: optuna.Trial) -> TrialConfig:
         raise optuna.TrialPruned
 
-    with pytest.raises(InputError, match="space 'never' refuses its own baseline"):
+    with pytest.raises(InputError, match="space 'never' raised TrialPruned for its own baseline"):
         draw_baseline(Space(name="never", draw=never, baseline={}, summary=""), Settings(space="never"))
 
 
-def attending(trial: optuna.Trial) -> TrialConfig:
+def space_with_attention(trial: optuna.Trial) -> TrialConfig:
     count = trial.suggest_int("count", 0, 1)
     return TrialConfig().change(model={"placement": {"stage1.block1": Spec("ssa")} if count else {}})
 
@@ -256,8 +259,8 @@ def attending(trial: optuna.Trial) -> TrialConfig:
         ({"modules": 0}, "comes out with attention in it (ssa@stage1.block1); set FUNCTION.baseline to"),
     ],
 )
-def test_a_baseline_that_does_not_fit(baseline: dict[str, Any], message: str) -> None:
-    space = Space(name="mine", draw=attending, baseline=baseline, plain={"count": 0}, summary="")
+def test_invalid_baseline_is_rejected(baseline: dict[str, Any], message: str) -> None:
+    space = Space(name="mine", draw=space_with_attention, baseline=baseline, plain={"count": 0}, summary="")
     with pytest.raises(InputError) as error:
         draw_baseline(space, Settings(space="mine"))
     assert message in str(error.value)
@@ -272,11 +275,11 @@ def test_a_baseline_that_does_not_fit(baseline: dict[str, Any], message: str) ->
         ("sequential", False, "--no-sequential"),
     ],
 )
-def test_a_setting_as_one_gives_it(setting: str, value: object, written: str) -> None:
-    assert given_as(setting, value) == written
+def test_setting_is_formatted_as_an_option(setting: str, value: object, written: str) -> None:
+    assert format_option(setting, value) == written
 
 
-def test_paths_are_absolute_for_any_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     settings = Settings(space="mine.py:space", data="../data", backbone="net.py:Net", sampler="s.py:Sampler")
     whole = settings.absolute()
@@ -290,14 +293,14 @@ def test_paths_are_absolute_for_any_current_folder(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("setting", ["data", "weights", "storage", "backbone"])
-def test_a_path_that_is_not_utf8_is_told_before_ray_refuses_it(setting: str) -> None:
+def test_path_that_is_not_utf8_is_rejected(setting: str) -> None:
     with pytest.raises(
         InputError, match=rf"--{setting} must be UTF-8, .*got 'caf\\\\xe9'. Rename it, or make a"
     ):
         Settings(space="digits", **{setting: os.fsdecode(b"caf\xe9")})
 
 
-def test_a_current_folder_that_is_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_current_folder_that_is_not_utf8_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     folder.mkdir()
     monkeypatch.chdir(folder)

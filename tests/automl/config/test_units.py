@@ -23,7 +23,7 @@ def test_seconds(text: str, value: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", "banana", "90", "0s", "0h0m", "-5m", "1h 30m", "h", "1.h", "2x", "1e3s", "2H", "30mm"]
 )
-def test_what_is_no_time(text: str) -> None:
+def test_invalid_time_is_rejected(text: str) -> None:
     with pytest.raises(InputError) as error:
         parse_seconds(text, "--budget")
     assert str(error.value) == f"--budget must be a time such as 90s, 30m, 2h or 1h30m; got {text!r}"
@@ -56,7 +56,7 @@ def test_size(text: str, value: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", "lots", "0", "0M", "-1", "5Q", "M", "1e6", "5,000", "nan", "inf", "1.2.3"]
 )
-def test_what_is_no_number(text: str) -> None:
+def test_invalid_number_is_rejected(text: str) -> None:
     with pytest.raises(InputError) as error:
         parse_count(text, "--max-macs")
     expected = f"--max-macs must be a number such as 500000, 5M or 1.8G, above 0; got {text!r}"
@@ -81,7 +81,7 @@ def test_what_is_no_number(text: str) -> None:
         (90_000, "25h00m"),
     ],
 )
-def test_duration(value: float, text: str) -> None:
+def test_format_duration(value: float, text: str) -> None:
     assert format_duration(value) == text
 
 
@@ -101,11 +101,11 @@ def test_duration(value: float, text: str) -> None:
         (0.25, "0.25"),
     ],
 )
-def test_short(value: float, text: str) -> None:
+def test_format_count(value: float, text: str) -> None:
     assert format_count(value) == text
 
 
-def test_one_has_no_s() -> None:
+def test_pluralize() -> None:
     assert [pluralize(n, "epoch") for n in (0, 1, 1.5, 12)] == [
         "0 epochs",
         "1 epoch",
@@ -118,6 +118,6 @@ def test_one_has_no_s() -> None:
     ("margin", "expected"),
     [(0.5, 2), (5.0, 2), (0.1, 2), (0.3, 2), (0.05, 3), (0.01, 3), (0.002, 4), (0.001, 4), (0.0, 3)],
 )
-def test_a_tenth_of_the_margin_shows(margin: float, expected: int) -> None:
+def test_decimals_show_a_tenth_of_the_margin(margin: float, expected: int) -> None:
     assert decimals(margin) == expected
     assert not margin or float(f"{margin / 10:.{decimals(margin)}f}") > 0
