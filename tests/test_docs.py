@@ -25,8 +25,7 @@ from search.space import random_draws
 from search.spaces import load
 
 ROOT = Path(__file__).parents[1]
-OLD = re.findall(r"^  /(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)  # being split, not on the site
-PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name not in OLD]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = {path.relative_to(ROOT).as_posix(): path.read_text() for path in [ROOT / "README.md", *PAGES]}
 LINES = 200  # of a page that is written by hand
 GENERATED = ("docs/reference/backbones.md",)
@@ -147,8 +146,7 @@ def test_the_space_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_backbone_of_the_tutorial_works(tmp_path: Path) -> None:
-    text = "".join(path.read_text() for path in (ROOT / "docs").rglob("*.md"))
-    (tmp_path / "mine.py").write_text(re.findall(r"```python\n(# mine.py\n.*?)```", text, re.S)[-1])
+    (tmp_path / "mine.py").write_text(read_block("# mine.py"))
     space = load("folder", f"{tmp_path}/mine.py:Net", 32)
     drawn = [config for _, config in random_draws(space, 10)]
     assert {config.data.source for config in drawn} == {"folder"}

@@ -168,7 +168,7 @@ def test_a_checkpoint_and_an_export_run_nothing_of_theirs(kind: str, place: Path
 def test_going_on_names_the_code_and_runs_it(
     go_on: Callable[[], object], search: Path, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As docs/security.md says."""
+    """As docs/explanation/security.md says."""
     plant_checkpoint(place / "searches/a", "task, a file", place)
     with pytest.raises(InputError):
         go_on()
