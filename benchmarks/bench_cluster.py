@@ -45,7 +45,7 @@ from search.class_metrics import ACCURACY
 from search.record import Report
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
-from search.spaces import load
+from search.spaces import load_space
 from search.study import create_study
 from search.trial_scheduler import Plan
 from search.tuner import REPORT, run_trials
@@ -87,7 +87,7 @@ class Played(tune.Trainable):
         )
         profile = {"params": 1e6, "macs": 1e8, "memory": 1e8, "latency": 1.0, "time_ratio": 1.0}
         report = Report(history=self.history, profile=profile, finished=len(self.history) == EPOCHS)
-        return {REPORT: report, "done": report.last}
+        return {REPORT: report, "done": report.is_last}
 
 
 class Player:
@@ -202,7 +202,9 @@ def main() -> None:
             replace_actors(played)
             study = create_study(folder, name="cluster", directions=[StudyDirection.MAXIMIZE])
             tracker = Tracker(writer)
-            scheduler = SearchScheduler(study, load("digits"), plan, load_sampler(options.sampler, seed=0))
+            scheduler = SearchScheduler(
+                study, load_space("digits"), plan, load_sampler(options.sampler, seed=0)
+            )
             progress = Progress(
                 plan,
                 scheduler.records,

@@ -25,7 +25,16 @@ from numpy.typing import NDArray
 from reliability import reliability
 
 from attention import InputError
-from search.placement_model import IN_BLOCK, NOISE, UNKNOWN, Model, Module, Placement, block_weights, weights
+from search.placement_model import (
+    IN_BLOCK,
+    NOISE,
+    UNKNOWN,
+    EffectModel,
+    IndexedModule,
+    IndexedPlacement,
+    block_weights,
+    placement_weights,
+)
 
 SAMPLES, COVERAGE = 2000, 0.9
 ENOUGH = 2  # seeds
@@ -125,15 +134,15 @@ def shares(table: Table) -> dict[str, float]:
     placements = [nette.Work(name, 0, 0) for name in [*nette.singles(), *nette.pairs()]]
     found = []
     for work in placements:
-        modules = (Module(nette.SITES.index(site), spec.type) for site, spec in work.placement.items())
-        found.append(Placement("", tuple(sorted(modules))))
+        modules = (IndexedModule(nette.SITES.index(site), spec.type) for site, spec in work.placement.items())
+        found.append(IndexedPlacement("", tuple(sorted(modules))))
     trials, plain = [], []
     for placement in found:
         for seed in table.seeds.tolist():
-            trials.append(weights(placement) | block_weights(placement, seed))
+            trials.append(placement_weights(placement) | block_weights(placement, seed))
             plain.append({e: w for e, w in trials[-1].items() if e.term != IN_BLOCK})
-    model = Model(trials, table.scores.ravel())
-    without = Model(plain, model.scores)
+    model = EffectModel(trials, table.scores.ravel())
+    without = EffectModel(plain, model.scores)
     # What all placements of a seed have in common is no variance within it.
     columns = {effect: i for i, effect in enumerate(e for e in model.columns if e.term not in UNKNOWN)}
     z = np.zeros((len(found), len(table.seeds), len(columns)))

@@ -32,7 +32,7 @@ from harness import RESULTS, write_values
 from searchers import Choose, Found, Table, halved, lucky, modelled, shrunk, stock, whole
 from threadpoolctl import threadpool_limits
 
-from search.placement_sampler import placement_of
+from search.placement_sampler import parse_placement
 from search.samplers import load_sampler
 
 RUNS = 50
@@ -104,9 +104,9 @@ def regrets(work: tuple[str, str, int]) -> list[float]:
 
 
 def regret(table: Table, params: dict[str, float | str]) -> float:
-    placement = placement_of(params)
+    placement = parse_placement(params)
     assert placement is not None
-    return table.best - table.worth(placement) + table.loss(params)
+    return table.best - table.signed_value(placement) + table.loss(params)
 
 
 def make(kind: str, seed: int) -> planted.Table | recorded.Table:

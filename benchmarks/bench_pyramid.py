@@ -14,7 +14,7 @@ from torch import nn
 from attention import Spec
 from backbones import build, insert
 from backbones.detector import build_detector
-from search.detection_spaces import FULL, PYRAMID, published_places
+from search.detection_spaces import FULL, PYRAMID, published_sites
 
 SIDES = (448, 640, 1024)
 LOOK = [torch.rand(3, 128, 128) for _ in range(2)]
@@ -40,8 +40,8 @@ def step(model: nn.Module, side: int) -> None:
 
 def main() -> None:
     rows = []
-    for places in published_places(FULL):
-        if len(places) in (1, 5, 7) and places != published_places(FULL)[1]:  # of the single ones the first
+    for places in published_sites(FULL):
+        if len(places) in (1, 5, 7) and places != published_sites(FULL)[1]:  # of the single ones the first
             ours, theirs = (model(places, conventional=conventional) for conventional in (False, True))
             rows += grow(f", modules: {len(places)}", ours, theirs, step, SIDES)
             write("pyramid", rows)

@@ -24,7 +24,7 @@ from automl.config.runtime import Runtime
 from automl.data.archive import extract_cached
 from automl.storage.cache_folder import cache_root
 from automl.tasks import Task, open_task
-from automl.tasks.image_classification import images
+from automl.tasks.image_classification import load_images
 from automl.training.loop import evaluate, fit, start
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 
@@ -66,9 +66,9 @@ def train_with_fastai(task: Task, model: nn.Module) -> None:
     files = [
         next(root.rglob(name)) if not (root / name).exists() else root / name
         for split in ("train", "validation")
-        for name in images(task.config.data, split).names()
+        for name in load_images(task.config.data, split).names()
     ]
-    count = len(images(task.config.data, "train"))
+    count = len(load_images(task.config.data, "train"))
     set_seed(task.config.seed)
     loaders = DataBlock(
         blocks=(ImageBlock, CategoryBlock),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from automl.data.code import Corpus
 from automl.data.code.tokenizer import split_words
-from automl.tasks.retrieval_metrics import distractors, mrr, of_ranks, ranks
+from automl.tasks.retrieval_metrics import compute_ranks, distractors, mrr, rank_metrics
 
 K1, B = 1.2, 0.75  # Lucene's values, which are also the best of nine pairs on validation
 
@@ -49,7 +49,7 @@ def ranks_at(similarity: NDArray[np.float32], own: NDArray[np.int64]) -> torch.T
     ranked = torch.zeros(len(own), dtype=torch.int64)
     for asked, among in distractors(len(own)):
         block = torch.from_numpy(similarity[np.ix_(asked.numpy(), own[among.numpy()])])
-        ranked[asked] = ranks(block, torch.arange(len(asked)))
+        ranked[asked] = compute_ranks(block, torch.arange(len(asked)))
     return ranked
 
 
@@ -62,11 +62,11 @@ def measure(corpus: Corpus, split: str, *, k1: float = K1, b: float = B) -> dict
     own = np.array(corpus.documented_rows(split), np.int64)
     similarity = scores([corpus.functions[i].query for i in own], codes, k1=k1, b=b)
     values = {
-        **{name: float(value) for name, value in of_ranks(ranks_at(similarity, own)).items()},
-        "mrr_corpus": float(mrr(ranks(torch.from_numpy(similarity), torch.from_numpy(own)))),
+        **{name: float(value) for name, value in rank_metrics(ranks_at(similarity, own)).items()},
+        "mrr_corpus": float(mrr(compute_ranks(torch.from_numpy(similarity), torch.from_numpy(own)))),
     }
     if real := corpus.queries.get(split):
         similarity = scores([query.text for query in real], codes, k1=k1, b=b)
         answers = torch.tensor([query.answer for query in real])
-        values["mrr_real"] = float(mrr(ranks(torch.from_numpy(similarity), answers)))
+        values["mrr_real"] = float(mrr(compute_ranks(torch.from_numpy(similarity), answers)))
     return values

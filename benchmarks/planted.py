@@ -16,7 +16,7 @@ import optuna
 from reliability import Reliability, reliability
 
 from search import choices
-from search.placement_model import Module, Placement
+from search.placement_model import IndexedModule, IndexedPlacement
 
 TYPES = ("ssa", "ssa-sym", "sagan", "decomposed", "multihead", "conv1x1")
 NOISE = 1.1
@@ -86,26 +86,26 @@ class Table:
         self._better = random.integers(2)
         self.best = max(float(worths.max()) for _, worths in self._worths())
 
-    def worth(self, placement: Placement) -> float:
+    def worth(self, placement: IndexedPlacement) -> float:
         """Points above the backbone without attention."""
         found = [(module.site, TYPES.index(module.type)) for module in placement.modules]
         alone = sum(self._cells[cell] for cell in found)
         return float(alone + sum(self._pairs[one + other] for one, other in combinations(found, 2)))
 
-    def draw(self, trial: optuna.Trial) -> Placement:
+    def draw(self, trial: optuna.Trial) -> IndexedPlacement:
         return draw(trial, self.kind)
 
-    def shared_training(self, placement: Placement) -> int | None:
+    def shared_training(self, placement: IndexedPlacement) -> int | None:
         """All trainings start from new weights."""
         return None
 
-    def score(self, placement: Placement, params: dict[str, float | str]) -> float:
+    def score(self, placement: IndexedPlacement, params: dict[str, float | str]) -> float:
         """What a training shows at its end."""
         return self.train(placement, params)(1.0)
 
-    def train(self, placement: Placement, params: dict[str, float | str]) -> Callable[[float], float]:
+    def train(self, placement: IndexedPlacement, params: dict[str, float | str]) -> Callable[[float], float]:
         """What a new training shows after a part of its epochs, of 1 all of them."""
-        worth, noise = self.worth(placement) - self.loss(params), self._noise.standard_normal()
+        worth, noise = self.signed_value(placement) - self.loss(params), self._noise.standard_normal()
 
         def shown(part: float) -> float:
             other = self._noise.standard_normal() if part < 1 else 0.0
@@ -141,13 +141,15 @@ class Table:
                     total = total + _along(self._pairs[one, :, other, :], [i, j], count)
                 yield sites, total
 
-    def placements(self) -> list[tuple[Placement, float]]:
+    def placements(self) -> list[tuple[IndexedPlacement, float]]:
         """All placements and their worths."""
         found = []
         for sites, worths in self._worths():
             for kinds in product(range(len(TYPES)), repeat=len(sites)):
-                modules = tuple(Module(site, TYPES[kind]) for site, kind in zip(sites, kinds, strict=True))
-                found.append((Placement("", modules), float(worths[kinds])))
+                modules = tuple(
+                    IndexedModule(site, TYPES[kind]) for site, kind in zip(sites, kinds, strict=True)
+                )
+                found.append((IndexedPlacement("", modules), float(worths[kinds])))
         return found
 
 
@@ -159,10 +161,10 @@ def _along(values: np.ndarray, axes: Sequence[int], count: int) -> np.ndarray:
     return values.reshape(shape)
 
 
-def draw(trial: optuna.Trial, kind: Kind) -> Placement:
+def draw(trial: optuna.Trial, kind: Kind) -> IndexedPlacement:
     """A table's space."""
     modules = tuple(
-        Module(site, trial.suggest_categorical(f"{choices.TYPE}{i}", TYPES))
+        IndexedModule(site, trial.suggest_categorical(f"{choices.TYPE}{i}", TYPES))
         for i, site in enumerate(choices.ascending(trial, kind.sites, most=kind.most), start=1)
     )
     if kind.settings:
@@ -171,4 +173,4 @@ def draw(trial: optuna.Trial, kind: Kind) -> Placement:
         trial.suggest_categorical("schedule", ["one-cycle", "flat-cosine"])
         trial.suggest_categorical("batch_size", [32, 64, 128])  # says nothing
         trial.suggest_float("mixup", 0.0, 0.4, step=0.1)  # nor does this
-    return Placement("", modules)
+    return IndexedPlacement("", modules)

@@ -24,7 +24,7 @@ from bench_fidelity import of, whole
 from reliability import Reliability, reliability
 
 from search import choices
-from search.placement_model import Module, Placement
+from search.placement_model import IndexedModule, IndexedPlacement
 
 ENOUGH = 4  # seeds
 
@@ -97,18 +97,18 @@ class Table:
         part = max(0.0, self.audit().intraclass)
         self.spread = part * single
 
-    def draw(self, trial: optuna.Trial) -> Placement:
+    def draw(self, trial: optuna.Trial) -> IndexedPlacement:
         modules = tuple(
-            Module(site, trial.suggest_categorical(f"{choices.TYPE}{i}", nette.TYPES))
+            IndexedModule(site, trial.suggest_categorical(f"{choices.TYPE}{i}", nette.TYPES))
             for i, site in enumerate(choices.ascending(trial, len(nette.SITES), most=1), start=1)
         )
-        return Placement("", modules)
+        return IndexedPlacement("", modules)
 
-    def shared_training(self, placement: Placement) -> int | None:
+    def shared_training(self, placement: IndexedPlacement) -> int | None:
         """That the next training of a placement goes on from."""
         return self._next(_row(placement)) if self.recording.shared_trainings else None
 
-    def score(self, placement: Placement, params: dict[str, float | str]) -> float:
+    def score(self, placement: IndexedPlacement, params: dict[str, float | str]) -> float:
         """What a training shows."""
         row = _row(placement)
         seed = self._next(row)
@@ -124,7 +124,7 @@ class Table:
             uses[seed] += count * self.recording.shared_trainings
         return min(range(self._shown.shape[1]), key=lambda seed: (self._trained[row, seed], uses[seed], seed))
 
-    def worth(self, placement: Placement) -> float:
+    def worth(self, placement: IndexedPlacement) -> float:
         return float(self._worths[_row(placement)])
 
     def loss(self, params: dict[str, float | str]) -> float:
@@ -174,7 +174,7 @@ def _own(recording: Recording) -> np.ndarray:
     return found
 
 
-def _row(placement: Placement) -> int:
+def _row(placement: IndexedPlacement) -> int:
     if not placement.modules:
         return 0
     (module,) = placement.modules

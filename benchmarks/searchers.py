@@ -21,7 +21,7 @@ from optuna.study import Study
 from optuna.trial import FixedTrial, FrozenTrial
 
 from search.placement_posterior import best_trial
-from search.placement_sampler import SHARED_TRAINING, placement_of
+from search.placement_sampler import SHARED_TRAINING, parse_placement
 
 RUNGS = (1, 3, 9)  # ninths of a training's epochs
 
@@ -47,7 +47,7 @@ def shrunk(study: Study, table: Table) -> FrozenTrial:
     first: dict[Any, FrozenTrial] = {}
     trials = study.get_trials(deepcopy=False)
     for trial in trials:
-        placement = placement_of(trial.params)
+        placement = parse_placement(trial.params)
         assert trial.value is not None
         scores[placement].append(trial.value)
         first.setdefault(placement, trial)

@@ -22,7 +22,7 @@ detection_spaces     The built-in spaces of detection
 segmentation_spaces  The built-in space of segmentation
 study_spaces         The grids of studies: published tables, for `--sampler grid`
 choices              Building blocks of spaces: draws a placement, draws hyperparameters
-given                Checks the parameters that a space fixes: `baseline`, `published`, `plain`
+fixed_parameters     Checks the parameters that a space fixes: `baseline`, `published`, `plain`
 size                 How large a space is, estimated from draws
 samplers             The samplers: Optuna's, ours of placements, or user-defined ones
 optuna_internals     All that is used of Optuna beside its public API

@@ -58,7 +58,7 @@ PAPERS: Sequence[tuple[str, Mapping[str, Any]]] = (
 )
 
 
-class Part(NamedTuple):
+class PlacementParameter(NamedTuple):
     """What a parameter is of a placement: `SITE`, `TYPE` or an option of module `module`, the first being 1.
 
     `MODULES` is that of module 0. prefix: of the sites.
@@ -69,14 +69,14 @@ class Part(NamedTuple):
     prefix: str = ""
 
 
-def part_of(parameter: str) -> Part | None:
+def parse_parameter(parameter: str) -> PlacementParameter | None:
     """What the parameter of this name is of a placement, None where it is of something else."""
     if parameter == MODULES:
-        return Part(MODULES, 0)
+        return PlacementParameter(MODULES, 0)
     found = _PART.fullmatch(parameter)
     if found is None:
         return None
-    return Part(found["what"] or SITE, int(found["module"]), found["prefix"] or "")
+    return PlacementParameter(found["what"] or SITE, int(found["module"]), found["prefix"] or "")
 
 
 def papers(sites: Sequence["Site"], prefix: str = "") -> list[dict[str, Any]]:

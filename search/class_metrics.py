@@ -12,7 +12,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from attention import InputError
-from search.metric import GUESSED, Chance, Metric
+from search.metric import GUESSING_RATE, Chance, Metric
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -98,7 +98,7 @@ class Proportion(MeanMetric):
         from scipy.special import bdtrc
 
         above = bdtrc(np.arange(inputs + 1.0), inputs, chance.value)  # P(more than k right answers)
-        return float(np.argmax(above <= GUESSED)) / inputs
+        return float(np.argmax(above <= GUESSING_RATE)) / inputs
 
 
 class Accuracy(Proportion):

@@ -15,7 +15,7 @@ import optuna
 from attention.spec import Option, Spec
 from search import choices
 from search.config import ImageData, Model, TrialConfig
-from search.image_spaces import PLAIN, places
+from search.image_spaces import PLAIN, list_sites
 from search.space import Space
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def stages(backbone: str) -> list["Site"]:
     """The blocks of res3 and res4."""
     return [
         site
-        for site in places(backbone, SIZE)
+        for site in list_sites(backbone, SIZE)
         if site.name.startswith(("stage2.", "stage3.")) and not site.name.endswith("branch")
     ]
 

@@ -72,13 +72,13 @@ KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "r
 PYRAMID = ("fpn.p2", "fpn.p3", "fpn.p4", "fpn.p5")
 
 
-def places(model: DetectionModel) -> list["Site"]:
+def list_sites(model: DetectionModel) -> list["Site"]:
     """The residual blocks of a backbone, after each and in its branch, and the levels of the pyramid."""
-    return _places(model.backbone, tuple(sorted(model.options.items())), model.channels)
+    return _list_sites(model.backbone, tuple(sorted(model.options.items())), model.channels)
 
 
 @cache
-def _places(backbone: str, options: tuple[tuple[str, Any], ...], channels: int) -> list["Site"]:
+def _list_sites(backbone: str, options: tuple[tuple[str, Any], ...], channels: int) -> list["Site"]:
     import torch  # takes seconds
 
     from backbones.detector import SIDE, build_detector
@@ -90,20 +90,20 @@ def _places(backbone: str, options: tuple[tuple[str, Any], ...], channels: int) 
     return [site for site in found if ".block" in site.name or site.name in PYRAMID]
 
 
-def published_places(model: DetectionModel) -> list[list[str]]:
+def published_sites(model: DetectionModel) -> list[list[str]]:
     """Sites after res3; after res4; of five modules; and of seven.
 
     Five are after res3 and res4 and on three levels of the pyramid, seven after res3 to res5 and on all four.
     """
-    names = [site.name for site in places(model)]
+    names = [site.name for site in list_sites(model)]
     res3, res4, res5 = (_last(names, stage) for stage in (2, 3, 4))
     return [[res3], [res4], [res3, res4, *PYRAMID[1:]], [res3, res4, res5, *PYRAMID]]
 
 
 def published(model: DetectionModel, plain: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Parameters of decomposed attention at `published_places`."""
-    names = [site.name for site in places(model)]
-    chosen = [sorted(map(names.index, some)) for some in published_places(model)]
+    names = [site.name for site in list_sites(model)]
+    chosen = [sorted(map(names.index, some)) for some in published_sites(model)]
     return [{**plain, **choices.modules(some, "decomposed", KIND)} for some in chosen]
 
 
@@ -114,7 +114,7 @@ def _last(names: Sequence[str], stage: int) -> str:
 
 def scenes(trial: optuna.Trial) -> TrialConfig:
     """The bundled scenes: up to seven modules of any type."""
-    placement = choices.placement(trial, places(SMALL), most=MOST)
+    placement = choices.placement(trial, list_sites(SMALL), most=MOST)
     return _config(trial, SCENES, SMALL, SCENES_TRAINING, placement, batch_sizes=[4, 8, 16])
 
 
@@ -123,7 +123,7 @@ def coco_da(backbone: str = FULL.backbone) -> Callable[[optuna.Trial], TrialConf
 
     def drawn(trial: optuna.Trial) -> TrialConfig:
         model = replace(FULL, backbone=backbone)
-        placement = choices.placement(trial, places(model), most=MOST, kinds=LINEAR)
+        placement = choices.placement(trial, list_sites(model), most=MOST, kinds=LINEAR)
         return _config(trial, COCO, model, COCO_TRAINING, placement, batch_sizes=[8, 16, 32])
 
     return drawn

@@ -20,7 +20,7 @@ REDUCTION = 3
 Score = Sequence[float]  # the larger the better, each
 
 
-def grace(budget: float) -> float:
+def grace_period(budget: float) -> float:
     """The first rung: a ninth of the budget, so that at most two rungs prune before its end.
 
     But two epochs where there are four: after one, the averages of batch norm still lag behind on a
@@ -37,7 +37,7 @@ class Rungs:
 
     def __init__(self, budget: float) -> None:
         self.milestones: list[float] = []
-        milestone = grace(budget)
+        milestone = grace_period(budget)
         while milestone < budget:
             self.milestones.append(milestone)
             milestone *= REDUCTION

@@ -24,7 +24,7 @@ XRESNETS = ("xresnet18", "xresnet34", "xresnet50")
 _CLASSES = 2
 
 
-def places(
+def list_sites(
     backbone: str, size: int, options: Mapping[str, Any] | None = None, *, mixers: bool = False
 ) -> list["Site"]:
     """The sites of a backbone for images of `size` pixels that have several positions to attend to.
@@ -34,12 +34,12 @@ def places(
     site.
     """
     given = json.dumps(dict(options or {}), sort_keys=True)
-    found = _places(backbone, size, given, loading.identity(backbone))
+    found = _list_sites(backbone, size, given, loading.identity(backbone))
     return [site for site in found if mixers or not site.replaces]
 
 
 @cache
-def _places(backbone: str, size: int, options: str, code: str) -> list["Site"]:
+def _list_sites(backbone: str, size: int, options: str, code: str) -> list["Site"]:
     import torch  # takes seconds
 
     model = backbones.build(backbone, classes=_CLASSES, size=size, **json.loads(options))
@@ -61,12 +61,12 @@ def _places(backbone: str, size: int, options: str, code: str) -> list["Site"]:
     return found
 
 
-def digits_places() -> list["Site"]:
-    return places("xresnet18", 32, {"width": 0.25})
+def list_digits_sites() -> list["Site"]:
+    return list_sites("xresnet18", 32, {"width": 0.25})
 
 
 def digits(trial: optuna.Trial) -> TrialConfig:
-    placement = choices.placement(trial, digits_places())
+    placement = choices.placement(trial, list_digits_sites())
     return TrialConfig(
         data=ImageData(source="digits", size=32),
         model=Model(backbone="xresnet18", options={"width": 0.25}, placement=placement),
@@ -75,7 +75,7 @@ def digits(trial: optuna.Trial) -> TrialConfig:
 
 
 def digits_papers() -> list[dict[str, Any]]:
-    return choices.papers(digits_places())
+    return choices.papers(list_digits_sites())
 
 
 def photographs(
@@ -90,7 +90,7 @@ def photographs(
         several = len(names) > 1
         backbone = trial.suggest_categorical("backbone", names) if several else names[0]
         prefix = f"{backbone}." if several else ""
-        placement = choices.placement(trial, places(backbone, size), prefix=prefix)
+        placement = choices.placement(trial, list_sites(backbone, size), prefix=prefix)
         training = choices.training(trial, epochs=5)
         return TrialConfig(
             data=ImageData(source=source, size=size),
@@ -110,7 +110,7 @@ def papers(names: Sequence[str], size: int, *, augment: bool = False) -> list[di
     """What papers propose, on the first backbone, as far as it has such places. augment: as above."""
     first, chosen = names[0], _chosen(names, augment=augment)
     prefix = f"{first}." if len(names) > 1 else ""
-    return [{**chosen, **params} for params in choices.papers(places(first, size), prefix)]
+    return [{**chosen, **params} for params in choices.papers(list_sites(first, size), prefix)]
 
 
 def _chosen(names: Sequence[str], *, augment: bool) -> dict[str, str]:

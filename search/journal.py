@@ -112,13 +112,13 @@ class Journal(BaseJournalBackend):
             self._trouble = error
 
 
-def at_once(study: optuna.Study) -> AbstractContextManager[None]:
+def batch_writes(study: optuna.Study) -> AbstractContextManager[None]:
     """All changes to a study in the block are one write, where a `Journal` keeps it. Raises OSError."""
     backend = backend_of(study)
     return backend.at_once() if isinstance(backend, Journal) else nullcontext()
 
 
-def mend(path: Path) -> None:
+def truncate_incomplete_line(path: Path) -> None:
     """Take off the last line if a full disk or a kill has cut it short. Raises OSError."""
     with open(path, "rb+") as file:
         content = file.read()

@@ -7,7 +7,7 @@ from typing import Literal
 
 from attention import InputError
 
-GUESSED = 0.001  # the rate at which one that guesses comes above `Metric.guessing`
+GUESSING_RATE = 0.001  # the rate at which one that guesses comes above `Metric.guessing`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,10 +118,10 @@ class Metric:
         """
         from scipy.special import ndtri
 
-        return chance.value + self.sign * float(ndtri(1 - GUESSED)) * chance.error
+        return chance.value + self.sign * float(ndtri(1 - GUESSING_RATE)) * chance.error
 
 
-def signed(unit: str, maximize: bool) -> str:
+def signed_unit(unit: str, maximize: bool) -> str:
     """What stands behind a difference with its sign: the unit, and which way is better if not plain."""
     return unit if maximize else f"{unit}, where above 0 is better"
 

@@ -66,7 +66,7 @@ CUTS = 3  # fits at most, each after the first without what the one before found
 FEW = 8  # trials that are too few to tell what is too low, or whether the model predicts anything
 
 
-class Module(NamedTuple):
+class IndexedModule(NamedTuple):
     """One module. options: pairs of a name and a value."""
 
     site: int
@@ -74,11 +74,11 @@ class Module(NamedTuple):
     options: tuple[tuple[str, Hashable], ...] = ()
 
 
-class Placement(NamedTuple):
+class IndexedPlacement(NamedTuple):
     """Modules in ascending order of their sites. prefix: whose sites these are, such as of one backbone."""
 
     prefix: str
-    modules: tuple[Module, ...]
+    modules: tuple[IndexedModule, ...]
 
 
 class Effect(NamedTuple):
@@ -91,7 +91,7 @@ class Effect(NamedTuple):
 Weights = dict[Effect, float]
 
 
-def weights(placement: Placement) -> Weights:
+def placement_weights(placement: IndexedPlacement) -> Weights:
     """How often each effect stands in a placement's score."""
     found: defaultdict[Effect, float] = defaultdict(float)
     prefix, modules = placement
@@ -110,7 +110,7 @@ def weights(placement: Placement) -> Weights:
     return dict(found)
 
 
-def block_weights(placement: Placement, block: Hashable) -> Weights:
+def block_weights(placement: IndexedPlacement, block: Hashable) -> Weights:
     """Of the effects that a block adds to a placement's score in it."""
     found = {Effect(BLOCK, block): 1.0}
     for module in placement.modules:
@@ -133,7 +133,7 @@ def curve_weights(name: str, x: float) -> Weights:
     return {Effect(SETTING + name, k): float(np.cos(np.pi * k * x)) / k for k in range(1, CURVE + 1)}
 
 
-class Model:
+class EffectModel:
     """The posterior of the effects, given trials.
 
     trials: the weights of each one's score. scores: the larger the better, one per trial, at least one.
@@ -306,12 +306,12 @@ class Model:
         _, volume = np.linalg.slogdet((curvature + curvature.T) / 2)
         return -self._loss(logs)[0] - 0.5 * float(volume)
 
-    def draw(self, random: np.random.Generator) -> "Draw":
+    def draw(self, random: np.random.Generator) -> "EffectDraw":
         """All effects, once, from the posterior: a draw of the prior, corrected by how wrong it is."""
         prior = random.standard_normal(len(self.columns)) * np.sqrt(self._variances)
         noise = random.standard_normal(len(self._y)) * np.exp(self.logs[NOISE] / 2)
         wrong = self._y - self._z @ prior - noise
-        return Draw(self, prior + self._zv.T @ cho_solve(self._factor, wrong), random)
+        return EffectDraw(self, prior + self._zv.T @ cho_solve(self._factor, wrong), random)
 
     def predict(self, wanted: Sequence[Weights]) -> tuple[Array, Array]:
         """Means and covariance of sums of effects, such as of placements' scores, in units of the score.
@@ -332,10 +332,10 @@ class Model:
         return self.scale * (known @ self.mean), self.scale**2 * (covariance + covariance.T) / 2
 
 
-class Draw:
+class EffectDraw:
     """Effects as one draw has them. Those that no trial has are drawn from their prior when asked for."""
 
-    def __init__(self, model: Model | None, values: Array, random: np.random.Generator) -> None:
+    def __init__(self, model: EffectModel | None, values: Array, random: np.random.Generator) -> None:
         self._model, self._values, self._random = model, values, random
         self._new: dict[Effect, float] = {}
 
@@ -347,9 +347,9 @@ class Draw:
             self._new[effect] = float(self._random.standard_normal() * np.sqrt(variance))
         return self._new[effect]
 
-    def total(self, placement: Placement) -> float:
+    def total(self, placement: IndexedPlacement) -> float:
         """A placement's score, from the intercept on."""
-        return sum(w * self(e) for e, w in weights(placement).items() if e.term != INTERCEPT)
+        return sum(w * self(e) for e, w in placement_weights(placement).items() if e.term != INTERCEPT)
 
 
 def _prior(term: str) -> tuple[float, float]:

@@ -19,10 +19,10 @@ from search.placement_model import (
     SITE,
     TYPE,
     Array,
-    Draw,
     Effect,
-    Module,
-    Placement,
+    EffectDraw,
+    IndexedModule,
+    IndexedPlacement,
 )
 
 BEGINNINGS = 4
@@ -30,7 +30,7 @@ SWEEPS = 8  # exchanges of all modules; two or three are enough in nearly all ca
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choices:
+class PlacementChoices:
     """What placements there are.
 
     prefix: of the sites, as many as `sites`. types: all that were seen. options: of each type, the values of
@@ -47,7 +47,7 @@ class Choices:
 class Planner:
     """The gains of all modules and pairs that there are, by one draw of effects."""
 
-    def __init__(self, draw: Draw, choices: Choices) -> None:
+    def __init__(self, draw: EffectDraw, choices: PlacementChoices) -> None:
         self.draw, self.choices = draw, choices
         self.options = {kind: self._best_options(kind) for kind in choices.types}
         prefix, types = choices.prefix, choices.types
@@ -102,8 +102,8 @@ class Planner:
         return modules
 
     def best(
-        self, tried: Collection[Placement], random: np.random.Generator, count: int | None = None
-    ) -> Placement:
+        self, tried: Collection[IndexedPlacement], random: np.random.Generator, count: int | None = None
+    ) -> IndexedPlacement:
         """The best placement, of `count` modules where that is given."""
         counts = range(self.choices.most + 1) if count is None else [count]
         found = []
@@ -124,11 +124,13 @@ class Planner:
         ]
         return max([ahead, *rest], key=self.draw.total)
 
-    def placement(self, modules: Sequence[tuple[int, int]]) -> Placement:
+    def placement(self, modules: Sequence[tuple[int, int]]) -> IndexedPlacement:
         types = self.choices.types
-        return Placement(
+        return IndexedPlacement(
             self.choices.prefix,
-            tuple(Module(site, types[kind], self.options[types[kind]]) for site, kind in sorted(modules)),
+            tuple(
+                IndexedModule(site, types[kind], self.options[types[kind]]) for site, kind in sorted(modules)
+            ),
         )
 
 

@@ -26,13 +26,13 @@ from search.placement_model import (
     TYPE,
     UNKNOWN,
     Array,
-    Model,
-    Placement,
+    EffectModel,
+    IndexedPlacement,
     Weights,
     is_setting,
-    weights,
+    placement_weights,
 )
-from search.placement_sampler import fit, placement_of, weights_of
+from search.placement_sampler import fit_model, parse_placement, trial_weights
 
 SHOWN = (COST, SITE, TYPE, CELL, OPTION, PAIR)
 LEVEL = 0.9  # of intervals, and of what is called sure
@@ -62,7 +62,7 @@ class PlacementRow:
     beyond it. trials: that have completed with it.
     """
 
-    placement: Placement
+    placement: IndexedPlacement
     mean: float
     low: float
     high: float
@@ -98,7 +98,7 @@ class Posterior:
         return self.spread**2 / whole if whole else 0.0
 
     @property
-    def none(self) -> bool:
+    def is_null(self) -> bool:
         """Surely no placement makes a difference that matters."""
         return self._may <= 1 - LEVEL
 
@@ -107,18 +107,18 @@ class Posterior:
         return max(self.matters, self.may_matter)
 
     @property
-    def decided(self) -> bool:
+    def is_decided(self) -> bool:
         """Surely the first makes one, and is the best or near it; or none does."""
-        return self.none or (self.matters >= LEVEL and self.placements[0].near >= LEVEL)
+        return self.is_null or (self.matters >= LEVEL and self.placements[0].near >= LEVEL)
 
     @property
     def verdict(self) -> str:
         """In a sentence, with probabilities."""
-        if self.none:
+        if self.is_null:
             return f"no difference that matters: none adds more than {self.margin:g} with {1 - self._may:.0%}"
         first = self.placements[0]
         near = f"the first is best, or within {self.margin:g} of it, with {first.near:.0%}"
-        if self.decided:
+        if self.is_decided:
             return f"decided: {near}"
         return f"not decided: {near}; some adds more than {self.margin:g} with {self.matters:.0%}"
 
@@ -131,7 +131,7 @@ def best_trial(study: Study) -> FrozenTrial:
     Raises InputError where no trial with a placement has completed, or for several objectives.
     """
     model, trials = _fitted(study)
-    found = expected(study, model)
+    found = expected_scores(study, model)
     sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
     return max(
         (trial for trial, _ in trials),
@@ -139,7 +139,7 @@ def best_trial(study: Study) -> FrozenTrial:
     )
 
 
-def expected(study: Study, model: Model) -> dict[int, float]:
+def expected_scores(study: Study, model: EffectModel) -> dict[int, float]:
     """Return the posterior mean of the score of each completed trial with a placement, by its number.
 
     Empty where the model does not predict the trials' scores better than their mean does: trials are then
@@ -159,7 +159,7 @@ def expected(study: Study, model: Model) -> dict[int, float]:
     return {trial.number: sign * (middle + float(m)) for (trial, _), m in zip(trials, mean, strict=True)}
 
 
-def posterior(study: Study, margin: float) -> Posterior:
+def estimate_posterior(study: Study, margin: float) -> Posterior:
     """What the completed trials say. margin: the least difference that matters, in units of the score.
 
     Raises InputError as `best_trial` does.
@@ -181,9 +181,9 @@ def posterior(study: Study, margin: float) -> Posterior:
                 )
             )
     effects.sort(key=lambda row: -abs(row.mean))
-    tried: dict[Placement, int] = {}
+    tried: dict[IndexedPlacement, int] = {}
     for trial, _ in trials:
-        placement = placement_of(trial.params)
+        placement = parse_placement(trial.params)
         assert placement is not None  # or it had no weights
         tried[placement] = tried.get(placement, 0) + 1
     mean, covariance = model.predict([_gain(placement) for placement in tried])
@@ -217,8 +217,8 @@ def posterior(study: Study, margin: float) -> Posterior:
     )
 
 
-def _fitted(study: Study) -> tuple[Model, list[tuple[FrozenTrial, Weights]]]:
-    model = fit(study)
+def _fitted(study: Study) -> tuple[EffectModel, list[tuple[FrozenTrial, Weights]]]:
+    model = fit_model(study)
     if model is None:
         raise InputError("no trial that draws a placement has completed, so there is nothing to tell of any")
     return model, _with_placement(study)
@@ -226,11 +226,11 @@ def _fitted(study: Study) -> tuple[Model, list[tuple[FrozenTrial, Weights]]]:
 
 def _with_placement(study: Study) -> list[tuple[FrozenTrial, Weights]]:
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return [(trial, found) for trial in done if (found := weights_of(trial)) is not None]
+    return [(trial, found) for trial in done if (found := trial_weights(trial)) is not None]
 
 
 def _some_difference(
-    model: Model, trials: Sequence[tuple[FrozenTrial, Weights]], *, without: Collection[str]
+    model: EffectModel, trials: Sequence[tuple[FrozenTrial, Weights]], *, without: Collection[str]
 ) -> float:
     """The probability that placements make any difference, which is even before the first trial.
 
@@ -240,25 +240,25 @@ def _some_difference(
         {effect: weight for effect, weight in found.items() if effect.term in without or is_setting(effect)}
         for _, found in trials
     ]
-    return float(expit(model.evidence() - Model(alone, model.scores).evidence()))
+    return float(expit(model.evidence() - EffectModel(alone, model.scores).evidence()))
 
 
-def _gain(placement: Placement) -> Weights:
+def _gain(placement: IndexedPlacement) -> Weights:
     """Of a placement's score above that of none."""
-    found = weights(placement)
-    for effect, weight in weights(Placement("", ())).items():
+    found = placement_weights(placement)
+    for effect, weight in placement_weights(IndexedPlacement("", ())).items():
         found[effect] = found.get(effect, 0.0) - weight
     return {effect: weight for effect, weight in found.items() if effect.term != INTERCEPT}
 
 
-def _noise(model: Model, trials: Sequence[Weights]) -> float:
+def _noise(model: EffectModel, trials: Sequence[Weights]) -> float:
     """The standard deviation of the score of a trial with modules around what these are worth."""
     modules = [count for found in trials if (count := sum(effect.term == IN_BLOCK for effect in found))]
     of_block = model.scale**2 * model.variance(IN_BLOCK) * float(np.mean(modules)) if modules else 0.0
     return float(np.sqrt(model.noise**2 + of_block))
 
 
-def _spread(model: Model, tried: Sequence[Placement]) -> float:
+def _spread(model: EffectModel, tried: Sequence[IndexedPlacement]) -> float:
     """The standard deviation between placements that the estimated variances of their parts make."""
     gains = [_gain(placement) for placement in tried]
     columns = {effect: i for i, effect in enumerate(dict.fromkeys(e for gain in gains for e in gain))}

@@ -26,19 +26,19 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from attention import InputError
-from search.choices import MODULES, SITE, SITES, TYPE, Part, part_of
+from search.choices import MODULES, SITE, SITES, TYPE, PlacementParameter, parse_parameter
 from search.placement_model import (
-    Draw,
-    Model,
-    Module,
-    Placement,
+    EffectDraw,
+    EffectModel,
+    IndexedModule,
+    IndexedPlacement,
     Weights,
     block_weights,
     choice_weights,
     curve_weights,
-    weights,
+    placement_weights,
 )
-from search.placement_planner import Choices, Planner
+from search.placement_planner import PlacementChoices, Planner
 
 SHARED_TRAINING = (
     "shared_training"  # an attribute of a trial: the seed of the plain training that it goes on from
@@ -49,11 +49,11 @@ REFIT = 1.1  # of the trials that variances were estimated from, there are when 
 REDRAWS = 10  # draws in a row that may lead to a placement which has broken a limit
 
 
-def placement_of(params: Mapping[str, Any]) -> Placement | None:
+def parse_placement(params: Mapping[str, Any]) -> IndexedPlacement | None:
     """The placement that a trial's parameters draw, None where they draw none, or not all of it."""
     if MODULES not in params:
         return None
-    parts = {part_of(name): value for name, value in params.items()}
+    parts = {parse_parameter(name): value for name, value in params.items()}
     sites = {part.module: (part.prefix, value) for part, value in parts.items() if part and part.what == SITE}
     count = params[MODULES]
     if any(i not in sites for i in range(1, count + 1)):
@@ -65,20 +65,22 @@ def placement_of(params: Mapping[str, Any]) -> Placement | None:
             for part, value in parts.items()
             if part and part.module == i and part.what not in (SITE, TYPE)
         )
-        modules.append(Module(sites[i][1], parts.get(Part(TYPE, i), NO_TYPE), tuple(options)))
-    return Placement(sites[1][0] if count else "", tuple(modules))
+        modules.append(
+            IndexedModule(sites[i][1], parts.get(PlacementParameter(TYPE, i), NO_TYPE), tuple(options))
+        )
+    return IndexedPlacement(sites[1][0] if count else "", tuple(modules))
 
 
-def weights_of(trial: FrozenTrial) -> Weights | None:
+def trial_weights(trial: FrozenTrial) -> Weights | None:
     """Of all effects in a trial's score; None of a trial without a placement."""
-    placement = placement_of(trial.params)
+    placement = parse_placement(trial.params)
     if placement is None:
         return None
-    found = weights(placement)
+    found = placement_weights(placement)
     if SHARED_TRAINING in trial.user_attrs:
         found |= block_weights(placement, trial.user_attrs[SHARED_TRAINING])
     for name, value in trial.params.items():
-        if part_of(name) is None:
+        if parse_parameter(name) is None:
             found.update(_setting(name, value, trial.distributions[name]))
     return found
 
@@ -94,7 +96,9 @@ def _setting(name: str, value: Any, distribution: Any) -> Weights:
     return curve_weights(name, float((x - low) / (high - low)))
 
 
-def fit(study: Study, logs: Mapping[str, float] | None = None, *, estimate: bool = True) -> Model | None:
+def fit_model(
+    study: Study, logs: Mapping[str, float] | None = None, *, estimate: bool = True
+) -> EffectModel | None:
     """The model of a study's completed trials, None where none has a placement. logs, estimate: `Model`'s.
 
     Scores count from the better end: a metric that is minimised has its sign turned.
@@ -104,28 +108,28 @@ def fit(study: Study, logs: Mapping[str, float] | None = None, *, estimate: bool
         raise InputError("a model of placements knows one objective alone; this study has several")
     sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    known = [(found, sign * trial.values[0]) for trial in done if (found := weights_of(trial)) is not None]
+    known = [(found, sign * trial.values[0]) for trial in done if (found := trial_weights(trial)) is not None]
     if not known:
         return None
-    return Model([found for found, _ in known], [score for _, score in known], logs, estimate=estimate)
+    return EffectModel([found for found, _ in known], [score for _, score in known], logs, estimate=estimate)
 
 
 class GrowingModel:
     """The model of a study that grows: fitted again at each call, to what has completed since."""
 
     def __init__(self) -> None:
-        self._model: Model | None = None
+        self._model: EffectModel | None = None
         self._known = -1  # completed trials that it was fitted to
         self._estimated = 0  # and that its variances were estimated from
 
-    def __call__(self, study: Study) -> Model | None:
+    def __call__(self, study: Study) -> EffectModel | None:
         """None where no completed trial has a placement. Raises InputError as `fit` does."""
         done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
         if not 0 <= done - self._known < max(1, self._known // STALE):
             # A trial more changes effects at once, and the variances of hundreds of trials hardly.
             estimate = not self._estimated <= done <= self._estimated * REFIT
             logs = self._model.logs if self._model else None
-            self._model = fit(study, logs, estimate=estimate)
+            self._model = fit_model(study, logs, estimate=estimate)
             self._known = done
             self._estimated = done if estimate else self._estimated
         return self._model
@@ -140,12 +144,12 @@ class PlacementSampler(BaseSampler):
     def __init__(self, seed: int | None = None, others: BaseSampler | None = None) -> None:
         self._random = np.random.default_rng(seed)
         self._others = others or TPESampler(seed=seed, constant_liar=True)
-        self._plans: dict[int, Placement] = {}  # of the trials that are being drawn
+        self._plans: dict[int, IndexedPlacement] = {}  # of the trials that are being drawn
         self._model = GrowingModel()
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         found = self._others.infer_relative_search_space(study, trial)
-        return {name: kind for name, kind in found.items() if part_of(name) is None}
+        return {name: kind for name, kind in found.items() if parse_parameter(name) is None}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -155,7 +159,7 @@ class PlacementSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        part = part_of(param_name)
+        part = parse_parameter(param_name)
         if part is None or SITES not in trial.user_attrs:
             return self._others.sample_independent(study, trial, param_name, param_distribution)
         if trial.number not in self._plans:
@@ -181,25 +185,25 @@ class PlacementSampler(BaseSampler):
         self._random = np.random.default_rng()
         self._others.reseed_rng()
 
-    def _plan(self, study: Study, trial: FrozenTrial, distribution: Any) -> Placement:
+    def _plan(self, study: Study, trial: FrozenTrial, distribution: Any) -> IndexedPlacement:
         """The best placement by a draw of the effects. distribution: of the parameter asked for first."""
         trials = study.get_trials(deepcopy=False)
         done = [t for t in trials if t.state is TrialState.COMPLETE]
         model = self._model(study)
         count = trial.params.get(MODULES)
         prefix, sites = trial.user_attrs[SITES]
-        choices = Choices(
+        choices = PlacementChoices(
             prefix=prefix,
             sites=sites,
             most=distribution.high if count is None else count,
             **_types(trials),
         )
-        tried = {found for t in done if (found := placement_of(t.params)) is not None}
+        tried = {found for t in done if (found := parse_placement(t.params)) is not None}
         broken = {
-            placement_of(t.params) for t in trials if any(c > 0 for c in t.constraints.values())
+            parse_placement(t.params) for t in trials if any(c > 0 for c in t.constraints.values())
         } - tried
         for _ in range(REDRAWS):
-            draw = model.draw(self._random) if model else Draw(None, np.empty(0), self._random)
+            draw = model.draw(self._random) if model else EffectDraw(None, np.empty(0), self._random)
             plan = Planner(draw, choices).best(tried, self._random, count)
             if plan not in broken:
                 break
@@ -211,7 +215,7 @@ class PlacementSampler(BaseSampler):
         return int(self._random.integers(distribution.low, distribution.high + 1))
 
 
-def _wanted(plan: Placement, part: Part, trial: FrozenTrial) -> Any:
+def _wanted(plan: IndexedPlacement, part: PlacementParameter, trial: FrozenTrial) -> Any:
     """What the plan has for a part; None where it has nothing."""
     if part.what == MODULES:
         return len(plan.modules)
@@ -239,7 +243,7 @@ def _types(trials: Sequence[FrozenTrial]) -> dict[str, Any]:
     distribution: Any
     for trial in trials:
         for name, distribution in trial.distributions.items():
-            part = part_of(name)
+            part = parse_parameter(name)
             if part is None or part.what in (MODULES, SITE):
                 continue
             if part.what == TYPE:

@@ -72,7 +72,7 @@ class Report:
     fault: str | None = None
 
     @property
-    def last(self) -> bool:
+    def is_last(self) -> bool:
         """Nothing follows."""
         return self.finished or self.infeasible is not None or self.error is not None
 

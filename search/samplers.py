@@ -36,7 +36,7 @@ def choose_sampler(name: str, space: Space, *, objectives: int = 1) -> str:
     placements, which finds good ones in fewer trials (benchmarks/bench_placements.py), or else `tpe`."""
     if name != AUTO:
         return name
-    return "placement" if objectives == 1 and places(space) else "tpe"
+    return "placement" if objectives == 1 and draws_placements(space) else "tpe"
 
 
 def load_sampler(name: str, *, seed: int, objectives: int = 1) -> BaseSampler:
@@ -71,7 +71,7 @@ def check_sampler(name: str, space: Space) -> None:
     if name not in (GRID, "cmaes", "placement"):
         return
     if name == "placement":
-        check_places("--sampler placement", space, "use tpe")
+        check_draws_placements("--sampler placement", space, "use tpe")
         return
     draws = [trial.distributions for trial, _ in random_draws(space, 20)]
     if name == GRID:
@@ -101,15 +101,15 @@ def check_sampler(name: str, space: Space) -> None:
         )
 
 
-def check_places(option: str, space: Space, advice: str) -> None:
+def check_draws_placements(option: str, space: Space, advice: str) -> None:
     """Raises InputError where a space draws no placements with `search.choices`, which `option` needs."""
-    if not places(space):
+    if not draws_placements(space):
         raise InputError(
             f"{option} needs a space that draws placements with search.choices; space {space.name!r} draws "
             f"none: {advice}"
         )
 
 
-def places(space: Space) -> bool:
+def draws_placements(space: Space) -> bool:
     """Whether a space draws placements with `search.choices`."""
     return any(SITES in trial.user_attrs for trial, _ in random_draws(space, 20))

@@ -10,16 +10,16 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from attention import InputError
-from search.choices import part_of
+from search.choices import parse_parameter
 from search.config import TrialConfig
 from search.halving import Rungs
 from search.memory_study import memory_study
-from search.placement_posterior import posterior
+from search.placement_posterior import estimate_posterior
 from search.placement_sampler import SHARED_TRAINING, GrowingModel, PlacementSampler
 from search.record import Role, State, TrialRecord
 from search.shared_trainings import PERTURB, SharedTrainings, is_shared_training
 from search.space import Space
-from search.study import DECIDED, ENQUEUED, EXPECTED, WARM_START, expect, read_record
+from search.study import ENQUEUED, EXPECTED, PLACEMENT_VERDICT, WARM_START, read_record, update_expected
 from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
 
 # Draws in a row that a space may refuse; that are forgone as repetitions, and twice as many for a forecast.
@@ -86,11 +86,11 @@ class SearchScheduler(TrialScheduler):
             shared_trainings > 0 or isinstance(sampler, PlacementSampler)
         )
         self._model = GrowingModel()
-        self.decided = ""
+        self.placement_verdict = ""
         if self._models and not study.user_attrs.get(EXPECTED):
             study.set_user_attr(EXPECTED, True)
         self._read()
-        self._look_again()
+        self._update_records()
 
     def _read(self) -> None:
         for trial in self.study.get_trials(deepcopy=False):
@@ -128,7 +128,7 @@ class SearchScheduler(TrialScheduler):
         self.waiting = False
         if self.closing or self.all_infeasible:
             return None
-        if self.decided and not self._unfinished:
+        if self.placement_verdict and not self._unfinished:
             return None
         if self._unfinished:
             return self.records[self._unfinished.popleft()]
@@ -210,7 +210,7 @@ class SearchScheduler(TrialScheduler):
         trainings.
         """
         if self.shared_trainings and not self._shared:
-            self._shared = {name: value for name, value in params.items() if part_of(name) is None}
+            self._shared = {name: value for name, value in params.items() if parse_parameter(name) is None}
 
     def _repeats(self, config: TrialConfig) -> bool:
         """Whether a trial of it would tell nothing new."""
@@ -260,16 +260,16 @@ class SearchScheduler(TrialScheduler):
         self._open[record.number].append((self._drawn, trial))
         return record
 
-    def _look_again(self) -> None:
+    def _update_records(self) -> None:
         if self._models:
-            expect(self.study, self.records, self._model)
+            update_expected(self.study, self.records, self._model)
         done = [r for r in self.records.values() if r.state is State.COMPLETE and r.config.model.placement]
         if self.shared_trainings and len(done) >= LEAST and len(self.plan.objectives) == 1:
             metric = self.plan.metric
-            found = posterior(self.study, metric.margin / metric.scale)
-            self.decided = found.verdict if found.decided else ""
-            if self.study.user_attrs.get(DECIDED, "") != self.decided:
-                self.study.set_user_attr(DECIDED, self.decided)
+            found = estimate_posterior(self.study, metric.margin / metric.scale)
+            self.placement_verdict = found.verdict if found.is_decided else ""
+            if self.study.user_attrs.get(PLACEMENT_VERDICT, "") != self.placement_verdict:
+                self.study.set_user_attr(PLACEMENT_VERDICT, self.placement_verdict)
 
     def _enter(self, record: TrialRecord) -> bool | None:
         if self.shared_trainings:

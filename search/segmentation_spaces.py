@@ -35,13 +35,13 @@ KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "r
 PARTS = ("skip", "bottleneck", "decoder")
 
 
-def places(model: SegmentationModel, size: int) -> list["Site"]:
+def list_sites(model: SegmentationModel, size: int) -> list["Site"]:
     """The residual blocks, the skip connections, the bottleneck and the stages of the decoder."""
-    return _places(model.backbone, tuple(sorted(model.options.items())), size)
+    return _list_sites(model.backbone, tuple(sorted(model.options.items())), size)
 
 
 @cache
-def _places(backbone: str, options: tuple[tuple[str, Any], ...], size: int) -> list["Site"]:
+def _list_sites(backbone: str, options: tuple[tuple[str, Any], ...], size: int) -> list["Site"]:
     import torch  # takes seconds
 
     with torch.random.fork_rng(devices=[]):
@@ -52,7 +52,7 @@ def _places(backbone: str, options: tuple[tuple[str, Any], ...], size: int) -> l
 
 def published(model: SegmentationModel, size: int) -> Sequence[Mapping[str, Any]]:
     """Parameters of decomposed attention on all skip connections, in the bottleneck, and at both."""
-    names = [site.name for site in places(model, size)]
+    names = [site.name for site in list_sites(model, size)]
     chosen = [
         [i for i, name in enumerate(names) if name.startswith(where)]
         for where in (PARTS[0], PARTS[1], PARTS[:2])
@@ -62,7 +62,7 @@ def published(model: SegmentationModel, size: int) -> Sequence[Mapping[str, Any]
 
 def draw(trial: optuna.Trial, model: SegmentationModel = SMALL, size: int = DATA.size) -> TrialConfig:
     """Up to five modules of types that are linear."""
-    placement = choices.placement(trial, places(model, size), most=5, kinds=LINEAR)
+    placement = choices.placement(trial, list_sites(model, size), most=5, kinds=LINEAR)
     return TrialConfig(
         task="segmentation",
         data=replace(DATA, size=size),

@@ -31,7 +31,7 @@ def around(centre: float, spread: float) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round:
+class LarnnRanges:
     """The ranges of one of the two searches of LARNN's author, each with its ends.
 
     learning_rate, weight_decay and hidden are drawn from log-uniform distributions, as hyperopt's
@@ -54,7 +54,7 @@ class Round:
     residual: Sequence[bool] = (False, True)
 
 
-FIRST = Round(
+FIRST = LarnnRanges(
     epochs=25,
     learning_rate=around(0.005, 0.5),
     weight_decay=around(0.005, 1.3),
@@ -63,7 +63,7 @@ FIRST = Round(
     heads=(6, 36),
     window=(10, 49),
 )
-SECOND = Round(
+SECOND = LarnnRanges(
     epochs=100,
     learning_rate=around(0.006, 0.4),
     weight_decay=around(0.002, 1.3),
@@ -144,7 +144,7 @@ def ucihar(trial: optuna.Trial) -> TrialConfig:
     return _draw(trial, SECOND)
 
 
-def _draw(trial: optuna.Trial, ranges: Round) -> TrialConfig:
+def _draw(trial: optuna.Trial, ranges: LarnnRanges) -> TrialConfig:
     backbone = trial.suggest_categorical("backbone", ["larnn", "bilstm"])
     training = ClassificationTraining(
         epochs=ranges.epochs,

@@ -82,7 +82,7 @@ def from_json(kind: type[T], value: object, name: str, *, strict: bool = True) -
     problems: list[str] = []
     read = _object(kind, value, "", problems, strict)
     if problems:
-        raise InputError(together(name, problems))
+        raise InputError(join_problems(name, problems))
     assert isinstance(read, kind)
     return read
 
@@ -119,7 +119,7 @@ def write_json(file: Path, value: Any, *, format: int | None = None) -> None:
         new.write_text(json.dumps(content, indent=2))
 
 
-def together(name: str, problems: Sequence[str]) -> str:
+def join_problems(name: str, problems: Sequence[str]) -> str:
     """One message of all problems."""
     if len(problems) == 1:
         return f"{name}: {problems[0]}"

@@ -36,7 +36,9 @@ def registered_spaces() -> Mapping[str, Space]:
     return _spaces_of(spec for _, spec in registered_specs())
 
 
-def load(given: "str | SpaceFunction | Space", backbone: str | None = None, size: int | None = None) -> Space:
+def load_space(
+    given: "str | SpaceFunction | Space", backbone: str | None = None, size: int | None = None
+) -> Space:
     """The space `given`: a name of the table, `file.py:function`, `package.module:function`, or a function.
 
     backbone: in the place of the space's own, for images of `size` pixels.
@@ -46,7 +48,7 @@ def load(given: "str | SpaceFunction | Space", backbone: str | None = None, size
     `modules` = 0. Raises InputError when there is no such space or it cannot be loaded.
     """
     if backbone is not None:
-        space = load(given)
+        space = load_space(given)
         if space.with_backbone is None:
             those = [other.name for other in SPACES.values() if other.with_backbone]
             raise InputError(

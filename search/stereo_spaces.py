@@ -51,14 +51,14 @@ FIRST = ("backbone.pyramid", "aggregation.entry")
 KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "reduction": 1}
 
 
-def places(data: StereoData, model: StereoModel) -> list["Site"]:
+def list_sites(data: StereoData, model: StereoModel) -> list["Site"]:
     """The sites of a model where there are several channels: of costs there is one."""
     options = tuple(sorted(model.options.items()))
-    return _places(model.backbone, data.height, data.width, data.max_disparity, options)
+    return _list_sites(model.backbone, data.height, data.width, data.max_disparity, options)
 
 
 @cache
-def _places(
+def _list_sites(
     backbone: str, height: int, width: int, max_disparity: int, options: tuple[tuple[str, Any], ...]
 ) -> list["Site"]:
     import torch  # takes seconds
@@ -70,13 +70,13 @@ def _places(
 
 def planes(trial: optuna.Trial) -> TrialConfig:
     """The bundled pairs: up to three modules of any type."""
-    placement = choices.placement(trial, places(PLANES, SMALL))
+    placement = choices.placement(trial, list_sites(PLANES, SMALL))
     return _config(trial, PLANES, SMALL, placement, epochs=8, batch_sizes=[2, 4, 8])
 
 
 def sceneflow(trial: optuna.Trial) -> TrialConfig:
     """PSMNet as published: up to three modules of types that are linear in the positions."""
-    placement = choices.placement(trial, places(SCENEFLOW, FULL), kinds=LINEAR)
+    placement = choices.placement(trial, list_sites(SCENEFLOW, FULL), kinds=LINEAR)
     return _config(trial, SCENEFLOW, FULL, placement, epochs=10, batch_sizes=[6, 12, 24])
 
 
@@ -103,7 +103,7 @@ def decomposed(
     """Gives the parameters of decomposed attention (arXiv 1812.01243) at each first place, and at all."""
 
     def made() -> Sequence[Mapping[str, Any]]:
-        names = [site.name for site in places(data, model)]
+        names = [site.name for site in list_sites(data, model)]
         first = [*(names.index(place) for place in FIRST), len(names) - 1]
         chosen = [*([index] for index in first), first]
         return [{**plain, **choices.modules(some, "decomposed", KIND)} for some in chosen]

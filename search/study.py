@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from attention import InputError
 from search.config import TrialConfig
-from search.journal import Journal, at_once, mend
+from search.journal import Journal, batch_writes, truncate_incomplete_line
 from search.optuna_internals import identifier_of, storage_of
 from search.record import Metrics, Role, State, TrialRecord
 from search.serialise import read_value
@@ -34,7 +34,7 @@ STUDY_FILE = "study.journal"
 CONFIG, ROLE, PROFILE, DEVICE, REASON = "config", "role", "profile", "device", "reason"
 EPOCH = "epoch:"  # and its number: the metrics of an epoch
 PRUNED, WARM_START, VARIANT = "pruned", "warm_start", "variant"
-DECIDED = "decided"  # of the study: how placements were told apart as far as matters, once they are
+PLACEMENT_VERDICT = "decided"  # of the study: how placements were told apart as far as matters, once they are
 CELLS = "cells"  # of the study of a grid: the parameters of its cells by label, in order
 EXPECTED = "expected"  # of the study: its trials are ranked by a model of placements
 PLACEMENT, MODEL = "placement", "model"  # in words, for those who read the study with Optuna's own tools
@@ -91,7 +91,7 @@ def resume_study(folder: Path, *, name: str, needed: Collection[str] = ()) -> op
     Raises KeyError when it has none yet, and InputError when its file is damaged.
     """
     study, _ = open_records(folder, name=name, needed=needed)
-    mend(folder / STUDY_FILE)
+    truncate_incomplete_line(folder / STUDY_FILE)
     return study
 
 
@@ -130,7 +130,7 @@ def add_trial(study: optuna.Study, trial: FrozenTrial) -> optuna.Trial:
 def begin_waiting(study: optuna.Study, waiting: FrozenTrial, trial: FrozenTrial) -> optuna.Trial:
     """Give a waiting trial of a study the parameters and attributes of `trial`, and return it running."""
     (storage, _), identifier = storage_of(study), identifier_of(waiting)
-    with at_once(study):
+    with batch_writes(study):
         for name, value in trial.params.items():
             distribution = trial.distributions[name]
             internal = distribution.to_internal_repr(value)
@@ -151,7 +151,7 @@ def _storage(folder: Path) -> optuna.storages.JournalStorage:
     return optuna.storages.JournalStorage(Journal(folder / STUDY_FILE))
 
 
-def learn(study: optuna.Study, other: optuna.Study, *, name: str, comparable: bool) -> None:
+def warm_start_study(study: optuna.Study, other: optuna.Study, *, name: str, comparable: bool) -> None:
     """Put what the search called `name` found into a new study of the same space.
 
     comparable: its scores mean the same here: they become trials that the sampler knows. Otherwise its best
@@ -265,7 +265,7 @@ def read_trials(
     except KeyError:  # killed between the file and the study in it
         return []
     try:
-        expect(study, {record.number: record for _, record in pairs})
+        update_expected(study, {record.number: record for _, record in pairs})
     except InputError:
         raise
     except Exception as error:  # of parameters that no space draws
@@ -273,7 +273,7 @@ def read_trials(
     return pairs
 
 
-def expect(
+def update_expected(
     study: optuna.Study, records: Mapping[int, TrialRecord], model: "GrowingModel | None" = None
 ) -> None:
     """Put what a model of a study's placements expects of its trials into their records.
@@ -283,11 +283,11 @@ def expect(
     """
     if not study.user_attrs.get(EXPECTED):
         return
-    from search.placement_posterior import expected  # and scipy, which takes half a second
+    from search.placement_posterior import expected_scores  # and scipy, which takes half a second
     from search.placement_sampler import GrowingModel
 
     fitted = (model or GrowingModel())(study)
-    values = {} if fitted is None else expected(study, fitted)
+    values = {} if fitted is None else expected_scores(study, fitted)
     for number, record in records.items():
         record.expected = values.get(number)
 

@@ -31,7 +31,7 @@ from search.config import (
     TrialConfig,
 )
 from search.decomposed_spaces import stages
-from search.detection_spaces import published_places
+from search.detection_spaces import published_sites
 
 Draw = Callable[[optuna.Trial], TrialConfig]
 _Row = tuple[Callable[..., TrialConfig], Mapping[str, Any], str]  # a draw in any form, reference, summary
@@ -142,7 +142,7 @@ class _Detector:
 
     def places(self, model: DetectionModel, count: int) -> Sequence[str]:
         """The sites of so many modules: none, one after res3, and five or seven in backbone and pyramid."""
-        res3, res4, five, seven = published_places(model)
+        res3, res4, five, seven = published_sites(model)
         if count <= 1:
             return res3[:count]
         if not self.is_small:

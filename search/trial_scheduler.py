@@ -23,7 +23,7 @@ from attention import InputError
 from search.callback import Callback
 from search.config import TrialConfig
 from search.halving import Score
-from search.journal import at_once
+from search.journal import batch_writes
 from search.metric import Metric
 from search.record import (
     Report,
@@ -107,7 +107,7 @@ class Plan:
             return False
         return self.metric.sign * (trial.value(self.metric.name) - self.guessing) <= 0
 
-    def worth(self, trial: TrialRecord, name: str | None = None) -> float:
+    def signed_value(self, trial: TrialRecord, name: str | None = None) -> float:
         """Return the value that ranks a finished trial, larger is better: an objective, by default the first.
 
         Where a model of placements expects something of it, that: the best score of many is the luckiest's.
@@ -143,7 +143,7 @@ class TrialScheduler(ABC):
         """Return whether a trial passes the rung of its last report, or None if there is no rung."""
         return True
 
-    def _look_again(self) -> None:  # noqa: B027 (most have nothing to change)
+    def _update_records(self) -> None:  # noqa: B027 (most have nothing to change)
         """Update the records of other trials after the end of one, before callbacks are called."""
 
     @property
@@ -228,10 +228,10 @@ class TrialScheduler(ABC):
         if report.profile and not record.profile:
             record.profile, record.device = dict(report.profile), report.device
             pending = {PROFILE: record.profile, **({DEVICE: record.device} if record.device else {})}
-        goes_on = not report.last
+        goes_on = not report.is_last
         for metrics in new:
             record.history.append(dict(metrics))
-            with at_once(self.study):
+            with batch_writes(self.study):
                 while pending:
                     mine.set_user_attr(*pending.popitem())
                 mine.set_user_attr(f"{EPOCH}{len(record.history)}", record.history[-1])
@@ -273,7 +273,7 @@ class TrialScheduler(ABC):
                 constraints[TRAINABLE] = 1.0
         values = [record.value(name) for name in self.plan.objectives] if state is State.COMPLETE else None
         pairs = self._open.pop(number)
-        with at_once(self.study):
+        with batch_writes(self.study):
             if record.reason is not None:
                 pairs[0][1].set_user_attr(REASON, record.reason)
             for study, trial in pairs:
@@ -282,7 +282,7 @@ class TrialScheduler(ABC):
                     trial.set_constraint(key, constraints[key])
                 study.tell(trial, values, state=_STATES[state])
         record.state = state
-        self._look_again()
+        self._update_records()
         record.traceback = report.traceback if report is not None else None
         self._recent.append(record.reason if state is State.ERROR else None)
         for callback in self.callbacks:
@@ -307,21 +307,23 @@ def _outcome(report: Report | None, error: str | None) -> tuple[State, str | Non
     return (State.COMPLETE if report.finished else State.PRUNED), None
 
 
-def leaders(records: Iterable[TrialRecord], plan: Plan) -> tuple[TrialRecord | None, TrialRecord | None]:
+def select_leaders(
+    records: Iterable[TrialRecord], plan: Plan
+) -> tuple[TrialRecord | None, TrialRecord | None]:
     """Return the best finished trial by the first objective, and the best one without attention."""
-    done = ranked(records, plan)
+    done = rank_trials(records, plan)
     plain = [record for record in done if record.role is Role.BASELINE]
     return next(iter(done), None), next(iter(plain), None)
 
 
-def ranked(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:
+def rank_trials(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:
     """Return the finished trials, the best by the first objective first.
 
     What may have learned nothing leads where all the others have not, either. Replicates are not among them.
     """
 
     def score(record: TrialRecord) -> tuple[bool, float]:
-        return not plan.guesses(record), plan.worth(record)
+        return not plan.guesses(record), plan.signed_value(record)
 
     done = [r for r in records if r.state is State.COMPLETE and r.role is not Role.REPLICATE]
     return sorted(done, key=score, reverse=True)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
-from automl.tasks import Part, Split, Task
+from automl.tasks import EvaluationBatch, Split, Task
 from automl.tasks.deployment import Deployment
 from automl.tasks.evaluator import Evaluator
 from search.config import Data, Model, TaskSpec, Training, TrialConfig
@@ -123,10 +123,10 @@ class Weights(Task[TableData, Network]):
         x, y = batch
         return (model(x).float() - y).square().mean()
 
-    def parts(self, split: Split) -> Iterator[Part]:
+    def parts(self, split: Split) -> Iterator[EvaluationBatch]:
         x, y = self.table(split)
         index = self.runtime.shard(torch.arange(len(x)))
-        yield Part(index, x[index], y[index])
+        yield EvaluationBatch(index, x[index], y[index])
 
     def evaluator(self, split: Split) -> SquaredError:
         return SquaredError()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from automl.tasks.retrieval_metrics import ranks
+from automl.tasks.retrieval_metrics import compute_ranks
 
 CODES = [
     "def openFile(path): return open(path)",
@@ -61,9 +61,9 @@ def test_words_are_split_at_capitals_and_underscores(bm25: ModuleType) -> None:
 def test_ties_count_against_the_answer(bm25: ModuleType) -> None:
     scores = bm25.scores(QUERIES, CODES)
     own = torch.arange(len(CODES))
-    assert ranks(torch.from_numpy(scores[:5]), own).tolist()[3:] == [5, 5]
+    assert compute_ranks(torch.from_numpy(scores[:5]), own).tolist()[3:] == [5, 5]
     everything = bm25.ranks_at(scores[:5], np.arange(5))
-    assert everything.tolist() == ranks(torch.from_numpy(scores[:5]), own).tolist()
+    assert everything.tolist() == compute_ranks(torch.from_numpy(scores[:5]), own).tolist()
 
 
 def test_codes_without_words_are_rejected(bm25: ModuleType) -> None:

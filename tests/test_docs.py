@@ -22,7 +22,7 @@ from search.callback import SearchRecord
 from search.config import TrialConfig
 from search.record import State, TrialRecord
 from search.space import random_draws
-from search.spaces import load
+from search.spaces import load_space
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -136,7 +136,7 @@ def test_the_example_of_the_readme_imports_automl_alone() -> None:
 def test_the_space_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_space.py").write_text(read_block("# my_space.py"))
     monkeypatch.chdir(tmp_path)
-    space = load("my_space.py:late_stages")
+    space = load_space("my_space.py:late_stages")
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(0))
     study.enqueue_trial(dict(space.baseline))
     configs = [space(study.ask()) for _ in range(5)]
@@ -147,7 +147,7 @@ def test_the_space_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_the_backbone_of_the_tutorial_works(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(read_block("# mine.py"))
-    space = load("folder", f"{tmp_path}/mine.py:Net", 32)
+    space = load_space("folder", f"{tmp_path}/mine.py:Net", 32)
     drawn = [config for _, config in random_draws(space, 10)]
     assert {config.data.source for config in drawn} == {"folder"}
     assert any(config.model.placement for config in drawn)

@@ -46,13 +46,13 @@ def test_trainings_show_one_half_of_the_seeds_and_the_other_one_judges(recorded:
     rest = list(scores[row])
     for value in shown[:2]:
         rest.remove(value)
-    assert table.worth(placement) == pytest.approx(np.mean(rest))
+    assert table.signed_value(placement) == pytest.approx(np.mean(rest))
     plain = table.draw(optuna.trial.FixedTrial({"modules": 0}))
-    every = [table.worth(plain)]
+    every = [table.signed_value(plain)]
     for site in range(5):
         for kind in recorded.nette.TYPES:
             drawn = {"modules": 1, "site1": site, "type1": kind}
-            every.append(table.worth(table.draw(optuna.trial.FixedTrial(drawn))))
+            every.append(table.signed_value(table.draw(optuna.trial.FixedTrial(drawn))))
     assert table.best == pytest.approx(max(every))
     assert table.spread >= 0
 
@@ -97,8 +97,8 @@ def test_in_shared_trainings_a_training_is_compared_with_the_plain_one(
         table.score(placement, {})
     assert told == [0, 1, 1, 0], "each placement in each shared partial training, and these as often"
     assert table.score(plain, {}) == 0
-    worths = [table.worth(plain), *(
-        table.worth(table.draw(optuna.trial.FixedTrial({"modules": 1, "site1": site, "type1": kind})))
+    worths = [table.signed_value(plain), *(
+        table.signed_value(table.draw(optuna.trial.FixedTrial({"modules": 1, "site1": site, "type1": kind})))
         for site in range(5) for kind in recorded.nette.TYPES
     )]  # fmt: skip
     assert (table.best, max(worths)) == (pytest.approx(1), pytest.approx(1))

@@ -44,13 +44,13 @@ def test_each_pays_for_what_it_trains_and_returns_what_it_has_tried(
 def test_a_training_shows_more_of_its_worth_the_longer_it_lasts() -> None:
     from planted import KINDS, NOISE, Table
 
-    from search.placement_model import Module, Placement
+    from search.placement_model import IndexedModule, IndexedPlacement
 
     table = Table(KINDS["light"], 0)
-    placement = Placement("", (Module(1, "ssa"),))
+    placement = IndexedPlacement("", (IndexedModule(1, "ssa"),))
     shown = [table.train(placement, {}) for _ in range(4000)]
     third, whole = (np.array([show(part) for show in shown]) for part in (1 / 3, 1.0))
-    worth = table.worth(placement)
+    worth = table.signed_value(placement)
     assert third.mean() == pytest.approx(worth / 3, abs=0.08)
     assert whole.mean() == pytest.approx(worth, abs=0.08)
     assert third.std() == pytest.approx(NOISE, rel=0.05)

@@ -12,7 +12,7 @@ from ray.util.metrics import Gauge
 from automl.config.escape import prometheus_label
 from search.callback import Callback
 from search.record import State, TrialRecord
-from search.trial_scheduler import Plan, leaders
+from search.trial_scheduler import Plan, select_leaders
 
 
 class PrometheusGauges(Callback):
@@ -72,7 +72,7 @@ class PrometheusGauges(Callback):
         self._tell_hours()
         if self.plan is not None:
             objective = self.plan.objectives[0]
-            best, baseline = leaders(self.records.values(), self.plan)
+            best, baseline = select_leaders(self.records.values(), self.plan)
             for gauge, leader in ((self.best, best), (self.baseline, baseline)):
                 if leader is not None:
                     gauge.set(leader.value(objective), {"metric": prometheus_label(objective)})

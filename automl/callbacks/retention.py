@@ -8,7 +8,7 @@ from automl.storage.storage import Storage
 from search.callback import Callback
 from search.halving import dominates
 from search.record import CHECKPOINT_FILE, State, TrialRecord
-from search.trial_scheduler import Plan, leaders
+from search.trial_scheduler import Plan, select_leaders
 
 log = logging.getLogger("automl")
 
@@ -64,7 +64,7 @@ class CheckpointRetention(Callback):
     def staying(self) -> list[TrialRecord]:
         """Return the ended trials whose checkpoints are kept."""
         done = [record for record in self.held.values() if record.state is State.COMPLETE]
-        leading, baseline = leaders(sorted(done, key=lambda r: r.number), self.plan)
+        leading, baseline = select_leaders(sorted(done, key=lambda r: r.number), self.plan)
         if len(self.plan.objectives) > 1:  # the front, or what leads where all may be guessing
             best = front(done, self.plan) or [record for record in [leading] if record]
         else:
@@ -72,8 +72,8 @@ class CheckpointRetention(Callback):
         return [*best, *([baseline] if baseline else [])]
 
     def _rank(self, record: TrialRecord) -> tuple[bool, float, int]:
-        """Return the sort key of a trial. Of equal trials the first one leads, as in `leaders`."""
-        return self.plan.guesses(record), -self.plan.worth(record), record.number
+        """Return the sort key of a trial. Of equal trials the first one leads, as in `select_leaders`."""
+        return self.plan.guesses(record), -self.plan.signed_value(record), record.number
 
 
 def front(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:

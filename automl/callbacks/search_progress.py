@@ -18,7 +18,7 @@ from automl.config.units import format_duration
 from search.callback import Callback
 from search.halving import Rungs
 from search.record import State, TrialRecord
-from search.trial_scheduler import Plan, leaders
+from search.trial_scheduler import Plan, select_leaders
 
 ROWS = 15
 QUIET = 60.0  # seconds without a line in a log after which an epoch is worth one
@@ -198,7 +198,7 @@ class Progress(Callback):
 def search_summary(plan: Plan, records: Mapping[int, TrialRecord], rungs: Rungs | None = None) -> str:
     """Describe a search: the best score, its distance from the baseline, and the trials at each rung."""
     parts = []
-    best, baseline = leaders(records.values(), plan)
+    best, baseline = select_leaders(records.values(), plan)
     first = plan.objectives[0]
     if best is not None:
         parts.append(f"best {best.value(first):.4f} ({best.name})")

@@ -12,8 +12,8 @@ from automl.confirm.protocol import confirmations, latest_verdict
 from automl.storage.folder import find_search, is_lost, is_running, resolve_search
 from search.record import State, TrialRecord
 from search.serialise import fields_to_json
-from search.study import DECIDED, STUDY_FILE, read_attribute, read_records
-from search.trial_scheduler import Plan, leaders
+from search.study import PLACEMENT_VERDICT, STUDY_FILE, read_attribute, read_records
+from search.trial_scheduler import Plan, select_leaders
 
 INTERRUPTED = "interrupted"  # a trial that has not ended, where no process is running it
 
@@ -103,7 +103,7 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     plan = metadata.plan
     records = read_records(folder, metadata.name, plan.needed)
     counts = Counter(str(record.state) for record in records)
-    best, baseline = leaders(records, plan)
+    best, baseline = select_leaders(records, plan)
     first = plan.objectives[0]
 
     def shown(record: TrialRecord | None) -> tuple[str, float] | None:
@@ -122,7 +122,7 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     )
     unfinished = bool(begun) and not whole
     is_shared = metadata.settings.shares_training and records
-    decided = read_attribute(folder, metadata.name, DECIDED) if is_shared else None
+    decided = read_attribute(folder, metadata.name, PLACEMENT_VERDICT) if is_shared else None
     open_trials = counts[State.RUNNING] > 0 or (len(records) < (plan.trials or 0) and not decided)
     resume = format_command("search --resume", metadata.name, storage)
     running = is_running(folder, metadata.location)

@@ -12,7 +12,7 @@ from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
 from search.record import State
 from search.study import read_records
-from search.trial_scheduler import ranked
+from search.trial_scheduler import rank_trials
 
 PATIENCE = 600.0  # seconds that MLflow may take
 
@@ -46,7 +46,7 @@ def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
         for record in records:
             tracker.update(record)
         counts = Counter(record.state for record in records)
-        leading = ranked(records, plan)
+        leading = rank_trials(records, plan)
         stopped = counts[State.RUNNING] > 0
         missing = tracker.finish(
             best=next(iter(leading), None),

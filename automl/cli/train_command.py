@@ -208,7 +208,7 @@ def _of_any_task(context: typer.Context) -> "TrialConfig":
     from automl.search.configuration import is_dotted, like, of_space, read_settings, set_values
     from backbones import loading
     from search.record import placement_name
-    from search.spaces import load
+    from search.spaces import load_space
 
     given = context.params
     values = read_settings(given["assigned"] or [])
@@ -224,9 +224,9 @@ def _of_any_task(context: typer.Context) -> "TrialConfig":
         announce(f"--like {given['like']}", config.user_code())
         explicit |= parameters  # which set_values refuses
     else:
-        chosen = load(given["space"])
+        chosen = load_space(given["space"])
         if given["backbone"] is not None and chosen.with_backbone is not None:
-            chosen = load(given["space"], loading.absolute(given["backbone"]), given["size"])
+            chosen = load_space(given["space"], loading.absolute(given["backbone"]), given["size"])
             explicit.pop("model.backbone")
         config, drawn = of_space(chosen, parameters)
         for key, value in drawn.items():

@@ -18,11 +18,11 @@ from cluster.resources import TrialResources
 from search.callback import Callback
 from search.choices import AUGMENT
 from search.config import ClassWeights, TrialConfig
-from search.given import check_given
+from search.fixed_parameters import check_fixed_parameters
 from search.grid import GRID
 from search.serialise import fields_to_json
 from search.space import Space, SpaceFunction, random_draws, space_name
-from search.spaces import SPACES, load
+from search.spaces import SPACES, load_space
 
 if TYPE_CHECKING:
     from automl.config.runtime import Runtime
@@ -280,9 +280,9 @@ class Settings:
     def load_space(self) -> Space:
         """Load the space with the chosen backbone. Raise InputError if it does not exist."""
         if self.backbone is None:
-            return load(self.space)
+            return load_space(self.space)
         loading.hold(self.backbone)
-        return load(self.space, loading.absolute(self.backbone), self.size)
+        return load_space(self.space, loading.absolute(self.backbone), self.size)
 
     def user_code(self) -> list[str]:
         """Return the names of the user-defined code that a search with these settings runs."""
@@ -438,9 +438,9 @@ def with_shared_training(config: TrialConfig) -> TrialConfig:
 def draw_baseline(space: Space, settings: Settings) -> TrialConfig:
     """Draw the configuration of trial 0, independently of any study.
 
-    Raise InputError if the space's `baseline` or enqueued trials do not fit it (`search.given`).
+    Raise InputError if the space's `baseline` or enqueued trials do not fit it (`search.fixed_parameters`).
     """
-    check_given(space)
+    check_fixed_parameters(space)
     _, config = next(random_draws(space, 1, seed=settings.seed, given=space.baseline))
     if config is None:
         raise InputError(

@@ -18,9 +18,9 @@ from automl.confirm.wording import confidence_interval
 from automl.confirm.written import VERDICT_FILE, read_verdict
 from automl.data.manifest import Manifest
 from automl.storage.folder import NamedSearch, SearchMetadata, exists, find_search, resolve_search
-from automl.tasks.same_data import check_alike, read_manifest
+from automl.tasks.same_data import check_same_manifests, read_manifest
 from search.config import TrialConfig
-from search.metric import Metric, signed
+from search.metric import Metric, signed_unit
 from search.record import Role, listed_options, model_name, placement_name
 
 SPLITS = ("test", "validation")
@@ -178,7 +178,7 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
     assert metric is not None, "_comparable refuses it"
     sign = metric.sign * metric.scale
     margin = metric.margin if margin is None else margin
-    digits, gap = decimals(margin), signed(metric.gap_unit, metric.maximize)
+    digits, gap = decimals(margin), signed_unit(metric.gap_unit, metric.maximize)
     resolution = max(sample.resolution for sample in samples) if split == "test" else 0.0
     tests: list[tuple[Callable[..., Difference], bool]] = []
     for other in samples[1:]:
@@ -291,7 +291,7 @@ def _comparable(one: Sample, other: Sample) -> None:
             + " and ".join(json.dumps({k: v for k, v in d.items() if k != "size"}) for d in data)
         )
     if one.images is not None and other.images is not None:
-        check_alike(one.images, other.images, (one.name, other.name))
+        check_same_manifests(one.images, other.images, (one.name, other.name))
     elif one.config.data == other.config.data and one.digest and other.digest and one.digest != other.digest:
         raise InputError(
             f"{one.name} and {other.name} were trained on different data ({one.digest}, "

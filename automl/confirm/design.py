@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from automl.config.units import decimals
-from search.metric import Chance, signed
+from search.metric import Chance, signed_unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Design:
     @property
     def signed(self) -> str:
         """The unit behind a difference with its sign, which counts from the better end."""
-        return signed(self.unit, self.maximize)
+        return signed_unit(self.unit, self.maximize)
 
     @property
     def resolution(self) -> float:

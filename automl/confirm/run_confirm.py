@@ -48,7 +48,7 @@ from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.storage.working_dir import check_not_temporary
 from automl.tasks import Task, open_task
-from automl.tasks.same_data import check_same
+from automl.tasks.same_data import check_same_data
 from automl.tracking.process import MlflowProcess
 from automl.tracking.tracker import PATIENCE, Tracker
 from automl.trials.interrupt import Stopped
@@ -357,7 +357,7 @@ def open_scheduler(
 def _open_data(folder: Path, metadata: SearchMetadata, config: TrialConfig) -> Task:
     """Decode the data if they are not in the cache. Raise InputError if they are not the search's."""
     config = config.load()
-    check_same(config, folder, metadata.name)
+    check_same_data(config, folder, metadata.name)
     return open_task(config, metadata.settings.runtime)
 
 

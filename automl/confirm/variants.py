@@ -92,7 +92,7 @@ def select_variants(
     metric = plan.metric.name
     done = sorted(
         (r for r in records if r.state is State.COMPLETE and r.role is not Role.REPLICATE),
-        key=lambda r: plan.worth(r, metric),
+        key=lambda r: plan.signed_value(r, metric),
         reverse=True,
     )
     # Repetitions with other seeds are one and the same.
@@ -116,7 +116,11 @@ def select_variants(
         )
     noise = noise or _seed_noise(done, metric)
     reach = math.inf if noise is None else 2 * math.sqrt(2) * noise
-    near = [r for r in plain[:PLAIN] if plan.worth(plain[0], metric) - plan.worth(r, metric) <= reach]
+    near = [
+        r
+        for r in plain[:PLAIN]
+        if plan.signed_value(plain[0], metric) - plan.signed_value(r, metric) <= reach
+    ]
     baselines = [_baseline(record) for record in near]
     variants = [baselines[0]]
     for record in finalists:

@@ -97,7 +97,9 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
     done = [record for record in records if record.state is State.COMPLETE]
     if baseline:
         done = [record for record in done if record.role is Role.BASELINE]
-    done.sort(key=lambda record: -plan.worth(record))  # of equals the first, as `leaders` has it
+    done.sort(
+        key=lambda record: -plan.signed_value(record)
+    )  # of equals the first, as `select_leaders` has it
     if not done:
         raise InputError(
             f"search {metadata.name!r} has no completed trial{' without attention' if baseline else ''}. "

@@ -11,7 +11,7 @@ from attention import InputError
 from automl.export.formats import MLFLOW_MODEL, onnx_file, pt2_file
 from automl.export.onnx_session import open_onnx
 from automl.tasks import Task
-from automl.tasks.deployment import Arrays, Deployment, count
+from automl.tasks.deployment import Arrays, Deployment, count_rows
 from automl.tasks.model_check import ADVICE, RANDOM
 
 Form = Callable[[], Arrays]
@@ -40,7 +40,7 @@ def check_parity(
                 _check_repeats(task, deployment, inputs[graph])
                 raise RuntimeError(
                     f"{name} differs from the trained model by {difference:.2g}, more than "
-                    f"{task.tolerance:g}, on {count(inputs[graph])} test inputs; nothing was exported"
+                    f"{task.tolerance:g}, on {count_rows(inputs[graph])} test inputs; nothing was exported"
                 )
             differences[name] = max(difference, differences.get(name, 0.0))
     return differences
@@ -53,7 +53,7 @@ def _check_repeats(task: Task, deployment: Deployment, inputs: Arrays) -> None:
     difference = task.compare(deployment.run(tensors), deployment.run(tensors))
     if not difference <= task.tolerance:
         raise InputError(
-            f"the model {RANDOM}: two passes over the same {count(inputs)} test inputs differ by "
+            f"the model {RANDOM}: two passes over the same {count_rows(inputs)} test inputs differ by "
             f"{difference:.2g}; nothing was exported. {ADVICE}"
         )
 

@@ -27,7 +27,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from attention import InputError
-from automl.tasks.deployment import Arrays, batches
+from automl.tasks.deployment import Arrays, iterate_batches
 
 CALIBRATION_INPUTS = 256  # training inputs that the ranges are taken from
 BATCH = 32
@@ -64,7 +64,7 @@ class _Reader(CalibrationDataReader):
     """`inputs` in batches."""
 
     def __init__(self, inputs: Arrays) -> None:
-        self.batches = batches(inputs, BATCH)
+        self.batches = iterate_batches(inputs, BATCH)
 
     def get_next(self) -> dict[str, Any] | None:
         return next(self.batches, None)

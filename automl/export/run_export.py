@@ -45,7 +45,7 @@ from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.storage.trusted import is_remembered
 from automl.tasks import Task, open_task
-from automl.tasks.deployment import MODEL, TOKENIZER, Interface, as_arrays, batches, count
+from automl.tasks.deployment import MODEL, TOKENIZER, Interface, as_arrays, count_rows, iterate_batches
 from automl.tasks.same_data import check_source
 from automl.tracking.registry import Registered, check_registry, register
 from automl.tracking.runs import find_trial_run
@@ -331,7 +331,7 @@ def _write(
         models[MODEL][INT8] = open_onnx(folder / INT8)
     speeds: dict[str, Speed] = {}
     for name, runs in models.items():
-        speeds |= measure_speed(runs, next(batches(inputs[name], BATCH)))
+        speeds |= measure_speed(runs, next(iterate_batches(inputs[name], BATCH)))
     labels = labels_of(deployments)
     given = answers(task, deployments[MODEL], "test", models[MODEL]) if labels else None
     scores = given.card(ONNX) if given else None
@@ -371,7 +371,7 @@ def _quantize(folder: Path, task: Task) -> int:
     """Write the quantised model. Returns how many training inputs it was calibrated on."""
     inputs = as_arrays(task.model_inputs("train", CALIBRATION_INPUTS))
     quantize_int8(folder / ONNX, folder / INT8, inputs)
-    return count(inputs)
+    return count_rows(inputs)
 
 
 def _measured(

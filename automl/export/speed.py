@@ -10,7 +10,7 @@ from importlib.metadata import version
 import torch
 
 from automl.config.device import processor
-from automl.tasks.deployment import Arrays, Run, batches, count
+from automl.tasks.deployment import Arrays, Run, count_rows, iterate_batches
 
 BATCH = 32  # inputs at once when throughput is measured
 ROUNDS = (5, 60)  # of one timing of each model, at least and at most
@@ -33,14 +33,14 @@ class Speed:
 
 def measure_speed(models: Mapping[str, Run], inputs: Arrays) -> dict[str, Speed]:
     """The speed of each of `models` for up to BATCH of the raw `inputs`."""
-    batch, one = next(batches(inputs, BATCH)), next(batches(inputs, 1))
+    batch, one = next(iterate_batches(inputs, BATCH)), next(iterate_batches(inputs, 1))
     single, whole = _times(models, one), _times(models, batch)
     first = next(iter(single.values()))
     return {
         name: Speed(
             latency=1e3 * statistics.median(single[name]),
-            throughput=count(batch) / statistics.median(whole[name]),
-            batch=count(batch),
+            throughput=count_rows(batch) / statistics.median(whole[name]),
+            batch=count_rows(batch),
             ratio=statistics.median(a / b for a, b in zip(single[name], first, strict=True)),
         )
         for name in models

@@ -15,8 +15,8 @@ from automl.report.figure import Figure
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search, Trial
 from search.placement_model import CELL, COST, OPTION, PAIR, SITE, TYPE
-from search.placement_posterior import EffectRow, Posterior, posterior
-from search.placement_sampler import placement_of
+from search.placement_posterior import EffectRow, Posterior, estimate_posterior
+from search.placement_sampler import parse_placement
 from search.record import Role
 from search.shared_trainings import is_shared_training
 from search.study import open_study
@@ -36,7 +36,7 @@ def parts(search: Search) -> Plot:
         return absent(NAME, TITLE, f"{len(search.done)} trials are more than the {MOST} it is computed for.")
     metric = search.plan.metric
     try:
-        found = posterior(
+        found = estimate_posterior(
             open_study(search.folder, name=search.metadata.name), margin=metric.margin / metric.scale
         )
     except InputError as error:
@@ -127,7 +127,7 @@ def _sites(search: Search) -> Sites:
 
 
 def _sites_of(trial: Trial) -> Sites:
-    placement = placement_of(trial.params)
+    placement = parse_placement(trial.params)
     names = list(trial.record.config.model.placement)
     if placement is None or len(names) != len(placement.modules):
         return {}

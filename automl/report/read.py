@@ -29,7 +29,7 @@ from automl.storage.folder import (
 from search.halving import Rungs
 from search.record import State, TrialRecord, listed_options, model_options, placement_name
 from search.study import read_trials
-from search.trial_scheduler import RESOURCE, Plan, leaders
+from search.trial_scheduler import RESOURCE, Plan, select_leaders
 
 PLAIN, MIXED = "plain", "mixed"  # kinds of a trial that are no attention's name
 
@@ -170,7 +170,7 @@ class Search:
         trials = {trial.number: trial for trial in self.done}
         # What the page shows is the metric, whatever else was searched for.
         plan = replace(self.plan, objectives=[self.metric])
-        best, baseline = leaders((trial.record for trial in self.done), plan)
+        best, baseline = select_leaders((trial.record for trial in self.done), plan)
         return (
             None if best is None else trials[best.number],
             None if baseline is None else trials[baseline.number],

@@ -13,7 +13,7 @@ from automl.tasks import open_task
 from automl.tasks.initial import choose_weights
 from search.config import PUBLISHED, TrialConfig
 from search.grid import GRID, Cell, grid_cells
-from search.samplers import check_places, check_sampler, choose_sampler, load_sampler
+from search.samplers import check_draws_placements, check_sampler, choose_sampler, load_sampler
 from search.space import Space, same_parameters
 
 
@@ -34,7 +34,7 @@ def with_sampler(settings: Settings, space: Space) -> Settings:
         load_sampler(sampler, seed=settings.seed, objectives=objectives)
     check_sampler(sampler, space)
     if settings.shares_training:
-        check_places("--init shared", space, "use --init scratch")
+        check_draws_placements("--init shared", space, "use --init scratch")
     return replace(settings, sampler=sampler)
 
 

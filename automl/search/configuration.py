@@ -18,12 +18,12 @@ from automl.confirm.protocol import latest_verdict
 from automl.storage.folder import find_search
 from backbones import BACKBONES, ENCODERS, STEREO, find, loading
 from search.config import TrialConfig
-from search.given import fits
+from search.fixed_parameters import fits
 from search.memory_study import memory_study
 from search.serialise import to_json
 from search.space import Space
 from search.study import read_records
-from search.trial_scheduler import ranked
+from search.trial_scheduler import rank_trials
 
 PARTS = ("data", "model", "training")  # of a configuration, whose keys have a dot
 ALONE = ("metric", "seed")  # keys of a configuration without one
@@ -91,7 +91,7 @@ def like(name: str, storage: str) -> TrialConfig:
     latest = latest_verdict(folder)
     if latest is not None and latest[1].complete and latest[1].winner is not None:
         return next(variant.config for variant in latest[1].variants if variant.name == latest[1].winner)
-    complete = ranked(records, metadata.plan)
+    complete = rank_trials(records, metadata.plan)
     if not complete:
         raise InputError(f"search {search!r} has no completed trial; name one of its trials, {search}:NUMBER")
     return complete[0].config

@@ -18,7 +18,7 @@ from search.grid_scheduler import GridScheduler
 from search.record import State, TrialRecord, listed_options, model_name, model_options, placement_name
 from search.search_scheduler import SearchScheduler
 from search.serialise import to_json
-from search.trial_scheduler import Plan, leaders, ranked
+from search.trial_scheduler import Plan, rank_trials, select_leaders
 
 if TYPE_CHECKING:
     import pandas
@@ -275,7 +275,7 @@ def make_result(
     """
     plan, records = scheduler.plan, list(scheduler.records.values())
     counts = Counter(record.state for record in records)
-    best, baseline = leaders(records, plan)
+    best, baseline = select_leaders(records, plan)
 
     def result_of(trial: TrialRecord | None) -> TrialResult | None:
         if trial is None:
@@ -307,7 +307,7 @@ def make_result(
         hours=sum(metrics["seconds"] for r in records for metrics in r.history) * devices / 3600,
         best=result_of(best),
         baseline=result_of(baseline),
-        leading=[result for r in ranked(records, plan)[:LEADING] if (result := result_of(r))],
+        leading=[result for r in rank_trials(records, plan)[:LEADING] if (result := result_of(r))],
         front=[result for r in front(records, plan) if (result := result_of(r))] if several else [],
         stopped=counts[State.RUNNING] > 0,
         folder=str(folder),
@@ -315,7 +315,7 @@ def make_result(
         untracked=untracked,
         page=page,
         warnings=_warnings(records, plan),
-        decided=scheduler.decided if isinstance(scheduler, SearchScheduler) else "",
+        decided=scheduler.placement_verdict if isinstance(scheduler, SearchScheduler) else "",
         missing=list(map(str, scheduler.missing)) if isinstance(scheduler, GridScheduler) else [],
         objectives=list(plan.objectives),
         records=records,

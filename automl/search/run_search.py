@@ -44,7 +44,7 @@ from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.storage.working_dir import check_not_temporary
 from automl.tasks import Split, Task, open_task
-from automl.tasks.same_data import check_same, keep_manifest, mend_manifest, read_manifest
+from automl.tasks.same_data import check_same_data, read_manifest, restore_manifest, write_manifest
 from automl.tracking.process import MlflowProcess, prepared
 from automl.tracking.run_spec import RunSpec, search_run_spec
 from automl.tracking.silence import MlflowSilent
@@ -59,8 +59,8 @@ from search.search_scheduler import SearchScheduler
 from search.serialise import to_json
 from search.space import Space, SpaceFunction, fingerprint, random_draws, source_of
 from search.spaces import SPACES
-from search.study import STUDY_FILE, create_study, learn, open_study, read_records, resume_study
-from search.trial_scheduler import Plan, ranked
+from search.study import STUDY_FILE, create_study, open_study, read_records, resume_study, warm_start_study
+from search.trial_scheduler import Plan, rank_trials
 
 
 @with_keywords_of(Settings)
@@ -99,7 +99,7 @@ def start_search(settings: Settings) -> SearchResult:
         folder,
         metadata,
     ):
-        keep_manifest(folder, manifest)
+        write_manifest(folder, manifest)
         if not isinstance(settings.space, str) and (source := source_of(space)):
             (folder / SPACE_FILE).write_text(source, encoding="utf-8")
         return _run(folder, metadata, space, ready.task, begun)
@@ -230,8 +230,8 @@ def resume_search(
         metadata = replace(metadata, settings=settings, plan=replace(metadata.plan, trials=planned))
         baseline = draw_baseline(chosen, settings)
         shared.use_saved(folder, Storage(storage))
-        mend_manifest(folder, metadata, baseline)
-        check_same(baseline, folder, name, ("train", "validation"))
+        restore_manifest(folder, metadata, baseline)
+        check_same_data(baseline, folder, name, ("train", "validation"))
         task = open_task(baseline, settings.runtime)  # decodes the data where they no longer are
         write_metadata(folder, metadata)
         return _run(folder, metadata, chosen, task, begun)
@@ -345,7 +345,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
             )
         finally:
             # Whatever ended the search, what was found until then is found.
-            leading = ranked(scheduler.records.values(), plan)
+            leading = rank_trials(scheduler.records.values(), plan)
             counts = Counter(record.state for record in scheduler.records.values())
             open_trials = counts[State.RUNNING] > 0
             missing = tracker.finish(
@@ -448,4 +448,4 @@ def _learn(study: optuna.Study, folder: Path, metadata: SearchMetadata) -> None:
             f"best configurations are tried first",
             file=sys.stderr,
         )
-    learn(study, open_study(place, name=other.name), name=other.name, comparable=not reasons)
+    warm_start_study(study, open_study(place, name=other.name), name=other.name, comparable=not reasons)

@@ -30,7 +30,7 @@ entry point of the group `automl.tasks`, and any other by `register_task`, or in
 
 from attention import InputError
 from automl.config.runtime import Runtime
-from automl.tasks.base import Batch, Inputs, Part, Split, Task
+from automl.tasks.base import Batch, EvaluationBatch, Inputs, Split, Task
 from backbones.loading import load_object
 from search.config import TASKS, TrialConfig
 from search.config.tasks import TaskSpec, load_spec, register, registered_specs, resolve
@@ -101,8 +101,8 @@ def open_task(config: TrialConfig, runtime: Runtime) -> Task:
 
 __all__ = [
     "Batch",
+    "EvaluationBatch",
     "Inputs",
-    "Part",
     "Split",
     "Task",
     "open_task",

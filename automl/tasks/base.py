@@ -20,7 +20,7 @@ from automl.data.records import Records
 from automl.storage.storage import Storage
 from automl.tasks.deployment import MODEL, Arrays, Deployment, read_arrays
 from automl.tasks.evaluator import Evaluator
-from automl.tasks.memo import remembered_sites
+from automl.tasks.memo import remember_sites
 from backbones import call, insert
 from search.config import Data, Model, TaskSpec, Training, TrialConfig
 from search.metric import Chance, Metric
@@ -38,7 +38,7 @@ TrainingT_co = TypeVar("TrainingT_co", bound=Training, default=Training, covaria
 
 
 @dataclass(frozen=True)
-class Part:
+class EvaluationBatch:
     """Some inputs of a split. index: int64 `(B,)`, their numbers in it. targets: what the evaluator takes."""
 
     index: Tensor
@@ -114,7 +114,7 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
         model, known = build(), None
         if self.chosen.placement:
             bare = to_json(replace(self.chosen, placement={}))
-            known = remembered_sites([self.config.task, bare, *given], build, example)
+            known = remember_sites([self.config.task, bare, *given], build, example)
         return insert(model, self.chosen.placement, example(), known=known).to(self.runtime.device)
 
     def initialise(self, model: nn.Module) -> list[str]:
@@ -177,7 +177,7 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
         return self.loss(model, batch).unsqueeze(0)
 
     @abstractmethod
-    def parts(self, split: Split) -> Iterator[Part]:
+    def parts(self, split: Split) -> Iterator[EvaluationBatch]:
         """This worker's inputs of a whole split in batches, on the device."""
 
     @abstractmethod

@@ -11,9 +11,9 @@ from typing_extensions import TypeVar
 
 from automl.config.runtime import Runtime
 from automl.tasks.base import Batch, DataT_co, RecordTask, Split
-from automl.tasks.cross_entropy import accuracy, cross_entropy, weights_of
+from automl.tasks.cross_entropy import accuracy, balance_classes, cross_entropy
 from automl.tasks.evaluator import ClassificationEvaluator
-from automl.tasks.memo import remembered
+from automl.tasks.memo import remember
 from automl.tasks.model_check import ModelCheck, check_model
 from backbones import BACKBONES, call
 from search.config import ClassificationTraining, Model, TrialConfig
@@ -40,7 +40,7 @@ class Classification(RecordTask[DataT_co, Model, ClassTrainingT_co]):
         super().__init__(config, runtime)
         self.batch_size = self.shared_batch_size()
         counts = self.class_counts("train")
-        self.class_weights = weights_of(self.training.class_weights, counts, runtime.device)
+        self.class_weights = balance_classes(self.training.class_weights, counts, runtime.device)
 
     @abstractmethod
     def opened(self, split: Split) -> Any:
@@ -55,7 +55,7 @@ class Classification(RecordTask[DataT_co, Model, ClassTrainingT_co]):
         bare, runtime = replace(self.chosen, placement={}), self.runtime
         if bare.backbone in BACKBONES:
             return ModelCheck(torch.channels_last if self.images else torch.contiguous_format)
-        return remembered(
+        return remember(
             "check",
             [to_json(bare), to_json(self.data), str(runtime.device), str(runtime.dtype)],
             lambda: check_model(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from automl.data.code.ragged import PADDING
 from automl.data.code.tokenizer import UNKNOWN
 from automl.tasks.deployment import TOKENIZER, Deployment
-from automl.tasks.retrieval_evaluator import unit
+from automl.tasks.retrieval_evaluator import similarity_vectors
 from search.config import Similarity
 
 QUERY, CODE = "query", "code"
@@ -68,7 +68,7 @@ class Vectors(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """int64 `(N, T)` -> float32 `(N, D)`; zeros for a text without tokens."""
-        return unit(self.encoder(tokens, tokens != PADDING), self.similarity)
+        return similarity_vectors(self.encoder(tokens, tokens != PADDING), self.similarity)
 
 
 def code_deployments(

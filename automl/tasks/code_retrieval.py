@@ -16,11 +16,17 @@ from automl.config.runtime import Runtime
 from automl.data.code import CodeTexts, open_texts, shared_name
 from automl.data.code.ragged import Ragged
 from automl.data.code.tokenizer import UNKNOWN
-from automl.tasks.base import Inputs, Part, RecordTask, Split
+from automl.tasks.base import EvaluationBatch, Inputs, RecordTask, Split
 from automl.tasks.code_deployment import CODE, INPUT, QUERY, REQUEST, code_deployments, code_usage
-from automl.tasks.deployment import Deployment, spread
-from automl.tasks.retrieval_evaluator import CODES, QUERIES, Asked, RetrievalEvaluator, unit
-from automl.tasks.retrieval_metrics import guessed
+from automl.tasks.deployment import Deployment, spread_indices
+from automl.tasks.retrieval_evaluator import (
+    CODES,
+    QUERIES,
+    RetrievalEvaluator,
+    RetrievalSplit,
+    similarity_vectors,
+)
+from automl.tasks.retrieval_metrics import chance_mrr
 from backbones import ENCODERS, call
 from backbones.text_options import output_width
 from backbones.towers import Texts, TwoTowers
@@ -96,7 +102,7 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
         return {"code": [(tokens, torch.ones(shape, dtype=torch.bool, device=device))]}
 
     def loss(self, model: nn.Module, batch: tuple[Texts, Texts]) -> Tensor:
-        queries, codes = (unit(v, self.training.similarity) for v in call(model, batch))
+        queries, codes = (similarity_vectors(v, self.training.similarity) for v in call(model, batch))
         with torch.autocast(self.runtime.device.type, enabled=False):
             first = self.runtime.rank * len(queries)
             if self.runtime.workers > 1:  # other workers' code is what queries are not to find, too
@@ -110,7 +116,7 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
             others = over.scatter(1, own[:, None], 0.0)
             return others.sum() / (len(queries) * (len(codes) - 1))
 
-    def parts(self, split: Split) -> Iterator[Part]:
+    def parts(self, split: Split) -> Iterator[EvaluationBatch]:
         asked, texts = self._asked(split), self.texts.texts
         for kind in (*QUERIES, *CODES):
             if kind in NAMES and split != "test":
@@ -124,18 +130,18 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
             for part in np.array_split(mine, -(-len(mine) // EVALUATED)) if len(mine) else ():
                 numbers = torch.from_numpy(part).to(self.runtime.device)
                 encoder = "query" if kind in QUERIES else "code"
-                yield Part(numbers, {encoder: [self._padded(source, kind, part)]}, (kind, numbers))
+                yield EvaluationBatch(numbers, {encoder: [self._padded(source, kind, part)]}, (kind, numbers))
 
     def evaluator(self, split: Split) -> RetrievalEvaluator:
         return RetrievalEvaluator(self._asked(split), self.training.similarity, self.texts)
 
     def chance(self, split: Split) -> Chance:
-        return guessed(self.size(split))
+        return chance_mrr(self.size(split))
 
-    def _asked(self, split: Split) -> Asked:
+    def _asked(self, split: Split) -> RetrievalSplit:
         texts = self.texts
         everything = np.arange(len(texts.file.split))
-        return Asked(
+        return RetrievalSplit(
             documented=texts.documented_rows(split),
             candidates=everything if split == "test" else texts.rows(split),
             real=np.array([query.answer for query in texts.real_queries(split)], np.int64),
@@ -184,7 +190,7 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
         rows = self.texts.documented_rows(split)
         for kind in ("docstring", "code"):
             rows = rows[(self._texts(kind, rows)[0] > UNKNOWN).any(1).cpu().numpy()]
-        chosen: np.ndarray = rows[spread(len(rows), count).numpy()]
+        chosen: np.ndarray = rows[spread_indices(len(rows), count).numpy()]
         return chosen
 
     def usage(self) -> str:

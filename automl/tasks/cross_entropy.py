@@ -10,7 +10,7 @@ from automl.config.runtime import Runtime
 from search.config import ClassWeights
 
 
-def weights_of(kind: ClassWeights, counts: Sequence[int], device: torch.device) -> Tensor | None:
+def balance_classes(kind: ClassWeights, counts: Sequence[int], device: torch.device) -> Tensor | None:
     """The weight of each class in the loss, `(classes,)`, from the training inputs of each; None for none.
 
     `balanced`: n / (k n_c) of the k classes that there are, so that the mean over inputs is 1 (G. King and L.

@@ -85,7 +85,7 @@ class Interface:
     @classmethod
     def of(cls, deployment: Deployment, inputs: Arrays, outputs: Arrays) -> Self:
         """As these examples have it."""
-        return cls(inputs=signatures(deployment, inputs), outputs=signatures(deployment, outputs))
+        return cls(inputs=make_signatures(deployment, inputs), outputs=make_signatures(deployment, outputs))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -94,7 +94,7 @@ class Interface:
         }
 
 
-def signatures(deployment: Deployment, arrays: Arrays) -> list[Signature]:
+def make_signatures(deployment: Deployment, arrays: Arrays) -> list[Signature]:
     """Of the inputs or outputs of which `arrays` are an example."""
     found = []
     for name, value in arrays.items():
@@ -109,18 +109,18 @@ def as_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
     return {name: value.cpu().numpy() for name, value in tensors.items()}
 
 
-def count(arrays: Arrays) -> int:
+def count_rows(arrays: Arrays) -> int:
     """How many inputs there are."""
     return len(next(iter(arrays.values())))
 
 
-def batches(arrays: Arrays, size: int) -> Iterator[dict[str, np.ndarray]]:
+def iterate_batches(arrays: Arrays, size: int) -> Iterator[dict[str, np.ndarray]]:
     """All of them in batches of `size`; the last may have fewer."""
-    for begin in range(0, count(arrays), size):
+    for begin in range(0, count_rows(arrays), size):
         yield {name: value[begin : begin + size] for name, value in arrays.items()}
 
 
-def spread(total: int, count: int) -> Tensor:
+def spread_indices(total: int, count: int) -> Tensor:
     """The numbers of up to `count` of `total` inputs, evenly spread, int64."""
     return torch.linspace(0, total - 1, min(count, total)).round().long()
 

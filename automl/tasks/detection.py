@@ -26,21 +26,21 @@ from automl.data.detection.detection_augment import augment, draw_augmentations
 from automl.data.detection.masks import decode_masks
 from automl.data.images.image_formats import SUFFIXES, is_picture
 from automl.data.records import Records
-from automl.tasks.base import Part, RecordTask, Split
-from automl.tasks.deployment import Arrays, Deployment, spread
+from automl.tasks.base import EvaluationBatch, RecordTask, Split
+from automl.tasks.deployment import Arrays, Deployment, spread_indices
 from automl.tasks.detection_deployment import (
     REQUEST,
     USAGE,
     compare_detections,
     describe_detections,
     detection_deployment,
-    fitted,
+    pad_images,
     read_image,
     write_detections,
 )
 from automl.tasks.detection_evaluator import DetectionEvaluator, Truth, metric_names
 from automl.tasks.initial import initialise_backbone
-from automl.tasks.memo import remembered
+from automl.tasks.memo import remember
 from automl.tasks.model_check import ModelCheck, check_model
 from backbones import BACKBONES, find
 from backbones.detector import STRIDES, build_detector
@@ -60,7 +60,7 @@ Target = dict[str, Tensor]
 
 
 @lru_cache(maxsize=8)
-def images(data: DetectionData, split: Split) -> DetectionImages:
+def load_images(data: DetectionData, split: Split) -> DetectionImages:
     """The images of a split. Opened once in a process, however many trials run in it."""
     return open_split(data.source, split, path=data.path, size=data.size, subset=data.subset)
 
@@ -79,7 +79,7 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
-        self.train = images(self.data, "train")
+        self.train = load_images(self.data, "train")
         self.masks = self.chosen.masks and self.train.has_masks
         computed = metric_names("bbox") + (metric_names("segm") if self.masks else [])
         if self.metric.name not in computed:
@@ -95,7 +95,7 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         return list(self.train.classes)
 
     def size(self, split: Split) -> int:
-        return len(images(self.data, split))
+        return len(load_images(self.data, split))
 
     @classmethod
     def records(cls, config: TrialConfig) -> Records[Any]:
@@ -108,7 +108,7 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         return shared_name(data.source, data.path, data.size)
 
     def stored_files(self, splits: Sequence[Split]) -> Mapping[str, Path]:
-        return {split: images(self.data, split).file.path for split in splits}
+        return {split: load_images(self.data, split).file.path for split in splits}
 
     @property
     def canvas(self) -> int:
@@ -125,7 +125,7 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         bare, runtime = replace(self.chosen, placement={}), self.runtime
         if bare.backbone in BACKBONES:
             return ModelCheck(torch.channels_last)
-        return remembered(
+        return remember(
             "check",
             [to_json(bare), self.canvas, len(self.labels), str(runtime.device), str(runtime.dtype)],
             lambda: check_model(
@@ -220,20 +220,20 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         losses: dict[str, Tensor] = model(*batch)
         return torch.stack([loss.float() for loss in losses.values()]).sum()
 
-    def parts(self, split: Split) -> Iterator[Part]:
-        data = images(self.data, split)
+    def parts(self, split: Split) -> Iterator[EvaluationBatch]:
+        data = load_images(self.data, split)
         for index in self.runtime.shard(torch.arange(len(data))).split(self.training.batch_size):
             truths = [
                 Truth(index=i, objects=data.objects(i), original=data.original(i), stored=data.stored(i))
                 for i in index.tolist()
             ]
-            yield Part(index, [self._image(data, i) for i in index.tolist()], truths)
+            yield EvaluationBatch(index, [self._image(data, i) for i in index.tolist()], truths)
 
     def evaluator(self, split: Split) -> DetectionEvaluator:
         return DetectionEvaluator(len(self.labels), masks=self.masks, device=self.runtime.device)
 
     def describe_changes(self) -> str:
-        train, validation = self.train, images(self.data, "validation")
+        train, validation = self.train, load_images(self.data, "validation")
         return str(train.listed + train.file.count_changes() + validation.file.count_changes())
 
     @classmethod
@@ -249,9 +249,11 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         )
 
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
-        data = images(self.data, split)
-        chosen = [data.image(i) for i in spread(len(data), count).tolist()]
-        return {name: value.to(self.runtime.device) for name, value in fitted(chosen, self.canvas).items()}
+        data = load_images(self.data, split)
+        chosen = [data.image(i) for i in spread_indices(len(data), count).tolist()]
+        return {
+            name: value.to(self.runtime.device) for name, value in pad_images(chosen, self.canvas).items()
+        }
 
     def compare(self, ours: Arrays, theirs: Arrays) -> float:
         return compare_detections(ours, theirs)

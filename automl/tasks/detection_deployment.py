@@ -20,7 +20,7 @@ from backbones.normalisation import Normalisation
 IMAGES, SIZES = "images", "sizes"
 OUTPUTS = ("boxes", "labels", "scores", "masks")
 SHOWN = 0.5  # the least score of an object that is told and drawn
-COUNTED = 0.1  # the least score of an object that exported forms must agree on
+MIN_COMPARED_SCORE = 0.1  # the least score of an object that exported forms must agree on
 SURE = 0.5  # of a pixel of a mask
 COLOURS = ((230, 60, 60), (60, 140, 230), (50, 170, 80), (240, 170, 30), (160, 80, 200), (20, 170, 180))
 
@@ -87,7 +87,7 @@ def detection_deployment(
     )
 
 
-def fitted(images: Sequence[np.ndarray], canvas: int) -> dict[str, Tensor]:
+def pad_images(images: Sequence[np.ndarray], canvas: int) -> dict[str, Tensor]:
     """Images, uint8 (H, W, 3), as the graph takes them, with zeros at the bottom and the right."""
     made = np.zeros((len(images), canvas, canvas, 3), np.uint8)
     for place, image in zip(made, images, strict=True):
@@ -108,7 +108,7 @@ def read_image(path: str | Path, exported: Mapping[str, Any]) -> dict[str, np.nd
     small = _scaled(*picture.size, details["size"])
     if small != picture.size:
         picture = picture.resize(small, Image.Resampling.BILINEAR)
-    given = fitted([np.asarray(picture)], details["canvas"])
+    given = pad_images([np.asarray(picture)], details["canvas"])
     return {name: value.numpy() for name, value in given.items()}
 
 
@@ -140,7 +140,7 @@ def write_detections(exported: Mapping[str, Any], name: str, outputs: Arrays, pa
     boxes = outputs["boxes"][there] * np.tile(scale, 2)
     pasted = None
     if "masks" in outputs:
-        pasted = paste(outputs["masks"][there], boxes, *picture.size)
+        pasted = paste_masks(outputs["masks"][there], boxes, *picture.size)
     results = []
     for i, (box, label, score) in enumerate(
         zip(boxes, outputs["labels"][there], outputs["scores"][there], strict=True)
@@ -161,7 +161,7 @@ def write_detections(exported: Mapping[str, Any], name: str, outputs: Arrays, pa
     files[0].write_text(json.dumps(results, indent=1))
     sure = [i for i, entry in enumerate(results) if entry["score"] >= SHOWN]
     masks = None if pasted is None else pasted[sure]
-    drawn(picture, [results[i] for i in sure], masks).save(files[1])
+    draw_objects(picture, [results[i] for i in sure], masks).save(files[1])
     return files
 
 
@@ -171,7 +171,7 @@ def _image_id(image: Path) -> int | str:
     return int(image.stem) if image.stem.isascii() and image.stem.isdecimal() else image.stem
 
 
-def paste(masks: np.ndarray, boxes: np.ndarray, width: int, height: int) -> np.ndarray:
+def paste_masks(masks: np.ndarray, boxes: np.ndarray, width: int, height: int) -> np.ndarray:
     """Masks (D, 28, 28) of boxes (D, 4) in an image, bool (D, height, width)."""
     from torchvision.models.detection.roi_heads import paste_masks_in_image
 
@@ -183,7 +183,7 @@ def paste(masks: np.ndarray, boxes: np.ndarray, width: int, height: int) -> np.n
     return (found[:, 0] >= SURE).numpy()
 
 
-def drawn(
+def draw_objects(
     picture: Image.Image, objects: Sequence[Mapping[str, Any]], masks: np.ndarray | None
 ) -> Image.Image:
     """A copy of the picture with the box, the label, the score and the mask of each object."""
@@ -212,7 +212,7 @@ def compare_detections(ours: Arrays, theirs: Arrays) -> float:
     for one, other in ((ours, theirs), (theirs, ours)):
         for image in range(len(one["scores"])):
             mine, its = ({key: value[image] for key, value in form.items()} for form in (one, other))
-            for i in np.flatnonzero(mine["scores"] >= COUNTED):
+            for i in np.flatnonzero(mine["scores"] >= MIN_COMPARED_SCORE):
                 worst = max(worst, _nearest(mine, int(i), its, side))
     return worst
 

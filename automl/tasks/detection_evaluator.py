@@ -43,7 +43,7 @@ class Truth:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Found:
+class _Detections:
     """What was found in an image: boxes (N, 4) as COCO has them, scores, labels, and masks or none."""
 
     boxes: np.ndarray
@@ -68,7 +68,7 @@ class DetectionEvaluator(Evaluator):
 
     def __init__(self, classes: int, *, masks: bool, device: torch.device) -> None:
         self.classes, self.masks, self.device = classes, masks, device
-        self.seen: list[tuple[Truth, _Found]] = []
+        self.seen: list[tuple[Truth, _Detections]] = []
 
     def update(self, outputs: Sequence[Mapping[str, Tensor]], targets: Sequence[Truth]) -> None:
         """outputs: of each image `boxes`, `scores`, `labels` and `masks`, as torchvision has them."""
@@ -82,7 +82,7 @@ class DetectionEvaluator(Evaluator):
                 if self.masks and len(boxes)
                 else []
             )
-            kept = _Found(
+            kept = _Detections(
                 boxes=corners,
                 scores=found["scores"].double().cpu().numpy(),
                 labels=found["labels"].cpu().numpy(),
@@ -95,13 +95,13 @@ class DetectionEvaluator(Evaluator):
         seen.sort(key=lambda pair: pair[0].index)
         found: dict[str, Tensor] = {}
         for kind in ("bbox", "segm") if self.masks else ("bbox",):
-            values = score(seen, self.classes, kind)
+            values = average_precision(seen, self.classes, kind)
             for name, value in zip(metric_names(kind), values, strict=True):
                 found[name] = torch.tensor(value, dtype=torch.float64, device=self.device)
         return found
 
 
-def score(seen: Sequence[tuple[Truth, _Found]], classes: int, kind: Kind) -> list[float]:
+def average_precision(seen: Sequence[tuple[Truth, _Detections]], classes: int, kind: Kind) -> list[float]:
     """PARTS by pycocotools. NaN where there are no objects to find."""
     with redirect_stdout(io.StringIO()):
         evaluation = cocoeval.COCOeval(
@@ -116,7 +116,9 @@ def score(seen: Sequence[tuple[Truth, _Found]], classes: int, kind: Kind) -> lis
     return [value if value >= 0 else float("nan") for value in values]
 
 
-def _dataset(seen: Sequence[tuple[Truth, _Found]], classes: int, annotations: list[dict[str, Any]]) -> Any:
+def _dataset(
+    seen: Sequence[tuple[Truth, _Detections]], classes: int, annotations: list[dict[str, Any]]
+) -> Any:
     made = coco.COCO()
     for number, entry in enumerate(annotations, start=1):
         entry["id"] = number
@@ -147,7 +149,7 @@ def _true(truth: Truth, kind: Kind) -> Iterator[dict[str, Any]]:
         yield entry
 
 
-def _answered(truth: Truth, found: _Found, kind: Kind) -> Iterator[dict[str, Any]]:
+def _answered(truth: Truth, found: _Detections, kind: Kind) -> Iterator[dict[str, Any]]:
     width, height = truth.stored
     by_pixel = truth.original[0] * truth.original[1] / (width * height)
     areas = found.boxes[:, 2] * found.boxes[:, 3]

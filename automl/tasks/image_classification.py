@@ -24,9 +24,9 @@ from automl.data.images.image_augment import centre_crop, crop_boxes, draw_boxes
 from automl.data.images.image_formats import SUFFIXES, is_picture
 from automl.data.images.policy import apply_cutmix, make_erasing, make_policy
 from automl.data.records import Records
-from automl.tasks.base import Part, Split
+from automl.tasks.base import EvaluationBatch, Split
 from automl.tasks.classification import Classification
-from automl.tasks.deployment import Deployment, spread
+from automl.tasks.deployment import Deployment, spread_indices
 from automl.tasks.initial import initialise
 from backbones import IMAGENET, Normalisation, find
 from backbones.memory_format import set_format
@@ -62,7 +62,7 @@ inputs = {{"images": np.asarray(image)[None].tolist()}}  # one image, uint8, 0 t
 
 
 @lru_cache(maxsize=8)
-def images(data: ImageData, split: Split) -> Images:
+def load_images(data: ImageData, split: Split) -> Images:
     """The images of a split. Opened once in a process, however many trials run in it."""
     return open_split(
         data.source, split, path=data.path, size=data.size, side=cache_side(data.size), subset=data.subset
@@ -70,16 +70,16 @@ def images(data: ImageData, split: Split) -> Images:
 
 
 @lru_cache(maxsize=1)
-def feeds(data: ImageData, device: torch.device, memory_fraction: float) -> dict[Split, Feed]:
+def feed_cache(data: ImageData, device: torch.device, memory_fraction: float) -> dict[Split, Feed]:
     """The splits of one dataset at one size, as far as they were asked for; those of the last one go."""
     return {}
 
 
-def feed(data: ImageData, split: Split, device: torch.device, memory_fraction: float) -> Feed:
+def open_feed(data: ImageData, split: Split, device: torch.device, memory_fraction: float) -> Feed:
     """The split on its way to the device; all trials of a process with these data have one copy there."""
-    there = feeds(data, device, memory_fraction)
+    there = feed_cache(data, device, memory_fraction)
     if split not in there:
-        there[split] = Feed(images(data, split), device, memory_fraction)
+        there[split] = Feed(load_images(data, split), device, memory_fraction)
     return there[split]
 
 
@@ -96,14 +96,14 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         # Before anything asks how much memory is free.
-        feeds(self.data_of(config), runtime.device, runtime.memory_fraction)
+        feed_cache(self.data_of(config), runtime.device, runtime.memory_fraction)
         super().__init__(config, runtime)
-        self.train = images(self.data, "train")
+        self.train = load_images(self.data, "train")
         self.photographs = SOURCES[self.data.source].flip
         self.normalisation = find(self.chosen.backbone).normalisation
 
     def opened(self, split: Split) -> Images:
-        return images(self.data, split)
+        return load_images(self.data, split)
 
     @classmethod
     def records(cls, config: TrialConfig) -> Records[Any]:
@@ -166,7 +166,7 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
         picked = order.view(steps, batch).gather(1, rows)  # (steps, rows)
         labels = self.train.labels[picked].to(runtime.device)
         boxes = boxes.view(steps, batch, 4)[torch.arange(steps)[:, None], rows].to(runtime.device)
-        source = feed(self.data, "train", runtime.device, runtime.memory_fraction)
+        source = open_feed(self.data, "train", runtime.device, runtime.memory_fraction)
         for i, raw in enumerate(source(picked.unbind())):
             if seeds is not None and training.policy != "none":
                 raw = make_policy(training.policy)(raw, seeds[i])
@@ -185,14 +185,14 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
         x = torch.zeros(count, 3, side, side, device=self.runtime.device)
         return x.to(memory_format=torch.channels_last)
 
-    def parts(self, split: Split) -> Iterator[Part]:
-        data, runtime = images(self.data, split), self.runtime
+    def parts(self, split: Split) -> Iterator[EvaluationBatch]:
+        data, runtime = load_images(self.data, split), self.runtime
         order = runtime.shard(torch.arange(len(data))).split(2 * self.training.batch_size)
-        source = feed(self.data, split, runtime.device, runtime.memory_fraction)
+        source = open_feed(self.data, split, runtime.device, runtime.memory_fraction)
         for index, raw in zip(order, source(order), strict=True):
             x = centre_crop(raw, data.aspect[index], self.data.size)
             labels = data.labels[index].to(runtime.device, non_blocking=True)
-            yield Part(index, normalise(x, self.normalisation), labels)
+            yield EvaluationBatch(index, normalise(x, self.normalisation), labels)
 
     def deployment(self, model: nn.Module) -> Deployment:
         """Bytes `(N, size, size, 3)` to probabilities `(N, classes)`."""
@@ -207,15 +207,15 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
 
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
         """Centre crops as bytes, `(count, size, size, 3)`."""
-        return {"images": self._crops(split, spread(self.size(split), count))}
+        return {"images": self._crops(split, spread_indices(self.size(split), count))}
 
     def labelled_inputs(self, split: Split) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
-        data = images(self.data, split)
+        data = load_images(self.data, split)
         for index in torch.arange(len(data)).split(LABELLED):
             yield {"images": self._crops(split, index)}, data.labels[index].to(self.runtime.device)
 
     def _crops(self, split: Split, index: Tensor) -> Tensor:
-        data = images(self.data, split)
+        data = load_images(self.data, split)
         crops = centre_crop(data.gather(index), data.aspect[index], self.data.size)
         return crops.to(self.runtime.device)
 
@@ -229,10 +229,10 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
             yield str(path), {"images": read_image(path, size)}
 
     def stored_files(self, splits: Sequence[Split]) -> Mapping[str, Path]:
-        return {split: images(self.data, split).file.path for split in splits}
+        return {split: load_images(self.data, split).file.path for split in splits}
 
     def describe_changes(self) -> str:
-        train, validation = self.train, images(self.data, "validation")
+        train, validation = self.train, load_images(self.data, "validation")
         return str(train.listed + train.file.tally + validation.file.tally)
 
     @classmethod

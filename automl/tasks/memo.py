@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 _RESULTS: dict[str, Any] = {}
 
 
-def remembered(purpose: str, given: Sequence[Any], make: Callable[[], Result]) -> Result:
+def remember(purpose: str, given: Sequence[Any], make: Callable[[], Result]) -> Result:
     """Return what `make` returned before for this purpose and these values, which JSON can hold."""
     key = json.dumps([purpose, *given], sort_keys=True)
     if key not in _RESULTS:
@@ -22,7 +22,7 @@ def remembered(purpose: str, given: Sequence[Any], make: Callable[[], Result]) -
     return result
 
 
-def remembered_sites(
+def remember_sites(
     given: Sequence[Any], build: Callable[[], nn.Module], example: Callable[[], Any]
 ) -> Sequence[Site]:
     """Find the sites of a model, and leave torch's generator as it was. given: what the model depends on."""
@@ -31,4 +31,4 @@ def remembered_sites(
         with torch.random.fork_rng(devices=[]):
             return sites(build(), example())
 
-    return remembered("sites", given, find)
+    return remember("sites", given, find)

@@ -11,7 +11,7 @@ from automl.config.runtime import Runtime
 from automl.data.code import CodeTexts
 from automl.storage.answers import Answers, Example, telling
 from automl.tasks.evaluator import Evaluator
-from automl.tasks.retrieval_metrics import distractors, mrr, of_ranks, ranks_among, ranks_at
+from automl.tasks.retrieval_metrics import distractors, mrr, rank_metrics, ranks_among, ranks_at
 from search.config import Similarity
 
 # Kinds of texts, by the encoder that takes them.
@@ -20,7 +20,7 @@ Vectors = dict[str, list[tuple[Tensor, Tensor]]]  # of each kind: numbers (B,) a
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class RetrievalSplit:
     """What is asked of a split, in numbers of functions.
 
     documented: those whose docstrings are queries, int64 `(Q,)`. candidates: all that are searched where the
@@ -42,7 +42,7 @@ class RetrievalEvaluator(Evaluator):
     texts: of the functions, for examples.
     """
 
-    def __init__(self, asked: Asked, similarity: Similarity, texts: CodeTexts) -> None:
+    def __init__(self, asked: RetrievalSplit, similarity: Similarity, texts: CodeTexts) -> None:
         self.asked, self.similarity, self.texts = asked, similarity, texts
         self.vectors: Vectors = {}
         self.ranks = torch.zeros(0, dtype=torch.int64)
@@ -52,7 +52,7 @@ class RetrievalEvaluator(Evaluator):
         kind, numbers = targets
         vectors = outputs[0 if kind in QUERIES else 1]
         assert vectors is not None, kind
-        self.vectors.setdefault(kind, []).append((numbers, unit(vectors, self.similarity)))
+        self.vectors.setdefault(kind, []).append((numbers, similarity_vectors(vectors, self.similarity)))
 
     @torch.inference_mode()
     def compute(self, runtime: Runtime) -> dict[str, Tensor]:
@@ -64,7 +64,7 @@ class RetrievalEvaluator(Evaluator):
         self.queries, self.codes = found["docstring"], found["code"]
         self.own = self._rows(self.asked.documented)
         self.ranks = ranks_at(self.queries, self.codes[self.own])
-        metrics = of_ranks(self.ranks)
+        metrics = rank_metrics(self.ranks)
         metrics["mrr_corpus"] = mrr(ranks_among(self.queries, self.codes, self.own))
         if "name" in found:
             metrics["mrr_names"] = mrr(ranks_at(found["name"], found["unnamed"]))
@@ -108,7 +108,7 @@ class RetrievalEvaluator(Evaluator):
         return f"{function.name} ({function.location})"
 
 
-def unit(vectors: Tensor, similarity: Similarity) -> Tensor:
+def similarity_vectors(vectors: Tensor, similarity: Similarity) -> Tensor:
     """`(B, D)` so that products are the similarities, in float32."""
     vectors = vectors.float()
     return torch.nn.functional.normalize(vectors, dim=1) if similarity == "cosine" else vectors

@@ -22,7 +22,7 @@ RECALLS = (1, 5, 10)
 QUERIES = 1024  # that are scored against the whole corpus at once
 
 
-def ranks(scores: Tensor, own: Tensor) -> Tensor:
+def compute_ranks(scores: Tensor, own: Tensor) -> Tensor:
     """From scores `(Q, N)` and the column of each query's answer, int64 `(Q,)`: int64 `(Q,)`, from 1 on."""
     mine = scores.gather(1, own[:, None])
     return (~(scores < mine)).sum(1)
@@ -31,7 +31,8 @@ def ranks(scores: Tensor, own: Tensor) -> Tensor:
 def ranks_among(queries: Tensor, codes: Tensor, own: Tensor) -> Tensor:
     """Of vectors `(Q, D)` among all `(N, D)`, by their products; own: rows of codes, int64 `(Q,)`."""
     parts = [
-        ranks(q @ codes.T, mine) for q, mine in zip(queries.split(QUERIES), own.split(QUERIES), strict=True)
+        compute_ranks(q @ codes.T, mine)
+        for q, mine in zip(queries.split(QUERIES), own.split(QUERIES), strict=True)
     ]
     return torch.cat(parts) if parts else own.new_zeros(0)
 
@@ -56,7 +57,7 @@ def ranks_at(queries: Tensor, codes: Tensor, *, candidates: int = CANDIDATES, se
     found = torch.zeros(len(queries), dtype=torch.int64, device=queries.device)
     for asked, among in distractors(len(queries), candidates=candidates, seed=seed):
         own = torch.arange(len(asked), device=queries.device)
-        found[asked.to(queries.device)] = ranks(queries[asked] @ codes[among].T, own)
+        found[asked.to(queries.device)] = compute_ranks(queries[asked] @ codes[among].T, own)
     return found
 
 
@@ -65,13 +66,13 @@ def mrr(found: Tensor) -> Tensor:
     return (1 / found.double()).mean()
 
 
-def of_ranks(found: Tensor) -> dict[str, Tensor]:
+def rank_metrics(found: Tensor) -> dict[str, Tensor]:
     """All metrics of ranks `(Q,)`."""
     recalls = {f"recall_at_{k}": (found <= k).double().mean() for k in RECALLS}
     return {"mrr": mrr(found), **recalls, "ndcg": (1 / (1 + found.double()).log2()).mean()}
 
 
-def guessed(queries: int) -> Chance:
+def chance_mrr(queries: int) -> Chance:
     """What a random order comes to in MRR, for `queries` that are ranked among CANDIDATES at most."""
     each = 1 / np.arange(1, min(queries, CANDIDATES) + 1)
     return Chance(value=each.mean(), error=each.std() / queries**0.5, step=1 / queries)

@@ -17,17 +17,17 @@ from automl.tasks.base import SPLITS
 from search.config import TrialConfig
 
 
-def keep_manifest(folder: Path, manifest: Manifest) -> None:
+def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Put the list of a search's data into its folder."""
     Storage(str(folder)).write(MANIFEST_FILE, manifest.to_bytes())
 
 
-def mend_manifest(folder: Path, metadata: SearchMetadata, config: TrialConfig) -> None:
+def restore_manifest(folder: Path, metadata: SearchMetadata, config: TrialConfig) -> None:
     """Write the list of a search that was killed before that, if its data still have its digest."""
     if not (folder / MANIFEST_FILE).exists():
         manifest = task_of(config).manifest(config)
         if manifest.digest == metadata.data:
-            keep_manifest(folder, manifest)
+            write_manifest(folder, manifest)
 
 
 def read_manifest(location: Storage | Path) -> Manifest:
@@ -42,7 +42,7 @@ def read_manifest(location: Storage | Path) -> Manifest:
         ) from error
 
 
-def check_same(
+def check_same_data(
     config: TrialConfig, location: Storage | Path, name: str, splits: tuple[Split, ...] = SPLITS
 ) -> None:
     """Raises InputError, with names, when a trial's data are not those of the search called `name` any more.
@@ -62,12 +62,12 @@ def check_same(
 
 def check_source(config: TrialConfig, checkpoint: Storage) -> None:
     """`check_same` with the search that a checkpoint's folder is in, if any."""
-    search = search_of(checkpoint)
+    search = find_search_of(checkpoint)
     if search is not None:
-        check_same(config, search, search.address.partition("?")[0].rpartition("/")[2])
+        check_same_data(config, search, search.address.partition("?")[0].rpartition("/")[2])
 
 
-def search_of(checkpoint: Storage) -> Storage | None:
+def find_search_of(checkpoint: Storage) -> Storage | None:
     """The folder of the search, of which this is `trials/NNNN` or `confirm/trials/NNNN`."""
     place = checkpoint
     for _ in range(3):
@@ -80,7 +80,7 @@ def search_of(checkpoint: Storage) -> Storage | None:
     return None
 
 
-def check_alike(one: Manifest, other: Manifest, names: tuple[str, str]) -> None:
+def check_same_manifests(one: Manifest, other: Manifest, names: tuple[str, str]) -> None:
     """Raises InputError, with names, when two searches had other images."""
     if found := compare_manifests(one, other):
         raise InputError(

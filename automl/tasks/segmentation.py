@@ -15,8 +15,8 @@ from automl.data.images.image_augment import crop_boxes, draw_boxes, normalise, 
 from automl.data.images.image_formats import SUFFIXES
 from automl.data.images.picture import open_picture
 from automl.data.segmentation_data import LabelledImages, open_images, shared_name
-from automl.tasks.base import Part, RecordTask, Split
-from automl.tasks.deployment import Arrays, Deployment, spread
+from automl.tasks.base import EvaluationBatch, RecordTask, Split
+from automl.tasks.deployment import Arrays, Deployment, spread_indices
 from automl.tasks.initial import initialise, initialise_backbone
 from automl.tasks.segmentation_evaluator import SegmentationEvaluator, segmentation_loss
 from backbones import find
@@ -127,10 +127,10 @@ class Segmentation(RecordTask[SegmentationData, SegmentationModel, SegmentationT
         with torch.autocast(self.runtime.device.type, enabled=False):
             return segmentation_loss(logits.float(), batch[1], self.runtime)
 
-    def parts(self, split: Split) -> Iterator[Part]:
+    def parts(self, split: Split) -> Iterator[EvaluationBatch]:
         for index in self.runtime.shard(torch.arange(self.size(split))).split(self.training.batch_size):
             images, masks = self.images.tensors(self._rows(split)[index], self.runtime.device)
-            yield Part(index, normalise(images, self.normalisation), masks.long())
+            yield EvaluationBatch(index, normalise(images, self.normalisation), masks.long())
 
     def evaluator(self, split: Split) -> SegmentationEvaluator:
         return SegmentationEvaluator(self.metric.name)
@@ -146,7 +146,7 @@ class Segmentation(RecordTask[SegmentationData, SegmentationModel, SegmentationT
         )
 
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
-        rows = self._rows(split)[spread(self.size(split), count)]
+        rows = self._rows(split)[spread_indices(self.size(split), count)]
         return {"images": self.images.tensors(rows, self.runtime.device)[0]}
 
     def compare(self, ours: Arrays, theirs: Arrays) -> float:

@@ -31,7 +31,7 @@ def segmentation_loss(logits: Tensor, truth: Tensor, runtime: Runtime) -> Tensor
     return loss
 
 
-def of_counts(counts: Tensor) -> dict[str, Tensor]:
+def pixel_metrics(counts: Tensor) -> dict[str, Tensor]:
     """Return the metrics of right, true and answered pixels by class, `(..., 3, classes)`: each `(...)`."""
     right, true, answered = counts.unbind(-2)
     return {
@@ -66,12 +66,12 @@ class SegmentationEvaluator(Evaluator):
         self.counts.append(torch.stack(counts, 1).double())
 
     def compute(self, runtime: Runtime) -> dict[str, Tensor]:
-        return of_counts(runtime.total(torch.cat(self.counts).sum(0)))
+        return pixel_metrics(runtime.total(torch.cat(self.counts).sum(0)))
 
     def answers(self, runtime: Runtime) -> Answers:
         """The pseudo-value of each image, from the metric without it."""
         parts = runtime.gather((torch.cat(list(self.index)).cpu(), torch.cat(self.counts).cpu()))
         index, counts = (torch.cat(list(part)) for part in zip(*parts, strict=True))
         total = counts.sum(0, keepdim=True)
-        values = of_counts(torch.cat([total, total - counts[index.argsort()]]))[self.metric].numpy()
+        values = pixel_metrics(torch.cat([total, total - counts[index.argsort()]]))[self.metric].numpy()
         return Answers(values=pseudo_values(np.nan_to_num(values), np.isfinite(values)))

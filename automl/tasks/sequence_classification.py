@@ -23,9 +23,9 @@ from automl.data.sequences import (
 )
 from automl.data.sequences.sequence_formats import FORMATS
 from automl.data.sequences.unlabelled import read_unlabelled
-from automl.tasks.base import SPLITS, Inputs, Part, Split
+from automl.tasks.base import SPLITS, EvaluationBatch, Inputs, Split
 from automl.tasks.classification import Classification
-from automl.tasks.deployment import Deployment, spread
+from automl.tasks.deployment import Deployment, spread_indices
 from automl.tasks.initial import initialise
 from backbones.lazy_layers import materialise
 from search.config import TASKS, ClassificationTraining, SequenceData, TrialConfig
@@ -60,15 +60,15 @@ FREE = "T, the number of steps, may be any from 2 on; training data had {steps}.
 
 
 @lru_cache(maxsize=4)
-def sequences(data: SequenceData, split: Split) -> Sequences:
+def load_sequences(data: SequenceData, split: Split) -> Sequences:
     """The sequences of a split. Opened once in a process, however many trials run in it."""
     return open_sequences(data.source, split, path=data.path, subset=data.subset)
 
 
 @lru_cache(maxsize=4)
-def gathered(data: SequenceData, split: Split, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def load_tensors(data: SequenceData, split: Split, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """A whole split on the device: values (N, C, T), mask (N, T) and labels (N,). Sensor data are small."""
-    found = sequences(data, split)
+    found = load_sequences(data, split)
     values, mask = found.gather(torch.arange(len(found)))
     return values.to(device), mask.to(device), found.labels.to(device)
 
@@ -86,12 +86,12 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
-        self.train = sequences(self.data, "train")
+        self.train = load_sequences(self.data, "train")
         steps = self.train.steps
-        self.padded = any(int(sequences(self.data, s).lengths.min()) < steps for s in SPLITS)
+        self.padded = any(int(load_sequences(self.data, s).lengths.min()) < steps for s in SPLITS)
 
     def opened(self, split: Split) -> Sequences:
-        return sequences(self.data, split)
+        return load_sequences(self.data, split)
 
     @classmethod
     def records(cls, config: TrialConfig) -> SequenceRecords:
@@ -122,7 +122,7 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
     def batches(self, epoch: int) -> Iterator[tuple[Inputs, Tensor]]:
         """The model's inputs and the labels. All workers draw one order; each takes its own rows."""
         batch, runtime = self.batch_size, self.runtime
-        values, mask, labels = gathered(self.data, "train", runtime.device)
+        values, mask, labels = load_tensors(self.data, "train", runtime.device)
         generator = torch.Generator().manual_seed((self.config.seed << 20) + epoch)
         order = torch.randperm(len(labels), generator=generator)[: self.steps() * batch]
         for index in order.view(-1, batch):
@@ -132,11 +132,11 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
     def example(self, count: int) -> Inputs:
         return self._inputs(count, self.runtime.device)
 
-    def parts(self, split: Split) -> Iterator[Part]:
-        values, mask, labels = gathered(self.data, split, self.runtime.device)
+    def parts(self, split: Split) -> Iterator[EvaluationBatch]:
+        values, mask, labels = load_tensors(self.data, split, self.runtime.device)
         for index in self.runtime.shard(torch.arange(len(labels))).split(2 * self.training.batch_size):
             rows = index.to(labels.device)
-            yield Part(index, self._with_mask(values[rows], mask[rows]), labels[rows])
+            yield EvaluationBatch(index, self._with_mask(values[rows], mask[rows]), labels[rows])
 
     def deployment(self, model: nn.Module) -> Deployment:
         """Values as they were recorded `(N, C, T)` to probabilities `(N, classes)`.
@@ -165,10 +165,10 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
         )
 
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
-        return self._raw(split, spread(self.size(split), count))
+        return self._raw(split, spread_indices(self.size(split), count))
 
     def labelled_inputs(self, split: Split) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
-        labels = sequences(self.data, split).labels
+        labels = load_sequences(self.data, split).labels
         for index in torch.arange(len(labels)).split(LABELLED):
             yield self._raw(split, index), labels[index].to(self.runtime.device)
 
@@ -204,7 +204,7 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
         )
 
     def _raw(self, split: Split, index: Tensor) -> dict[str, Tensor]:
-        values, mask = sequences(self.data, split).raw(index)
+        values, mask = load_sequences(self.data, split).raw(index)
         found = {"values": values, "lengths": mask.sum(1)} if self.padded else {"values": values}
         return {name: value.to(self.runtime.device) for name, value in found.items()}
 

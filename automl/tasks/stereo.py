@@ -17,15 +17,15 @@ from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data.images.image_augment import normalise
 from automl.data.stereo import StereoPairs, open_pairs, shared_name
-from automl.tasks.base import Part, RecordTask, Split
-from automl.tasks.deployment import Arrays, Deployment, spread
+from automl.tasks.base import EvaluationBatch, RecordTask, Split
+from automl.tasks.deployment import Arrays, Deployment, spread_indices
 from automl.tasks.stereo_deployment import (
     LEFT,
     OUTPUT,
     REQUEST,
     RIGHT,
     USAGE,
-    fitted,
+    pad_image,
     read_pairs,
     read_sides,
     stereo_deployment,
@@ -125,7 +125,7 @@ class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
                 [output.float() for output in outputs], truth, self.data.max_disparity, self.runtime
             )
 
-    def parts(self, split: Split) -> Iterator[Part]:
+    def parts(self, split: Split) -> Iterator[EvaluationBatch]:
         """Pairs of one size that follow each other, as many at once as a training batch has pixels."""
         rows = self.pairs.rows(split)
         shapes = self.pairs.file.shapes[rows].tolist()
@@ -134,7 +134,7 @@ class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
         for shape, group in groupby(mine.tolist(), key=lambda i: shapes[i]):
             for index in torch.tensor(list(group)).split(max(1, crop // (shape[0] * shape[1]))):
                 left, right, truth = self._batch([self.pairs.pair(int(rows[i])) for i in index])
-                yield Part(index, (self._padded(left), self._padded(right)), truth)
+                yield EvaluationBatch(index, (self._padded(left), self._padded(right)), truth)
 
     def _padded(self, images: Tensor) -> Tensor:
         height, width = (self.padded(side) for side in images.shape[2:])
@@ -163,9 +163,9 @@ class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
         if not len(rows):
             raise InputError(f"no pair of the {split} split has {width} x {height} pixels or less")
         found: dict[str, list[np.ndarray]] = {LEFT: [], RIGHT: []}
-        for row in rows[spread(len(rows), count).numpy()].tolist():
+        for row in rows[spread_indices(len(rows), count).numpy()].tolist():
             for images, image in zip(found.values(), self.pairs.file.images(row), strict=True):
-                images.append(fitted(image, height, width, self.pairs.file.names[row]))
+                images.append(pad_image(image, height, width, self.pairs.file.names[row]))
         device = self.runtime.device
         return {name: torch.from_numpy(np.concatenate(images)).to(device) for name, images in found.items()}
 

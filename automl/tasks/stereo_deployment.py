@@ -80,7 +80,7 @@ def stereo_deployment(model: nn.Module, height: int, width: int, device: torch.d
     )
 
 
-def fitted(image: np.ndarray, height: int, width: int, file: str | Path) -> np.ndarray:
+def pad_image(image: np.ndarray, height: int, width: int, file: str | Path) -> np.ndarray:
     """uint8 `(1, height, width, 3)` with zeros at the bottom and the right.
 
     Raises InputError for an image that is larger.
@@ -117,12 +117,12 @@ def read_sides(left: str, right: str, height: int, width: int) -> dict[str, np.n
         sizes = " and ".join(f"{image.shape[1]} x {image.shape[0]}" for image in images)
         raise InputError(f"{left} and {right} must be of one size; got {sizes}")
     return {
-        name: fitted(image, height, width, file)
+        name: pad_image(image, height, width, file)
         for name, image, file in zip(COLUMNS, images, (left, right), strict=True)
     }
 
 
-def coloured(disparity: np.ndarray, maximum: float) -> np.ndarray:
+def colour_disparity(disparity: np.ndarray, maximum: float) -> np.ndarray:
     """uint8 `(H, W, 3)`: from blue for 0, which is far away, over green to red for `maximum`."""
     part = (disparity / maximum).clip(0, 1)
     channels = [np.interp(part, STOPS, values) for values in zip(*COLOURS, strict=True)]
@@ -135,5 +135,5 @@ def write_disparity(disparity: np.ndarray, left: str, path: Path, maximum: float
     values = disparity[:height, :width]
     files = [path.with_name(f"{path.name}{suffix}") for suffix in (".pfm", ".png")]
     write_pfm(files[0], values)
-    Image.fromarray(coloured(values, maximum)).save(files[1])
+    Image.fromarray(colour_disparity(values, maximum)).save(files[1])
     return files

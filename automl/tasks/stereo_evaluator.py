@@ -18,7 +18,7 @@ METRICS = ("epe", "error_1px", "error_3px", "d1")
 D1_PIXELS, D1_SHARE = 3.0, 0.05  # KITTI's: wrong by more than 3 pixels and 5 % of the true disparity
 
 
-def counted(truth: Tensor, maximum: int) -> Tensor:
+def valid_pixels(truth: Tensor, maximum: int) -> Tensor:
     """The pixels that count, bool; unknown disparities are infinite."""
     return (truth >= 0) & (truth < maximum)
 
@@ -29,7 +29,7 @@ def disparity_loss(outputs: Sequence[Tensor], truth: Tensor, maximum: int, runti
     The mean is over the pixels that count of all workers' batches, so that the mean of their gradients is
     that of the whole batch.
     """
-    there = counted(truth, maximum)
+    there = valid_pixels(truth, maximum)
     truth = truth.where(there, 0.0)
     count = runtime.total(there.sum().to(truth.dtype)) / runtime.workers
     losses = [
@@ -53,7 +53,7 @@ class StereoEvaluator(Evaluator):
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         """outputs: `(B, H, W)`, at least as large as the targets, true disparities `(B, h, w)`."""
         height, width = targets.shape[1:]
-        truth = targets[there := counted(targets, self.maximum)].double()
+        truth = targets[there := valid_pixels(targets, self.maximum)].double()
         wrong = (outputs[:, :height, :width][there].double() - truth).abs()
         d1 = (wrong > D1_PIXELS) & (wrong > D1_SHARE * truth)
         parts = [torch.ones_like(wrong), wrong, (wrong > 1).double(), (wrong > 3).double(), d1.double()]

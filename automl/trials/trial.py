@@ -100,7 +100,7 @@ class TrialActor(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         report = next(self.work)
-        return {REPORT: report, NODE: ray.get_runtime_context().get_node_id(), "done": report.last}
+        return {REPORT: report, NODE: ray.get_runtime_context().get_node_id(), "done": report.is_last}
 
 
 def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:

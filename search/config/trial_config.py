@@ -10,7 +10,7 @@ from backbones import loading
 from search.config.opened import OPEN, with_keys
 from search.config.sections import Data, Model, Training
 from search.config.tasks import UNLOADED, TaskSpec, canonical, load_spec, spec_of
-from search.serialise import fields_to_json, from_json, together
+from search.serialise import fields_to_json, from_json, join_problems
 
 BASES = {"data": Data, "model": Model, "training": Training}
 
@@ -58,7 +58,7 @@ class TrialConfig:
             # The defaults of a user-defined task are in its code; what is read from JSON is always whole.
             spec, problems = (spec_of if whole else load_spec)(self.task), []
         except InputError as error:
-            raise InputError(together("configuration", [str(error)])) from None
+            raise InputError(join_problems("configuration", [str(error)])) from None
         for name, kind in self._types(spec).items():
             value = getattr(self, name)
             if isinstance(value, OPEN) and not issubclass(kind, OPEN):  # the code has been loaded since
@@ -78,7 +78,7 @@ class TrialConfig:
         if not 0 <= self.seed < 2**32:
             problems.append(f"seed must lie between 0 and 2^32 - 1; got {self.seed}")
         if problems:
-            raise InputError(together("configuration", problems))
+            raise InputError(join_problems("configuration", problems))
 
     def _misfits(self, spec: TaskSpec) -> list[str]:
         """Return what is wrong with the backbone for inputs of the task, as a list of at most one problem."""
@@ -129,7 +129,7 @@ class TrialConfig:
         if loading.is_user_defined(config.model.backbone):
             problems += config.model.misuses()
         if problems:
-            raise InputError(together("configuration", problems))
+            raise InputError(join_problems("configuration", problems))
         return config
 
     def code(self) -> loading.Code:

@@ -13,7 +13,7 @@ from attention import ATTENTIONS, Spec
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.tasks import Task, open_task
-from automl.tasks.base import Part, Split
+from automl.tasks.base import EvaluationBatch, Split
 from automl.tasks.deployment import Deployment
 from automl.tasks.evaluator import Evaluator
 from search.config import (
@@ -99,8 +99,8 @@ class Regression(Task):
         self.modes.append(("loss", model.training))
         return F.mse_loss(model(batch[0]).float(), batch[1])
 
-    def parts(self, split: Split) -> Iterator[Part]:
-        yield Part(torch.arange(len(self.x)), self.x, self.y)
+    def parts(self, split: Split) -> Iterator[EvaluationBatch]:
+        yield EvaluationBatch(torch.arange(len(self.x)), self.x, self.y)
 
     def evaluator(self, split: Split) -> Evaluator:
         return AbsoluteError()

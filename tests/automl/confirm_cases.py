@@ -20,7 +20,7 @@ from automl.storage.answers import Answers
 from automl.storage.folder import new_folder, provenance, read_metadata
 from automl.storage.storage import Storage
 from automl.tasks import task_of
-from automl.tasks.same_data import keep_manifest
+from automl.tasks.same_data import write_manifest
 from automl.trials.interrupt import Interrupt
 from cluster.capacity import ClusterCapacity
 from cluster.resources import TrialResources
@@ -31,7 +31,7 @@ from search.metric import Chance
 from search.record import Report, Role, State, TrialRecord
 from search.serialise import write_json
 from search.space import fingerprint
-from search.spaces import load
+from search.spaces import load_space
 from search.study import create_study
 from search.trial_scheduler import Plan, TrialScheduler
 
@@ -153,9 +153,9 @@ def fake_search(
     settings = Settings(**{"space": "digits", "name": name, "storage": str(storage), **more})
     config = (records or FOUND)[0].config
     manifest = task_of(config).manifest(config)
-    mark = fingerprint(load(settings.space))
+    mark = fingerprint(load_space(settings.space))
     with new_folder(settings, PLAN, fingerprint=mark, data=manifest.digest) as (folder, _):
-        keep_manifest(folder, manifest)
+        write_manifest(folder, manifest)
         study = create_study(folder, name=name, directions=[StudyDirection.MAXIMIZE])
         planned = FixedScheduler(study, PLAN, [])
         for one in records:

@@ -24,9 +24,9 @@ SMALL = DetectionModel(
 @contextmanager
 def few_scenes(train: int, others: int) -> Iterator[None]:
     scenes.read_scenes.cache_clear()
-    detection.images.cache_clear()
+    detection.load_images.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scenes, "COUNTS", {"train": train, "validation": others, "test": others})
         yield
     scenes.read_scenes.cache_clear()
-    detection.images.cache_clear()
+    detection.load_images.cache_clear()

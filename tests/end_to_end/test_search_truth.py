@@ -37,7 +37,7 @@ from search.halving import Rungs
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
 from search.space import Space, random_draws
-from search.spaces import load
+from search.spaces import load_space
 from search.study import create_study, open_study, read_history, read_record
 from search.trial_scheduler import Plan
 from search.tuner import run_trials
@@ -225,7 +225,7 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
 @pytest.mark.timeout(900)
 def test_the_sampler_learns_a_limit(place):
     """Half of all placements need more memory than allowed; of the last 20 of 40 trials at most 2 do."""
-    space = load("small.py:draw")
+    space = load_space("small.py:draw")
     settings = Settings(space="small.py:draw", subset=0.2)
     needed = sorted(
         measure(

@@ -16,14 +16,14 @@ from attention import Spec
 from search import choices
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
-from search.placement_sampler import weights_of
+from search.placement_sampler import trial_weights
 from search.record import Report, Role, State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
 from search.shared_trainings import PERTURB
 from search.space import Space
-from search.study import DECIDED, read_attribute
-from search.trial_scheduler import ranked
+from search.study import PLACEMENT_VERDICT, read_attribute
+from search.trial_scheduler import rank_trials
 
 EPOCHS, AT = 8, 6
 TYPES = ("ssa", "sagan", "multihead")
@@ -102,7 +102,7 @@ def test_no_shared_training_has_a_placement_twice_and_one_that_had_all_gets_anot
     for _ in range(60):
         record = scheduler.ask()
         if record is None:
-            assert scheduler.decided
+            assert scheduler.placement_verdict
             break
         best = "stage3.block1" in record.config.model.placement
         score = 0.5 + 0.02 * best + 0.01 * random.standard_normal()
@@ -141,12 +141,12 @@ def test_each_eighth_placement_is_followed_by_a_replicate_in_a_shared_training_t
         plain = shared_trainings[record.config.seed]
         assert record.config == plain.config.change(training={"perturb": PERTURB})
         replicate, shared_training = (
-            weights_of(study.trials[number]) for number in (record.number, plain.number)
+            trial_weights(study.trials[number]) for number in (record.number, plain.number)
         )
         assert replicate == shared_training, (
             "of the same block and placement, so that they differ by noise alone"
         )
-    listed = ranked(records, make_plan())
+    listed = rank_trials(records, make_plan())
     assert len(listed) == len(records) - 3
     assert all(record.role is not Role.REPLICATE for record in listed)
 
@@ -205,10 +205,10 @@ def test_the_race_finds_a_planted_type_and_no_difference_where_there_is_none(
             score = of_shared_training[record.config.seed] + worth + 0.0022 * random.standard_normal()
             scheduler.end(record.number, whole(record, score))
             cost += (EPOCHS - AT) / EPOCHS if placement else 1
-        best = ranked(scheduler.records.values(), make_plan())[0].config.model.placement
+        best = rank_trials(scheduler.records.values(), make_plan())[0].config.model.placement
         found.append(any(spec.type == "sagan" for spec in best.values()))
-        costs.append((cost, scheduler.decided.partition(":")[0]))
-        assert read_attribute(tmp_path / str(seed), "s", DECIDED) == scheduler.decided
+        costs.append((cost, scheduler.placement_verdict.partition(":")[0]))
+        assert read_attribute(tmp_path / str(seed), "s", PLACEMENT_VERDICT) == scheduler.placement_verdict
     if gain:
         assert sum(found) >= 9, costs
     else:

@@ -15,7 +15,7 @@ from search.class_metrics import (
     MACRO_F1,
     ClassMetric,
 )
-from search.metric import GUESSED, Chance
+from search.metric import GUESSING_RATE, Chance
 
 
 def drawn(counts: list[int], *, ties: bool = False, seed: int = 0) -> tuple[np.ndarray, torch.Tensor]:
@@ -181,6 +181,6 @@ def test_accuracy_contributes_right_or_wrong() -> None:
 def test_what_guesses_seldom_comes_above_guessing(inputs: int, chance: float) -> None:
     draws = np.random.default_rng(0).binomial(inputs, chance, 200_000) / inputs
     bound = ACCURACY.guessing(Chance(value=chance, error=0.0, step=1 / inputs), inputs)
-    assert (draws > bound).mean() <= 1.3 * GUESSED
-    assert (draws > bound - 1 / inputs + 1e-9).mean() > GUESSED, "and it is no higher than that takes"
+    assert (draws > bound).mean() <= 1.3 * GUESSING_RATE
+    assert (draws > bound - 1 / inputs + 1e-9).mean() > GUESSING_RATE, "and it is no higher than that takes"
     assert bound <= 1

@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-from search.halving import REDUCTION, Rungs, Score, dominates, grace
+from search.halving import REDUCTION, Rungs, Score, dominates, grace_period
 
 
 @pytest.mark.parametrize(
     ("budget", "first"), [(1, 1), (2, 1), (3, 1), (4, 2), (6, 2), (18, 2), (27, 3), (50, 6), (90, 10)]
 )
 def test_the_first_rung(budget: float, first: float) -> None:
-    assert grace(budget) == first
+    assert grace_period(budget) == first
 
 
 @pytest.mark.parametrize(

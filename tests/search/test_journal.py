@@ -14,7 +14,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
 
 from attention import InputError
-from search.journal import Journal, at_once, mend
+from search.journal import Journal, batch_writes, truncate_incomplete_line
 
 Make = Callable[[Path], BaseJournalBackend]
 
@@ -27,7 +27,7 @@ def some_trials(study: optuna.Study) -> None:
     for value in (0.5, 0.25):
         trial = study.ask()
         trial.suggest_float("x", 0, 1)
-        with at_once(study):
+        with batch_writes(study):
             trial.set_user_attr("epoch:1", {"loss": value})
             trial.report(value, step=1)
         study.tell(trial, value)
@@ -65,7 +65,7 @@ def test_others_read_what_is_written_so_far(reader: Make, tmp_path: Path) -> Non
     for number in range(3):
         trial = study.ask()
         assert len(other.trials) == number + 1
-        with at_once(study):
+        with batch_writes(study):
             trial.set_user_attr("a", 1)
             trial.report(0.5, step=1)
             assert study.trials[number].intermediate_values == {1: 0.5}, "the writer knows it already"
@@ -78,13 +78,13 @@ def test_a_block_is_one_write(tmp_path: Path, written: list[Path]) -> None:
     study = study_in(Journal(tmp_path / "file"))
     trial = study.ask()
     written.clear()
-    with at_once(study):
+    with batch_writes(study):
         for number in range(5):
             trial.set_user_attr(str(number), number)
-        with at_once(study):
+        with batch_writes(study):
             trial.report(0.5, step=1)
     assert written == [tmp_path / "file"]
-    with at_once(study):
+    with batch_writes(study):
         pass
     assert len(written) == 1, "nothing to write"
     trial.set_user_attr("alone", 1)
@@ -94,7 +94,7 @@ def test_a_block_is_one_write(tmp_path: Path, written: list[Path]) -> None:
 def test_what_a_block_had_when_it_broke_is_written(tmp_path: Path) -> None:
     study = study_in(Journal(tmp_path / "file"))
     trial = study.ask()
-    with suppress(RuntimeError), at_once(study):
+    with suppress(RuntimeError), batch_writes(study):
         trial.set_user_attr("a", 1)
         raise RuntimeError
     assert study_in(Journal(tmp_path / "file")).trials[0].user_attrs == {"a": 1}
@@ -152,7 +152,7 @@ def until(condition: Callable[[], object]) -> bool:
 @pytest.mark.parametrize("tail", [b"", b'{"a', b"\x00" * 40])
 def test_what_is_half_written_is_taken_off(tail: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b'{"a":0}\n{"a":1}\n' + tail)
-    mend(tmp_path / "file")
+    truncate_incomplete_line(tmp_path / "file")
     assert list(Journal(tmp_path / "file").read_logs(0)) == [{"a": 0}, {"a": 1}]
 
 
@@ -187,7 +187,7 @@ def test_a_damaged_line(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"line 2 of .*file is damaged .*; restore a copy"):
             list(journal.read_logs(0))
     before = file.read_bytes()
-    mend(file)
+    truncate_incomplete_line(file)
     assert file.read_bytes() == before, "what is good in it is not for us to delete"
 
 

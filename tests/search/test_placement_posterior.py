@@ -11,14 +11,20 @@ from test_placement_sampler import Drawn, draw, search
 from attention import InputError
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
-from search.placement_model import CELL, SITE, TYPE, Model, Module, Placement
-from search.placement_posterior import best_trial, expected, posterior
-from search.placement_sampler import SHARED_TRAINING, PlacementSampler, fit, placement_of, weights_of
+from search.placement_model import CELL, SITE, TYPE, EffectModel, IndexedModule, IndexedPlacement
+from search.placement_posterior import best_trial, estimate_posterior, expected_scores
+from search.placement_sampler import (
+    SHARED_TRAINING,
+    PlacementSampler,
+    fit_model,
+    parse_placement,
+    trial_weights,
+)
 from search.record import Role, State, TrialRecord
 from search.space import random_draws
 from search.spaces import SPACES
-from search.study import EXPECTED, expect
-from search.trial_scheduler import Plan, leaders
+from search.study import EXPECTED, update_expected
+from search.trial_scheduler import Plan, select_leaders
 
 
 def of_type(kind: str, gain: float) -> Callable[[Drawn], float]:
@@ -30,7 +36,7 @@ def test_a_type_that_is_better_by_construction_is_returned_within_sixteen_traini
     found = 0
     for seed in range(10):
         study = search(of_type("b", 3.0), 16, seed=seed, noise=1.1)
-        placement = placement_of(best_trial(study).params)
+        placement = parse_placement(best_trial(study).params)
         assert placement is not None
         found += [module.type for module in placement.modules] == ["b", "b"]
     assert found >= 9
@@ -47,7 +53,7 @@ def test_where_all_are_identities_there_is_no_difference_that_matters() -> None:
             draw(trial)
             study.tell(trial, 1.1 * random.standard_normal())
             if count % 32 == 0:
-                found = posterior(study, margin=0.5)
+                found = estimate_posterior(study, margin=0.5)
                 if not found.verdict.startswith("not decided"):
                     break
         ends.append(found.verdict.partition(":")[0])
@@ -57,7 +63,7 @@ def test_where_all_are_identities_there_is_no_difference_that_matters() -> None:
 
 def test_a_difference_is_named_with_its_interval() -> None:
     study = search(of_type("b", 3.0), 40, noise=0.5)
-    found = posterior(study, margin=0.5)
+    found = estimate_posterior(study, margin=0.5)
     first = found.placements[0]
     assert [module.type for module in first.placement.modules] == ["b", "b"]
     assert first.low < 6.0 < first.high
@@ -70,7 +76,7 @@ def test_a_difference_is_named_with_its_interval() -> None:
     assert best.trials == sum(
         any(m.type == "b" for m in p.modules)
         for t in study.trials
-        if (p := placement_of(t.params)) is not None
+        if (p := parse_placement(t.params)) is not None
     )
     assert sum(row.trials for row in found.placements) == 40
     assert first.near > 0.9
@@ -100,7 +106,7 @@ def in_shared_trainings(
 def test_what_a_module_does_to_one_shared_training_is_not_what_it_is_worth() -> None:
     """Where no module is worth anything, many agreeing trials of one shared partial training show nothing."""
     all_found = [
-        posterior(in_shared_trainings(lambda drawn: 0.0, 60, quirk=1.0, seed=seed), margin=0.5)
+        estimate_posterior(in_shared_trainings(lambda drawn: 0.0, 60, quirk=1.0, seed=seed), margin=0.5)
         for seed in range(6)
     ]
     assert np.mean([row.low <= 0 <= row.high for found in all_found for row in found.placements]) > 0.9
@@ -112,11 +118,11 @@ def test_what_a_module_does_to_one_shared_training_is_not_what_it_is_worth() -> 
 
 def test_what_a_module_does_to_all_shared_trainings_is_found() -> None:
     study = in_shared_trainings(of_type("b", 3.0), 60, quirk=0.3)
-    found = posterior(study, margin=0.5)
+    found = estimate_posterior(study, margin=0.5)
     assert [module.type for module in found.placements[0].placement.modules] == ["b", "b"]
     assert found.placements[0].low < 6.0 < found.placements[0].high
     assert found.matters > 0.9
-    placement = placement_of(best_trial(study).params)
+    placement = parse_placement(best_trial(study).params)
     assert placement is not None
     assert [module.type for module in placement.modules] == ["b", "b"]
 
@@ -124,12 +130,12 @@ def test_what_a_module_does_to_all_shared_trainings_is_found() -> None:
 def test_where_nothing_happens_in_any_shared_training_there_is_no_difference_that_matters() -> None:
     """Both ways to ask must say so, and neither is always the larger one."""
     all_found = [
-        posterior(in_shared_trainings(lambda drawn: 0.0, 40, quirk=0.0, seed=seed), margin=0.1)
+        estimate_posterior(in_shared_trainings(lambda drawn: 0.0, 40, quirk=0.0, seed=seed), margin=0.1)
         for seed in range(6)
     ]
-    assert any(found.none for found in all_found)
+    assert any(found.is_null for found in all_found)
     for found in all_found:
-        assert found.none == (max(found.matters, found.may_matter) <= 0.1)
+        assert found.is_null == (max(found.matters, found.may_matter) <= 0.1)
         assert 0.01 < found.may_matter < 0.99, "a margin that is near what is uncertain"
 
 
@@ -145,7 +151,7 @@ def test_the_luckiest_trial_is_not_the_best() -> None:
         },
     )
     study.add_trial(lucky)
-    placement = placement_of(best_trial(study).params)
+    placement = parse_placement(best_trial(study).params)
     assert placement is not None
     assert {module.type for module in placement.modules} == {"b"}
 
@@ -157,8 +163,8 @@ def test_the_backbone_as_it_is_adds_nothing() -> None:
         trial = study.ask()
         draw(trial)
         study.tell(trial, 0.0)
-    found = posterior(study, margin=0.5)
-    plain = next(row for row in found.placements if row.placement == Placement("", ()))
+    found = estimate_posterior(study, margin=0.5)
+    plain = next(row for row in found.placements if row.placement == IndexedPlacement("", ()))
     assert (plain.mean, plain.low, plain.high) == (0.0, 0.0, 0.0)
     assert plain.trials >= 3
 
@@ -184,8 +190,8 @@ def test_hyperparameters_are_told_from_placements() -> None:
                 },
             )
         )
-    first, second = posterior(study, margin=0.5).placements
-    assert first.placement == Placement("", (Module(0, "b"),))
+    first, second = estimate_posterior(study, margin=0.5).placements
+    assert first.placement == IndexedPlacement("", (IndexedModule(0, "b"),))
     assert first.mean - second.mean == pytest.approx(1.0, abs=0.4)
     best = best_trial(study).params
     assert best["type1"] == "b"
@@ -195,7 +201,7 @@ def test_hyperparameters_are_told_from_placements() -> None:
 def test_a_study_that_says_nothing() -> None:
     study = optuna.create_study()
     study.ask()
-    for call in (best_trial, lambda one: posterior(one, margin=0.5)):
+    for call in (best_trial, lambda one: estimate_posterior(one, margin=0.5)):
         with pytest.raises(InputError, match="no trial that draws a placement has completed"):
             call(study)  # type: ignore[operator]
 
@@ -237,44 +243,44 @@ def test_of_few_trials_the_best_score_is_the_best(name: str) -> None:
     for scores in ([0.379, 0.274], [0.274, 0.379], [0.379, 0.274, 0.2], [0.2, 0.379, 0.38]):
         study, records = finished(draws, scores)
         assert len(records) == len(scores)
-        expect(study, records)
-        best, _ = leaders(records.values(), plan)
+        update_expected(study, records)
+        best, _ = select_leaders(records.values(), plan)
         assert best is not None
         assert scores[best.number] == max(scores)
 
 
 def test_what_a_model_expects_counts_once_it_predicts() -> None:
     study = search(of_type("b", 3.0), 30, noise=0.5)
-    model = fit(study)
+    model = fit_model(study)
     assert model is not None
     assert model.predicts()
-    assert expected(study, model)
+    assert expected_scores(study, model)
     noise = np.random.default_rng(0)
     luck = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(0))
     for _ in range(7):
         trial = luck.ask()
         draw(trial)
         luck.tell(trial, noise.standard_normal())
-    model = fit(luck)
+    model = fit_model(luck)
     assert model is not None
     assert not model.predicts(), "too few"
-    assert expected(luck, model) == {}
+    assert expected_scores(luck, model) == {}
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_errors_of_trials_left_out_are_those_of_models_without_them(seed: int) -> None:
     study = search(of_type("b", 1.0), 12, seed=seed, noise=1.0)
-    trials = [(weights_of(trial), trial.values[0]) for trial in study.trials]
+    trials = [(trial_weights(trial), trial.values[0]) for trial in study.trials]
     found = [one for one, _ in trials if one is not None]
     scores = np.array([score for _, score in trials])
-    model = Model(found, scores)
+    model = EffectModel(found, scores)
     errors = model.scale * model._left_out()[0]
     for i in range(len(scores)):
         rest = [j for j in range(len(scores)) if j != i]
         # Scores less the centre of all, and variances of all, in the scale of the rest.
-        other = Model([found[j] for j in rest], scores[rest], model.logs, estimate=False)
+        other = EffectModel([found[j] for j in rest], scores[rest], model.logs, estimate=False)
         scaled = 2 * np.log(model.scale / other.scale)
         logs = {name: log + scaled for name, log in model.logs.items()}
-        other = Model([found[j] for j in rest], scores[rest], logs, estimate=False)
+        other = EffectModel([found[j] for j in rest], scores[rest], logs, estimate=False)
         mean, _ = other.predict([found[i]])
         assert scores[i] - other.centres.mean() - mean[0] == pytest.approx(errors[i], abs=0.15)

@@ -13,9 +13,9 @@ from optuna.trial import FixedTrial, TrialState
 
 from attention import InputError
 from search import choices
-from search.choices import Part, part_of
-from search.placement_model import Effect, Module, Placement
-from search.placement_sampler import PlacementSampler, placement_of, weights_of
+from search.choices import PlacementParameter, parse_parameter
+from search.placement_model import Effect, IndexedModule, IndexedPlacement
+from search.placement_sampler import PlacementSampler, parse_placement, trial_weights
 
 TYPES = ["a", "b", "c"]
 Drawn = list[tuple[int, str]]
@@ -48,19 +48,19 @@ def search(
     return study
 
 
-def placed(study: optuna.Study) -> list[Placement]:
-    return [found for trial in study.trials if (found := placement_of(trial.params)) is not None]
+def placed(study: optuna.Study) -> list[IndexedPlacement]:
+    return [found for trial in study.trials if (found := parse_placement(trial.params)) is not None]
 
 
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("modules", Part("modules", 0)),
-        ("site1", Part("site", 1)),
-        ("xresnet18.site12", Part("site", 12, "xresnet18.")),
-        ("type2", Part("type", 2)),
-        ("decomposed_heads3", Part("decomposed_heads", 3)),
-        ("heads1", Part("heads", 1)),
+        ("modules", PlacementParameter("modules", 0)),
+        ("site1", PlacementParameter("site", 1)),
+        ("xresnet18.site12", PlacementParameter("site", 12, "xresnet18.")),
+        ("type2", PlacementParameter("type", 2)),
+        ("decomposed_heads3", PlacementParameter("decomposed_heads", 3)),
+        ("heads1", PlacementParameter("heads", 1)),
         ("heads", None),
         ("beta1", None),
         ("site0", None),
@@ -69,8 +69,8 @@ def placed(study: optuna.Study) -> list[Placement]:
         ("learning_rate", None),
     ],
 )
-def test_which_parameters_are_of_a_placement(name: str, part: Part | None) -> None:
-    assert part_of(name) == part
+def test_which_parameters_are_of_a_placement(name: str, part: PlacementParameter | None) -> None:
+    assert parse_parameter(name) == part
 
 
 def test_every_parameter_that_a_placement_draws_is_known() -> None:
@@ -82,10 +82,10 @@ def test_every_parameter_that_a_placement_draws_is_known() -> None:
             choices.attention(trial, i + 1, 16)
         assert trial.user_attrs[choices.SITES] == ["net.", 3]
     names = {name for trial in study.trials for name in trial.params}
-    assert {part.what for name in names if (part := part_of(name))} == {
+    assert {part.what for name in names if (part := parse_parameter(name))} == {
         "modules", "site", "type", *choices.OPTIONS,
     }  # fmt: skip
-    assert all(part_of(name) for name in names)
+    assert all(parse_parameter(name) for name in names)
 
 
 def test_a_placement_is_read_from_parameters() -> None:
@@ -98,13 +98,15 @@ def test_a_placement_is_read_from_parameters() -> None:
         "type2": "sagan",
         "lr": 0.1,
     }
-    assert placement_of(params) == Placement("net.", (Module(3, "ssa", (("ks", 1),)), Module(5, "sagan")))
-    assert placement_of({"modules": 0, "lr": 0.1}) == Placement("", ())
-    assert placement_of({"modules": 1, "site1": 4, "normalisation": "softmax"}) == Placement(
-        "", (Module(4, ""),)
+    assert parse_placement(params) == IndexedPlacement(
+        "net.", (IndexedModule(3, "ssa", (("ks", 1),)), IndexedModule(5, "sagan"))
     )
-    assert placement_of({"lr": 0.1}) is None
-    assert placement_of({"modules": 1}) is None
+    assert parse_placement({"modules": 0, "lr": 0.1}) == IndexedPlacement("", ())
+    assert parse_placement({"modules": 1, "site1": 4, "normalisation": "softmax"}) == IndexedPlacement(
+        "", (IndexedModule(4, ""),)
+    )
+    assert parse_placement({"lr": 0.1}) is None
+    assert parse_placement({"modules": 1}) is None
 
 
 def test_settings_are_effects_of_choices_and_curves_over_numbers() -> None:
@@ -118,7 +120,7 @@ def test_settings_are_effects_of_choices_and_curves_over_numbers() -> None:
             "epochs": IntDistribution(3, 3),
         },
     )
-    found = weights_of(trial)
+    found = trial_weights(trial)
     assert found is not None
     assert found[Effect("setting:schedule", "flat")] == 1
     assert [found[Effect("setting:rate", k)] for k in (1, 2, 3)] == pytest.approx([0.0, -0.5, 0.0])

@@ -14,7 +14,7 @@ from search.config import TrialConfig
 from search.record import State
 from search.samplers import SAMPLERS, check_sampler, choose_sampler, load_sampler
 from search.space import Space
-from search.spaces import SPACES, load
+from search.spaces import SPACES, load_space
 
 
 def numbers(trial: optuna.Trial) -> TrialConfig:
@@ -183,5 +183,5 @@ def test_one_objective(name: str) -> None:
 def test_the_sampler_of_placements_is_chosen_where_there_are_some(
     space: str, objectives: int, chosen: str
 ) -> None:
-    assert choose_sampler("auto", load(space), objectives=objectives) == chosen
-    assert choose_sampler("gp", load(space), objectives=objectives) == "gp"
+    assert choose_sampler("auto", load_space(space), objectives=objectives) == chosen
+    assert choose_sampler("gp", load_space(space), objectives=objectives) == "gp"

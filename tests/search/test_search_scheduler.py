@@ -33,7 +33,7 @@ from search.samplers import load_sampler
 from search.search_scheduler import ALL_INFEASIBLE, REFUSED, SearchScheduler
 from search.space import Space
 from search.spaces import SPACES
-from search.study import CONFIG, ROLE, STUDY_FILE, WARM_START, learn, open_study, resume_study
+from search.study import CONFIG, ROLE, STUDY_FILE, WARM_START, open_study, resume_study, warm_start_study
 from search.trial_scheduler import REPEATED_FAILURES, Plan
 
 DONE = report(0.5, finished=True)
@@ -510,7 +510,7 @@ def other(tmp_path: Path) -> optuna.Study:
 
 def test_comparable_results_are_known_to_the_sampler(other: optuna.Study, tmp_path: Path) -> None:
     study = make_study(tmp_path)
-    learn(study, other, name="other", comparable=True)
+    warm_start_study(study, other, name="other", comparable=True)
     known = study.get_trials(deepcopy=False)
     assert [trial.state for trial in known] == [TrialState.COMPLETE] * 5 + [TrialState.PRUNED]
     assert all(trial.user_attrs[WARM_START] == "other" for trial in known)
@@ -530,7 +530,7 @@ def test_comparable_results_are_known_to_the_sampler(other: optuna.Study, tmp_pa
 
 def test_of_other_results_the_best_are_tried_first(other: optuna.Study, tmp_path: Path) -> None:
     study = make_study(tmp_path)
-    learn(study, other, name="other", comparable=False)
+    warm_start_study(study, other, name="other", comparable=False)
     origin = other.get_trials(deepcopy=False)
     best = [origin[number].params for number in (1, 4, 2, 3, 0)]
     scheduler = make_engine(study)

@@ -8,9 +8,9 @@ import pytest
 
 from attention import InputError
 from search.config import TrialConfig
-from search.given import check_given
+from search.fixed_parameters import check_fixed_parameters
 from search.space import Space
-from search.spaces import SPACES, load
+from search.spaces import SPACES, load_space
 
 GOOD = """
 from search.config import ImageTraining, TrialConfig
@@ -61,7 +61,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", SPACES)
 def test_built_in(name: str) -> None:
-    space = load(name)
+    space = load_space(name)
     assert space is SPACES[name]
     assert space.name == name
     assert space.summary
@@ -69,21 +69,21 @@ def test_built_in(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["my_space.py:space", "./my_space.py:space", "my_package.spaces:space"])
 def test_a_function_of_ones_own(name: str) -> None:
-    space = load(name)
+    space = load_space(name)
     assert (space.name, space.baseline) == (name, {"epochs": 3})
     assert space(optuna.trial.FixedTrial({"epochs": 7})).training.epochs == 7
 
 
 def test_an_absolute_path(tmp_path: Path) -> None:
-    assert load(f"{tmp_path}/my_space.py:space").baseline == {"epochs": 3}
+    assert load_space(f"{tmp_path}/my_space.py:space").baseline == {"epochs": 3}
 
 
 def test_a_function_without_a_baseline_starts_without_modules() -> None:
-    assert load("my_space.py:no_baseline").baseline == {"modules": 0}
+    assert load_space("my_space.py:no_baseline").baseline == {"modules": 0}
 
 
 def test_a_space_object() -> None:
-    space = load("my_space.py:whole")
+    space = load_space("my_space.py:whole")
     assert (space.name, space.baseline["epochs"]) == ("whole", 4)
 
 
@@ -124,7 +124,7 @@ def test_a_space_object() -> None:
 )
 def test_refuses_to_load(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        load(name)
+        load_space(name)
 
 
 @pytest.mark.parametrize(
@@ -137,30 +137,30 @@ def test_refuses_to_load(name: str, message: str) -> None:
     ],
 )
 def test_what_a_function_can_get_wrong(function: str, message: str) -> None:
-    space = load(f"my_space.py:{function}")
+    space = load_space(f"my_space.py:{function}")
     with pytest.raises(InputError, match=message):
         space(optuna.trial.FixedTrial({}))
 
 
 def test_a_function_without_modules_needs_no_baseline() -> None:
-    check_given(load("my_space.py:no_baseline"))
-    check_given(load("my_space.py:space"))
+    check_fixed_parameters(load_space("my_space.py:no_baseline"))
+    check_fixed_parameters(load_space("my_space.py:space"))
     with pytest.raises(
         InputError, match=r"set FUNCTION\.baseline to the parameters .* such as \{'modules': 0\}"
     ):
-        check_given(load("my_space.py:attends"))
+        check_fixed_parameters(load_space("my_space.py:attends"))
 
 
 def test_pruning_passes_through() -> None:
     with pytest.raises(optuna.TrialPruned):
-        load("my_space.py:prunes")(optuna.trial.FixedTrial({}))
+        load_space("my_space.py:prunes")(optuna.trial.FixedTrial({}))
 
 
 def test_two_files_of_one_name_are_two_spaces(tmp_path: Path) -> None:
     for folder, epochs in (("a", 1), ("b", 2)):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mine.py").write_text(GOOD.replace('"epochs": 3', f'"epochs": {epochs}'))
-    first, second = load("a/mine.py:space"), load("b/mine.py:space")
+    first, second = load_space("a/mine.py:space"), load_space("b/mine.py:space")
     assert (first.baseline, second.baseline) == ({"epochs": 1}, {"epochs": 2})
 
 

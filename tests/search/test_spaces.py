@@ -21,7 +21,7 @@ from backbones import Site, build, insert, sites
 from search import choices, vit_spaces
 from search.config import ImageTraining, Model, TrialConfig
 from search.space import Space, fingerprint, random_draws, same_parameters
-from search.spaces import SPACES, load
+from search.spaces import SPACES, load_space
 
 SAMPLES = 200
 
@@ -354,7 +354,7 @@ def test_a_folders_augmentation_is_a_choice_that_starts_light() -> None:
     drawn = [config.training for _, config in random_draws(SPACES["folder"], 30) if config]
     strengths = {(one.policy, one.erasing, one.cutmix) for one in drawn}  # type: ignore[attr-defined]
     assert strengths == {tuple(strength.values()) for strength in choices.AUGMENT.values()}
-    space = load("folder", "timm:levit_128s", 224)
+    space = load_space("folder", "timm:levit_128s", 224)
     assert space.baseline["augment"] == "light"
     assert all(params["augment"] == "light" for params in space.published())
 

@@ -7,10 +7,10 @@ import optuna
 import pytest
 
 from search.detection_spaces import PYRAMID
-from search.given import check_given
+from search.fixed_parameters import check_fixed_parameters
 from search.grid import grid_cells
 from search.samplers import check_sampler
-from search.spaces import STUDY_SPACES, load
+from search.spaces import STUDY_SPACES, load_space
 from search.study_spaces import GRIDS, RATES, SMALL, compared_at
 
 CELLS = {
@@ -29,14 +29,14 @@ CELLS = {
 
 
 def drawn(name: str, **params: Any) -> Any:
-    return load(name).draw(optuna.trial.FixedTrial(params))  # type: ignore[arg-type]
+    return load_space(name).draw(optuna.trial.FixedTrial(params))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", [f"{name}{form}" for name in CELLS for form in ("", SMALL)])
 def test_every_row_is_a_cell(name: str) -> None:
-    space = load(name)
+    space = load_space(name)
     check_sampler("grid", space)
-    check_given(space)
+    check_fixed_parameters(space)
     cells = grid_cells(space)
     assert len(cells) == CELLS[name.removesuffix(SMALL)]
     configs = {repr(cell.config) for cell in cells}

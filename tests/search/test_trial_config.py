@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from attention import ATTENTIONS, InputError, Spec
 from backbones import BACKBONES
 from search.config import ImageData, ImageTraining, Model, TrialConfig
-from search.spaces import load
+from search.spaces import load_space
 
 # Runs, studies and exported models hold this text: what it says today must be read for ever.
 LITERAL = """
@@ -338,7 +338,7 @@ def test_change() -> None:
 
 def test_the_configuration_of_a_task_of_ones_own_can_be_sent(tmp_path: Path) -> None:
     """Another process, which has not loaded the file, reads it."""
-    config = load(f"{Path(__file__).parents[1] / 'tabular.py'}:draw")
+    config = load_space(f"{Path(__file__).parents[1] / 'tabular.py'}:draw")
     drawn = config(optuna.trial.FixedTrial(dict(config.baseline)))
     (tmp_path / "config.pickle").write_bytes(pickle.dumps(drawn))
     program = (

@@ -63,7 +63,7 @@ class Scripted(tune.Trainable):
         return self.result(Report(history=self.history, finished=len(self.history) == EPOCHS))
 
     def result(self, report: Report) -> dict[str, Any]:
-        return {REPORT: report, "done": report.last}
+        return {REPORT: report, "done": report.is_last}
 
 
 class Failing(Scripted):

@@ -12,7 +12,7 @@ from automl.storage.storage import Storage
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Role, State, TrialRecord
-from search.trial_scheduler import Plan, leaders
+from search.trial_scheduler import Plan, select_leaders
 
 
 def plan(*objectives: str, maximize: bool = True, guessing: float | None = None) -> Plan:
@@ -153,10 +153,10 @@ def test_what_guesses_is_on_no_front_and_leads_nothing() -> None:
     both = plan("latency", "accuracy", guessing=0.15)
     records = [measured(0, 0.12, latency=1.0), measured(1, 0.8, latency=5.0), measured(2, 0.9, latency=9.0)]
     assert [record.number for record in front(records, both)] == [1, 2]
-    best, _ = leaders(records, both)
+    best, _ = select_leaders(records, both)
     assert best is records[1]
     assert front(records[:1], both) == []
-    assert leaders(records[:1], both)[0] is records[0], "where all guess, one is named all the same"
+    assert select_leaders(records[:1], both)[0] is records[0], "where all guess, one is named all the same"
 
 
 def test_where_all_guess_the_one_that_is_named_stays(tmp_path: Path) -> None:

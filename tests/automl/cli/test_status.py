@@ -18,7 +18,7 @@ from automl.storage.folder import old_folder
 from automl.storage.storage import Storage
 from automl.trials.interrupt import Stopped
 from search.record import State
-from search.study import DECIDED, resume_study
+from search.study import PLACEMENT_VERDICT, resume_study
 
 BROKEN = record(4, 0.5, SSA, state=State.PRUNED)
 
@@ -123,7 +123,7 @@ def test_all_its_trials_are_there(tmp_path: Path) -> None:
 def test_placements_that_are_told_apart_need_no_more_trials(tmp_path: Path) -> None:
     place = fake_search(tmp_path, FOUND, init="shared")
     assert read_status("mine", str(tmp_path)).state == "stopped"
-    resume_study(place, name="mine").set_user_attr(DECIDED, "no difference that matters")
+    resume_study(place, name="mine").set_user_attr(PLACEMENT_VERDICT, "no difference that matters")
     assert read_status("mine", str(tmp_path)).state == "finished"
 
 

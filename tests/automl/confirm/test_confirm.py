@@ -24,7 +24,7 @@ from automl.data.manifest import Manifest
 from automl.report.per_class import per_class
 from automl.report.read import read_search
 from automl.tasks import open_task
-from automl.tasks.same_data import keep_manifest, read_manifest
+from automl.tasks.same_data import read_manifest, write_manifest
 from automl.trials.interrupt import Stopped
 from search.serialise import to_json
 from search.study import open_study, own_trials
@@ -438,7 +438,7 @@ def test_other_images_than_the_search_had(search, at_work, monkeypatch, cli):
     splits = {"train": [(name, kind, content[::-1])]}
     for split, *row in rest:
         splits.setdefault(split, []).append(tuple(row))
-    keep_manifest(search, Manifest.from_splits(splits))
+    write_manifest(search, Manifest.from_splits(splits))
     code, _, err = cli("confirm", "--top", "1", "--seeds", "6")
     assert code == 2
     assert "the data have changed since search 'mine' was made" in err

@@ -9,12 +9,12 @@ import torch
 from automl_cases import CPU, TINY, opened
 
 from automl.data.images.feed import AHEAD, Feed, copy_to_device, prefetch
-from automl.tasks.image_classification import feed, images
+from automl.tasks.image_classification import load_images, open_feed
 
 
 @pytest.fixture(scope="module")
 def digits():
-    return images(TINY.data, "train")
+    return load_images(TINY.data, "train")
 
 
 ORDER = torch.randperm(200, generator=torch.Generator().manual_seed(0)).split(32)
@@ -73,17 +73,19 @@ def test_only_a_few_batches_wait(digits):
 
 def test_a_process_has_one_feed_of_a_split():
     data = opened().config.data
-    train, validation = (feed(data, split, CPU, 1.0) for split in ("train", "validation"))
+    train, validation = (open_feed(data, split, CPU, 1.0) for split in ("train", "validation"))
     list(opened(seed=1).batches(0))  # another trial with the same data
-    assert feed(data, "train", CPU, 1.0) is train
-    assert feed(data, "validation", CPU, 1.0) is validation
+    assert open_feed(data, "train", CPU, 1.0) is train
+    assert open_feed(data, "validation", CPU, 1.0) is validation
 
 
 @pytest.mark.parametrize("change", [{"size": 32}, {"subset": 0.1}])
 def test_feeds_of_other_images_are_freed_when_a_trial_begins(change):
     task = opened()
     list(task.batches(0))
-    old = [weakref.ref(feed(task.config.data, split, CPU, 1.0)) for split in ("train", "validation", "test")]
+    old = [
+        weakref.ref(open_feed(task.config.data, split, CPU, 1.0)) for split in ("train", "validation", "test")
+    ]
     del task
     opened(data=change)
     gc.collect()

@@ -31,7 +31,7 @@ from automl.storage.folder import read_metadata
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.image_classification import Probabilities
-from automl.tasks.same_data import keep_manifest
+from automl.tasks.same_data import write_manifest
 from automl.tracking.registry import Registered
 from automl.tracking.run_spec import RunSpec, search_run_spec
 from automl.tracking.tags import CONFIRMED, VERDICT
@@ -343,7 +343,7 @@ def test_a_model_of_ones_own_is_exported_without_trust_where_it_was_trained(
 def search(trained: TrainResult, store: MlflowClient, tmp_path: Path) -> Path:
     """The folder of a search, each of whose trials has the checkpoint of `trained`."""
     folder = fake_search(tmp_path / "searches")
-    keep_manifest(folder, opened().manifest(tiny()))
+    write_manifest(folder, opened().manifest(tiny()))
     for one in FOUND:
         (folder / one.folder).mkdir(parents=True)
         shutil.copy(trained.checkpoint, folder / one.folder / checkpoint.CHECKPOINT_FILE)

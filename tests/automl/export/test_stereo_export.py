@@ -20,7 +20,7 @@ from automl.export.run_export import ExportResult
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.stereo import Stereo
-from automl.tasks.stereo_deployment import coloured, fitted
+from automl.tasks.stereo_deployment import colour_disparity, pad_image
 from backbones.torch_internals import AnyBatchNorm
 from search.config import StereoData, StereoModel, StereoTraining, TrialConfig
 
@@ -92,7 +92,7 @@ def test_predictions_of_a_csv_are_written_as_pfm_and_picture(
     config = json.loads((Path(result.folder) / CONFIG).read_text())
     assert config["graphs"]["model"]["details"] == {"height": 80, "width": 176}
     picture = np.asarray(Image.open(tmp_path / "out" / "one.png"))
-    assert (picture == coloured(whole, 32)).all()
+    assert (picture == colour_disparity(whole, 32)).all()
 
 
 def test_pairs_that_cannot_be_predicted_are_told(task: Stereo, result: ExportResult, tmp_path: Path) -> None:
@@ -110,4 +110,4 @@ def test_pairs_that_cannot_be_predicted_are_told(task: Stereo, result: ExportRes
 
 def test_an_image_larger_than_the_graph_is_refused() -> None:
     with pytest.raises(InputError, match=r"big\.png must have 32 x 16 pixels or less.* got 40 x 16"):
-        fitted(np.zeros((16, 40, 3), np.uint8), 16, 32, "big.png")
+        pad_image(np.zeros((16, 40, 3), np.uint8), 16, 32, "big.png")

@@ -15,7 +15,7 @@ from search.config import TrialConfig
 from search.grid import grid_cells
 from search.metric import BOX_AP
 from search.record import State, TrialRecord
-from search.spaces import load
+from search.spaces import load_space
 from search.study import CELLS, resume_study
 
 PLAN = plan_of(metric=BOX_AP, objectives=["box_ap"])
@@ -30,7 +30,7 @@ def saved(
     trials = []
     for params, seed, state, scores, reason in found:
         trial = optuna.trial.FixedTrial(params)
-        config = load(space).draw(trial).change(seed=seed)  # type: ignore[arg-type]
+        config = load_space(space).draw(trial).change(seed=seed)  # type: ignore[arg-type]
         history = [
             {"epoch": i, "resource": i, "box_ap": score, "mask_ap": score / 2}
             for i, score in enumerate(scores, start=1)
@@ -41,7 +41,7 @@ def saved(
             frozen(params, kinds, config, PLAN, state, history, {"memory": 2e9}, reason, variant=label)
         )
     place = save_search(folder, trials, plan=PLAN, space=space, sampler="grid")
-    cells = {cell.label: dict(cell.params) for cell in grid_cells(load(space))}
+    cells = {cell.label: dict(cell.params) for cell in grid_cells(load_space(space))}
     resume_study(place, name="made-up").set_user_attr(CELLS, cells)
     return read_search("made-up", str(folder))
 

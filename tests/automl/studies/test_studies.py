@@ -20,7 +20,7 @@ from search.class_metrics import ACCURACY
 from search.grid import grid_cells
 from search.metric import BOX_AP
 from search.record import State
-from search.spaces import load
+from search.spaces import load_space
 from search.study import CELLS, resume_study
 from search.study_spaces import RATES, SMALL
 
@@ -30,7 +30,7 @@ Runs = dict[tuple[int, int], list[dict[str, float]] | str]  # by cell and seed: 
 
 
 def saved(storage: Path, space: str, runs: Runs, metric: Any = BOX_AP) -> Search:
-    cells = grid_cells(load(space))
+    cells = grid_cells(load_space(space))
     plan = plan_of(metric=metric, objectives=[metric.name])
     trials = []
     for (index, seed), found in runs.items():
@@ -59,7 +59,7 @@ def saved(storage: Path, space: str, runs: Runs, metric: Any = BOX_AP) -> Search
 @pytest.mark.parametrize("name", [name for name, study in STUDIES.items() if study.rows])
 def test_a_published_row_for_each_cell(name: str) -> None:
     for form in ("", SMALL):
-        assert len(grid_cells(load(f"{name}{form}"))) == len(STUDIES[name].rows)
+        assert len(grid_cells(load_space(f"{name}{form}"))) == len(STUDIES[name].rows)
     known = {key.removesuffix(" max") for row in STUDIES[name].rows for key in row.figures}
     assert known <= set(STUDIES[name].columns)
 

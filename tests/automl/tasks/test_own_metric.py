@@ -21,7 +21,7 @@ from automl.storage.answers import Answers
 from automl.tasks import Task, open_task
 from automl.tracking.runs import find_scores
 from automl.training.loop import fit, start
-from search.metric import GUESSED, Metric
+from search.metric import GUESSING_RATE, Metric
 
 GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "own-metric.md"
 NAME = "top5_accuracy"
@@ -82,7 +82,7 @@ def test_its_value_chance_and_verdict(task: Task) -> None:
     plan = make_plan(Settings(space="digits"), task.config, task)
     assert type(plan.metric) is Metric, "a plan is read where the file is not run"
     validation = task.size("validation")
-    bound = binom.isf(GUESSED, validation, task.chance("validation").value) / validation
+    bound = binom.isf(GUESSING_RATE, validation, task.chance("validation").value) / validation
     assert plan.guessing == pytest.approx(bound)
     # A verdict tests it, with that chance and these values.
     asked = design(metric=NAME, inputs=inputs, chance=chance)

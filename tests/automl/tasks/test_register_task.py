@@ -9,7 +9,7 @@ import pytest
 import automl
 from search.config import TASKS
 from search.config.tasks import resolve
-from search.spaces import load
+from search.spaces import load_space
 
 TABLE = Path(__file__).parents[2] / "tabular.py"
 REFERENCE = "weighing:Weighing"
@@ -97,7 +97,7 @@ def test_a_registered_task_is_known_by_its_name(site: Path, monkeypatch: pytest.
     config = automl.TrialConfig(task="weights", model=model)
     assert config.task == REFERENCE
     assert automl.TrialConfig.from_json(config.to_json()) == config
-    assert load("weighing").summary == "a layer of hidden units"
+    assert load_space("weighing").summary == "a layer of hidden units"
 
 
 @pytest.mark.parametrize(

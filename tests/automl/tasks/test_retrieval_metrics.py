@@ -7,7 +7,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.tasks.retrieval_metrics import distractors, guessed, of_ranks, ranks, ranks_among, ranks_at
+from automl.tasks.retrieval_metrics import (
+    chance_mrr,
+    compute_ranks,
+    distractors,
+    rank_metrics,
+    ranks_among,
+    ranks_at,
+)
 
 
 def plain(rows: list[list[float]], own: list[int]) -> dict[str, float]:
@@ -34,7 +41,7 @@ def test_metrics_are_what_they_are_defined_as_with_ties(data: st.DataObject) -> 
         )
     )
     own = data.draw(st.lists(st.integers(0, candidates - 1), min_size=queries, max_size=queries))
-    found = of_ranks(ranks(torch.tensor(rows), torch.tensor(own)))
+    found = rank_metrics(compute_ranks(torch.tensor(rows), torch.tensor(own)))
     expected = plain(rows, own)
     assert found.keys() == expected.keys()
     assert {name: value.item() for name, value in found.items()} == pytest.approx(expected, rel=1e-12)
@@ -43,7 +50,7 @@ def test_metrics_are_what_they_are_defined_as_with_ties(data: st.DataObject) -> 
 def test_a_score_that_is_no_number_is_the_last_one() -> None:
     nan = float("nan")
     scores = torch.tensor([[nan, 1.0, 2.0], [3.0, nan, 2.0], [nan, nan, nan]])
-    assert ranks(scores, torch.tensor([0, 0, 1])).tolist() == [3, 2, 3]
+    assert compute_ranks(scores, torch.tensor([0, 0, 1])).tolist() == [3, 2, 3]
 
 
 def test_each_query_is_asked_once_among_as_many_others() -> None:
@@ -59,7 +66,7 @@ def test_each_query_is_asked_once_among_as_many_others() -> None:
 def test_ranks_among_few_are_those_of_the_whole_matrix() -> None:
     torch.manual_seed(0)
     q, c = torch.randn(40, 8), torch.randn(40, 8)
-    everything = ranks(q @ c.T, torch.arange(40))
+    everything = compute_ranks(q @ c.T, torch.arange(40))
     assert ranks_at(q, c, candidates=40).tolist() == everything.tolist()
     assert ranks_among(q, c, torch.arange(40)).tolist() == everything.tolist()
     assert (ranks_at(q, c, candidates=10) <= everything).all()
@@ -78,8 +85,11 @@ def test_another_draw_of_distractors_changes_mrr_within_its_interval() -> None:
 
 def test_guessing_is_the_mean_over_all_ranks() -> None:
     torch.manual_seed(0)
-    chance = guessed(200)
-    draws = [(1 / ranks(torch.rand(200, 200), torch.arange(200)).double()).mean().item() for _ in range(300)]
+    chance = chance_mrr(200)
+    draws = [
+        (1 / compute_ranks(torch.rand(200, 200), torch.arange(200)).double()).mean().item()
+        for _ in range(300)
+    ]
     assert chance.value == pytest.approx(sum(draws) / len(draws), rel=0.02)
     assert chance.error == pytest.approx(torch.tensor(draws).std().item(), rel=0.15)
     assert chance.step == 1 / 200

@@ -29,7 +29,7 @@ from automl.search.run_search import _learn, resume_search
 from automl.storage.folder import find_search
 from automl.storage.storage import Storage
 from automl.tasks import open_task
-from automl.tasks.same_data import check_same, mend_manifest, search_of
+from automl.tasks.same_data import check_same_data, find_search_of, restore_manifest
 from automl.trials.session import share_data
 from search.config import TrialConfig
 from search.record import TrialRecord
@@ -173,10 +173,10 @@ def test_a_list_that_is_missing_or_damaged(photos: Path) -> None:
     with pytest.raises(
         InputError, match=f"{MANIFEST_FILE}, the list of the search's data, is damaged or missing"
     ):
-        check_same(plain(photos), folder, "mine")
+        check_same_data(plain(photos), folder, "mine")
     (folder / MANIFEST_FILE).unlink()
     with pytest.raises(InputError, match="damaged or missing"):
-        check_same(plain(photos), folder, "mine")
+        check_same_data(plain(photos), folder, "mine")
 
 
 @pytest.mark.parametrize("changed", [False, True])
@@ -186,9 +186,9 @@ def test_a_search_that_was_killed_before_its_list_was_written(changed: bool, pho
     (folder / MANIFEST_FILE).unlink()
     if changed:
         change(photos, "changed", "train")
-    mend_manifest(folder, metadata, plain(photos))
+    restore_manifest(folder, metadata, plain(photos))
     with pytest.raises(InputError, match="damaged or missing") if changed else nullcontext():
-        check_same(plain(photos), folder, "mine")
+        check_same_data(plain(photos), folder, "mine")
 
 
 @pytest.mark.parametrize("changed", [False, True])
@@ -217,14 +217,14 @@ def test_where_the_storage_has_the_images_nothing_can_have_changed(photos: Path)
         shared.use(task.share_data(Storage("searches"), folder, ("train", "validation")))
         change(photos, "changed", "train")
         shared.use_saved(folder, Storage("searches"))
-        check_same(plain(photos), folder, "mine", ("train", "validation"))
+        check_same_data(plain(photos), folder, "mine", ("train", "validation"))
         with pytest.raises(InputError, match="1 changed"):  # the test split is read here
-            check_same(plain(photos), folder, "mine")
+            check_same_data(plain(photos), folder, "mine")
     finally:
         shared.use(None)
     assert share_data(task, folder, metadata, "train") is None, "alone on this machine"
     with pytest.raises(InputError, match="1 changed"):
-        check_same(plain(photos), folder, "mine", ("train", "validation"))
+        check_same_data(plain(photos), folder, "mine", ("train", "validation"))
 
 
 @pytest.mark.parametrize("below", ["trials/0001", "confirm/trials/0001", "confirm-2/trials/0001"])
@@ -234,5 +234,5 @@ def test_the_search_of_a_checkpoint(below: str, storage: Storage) -> None:
     place = location
     for name in below.split("/"):
         place = place / name
-    assert search_of(place) == location
-    assert search_of(storage / "train" / "0001") is None
+    assert find_search_of(place) == location
+    assert find_search_of(storage / "train" / "0001") is None

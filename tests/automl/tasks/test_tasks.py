@@ -12,8 +12,8 @@ from automl.config.runtime import Runtime
 from automl.data.images import open_split
 from automl.data.images.image_augment import centre_crop, normalise
 from automl.tasks import open_task
-from automl.tasks.cross_entropy import weights_of
-from automl.tasks.image_classification import draw_mixup, images, mixup
+from automl.tasks.cross_entropy import balance_classes
+from automl.tasks.image_classification import draw_mixup, load_images, mixup
 
 
 def mixed(alpha: float, n: int = 4000, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -126,14 +126,14 @@ def test_classes_of_mixed_images_weigh_as_their_shares() -> None:
 
 @pytest.mark.parametrize("counts", [[10, 30, 60], [7, 0, 21]])
 def test_balanced_weights_are_those_of_scikit_learn(counts: list[int]) -> None:
-    found = weights_of("balanced", counts, HERE.device)
+    found = balance_classes("balanced", counts, HERE.device)
     assert found is not None
     labels = np.repeat(np.arange(3), counts)
     there = np.unique(labels)
     expected = compute_class_weight("balanced", classes=there, y=labels)
     assert found[there].tolist() == pytest.approx(expected.tolist())
     assert found.sum().item() == pytest.approx(expected.sum()), "and no others weigh anything"
-    assert weights_of("none", counts, HERE.device) is None
+    assert balance_classes("none", counts, HERE.device) is None
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
@@ -189,7 +189,7 @@ def test_workers_find_the_answers_to_all_inputs_together(
     assert whole is not None
     assert np.array_equal(together.answered, whole.answered)
     assert np.allclose(together.values, whole.values)
-    assert whole.true.tolist() == images(task.config.data, "test").labels.tolist()  # type: ignore[arg-type]
+    assert whole.true.tolist() == load_images(task.config.data, "test").labels.tolist()  # type: ignore[arg-type]
     whole_score = scores[0][metric].item()
     assert both(found[1:])[metric].item() == pytest.approx(whole_score, rel=1e-6)
     assert whole.values.mean() == pytest.approx(whole_score, abs=0.05), "but for the jackknife's correction"

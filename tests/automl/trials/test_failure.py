@@ -31,7 +31,7 @@ def test_an_error_of_the_trial(tmp_path: Path) -> None:
         raise KeyError("no such thing")
     except KeyError as error:
         report = failure(error, Storage(str(tmp_path)))
-    assert report.last
+    assert report.is_last
     assert (report.error, report.fault) == ("KeyError: 'no such thing'", None)
     assert "Traceback" in str(report.traceback)
 
@@ -47,7 +47,7 @@ def test_a_checkpoint_that_does_not_fit_is_the_nodes(tmp_path: Path) -> None:
     with pytest.raises((OSError, RuntimeError)) as error, FULL.open("wb") as file:
         torch.save({"weight": torch.zeros(100_000)}, file)
     report = failure(error.value, Storage(str(tmp_path)))
-    assert not report.last, "the trial goes on elsewhere"
+    assert not report.is_last, "the trial goes on elsewhere"
     assert report.error is None
     assert str(report.fault).startswith(f"disk full at {tmp_path}, ")
     assert " MB are free (No space left on device): " in str(report.fault)

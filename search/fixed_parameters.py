@@ -18,7 +18,7 @@ from search.space import Space
 DRAWS = 20  # of each: what is given may be asked for in some of them alone
 
 
-def check_given(space: Space) -> None:
+def check_fixed_parameters(space: Space) -> None:
     """Raises InputError when the space's `baseline`, `plain` or `published` do not fit the space.
 
     That is a value out of its range, a parameter that is never asked for, and a plain trial that has

@@ -8,7 +8,7 @@ from search_cases import SMALL, draw
 
 from attention import InputError
 from search.config import TrialConfig
-from search.given import check_given
+from search.fixed_parameters import check_fixed_parameters
 from search.space import Space
 from search.spaces import SPACES
 
@@ -29,13 +29,15 @@ def tunable(trial: optuna.Trial) -> TrialConfig:
 
 @pytest.mark.parametrize("built_in", [*SPACES.values(), SMALL], ids=lambda s: s.name)
 def test_built_in_spaces_give_what_fits(built_in: Space) -> None:
-    check_given(built_in)
+    check_fixed_parameters(built_in)
 
 
 def test_what_fits() -> None:
-    check_given(space(tunable, baseline={"modules": 0, "optimizer": "sgd", "sgd.rate": 5e-3, "mixup": 0.3}))
-    check_given(space(tunable, plain={"modules": 0, "adamw.rate": 5e-3}))  # of half of the draws
-    check_given(space(lambda trial: TrialConfig()))  # which has no modules anyway
+    check_fixed_parameters(
+        space(tunable, baseline={"modules": 0, "optimizer": "sgd", "sgd.rate": 5e-3, "mixup": 0.3})
+    )
+    check_fixed_parameters(space(tunable, plain={"modules": 0, "adamw.rate": 5e-3}))  # of half of the draws
+    check_fixed_parameters(space(lambda trial: TrialConfig()))  # which has no modules anyway
 
 
 WRONG: list[tuple[dict[str, Any], list[str]]] = [
@@ -60,7 +62,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
 def test_what_does_not_fit(what: str, params: dict[str, Any], told: list[str]) -> None:
     given = {what: [params] if what == "published" else params}
     with pytest.raises(InputError) as error:
-        check_given(space(tunable, **given))
+        check_fixed_parameters(space(tunable, **given))
     for part in (f"`{what}` of space 'mine'", *told):
         assert part in str(error.value)
 
@@ -80,7 +82,7 @@ def test_a_plain_trial_with_attention_in_it(draws: Any, what: str) -> None:
     else:
         what = "baseline"
     with pytest.raises(InputError) as error:
-        check_given(space(draws, **given))
+        check_fixed_parameters(space(draws, **given))
     assert f"`{what}` of space 'mine', " in str(error.value)
     assert "comes out with attention in it (ssa@stage1.block1" in str(error.value)
     assert f"set FUNCTION.{what} to" in str(error.value)
@@ -90,4 +92,4 @@ def test_what_a_space_refuses_tells_nothing_of_its_names() -> None:
     def never(trial: optuna.Trial) -> TrialConfig:
         raise optuna.TrialPruned
 
-    check_given(space(never, published=[{"first": "ssa"}]))
+    check_fixed_parameters(space(never, published=[{"first": "ssa"}]))
