@@ -2,8 +2,7 @@
 
     make findings DATA=imagenette2-128.tgz
 
-It goes on where it was ended. What is on the page, figures and sentences, is what the search and the
-confirmation came to; nothing there is written by hand but the headings.
+It resumes a search that was stopped. All figures on the page are results of the search and the confirmation.
 """
 
 import argparse
@@ -24,65 +23,62 @@ from search.study import open_study, read_history
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "findings.md"
 NAME, STORAGE = "findings", "searches"
-PARTS = 12  # rows of the table, the largest effects
+EFFECTS = 12  # rows of the table, the largest effects
 
 
-def command(asked: argparse.Namespace) -> list[str]:
+def make_command(options: argparse.Namespace) -> list[str]:
     return [
         "automl", "search", "--space", "nette", "--backbone", "xresnet18", "--size", "64",
-        "--subset", str(asked.subset), "--epochs", str(asked.epochs), "--trials", str(asked.trials),
-        "--confirm", "--top", str(asked.top), "--seeds", str(asked.seeds),
+        "--subset", str(options.subset), "--epochs", str(options.epochs), "--trials", str(options.trials),
+        "--confirm", "--top", str(options.top), "--seeds", str(options.seeds),
     ]  # fmt: skip
 
 
-def found(asked: argparse.Namespace) -> dict[str, Any]:
-    """What both came to, trained as far as it is not there yet."""
-    options = ["--data", asked.data, "--name", NAME, "--resume", "auto"]
-    value = _automl(*command(asked)[1:], *options)
-    # What the controls come to is a finding, too, where there is no gain to explain.
-    return {**value, "confirmation": _automl("confirm", "--search", NAME, "--controls")}
+def train(options: argparse.Namespace) -> dict[str, Any]:
+    """Train what is missing. Return the result of the search, with that of its confirmation."""
+    command = [*make_command(options)[1:], "--data", options.data, "--name", NAME, "--resume", "auto"]
+    result = run_command(*command)
+    # The controls are of interest here even where there is no gain to explain.
+    return {**result, "confirmation": run_command("confirm", "--search", NAME, "--controls")}
 
 
-def _automl(*arguments: str) -> dict[str, Any]:
-    """What a command printed as JSON."""
+def run_command(*arguments: str) -> dict[str, Any]:
+    """Run a command of `automl` and return what it printed as JSON."""
     automl = str(Path(sys.executable).parent / "automl")
-    done = subprocess.run(
+    process = subprocess.run(
         [automl, *arguments, "--storage", STORAGE, "--json"], stdout=subprocess.PIPE, text=True
     )
-    if done.returncode:
-        raise SystemExit(done.returncode)
-    value: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return value
+    if process.returncode:
+        raise SystemExit(process.returncode)
+    result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return result
 
 
-def core_hours() -> float:
-    """Of all epochs that were trained."""
+def measure_core_hours() -> float:
+    """Return the core hours of all epochs that were trained."""
     folder, metadata = find_search(NAME, STORAGE)
     studies = [open_study(folder, name=NAME)]
-    studies += [open_study(place, name=study_name(place, metadata)) for place in confirmations(folder)]
+    studies += [open_study(path, name=study_name(path, metadata)) for path in confirmations(folder)]
     history = [m for study in studies for trial in study.trials for m in read_history(trial.user_attrs)]
     return float(sum(metrics["seconds"] for metrics in history)) / 3600
 
 
-def page(asked: argparse.Namespace, value: dict[str, Any]) -> str:
-    search = read_search(NAME, STORAGE)
-    verdict, effects = value["confirmation"], parts(search)
+def write_page(options: argparse.Namespace, result: dict[str, Any]) -> str:
+    """Return the page as Markdown."""
+    effects = parts(read_search(NAME, STORAGE))
     lines = [
         "# Findings on Imagenette",
         "",
-        f"Made by `make findings`: {asked.subset:.0%} of Imagenette's training images at 64 px, "
-        f"{asked.epochs} epochs, {core_hours():.1f} core hours of training on {os.cpu_count()} cores "
-        f"({processor()}).",
+        f"Made by `make findings`: {options.subset:.0%} of Imagenette's training images at 64 px, "
+        f"{options.epochs} epochs, {measure_core_hours():.1f} core hours of training on "
+        f"{os.cpu_count()} cores ({processor()}).",
         "",
-        "    " + " ".join(command(asked)) + " --data imagenette2-128.tgz",
+        "    " + " ".join(make_command(options)) + " --data imagenette2-128.tgz",
         "    automl confirm --controls",
         "",
         "## Is it better than the tuned baseline at the same training time?",
         "",
-        verdict["sentence"],
-        "",
-        *(f"- {one['sentence']}" for one in verdict["comparisons"]),
-        *(f"- {remark}" for remark in verdict["remarks"]),
+        *write_verdict(result["confirmation"]),
         "",
         "## Where attention helps",
         "",
@@ -90,28 +86,59 @@ def page(asked: argparse.Namespace, value: dict[str, Any]) -> str:
         "",
     ]
     if effects.table is not None:
-        lines += table(effects.table.columns, effects.table.rows[:PARTS])
+        lines += table(effects.table.columns, effects.table.rows[:EFFECTS])
     lines += [
         "",
         "## The best trials of the search",
         "",
-        f"{value['completed']} trials completed, {value['pruned']} were pruned. One training each, on "
-        f"validation images; `expected` is what the model of placements makes of all trials together.",
+        f"{result['completed']} trials completed, {result['pruned']} were pruned. One training each, on "
+        f"validation images. `expected` is the score that the model of placements expects from all trials.",
         "",
         *table(
             ["trial", "placement", "accuracy", "expected"],
             [
-                [one["number"], one["about"], one["value"], one["expected"]]
-                for one in (told(trial) for trial in value["leading"])
+                [trial["number"], show_placement(trial), trial["value"], trial.get("expected")]
+                for trial in result["leading"]
             ],
         ),
     ]
     return "\n".join(lines) + "\n"
 
 
-def told(trial: dict[str, Any]) -> dict[str, Any]:
-    places = [f"{spec['type']} at {site}" for site, spec in trial["config"]["model"]["placement"].items()]
-    return {**trial, "about": " + ".join(places) or "no attention", "expected": trial.get("expected")}
+def write_verdict(verdict: dict[str, Any]) -> list[str]:
+    """Return the outcome, a table of the variants and the remarks."""
+    needed = f"{verdict['seeds_needed']} fresh seeds would detect {verdict['margin']:g} {verdict['unit']}."
+    return [
+        f"The outcome is **{verdict['verdict']}**, with {verdict['seeds']} paired seeds and "
+        f"p = {verdict['p']:.2g}.{f' {needed}' if verdict['seeds_needed'] else ''} Differences are from the "
+        f"tuned baseline, in {verdict['unit']}.",
+        "",
+        *table(
+            ["variant", "role", "difference", "95 % CI", "over seeds and test examples", "time ratio"],
+            [
+                [
+                    comparison["variant"],
+                    comparison["role"],
+                    f"{comparison['difference']:+.2f}",
+                    show_interval(comparison["interval"]),
+                    show_interval(comparison["interval_inputs"]),
+                    comparison["time"] and f"{comparison['time']['ratio']:.2f}",
+                ]
+                for comparison in verdict["comparisons"]
+            ],
+        ),
+        "",
+        *(f"- {remark}" for remark in verdict["remarks"]),
+    ]
+
+
+def show_interval(interval: Sequence[float] | None) -> str | None:
+    return None if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
+
+
+def show_placement(trial: dict[str, Any]) -> str:
+    placement = trial["config"]["model"]["placement"]
+    return " + ".join(f"{spec['type']} @ {site}" for site, spec in placement.items()) or "no attention"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
@@ -130,8 +157,8 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=32)
     parser.add_argument("--top", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=8)
-    asked = parser.parse_args()
-    PAGE.write_text(page(asked, found(asked)), encoding="utf-8")
+    options = parser.parse_args()
+    PAGE.write_text(write_page(options, train(options)), encoding="utf-8")
     print(PAGE)
 
 
