@@ -24,7 +24,7 @@ ROWS, COLUMNS = {"train": 512, "validation": 256, "test": 256}, 4
 
 @dataclass(frozen=True, kw_only=True)
 class TableData(Data):
-    """Settings of the table. noise: standard deviation of the unexplained part [kg]."""
+    """Settings of the table. `noise` is the standard deviation of the unexplained part [kg]."""
 
     source: str = "made up"
     noise: float = 0.1
@@ -42,7 +42,7 @@ class Network(Model):
 
 
 class SquaredError(Evaluator):
-    """Root of the mean squared error over all workers. Each keeps its errors until the end."""
+    """Root of the mean squared error over all workers. Each worker keeps its errors until the end."""
 
     def __init__(self) -> None:
         self.errors: list[Tensor] = []

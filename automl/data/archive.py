@@ -1,7 +1,8 @@
-"""Extracts archives that are not trusted.
+"""Extract untrusted archives.
 
-Only plain files and folders are taken. A link or an absolute or climbing name could make an archive
-write outside its folder, so these are refused rather than repaired. So are names that no file can have.
+Only regular files and folders are extracted. A link, an absolute name or a name with `..` could make an
+archive write outside its folder, so these are refused, not repaired. Names that no file can have are refused,
+too.
 """
 
 import errno
@@ -25,8 +26,8 @@ from automl.storage.cache_folder import once
 
 SUFFIXES = (".tgz", ".tar.gz", ".tar", ".zip")
 MAX_MEMBERS = 5_000_000  # ImageNet has 1.3 million
-MAX_FRACTION_OF_DISK = 0.95  # of what is free
-MAX_HEADER = 1 << 20  # bytes of a member's long name or other attributes, which tarfile reads at once
+MAX_FRACTION_OF_DISK = 0.95  # of the free space
+MAX_HEADER = 1 << 20  # bytes of a member's name and attributes, which tarfile reads at once
 HEADERS = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
@@ -36,7 +37,7 @@ HEADERS = (
 )
 
 MAX_NAME = 255  # bytes of a file's name on the usual file systems
-MAX_FOLDERS = 100  # in one another; system calls and recursive functions have limits of their own
+MAX_FOLDERS = 100  # levels; system calls and recursive functions have limits, too
 
 DAMAGED = (
     tarfile.TarError,
@@ -46,23 +47,23 @@ DAMAGED = (
     lzma.LZMAError,
     struct.error,
     EOFError,
-    ValueError,  # a name that is not UTF-8, a number out of range
+    ValueError,  # a name that is not UTF-8, or a number out of range
     OverflowError,
 )
-BOTH = {errno.EEXIST, errno.EISDIR, errno.ENOTDIR}  # errors when a file and a folder have one name
+BOTH = {errno.EEXIST, errno.EISDIR, errno.ENOTDIR}  # errors if a file and a folder have one name
 NOT_A_NAME = {errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
 
 
 def is_archive(path: Path) -> bool:
-    """Whether the file's name is that of an archive that `extract` can read."""
+    """Return whether `extract` can read the file, judged by its name."""
     return path.name.lower().endswith(SUFFIXES)
 
 
 def extract_cached(archive: Path, cache: Path) -> Path:
-    """The folder in `cache` with the content of `archive`, extracted the first time it is asked for.
+    """Return the folder in `cache` with the content of `archive`, extracted on first use.
 
-    It is `<cache>/extracted/<hash of the archive>/`, or the one folder inside it if that is all there
-    is. Raises InputError like `extract`.
+    It is `<cache>/extracted/<hash of the archive>/`, or its only folder if it has nothing else. Raises
+    InputError like `extract`.
     """
     into = cache / "extracted" / file_digest(archive, cache)[:32]
     extract(archive, into)
@@ -70,22 +71,22 @@ def extract_cached(archive: Path, cache: Path) -> Path:
 
 
 def descend(folder: Path) -> Path:
-    """The single folder inside `folder`, which is how most archives are packed, or else `folder`."""
-    inside = [child for child in folder.iterdir() if not is_clutter(child.name)]
-    return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
+    """Return the only folder inside `folder`, as most archives have, or else `folder`."""
+    children = [child for child in folder.iterdir() if not is_clutter(child.name)]
+    return children[0] if len(children) == 1 and children[0].is_dir() else folder
 
 
 def extract(archive: Path, into: Path) -> None:
-    """Extracts a `.tgz`, `.tar.gz`, `.tar` or `.zip` file to the new folder `into`, entirely or not at all.
+    """Extract a `.tgz`, `.tar.gz`, `.tar` or `.zip` file to the new folder `into`, entirely or not at all.
 
-    Raises InputError for a damaged or encrypted archive, for links, for names that lead outside, and for
-    more content than fits on the disk.
+    Raises InputError for a damaged or encrypted archive, for links, for names that lead outside, and for more
+    content than fits on the disk.
     """
     once(into, partial(unpack, archive))
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """`extract` without its atomicity: when it raises, `folder` holds a part."""
+    """Extract an archive like `extract`, but leave an incomplete folder if it fails."""
     folder.mkdir()
     limits = _Limits(archive, folder)
     members = _read_zip if archive.suffix.lower() == ".zip" else _read_tar
@@ -97,21 +98,21 @@ def unpack(archive: Path, folder: Path) -> None:
         raise
     except DAMAGED as error:
         raise _damaged_error(archive, error) from error
-    except (RuntimeError, NotImplementedError) as error:  # encrypted, or a rare compression
+    except (RuntimeError, NotImplementedError) as error:  # encrypted, or an unsupported compression
         raise InputError(f"{archive} cannot be extracted ({error}); unpack it yourself") from error
     except OSError as error:
-        if error.errno is None:  # of bzip2
+        if error.errno is None:  # bzip2 raises these for damaged data.
             raise _damaged_error(archive, error) from error
         raise
 
 
 def _damaged_error(archive: Path, error: Exception) -> InputError:
-    why = " ".join(str(error).split())  # tarfile's runs over several lines
-    return InputError(f"{archive} is damaged or not an archive ({why}); fetch it again")
+    reason = " ".join(str(error).split())  # tarfile's messages have several lines.
+    return InputError(f"{archive} is damaged or not an archive ({reason}); download it again")
 
 
 class _Member(NamedTuple):
-    """One entry. kind: "file", "folder" or "other". open: opens a file's content."""
+    """A member of an archive. `kind` is "file", "folder" or "other". `open` opens a file's content."""
 
     name: str
     size: int
@@ -124,7 +125,7 @@ class _Member(NamedTuple):
 
 
 class _Limits:
-    """What every member of an archive must satisfy before it is written."""
+    """Checks that every member of an archive must pass before it is written."""
 
     def __init__(self, archive: Path, folder: Path) -> None:
         self.archive = archive
@@ -139,13 +140,13 @@ class _Limits:
         if member.kind == "other":
             raise self.refusal(f"{_shorten(name)} is a link or a device, neither file nor folder")
         if "\0" in name or (member.kind == "file" and not member.parts):
-            raise self.refusal(f"{_shorten(name)} is no name of a file")
+            raise self.refusal(f"{_shorten(name)} is not a valid file name")
         if any(len(part.encode("utf-8", "surrogateescape")) > MAX_NAME for part in member.parts):
             raise self.refusal(f"the name {_shorten(name)} has more than {MAX_NAME} bytes")
         if len(member.parts) > MAX_FOLDERS:
-            raise self.refusal(f"{_shorten(name)} lies in more than {MAX_FOLDERS} folders in one another")
+            raise self.refusal(f"{_shorten(name)} is nested in more than {MAX_FOLDERS} folders")
         if member.size < 0:
-            raise self.refusal(f"{_shorten(name)} has {member.size} bytes")
+            raise self.refusal(f"the size of {_shorten(name)} is negative: {member.size} bytes")
         self.members += 1
         self.bytes += member.size
         if self.members > MAX_MEMBERS:
@@ -153,12 +154,12 @@ class _Limits:
         if self.bytes > self.allowed:
             raise self.refusal(
                 f"its content is larger than the {self.allowed / 1e9:.1f} GB that may be used of the disk "
-                "(free disk space or set AUTOML_CACHE to another folder)"
+                "(free disk space, or set AUTOML_CACHE to another folder)"
             )
 
-    def refusal(self, why: str) -> InputError:
+    def refusal(self, reason: str) -> InputError:
         return InputError(
-            f"{self.archive} is not extracted: {why}; or unpack it yourself and pass the folder"
+            f"{self.archive} was not extracted: {reason}. Or unpack it yourself and pass the folder"
         )
 
 
@@ -172,11 +173,11 @@ def _write(member: _Member, folder: Path, limits: _Limits) -> None:
         (target if member.kind == "folder" else target.parent).mkdir(parents=True, exist_ok=True)
         if member.kind == "folder":
             return
-        sink = open(target, "wb")  # noqa: SIM115  # errors of names are those of opening, not of reading
+        sink = open(target, "wb")  # noqa: SIM115  # Only errors of opening the file are about its name.
     except OSError as error:
         if error.errno in BOTH:
             raise limits.refusal(
-                f"{_shorten(member.name)} is or lies in a file and a folder at once"
+                f"{_shorten(member.name)} is, or is inside, both a file and a folder"
             ) from error
         if error.errno in NOT_A_NAME:
             raise limits.refusal(
@@ -195,34 +196,34 @@ def _read_tar(archive: Path) -> Iterator[_Member]:
         for info in _iterate_members(tar):
             kind = "file" if info.isfile() else "folder" if info.isdir() else "other"
             yield _Member(info.name, info.size, kind, partial(tar.extractfile, info))
-        # The checksum of a compressed file comes at its end, behind the last member.
+        # Read the checksum of a compressed file, which follows the last member.
         while tar.fileobj is not None and tar.fileobj.read(1 << 20):
             pass
 
 
 class _TarMember(tarfile.TarInfo):
-    """Of a compressed archive, a small file could say as much about a member as the memory holds."""
+    """A member whose header has a limited size. A small compressed file could otherwise fill the memory."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_TarMember":
         member = super().frombuf(buf, encoding, errors)
         if member.type in HEADERS and member.size > MAX_HEADER:
-            raise tarfile.ReadError(f"{member.size} bytes about a member")
-        if member.size < 0:  # the next member would lie before this one, for ever
-            raise tarfile.ReadError(f"a member of {member.size} bytes")
+            raise tarfile.ReadError(f"the header of a member has {member.size} bytes")
+        if member.size < 0:  # The next member would be before this one, in an endless loop.
+            raise tarfile.ReadError(f"a member has {member.size} bytes")
         return member
 
 
 def _iterate_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     while (member := tar.next()) is not None:
         yield member
-        tar.members = []  # type: ignore[attr-defined]  # or a million of them stay in memory
+        tar.members = []  # type: ignore[attr-defined]  # Do not keep a million members in memory.
 
 
 def _read_zip(archive: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as file:
         for info in file.infolist():
-            name = info.filename.replace("\\", "/")  # as some programs of Windows write it
+            name = info.filename.replace("\\", "/")  # Some Windows programs write backslashes.
             mode = stat.S_IFMT(info.external_attr >> 16)
             kind = "other"
             if mode in (0, stat.S_IFREG, stat.S_IFDIR):

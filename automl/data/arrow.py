@@ -1,6 +1,7 @@
-"""Files of the cache in Arrow's format: written once, mapped by every process that reads.
+"""Cache files in Arrow's format: written once, memory-mapped by every reading process.
 
-The last batch of a file is empty. Its metadata hold the number of rows and what is known at the end alone.
+The last batch of a file is empty. Its metadata holds the number of rows and facts that are known only at the
+end.
 """
 
 import hashlib
@@ -24,33 +25,32 @@ from automl.data.preparation_progress import progress
 from automl.data.tally import Tally
 from automl.storage.cache_folder import cache_root, once
 
-METADATA = b"automl"  # the key of what is said of a file beyond its columns, as JSON
+METADATA = b"automl"  # key of a file's metadata, as JSON
 BATCH_BYTES = 64 << 20
-AHEAD = 4  # inputs for each core that are prepared before they are written
+AHEAD = 4  # inputs per core that are prepared in advance
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class ArrowFile:
-    """An opened file, whose columns stay on the disk until they are asked for. One of them is `name`.
+    """An opened file whose columns stay on the disk until they are read. One of them is `name`.
 
-    `about` has what was written beyond the columns. A subclass takes its columns in `__init__`, and raises
-    ValueError, KeyError, IndexError or ArrowException for a file that is not whole: pages that a crash has
-    left unwritten are zero.
+    `about` holds the metadata. A subclass reads its columns in `__init__`, and raises ValueError, KeyError,
+    IndexError or ArrowException for an incomplete file: pages that a crash left unwritten are zero.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
-        self.table = reader.read_all()  # maps the columns, copies none
+        self.table = reader.read_all()  # maps the columns without copying
         _, end = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
         self.about: dict[str, Any] = json.loads((end or {})[METADATA])
         if len(self.table) != self.about["rows"]:
             raise ValueError("rows are missing")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path,)  # another process maps the file, it does not receive its content
+        return type(self), (self.path,)  # Another process maps the file instead of receiving its content.
 
     @cached_property
     def names(self) -> list[str]:
@@ -69,14 +69,14 @@ class ArrowFile:
         ]
 
     def read_hashes(self, column: str) -> np.ndarray:
-        """Return a column of SHA-256, uint8 `(N, 32)`. Raises ValueError where one is missing."""
-        found = np.concatenate([np.empty((0, SIZE), np.uint8), *self.read_blocks(column, SIZE)])
-        if not found.any(axis=1).all():
+        """Return a column of SHA-256, uint8 `(N, 32)`. Raises ValueError if one is missing."""
+        hashes = np.concatenate([np.empty((0, SIZE), np.uint8), *self.read_blocks(column, SIZE)])
+        if not hashes.any(axis=1).all():
             raise ValueError("a hash is missing")
-        return found
+        return hashes
 
     def count_changes(self) -> Tally:
-        """Count what was done to the inputs, by the column `changes`: for each input a list of texts."""
+        """Count the changes to the inputs from the column `changes`, a list of texts for each input."""
         tally, column = Tally(), self.table["changes"]
         rows = pc.list_parent_indices(column.combine_chunks()).to_pylist()
         for row, change in zip(rows, pc.list_flatten(column).to_pylist(), strict=True):
@@ -85,7 +85,7 @@ class ArrowFile:
 
     @classmethod
     def is_sound(cls, path: Path) -> bool:
-        """Whether there is a whole file."""
+        """Return whether a complete file exists."""
         try:
             cls(path)
         except (pa.ArrowException, ValueError, KeyError, IndexError, FileNotFoundError, NotADirectoryError):
@@ -94,32 +94,37 @@ class ArrowFile:
 
     @classmethod
     def open_cached(cls, key: bytes, write: Callable[[Path], str], *, needed: float) -> Self:
-        """The file of this key, written where there is none or a damaged one.
+        """Open the file of this key. Writes it if it is missing or damaged.
 
-        key: everything that its content depends on. write: to a path; returns what it did, in words.
-        needed: bytes, about. Raises InputError like `write`, and when the cache folder is full or read-only.
+        Args:
+            key: everything that the content depends on.
+            write: writes the file to a path and returns a phrase that says what it did.
+            needed: approximate size in bytes.
+
+        Raises:
+            InputError: `write` raised it, or the cache folder is full or read-only.
         """
         target = cache_root() / f"{hashlib.sha256(key).hexdigest()[:32]}.arrow"
 
         def build(path: Path) -> None:
             if target.exists():
-                print(f"{target} is damaged and is built again", file=sys.stderr, flush=True)
+                print(f"{target} was damaged and is built again", file=sys.stderr, flush=True)
             begin = time.monotonic()
-            done = write(path)
-            print(f"{done} into {target} in {time.monotonic() - begin:.1f} s", file=sys.stderr, flush=True)
+            action = write(path)
+            print(f"{action} into {target} in {time.monotonic() - begin:.1f} s", file=sys.stderr, flush=True)
 
         return cls(once(target, build, cls.is_sound, needed=needed))
 
     @classmethod
     def open_copy(cls, name: str, fetch: Callable[[Path], None], *, needed: float) -> Self:
-        """The file `name` of the cache, which `fetch` brings where it is not yet there."""
+        """Open the file `name` of the cache. `fetch` brings it if it is missing."""
         return cls(once(cache_root() / name, fetch, cls.is_sound, needed=needed))
 
 
 def write_batches(
     path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], about: Mapping[str, Any]
 ) -> None:
-    """Write an `ArrowFile`. about: for JSON; it is read after the last batch, which may still add to it."""
+    """Write an `ArrowFile`. `about` is read after the last batch, so that batches may add to it."""
     rows = 0
     with open(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         for batch in batches:
@@ -130,7 +135,7 @@ def write_batches(
 
 
 def write_columns(path: Path, columns: Mapping[str, pa.Array], about: Mapping[str, Any]) -> None:
-    """Write an `ArrowFile` of one batch, so that each column is one piece of memory."""
+    """Write an `ArrowFile` of one batch, so that each column is contiguous in memory."""
     batch = pa.record_batch(dict(columns))
     write_batches(path, batch.schema, [batch], about)
 
@@ -138,26 +143,26 @@ def write_columns(path: Path, columns: Mapping[str, pa.Array], about: Mapping[st
 def write_rows(
     path: Path, schema: pa.Schema, rows: Iterable[Mapping[str, Any]], about: Mapping[str, Any]
 ) -> None:
-    """Write an `ArrowFile` of rows, which need not fit into memory together. about: as of `write_batches`."""
+    """Write an `ArrowFile` of rows, which need not fit into memory together. `about`: see `write_batches`."""
 
     def batches() -> Iterator[pa.RecordBatch]:
-        some: list[Mapping[str, Any]] = []
+        pending: list[Mapping[str, Any]] = []
         held = 0
         for row in rows:
-            some.append(row)
+            pending.append(row)
             held += sum(len(value) for value in row.values() if isinstance(value, bytes))
             if held >= BATCH_BYTES:
-                yield pa.RecordBatch.from_pylist(some, schema=schema)
-                some, held = [], 0
-        yield pa.RecordBatch.from_pylist(some, schema=schema)
+                yield pa.RecordBatch.from_pylist(pending, schema=schema)
+                pending, held = [], 0
+        yield pa.RecordBatch.from_pylist(pending, schema=schema)
 
     write_batches(path, schema, batches(), about)
 
 
-def map_in_threads(what: str, items: Sequence[Item], prepare: Callable[[Item], Result]) -> Iterator[Result]:
-    """Yield `prepare` of each item in their order, from threads, and show the progress of `what`."""
+def map_in_threads(title: str, items: Sequence[Item], prepare: Callable[[Item], Result]) -> Iterator[Result]:
+    """Yield `prepare(item)` for each item in order, computed in threads. `title` names the shown progress."""
     pending: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(count_cores()) as pool, progress(what, len(items)) as advance:
+    with ThreadPoolExecutor(count_cores()) as pool, progress(title, len(items)) as advance:
         for i in range(len(items) + AHEAD * count_cores()):
             if i < len(items):
                 pending.append(pool.submit(prepare, items[i]))

@@ -1,4 +1,4 @@
-"""Whether the classes of a dataset are so unequal that accuracy says little of the rare ones."""
+"""Detect classes that are so unequal that accuracy hardly measures the rare ones."""
 
 from collections.abc import Mapping
 
@@ -8,20 +8,23 @@ from search.class_statistics import is_imbalanced
 OPTIONS = {"metric": "--metric balanced_accuracy", "class_weights": "--class-weights balanced"}
 
 
-def describe_imbalance(counts: Mapping[str, int], *, given: Mapping[str, object] | None = None) -> str:
-    """A line on classes of more than RATIO times as many training inputs as others, with what to do.
+def describe_imbalance(counts: Mapping[str, int], *, options: Mapping[str, object] | None = None) -> str:
+    """Return a line about imbalanced classes of the training data and options for them.
 
-    counts: of each class; those without inputs do not count. given: the options of OPTIONS that are not None
-    are not named again. Empty where the classes are about equal, or nothing is left to say.
+    Classes are imbalanced if one has more than RATIO times as many inputs as another. Classes without inputs
+    are ignored. The line is empty if the classes are balanced or no option is left to suggest.
+
+    Args:
+        counts: number of training inputs of each class.
+        options: values of OPTIONS; those that are not None are not suggested again.
     """
-    there = {name: count for name, count in counts.items() if count}
-    given = given or {}
-    options = [option for key, option in OPTIONS.items() if given.get(key) is None]
-    if not options or not is_imbalanced(there.values()):
+    counts = {name: count for name, count in counts.items() if count}
+    suggestions = [text for key, text in OPTIONS.items() if (options or {}).get(key) is None]
+    if not suggestions or not is_imbalanced(counts.values()):
         return ""
-    most, least = (pick(there, key=lambda name: there[name]) for pick in (max, min))
+    most, least = (pick(counts, key=lambda name: counts[name]) for pick in (max, min))
     return (
-        f"classes are imbalanced, {there[most]:,} of {printable(most)} to {there[least]:,} of "
+        f"classes are imbalanced, {counts[most]:,} of {printable(most)} to {counts[least]:,} of "
         f"{printable(least)} in training: "
-        f"consider {' '.join(options)}"
+        f"consider {' '.join(suggestions)}"
     )

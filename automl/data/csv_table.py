@@ -1,4 +1,4 @@
-"""Tables in CSV files: every row with the line on which it begins."""
+"""Read tables in CSV files with the line of each row."""
 
 import csv
 import io
@@ -13,14 +13,19 @@ Row = dict[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """columns: names in the order of the header. rows: each with its first line in the file, from 1."""
+    """The content of a CSV file.
+
+    Attributes:
+        columns: names in the order of the header.
+        rows: each row with its first line in the file, from 1.
+    """
 
     columns: list[str]
     rows: list[tuple[int, Row]]
 
 
 def read_table(path: Path) -> Table:
-    """Read a CSV file in UTF-8, without rows of empty fields. A field that a short row lacks is empty.
+    """Read a CSV file in UTF-8. Rows of empty fields are dropped. Missing fields of a short row are empty.
 
     Raises:
         InputError: The file does not exist, is not UTF-8, or is not a CSV file.
@@ -44,9 +49,9 @@ def read_table(path: Path) -> Table:
 
 
 def numbered_rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the first line of each row of CSV text, and its fields; empty lines are no rows.
+    """Yield the first line number and the fields of each row of CSV text. Empty lines are skipped.
 
-    Quoted fields may span lines, so the line of a row is not its number. path: for messages.
+    Quoted fields may span lines. `path` is used in messages.
 
     Raises:
         InputError: The text is not CSV.

@@ -1,4 +1,4 @@
-"""SHA-256 of files, cached so that an unchanged dataset is not read again."""
+"""Compute SHA-256 of files. The results are cached, so that an unchanged dataset is not read again."""
 
 import hashlib
 import os
@@ -17,19 +17,19 @@ CHUNK = 64  # files that a thread hashes in a row
 
 
 def count_cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def file_digest(path: Path, cache: Path) -> str:
-    """The SHA-256 of a file's bytes. Raises InputError when it cannot be read."""
+    """Return the SHA-256 of a file in hexadecimal. Raises InputError if it cannot be read."""
     return hash_contents([path], cache)[0].hex()
 
 
 def hash_contents(images: Sequence[Path | np.ndarray], cache: Path) -> list[bytes]:
-    """The SHA-256 of each file's bytes, or each array's.
+    """Return the SHA-256 of each file's bytes, or of each array.
 
-    Raises InputError when a file cannot be read.
+    Raises InputError if a file cannot be read.
     """
 
     def read() -> bytes:
@@ -54,16 +54,18 @@ def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def hash_all(parts: Iterable[str | bytes]) -> bytes:
-    """A SHA-256 over all of the parts, in order."""
+def hash_all(strings: Iterable[str | bytes]) -> bytes:
+    """Return one SHA-256 over all strings, in order."""
     digest = hashlib.sha256()
-    for part in parts:
-        digest.update((part if isinstance(part, bytes) else part.encode("utf-8", "surrogateescape")) + b"\0")
+    for string in strings:
+        digest.update(
+            (string if isinstance(string, bytes) else string.encode("utf-8", "surrogateescape")) + b"\0"
+        )
     return digest.digest()
 
 
 def _stamp(image: Path | np.ndarray) -> str | bytes:
-    """Cheap to take, and another one whenever the content is another."""
+    """Return a string that is cheap to get and changes with the content."""
     if isinstance(image, np.ndarray):
         return _content(image)
     try:

@@ -1,4 +1,4 @@
-"""The handwritten digits that come with scikit-learn."""
+"""The handwritten digits of scikit-learn."""
 
 from functools import cache
 from importlib.util import find_spec
@@ -9,9 +9,10 @@ import numpy as np
 
 @cache
 def read_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Images, uint8 `(1797, 8, 8)` from 0 to 16, and labels, int64 `(1797,)`, as `load_digits` returns them.
+    """Return images, uint8 `(1797, 8, 8)` from 0 to 16, and labels, int64 `(1797,)`, as `load_digits` does.
 
-    They are read from scikit-learn's file, since importing it takes each process of a trial a second.
+    The file of scikit-learn is read directly, since importing the library takes each process of a trial a
+    second.
     """
     library = find_spec("sklearn")
     assert library is not None
@@ -19,5 +20,5 @@ def read_digits() -> tuple[np.ndarray, np.ndarray]:
     file = Path(library.origin).parent / "datasets" / "data" / "digits.csv.gz"
     table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
     images, labels = table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
-    images.flags.writeable = labels.flags.writeable = False  # all have the same
+    images.flags.writeable = labels.flags.writeable = False  # All callers share the arrays.
     return images, labels

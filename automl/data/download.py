@@ -1,9 +1,9 @@
-"""Fetches the files of a dataset and unpacks them, once.
+"""Download the files of a dataset and unpack them, once.
 
-A download that was interrupted goes on where it was, if the server takes ranges and still has the same file.
+An interrupted download resumes if the server accepts ranges and still has the same file.
 
-`AUTOML_MIRROR=http://host/folder` takes files from there instead of from their own address, on a network
-that is closed to the outside. The name of the file stays the same.
+`AUTOML_MIRROR=http://host/folder` downloads files from there instead of their own address, for networks
+without access to the internet. The names of the files stay the same.
 """
 
 import hashlib
@@ -28,9 +28,9 @@ from automl.storage.cache_folder import once
 from automl.storage.disk import NO_ROOM
 
 BLOCK = 1 << 20  # bytes
-SILENCE = 60.0  # seconds without a byte, after which a server is given up
+SILENCE = 60.0  # seconds without data after which a download fails
 PACKED = (".tgz", ".tar.gz", ".tar", ".tar.bz2", ".zip")
-PARTIAL, RESUMED = 206, 416  # of HTTP: a range, and none that is left
+PARTIAL, BEYOND_END = 206, 416  # HTTP status: a range, and a range beyond the end
 REMEDY = "try again, or pass a copy with --data PATH, or set AUTOML_MIRROR to an address that has it"
 
 
@@ -38,8 +38,11 @@ REMEDY = "try again, or pass a copy with --data PATH, or set AUTOML_MIRROR to an
 class Checksum:
     """The published hash of a file, in hexadecimal.
 
-    sha256, md5: of the whole file. first_md5: of its first MiB, which is what fastai publishes.
-    size: in bytes.
+    Attributes:
+        sha256: of the whole file.
+        md5: of the whole file.
+        first_md5: of the first MiB, which fastai publishes.
+        size: in bytes.
     """
 
     sha256: str | None = None
@@ -49,7 +52,7 @@ class Checksum:
 
     @property
     def is_whole(self) -> bool:
-        """Tell if a hash of the whole file is known."""
+        """Return whether a hash of the whole file is known."""
         return bool(self.sha256 or self.md5)
 
 
@@ -57,7 +60,9 @@ class Checksum:
 class Remote:
     """A file to download.
 
-    size: about how many bytes it has, 0 where that is not known. checksum: what is published of it.
+    Attributes:
+        size: its approximate size in bytes; 0 if unknown.
+        checksum: its published hashes.
     """
 
     address: str
@@ -66,7 +71,7 @@ class Remote:
 
     @property
     def name(self) -> str:
-        """The file's name."""
+        """The name of the file."""
         return self.address.rpartition("/")[2]
 
 
@@ -79,71 +84,72 @@ def download_archive(address: str, name: str, cache: Path, checksum: Checksum | 
 
 
 def fetch_files(name: str, files: Sequence[Remote], cache: Path) -> Path:
-    """Return the folder with the content of `files`, archives unpacked beside each other, kept under `name`.
+    """Return the folder with the content of `files`, kept under `name`. Archives are unpacked side by side.
 
-    Raises InputError when one cannot be fetched or has another checksum. What was received of it stays, and
-    the next call continues from there. A file with another checksum, or one that cannot be unpacked, is
-    deleted.
+    Raises InputError if a file cannot be downloaded or has another checksum. The received part is kept, and
+    the next call resumes. A file with another checksum, or one that cannot be unpacked, is deleted.
     """
 
     def fetch(temporary: Path) -> None:
-        parts = []
+        paths = []
         for file in files:
             address = _mirrored(file.address)
-            part = temporary.with_name(f"{name}.part-{file.name}")
-            _fetch(address, part, checked=file.checksum.is_whole)
-            parts.append(part)
-            _check(part, address, file.checksum)
+            path = temporary.with_name(f"{name}.part-{file.name}")
+            _fetch(address, path, checked=file.checksum.is_whole)
+            paths.append(path)
+            _check(path, address, file.checksum)
         if not (len(files) == 1 and files[0].name.endswith(PACKED)):
             temporary.mkdir()
-        for file, part in zip(files, parts, strict=True):
+        for file, path in zip(files, paths, strict=True):
             if not file.name.endswith(PACKED):
-                shutil.copyfile(part, temporary / file.name)
+                shutil.copyfile(path, temporary / file.name)
             elif len(files) == 1:
-                _unpack(part, temporary, file)
+                _unpack(path, temporary, file)
             else:
                 inside = temporary / f".{file.name}"
-                _unpack(part, inside, file)
-                for path in list(inside.iterdir()):
-                    shutil.move(path, temporary / path.name)
+                _unpack(path, inside, file)
+                for child in list(inside.iterdir()):
+                    shutil.move(child, temporary / child.name)
                 inside.rmdir()
-        for part in parts:
-            _remove(part)
+        for path in paths:
+            _remove(path)
 
     return descend(once(cache / "downloads" / name, fetch))
 
 
-def _unpack(part: Path, folder: Path, file: Remote) -> None:
-    try:  # an answer that was cut short shows here: the archive's checksum comes last
-        unpack(part, folder)
+def _unpack(path: Path, folder: Path, file: Remote) -> None:
+    try:  # An incomplete download is detected here, since an archive's checksum comes last.
+        unpack(path, folder)
     except InputError as error:
-        _remove(part)
-        raise InputError(f"{_mirrored(file.address)} was not received whole ({error}); {REMEDY}") from error
-
-
-def _check(part: Path, address: str, expected: Checksum) -> None:
-    size = part.stat().st_size
-    if expected.size is not None and size != expected.size:
-        _remove(part)
+        _remove(path)
         raise InputError(
-            f"{address} is not the archive that is known: it has {size} bytes, not {expected.size}; {REMEDY}"
+            f"{_mirrored(file.address)} was not received completely ({error}); {REMEDY}"
+        ) from error
+
+
+def _check(path: Path, address: str, expected: Checksum) -> None:
+    size = path.stat().st_size
+    if expected.size is not None and size != expected.size:
+        _remove(path)
+        raise InputError(
+            f"{address} is not the expected file: it has {size} bytes, not {expected.size}; {REMEDY}"
         )
-    for what, digest, algorithm, length in (
+    for title, digest, algorithm, length in (
         ("SHA-256", expected.sha256, "sha256", -1),
         ("MD5", expected.md5, "md5", -1),
         ("MD5 of the first MiB", expected.first_md5, "md5", BLOCK),
     ):
         if digest is None:
             continue
-        with open(part, "rb") as file:
+        with open(path, "rb") as file:
             if length < 0:
                 received = hashlib.file_digest(file, algorithm).hexdigest()
             else:
                 received = hashlib.new(algorithm, file.read(length), usedforsecurity=False).hexdigest()
         if received != digest:
-            _remove(part)
+            _remove(path)
             raise InputError(
-                f"{address} is not the archive that is known: its {size} bytes have the {what} {received}, "
+                f"{address} is not the expected file: its {size} bytes have the {title} {received}, "
                 f"not {digest}; {REMEDY}"
             )
 
@@ -151,68 +157,70 @@ def _check(part: Path, address: str, expected: Checksum) -> None:
 def _mirrored(address: str) -> str:
     mirror = os.environ.get("AUTOML_MIRROR")
     if mirror and "@" in urlsplit(mirror).netloc:
-        raise InputError(f"AUTOML_MIRROR={public(mirror)} may not hold a user or password; they are not sent")
+        raise InputError(
+            f"AUTOML_MIRROR={public(mirror)} must not contain a user or password; they are not sent"
+        )
     return f"{mirror.rstrip('/')}/{address.rpartition('/')[2]}" if mirror else address
 
 
 def _fetch(address: str, to: Path, *, checked: bool) -> None:
-    """Receive a file, or what `to` lacks of it. checked: a hash will tell if it has become another file."""
-    before = _received(address, to, checked=checked)
-    if before and before["size"] == to.stat().st_size:
+    """Download a file, or the rest of it that `to` lacks. `checked`: a hash will detect a changed file."""
+    partial = _received(address, to, checked=checked)
+    if partial and partial["size"] == to.stat().st_size:
         return
-    begun = to.stat().st_size if before else 0
+    offset = to.stat().st_size if partial else 0
     print(f"downloading {address}", file=sys.stderr, flush=True)
     try:
-        asked = urllib.request.Request(address)
-        if before:
-            asked.add_header("Range", f"bytes={begun}-")
-            if before["version"]:
-                asked.add_header("If-Range", before["version"])
-        with urllib.request.urlopen(asked, timeout=SILENCE) as answer:
-            if answer.status == PARTIAL:
-                print(f"going on after {begun / 1e6:,.1f} MB", file=sys.stderr, flush=True)
+        request = urllib.request.Request(address)
+        if partial:
+            request.add_header("Range", f"bytes={offset}-")
+            if partial["version"]:
+                request.add_header("If-Range", partial["version"])
+        with urllib.request.urlopen(request, timeout=SILENCE) as response:
+            if response.status == PARTIAL:
+                print(f"resuming after {offset / 1e6:,.1f} MB", file=sys.stderr, flush=True)
             else:
-                begun = 0
-            _receive(answer, address, to, begun, checked=checked)
-    except (OSError, HTTPException, ValueError) as error:  # ValueError: not an address at all
+                offset = 0
+            _receive(response, address, to, offset, checked=checked)
+    except (OSError, HTTPException, ValueError) as error:  # ValueError: not a valid address
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             raise
-        if isinstance(error, HTTPError) and error.code == RESUMED:
-            _remove(to)  # the next call begins anew
+        if isinstance(error, HTTPError) and error.code == BEYOND_END:
+            _remove(to)  # The next call starts from the beginning.
         raise InputError(f"{address} cannot be downloaded ({error}); {REMEDY}") from error
 
 
-def _receive(answer: Any, address: str, to: Path, begun: int, *, checked: bool) -> None:
-    """Write an answer behind the first `begun` bytes of `to`."""
-    length = answer.length or 0
-    # A server that names no version of its file may have another one the next time.
-    version = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
-    about = {"address": address, "size": begun + length, "version": version}
+def _receive(response: Any, address: str, to: Path, offset: int, *, checked: bool) -> None:
+    """Write a response behind the first `offset` bytes of `to`."""
+    length = response.length or 0
+    # Without a version, the file on the server may be another one at the next call.
+    version = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""
+    about = {"address": address, "size": offset + length, "version": version}
     allowed = shutil.disk_usage(to.parent).free * MAX_FRACTION_OF_DISK
     _about(to).write_text(json.dumps(about))
     with (
-        open(to, "ab" if begun else "wb") as file,
+        open(to, "ab" if offset else "wb") as file,
         progress("MiB received", length // BLOCK) as advance,
     ):
         received = 0
-        while block := answer.read(BLOCK):
+        while block := response.read(BLOCK):
             received += len(block)
             if received > allowed:
                 _remove(to)
                 raise InputError(
-                    f"{address} is larger than what may be used of the disk; free disk space, or set "
-                    f"AUTOML_CACHE to another folder"
+                    f"{address} is larger than the space that may be used of the disk. Free disk space, or "
+                    f"set AUTOML_CACHE to another folder"
                 )
             file.write(block)
             advance(len(block) // BLOCK)
     if received < length:
         if not (version or checked):
             _remove(to)
-        raise InputError(f"{address} was not received whole ({received} of {length} bytes); {REMEDY}")
+        raise InputError(f"{address} was not received completely ({received} of {length} bytes); {REMEDY}")
 
 
 def _received(address: str, to: Path, *, checked: bool) -> dict[str, Any] | None:
-    """Return what is known of a part that was received before; None where there is none to go on from."""
+    """Return the record of an earlier, incomplete download; None if it cannot be resumed."""
     try:
         about: dict[str, Any] = json.loads(_about(to).read_text())
         known = about["address"] == address and (about["version"] or checked) and about["size"] > 0
@@ -221,10 +229,10 @@ def _received(address: str, to: Path, *, checked: bool) -> dict[str, Any] | None
         return None
 
 
-def _about(part: Path) -> Path:
-    return part.with_name(f"{part.name}.json")
+def _about(path: Path) -> Path:
+    return path.with_name(f"{path.name}.json")
 
 
-def _remove(part: Path) -> None:
-    for path in (part, _about(part)):
-        path.unlink(missing_ok=True)
+def _remove(path: Path) -> None:
+    for file in (path, _about(path)):
+        file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Files that a dataset names, and their names as text."""
+"""Find files that a dataset names, and convert their names to text."""
 
 import os
 import unicodedata
@@ -6,7 +6,7 @@ from pathlib import Path, PurePath
 
 
 def is_file(path: Path) -> bool:
-    """Return whether `path` is a file. A name that is too long for the system is not one."""
+    """Return whether `path` is a file. A name that is too long for the system is none."""
     try:
         return path.is_file()
     except OSError:
@@ -14,9 +14,10 @@ def is_file(path: Path) -> bool:
 
 
 def name_to_text(name: str | PurePath) -> str:
-    """Return a file name or relative path as text, with `\\xe9` for a byte that is not UTF-8.
+    r"""Return a file name or relative path as text, with `\\xe9` for a byte that is not UTF-8.
 
-    Names from old archives and foreign disks often are not, and neither Arrow nor JSON in UTF-8 takes them.
+    Names from old archives and foreign disks often have such bytes, which neither Arrow nor JSON in UTF-8
+    accepts.
     """
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
@@ -24,15 +25,15 @@ def name_to_text(name: str | PurePath) -> str:
 def normalise_nfc(text: str) -> str:
     """Return text with each accented letter as one character (NFC), so that equal names compare equal.
 
-    Keyboards write `é` as one character; macOS writes file names with the letter and the accent apart (NFD).
+    Keyboards write `é` as one character. macOS writes file names with the letter and the accent as two (NFD).
     """
     return unicodedata.normalize("NFC", text)
 
 
 def find_on_disk(folder: Path, name: str | PurePath) -> Path:
-    """Return the path of `name` in `folder` as the disk has it: composed, decomposed or as given.
+    """Return the path of `name` in `folder` as stored on the disk: composed, decomposed or unchanged.
 
-    The path as given is returned where there is no such file.
+    If there is no such file, the path is returned unchanged.
     """
     path = folder / name
     if is_file(path) or str(name).isascii():

@@ -1,7 +1,7 @@
-"""Groups of inputs that are alike, such as the images of a patient or the frames of a scene.
+"""Groups of similar inputs, such as the images of a patient or the frames of a scene.
 
-A group is in one split. A folder gives groups in `labels.csv`, with the columns `file` and `group`, whatever
-its layout; data that are a table have a column `group`. An input without a group stands alone.
+A group is in one split. A folder assigns groups in `labels.csv`, with the columns `file` and `group`, in
+every layout. Data in a table have a column `group`. An input without a group stands alone.
 """
 
 from collections import Counter
@@ -25,32 +25,32 @@ COLUMNS = {
 
 
 def read_labels(root: Path) -> Table | None:
-    """Read `labels.csv` in `root`, its columns called as COLUMNS has them; None where there is none."""
+    """Read `labels.csv` in `root`, with its columns renamed to those of COLUMNS; None if there is none."""
     table = root / LABELS
     if not table.is_file():
         return None
     content = read_table(table)
-    there = {name.strip().lower(): name for name in content.columns}
-    known = {what: next((n for n in names if n in there), None) for what, names in COLUMNS.items()}
-    columns = {there[name]: what for what, name in known.items() if name is not None}
-    rows = [(line, {what: row[name] for name, what in columns.items()}) for line, row in content.rows]
-    return Table(columns=[columns.get(name, lower) for lower, name in there.items()], rows=rows)
+    originals = {name.strip().lower(): name for name in content.columns}
+    known = {column: next((n for n in names if n in originals), None) for column, names in COLUMNS.items()}
+    columns = {originals[name]: column for column, name in known.items() if name is not None}
+    rows = [(line, {column: row[name] for name, column in columns.items()}) for line, row in content.rows]
+    return Table(columns=[columns.get(name, lower) for lower, name in originals.items()], rows=rows)
 
 
 def resolve_file(root: Path, name: str, line: int) -> Path:
-    """Return the file in `root` that a line of its table names. Raises InputError where there is none."""
+    """Return the file in `root` that a line of its table names. Raises InputError if it does not exist."""
     table, file = root / LABELS, find_on_disk(root, name)
     if Path(name).is_absolute() or ".." in Path(name).parts:
-        raise InputError(f"{table}, line {line}: {name} does not lie in the folder of the table")
+        raise InputError(f"{table}, line {line}: {name} must be in the folder of the table")
     if not is_file(file):
         raise InputError(f"{table}, line {line}: there is no file {file}")
     return file
 
 
 def read_groups(root: Path, table: Table | None) -> dict[Path, str]:
-    """Return the group of each file in `root` that has one, by what `read_labels` has read.
+    """Return the group of each file in `root` that has one, from the table of `read_labels`.
 
-    Raises InputError for a file that is not there, or is in two groups.
+    Raises InputError for a missing file, and for a file in two groups.
     """
     groups: dict[Path, str] = {}
     for line, row in table.rows if table and {"file", "group"} <= {*table.columns} else ():
@@ -64,38 +64,38 @@ def read_groups(root: Path, table: Table | None) -> dict[Path, str]:
 
 
 def assign_units(inputs: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Number what is held out as a whole, int64 (N,): groups, and with them those that have a copy in common.
+    """Number the units that are held out as a whole, int64 `(N,)`: groups, joined if they share a copy.
 
-    inputs, groups: uint64 (N,), numbers that copies, and members of a group, share. The least number that a
-    unit has in `groups` ranks it.
+    `inputs` and `groups` are uint64 `(N,)`: equal numbers for copies, and for members of a group. Units are
+    ranked by their smallest number in `groups`.
     """
-    ranks, before = groups, np.empty(0, np.uint64)
-    while not np.array_equal(ranks, before):
-        before = ranks
-        for each in (inputs, groups):
-            values, of = np.unique(each, return_inverse=True)
+    ranks, previous = groups, np.empty(0, np.uint64)
+    while not np.array_equal(ranks, previous):
+        previous = ranks
+        for numbers_of in (inputs, groups):
+            values, index = np.unique(numbers_of, return_inverse=True)
             least = np.full(len(values), np.iinfo(np.uint64).max, np.uint64)
-            np.minimum.at(least, of, ranks)
-            ranks = least[of]
-    numbers: np.ndarray = np.unique(ranks, return_inverse=True)[1]
-    return numbers
+            np.minimum.at(least, index, ranks)
+            ranks = least[index]
+    units: np.ndarray = np.unique(ranks, return_inverse=True)[1]
+    return units
 
 
 def hold_out_units(labels: np.ndarray, units: np.ndarray, fraction: float) -> np.ndarray:
-    """Return whether each input is held out, bool (N,), by whole units, in the order of their numbers.
+    """Return whether each input is held out, bool `(N,)`, by whole units in order of their numbers.
 
-    A unit is held out where that brings the counts of its classes nearer to `fraction` of each, in least
-    squares. Then a class of which nothing is held out gives its smallest unit. None gives all that it has.
+    A unit is held out if this brings the counts of its classes nearer to `fraction` of each, in least
+    squares. Then a class with nothing held out gives its smallest unit. No class gives all its inputs.
     """
     classes = int(labels.max()) + 1
-    inside: dict[int, list[tuple[int, int]]] = {}  # of each unit, its classes and how many inputs of each
+    inside: dict[int, list[tuple[int, int]]] = {}  # the classes of each unit, with their numbers of inputs
     pairs, counts = np.unique(units * classes + labels, return_counts=True)
     for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
         inside.setdefault(pair // classes, []).append((pair % classes, count))
     totals = np.bincount(labels, minlength=classes).tolist()
     held, chosen = [0] * classes, set[int]()
 
-    def spare(unit: int) -> bool:
+    def is_spare(unit: int) -> bool:
         return unit not in chosen and all(held[c] + n < totals[c] for c, n in inside[unit])
 
     def choose(unit: int) -> None:
@@ -103,23 +103,25 @@ def hold_out_units(labels: np.ndarray, units: np.ndarray, fraction: float) -> np
         for c, n in inside[unit]:
             held[c] += n
 
-    for unit, parts in inside.items():
-        if sum(n * (2 * (fraction * totals[c] - held[c]) - n) for c, n in parts) >= 0 and spare(unit):
+    for unit, members in inside.items():
+        if sum(n * (2 * (fraction * totals[c] - held[c]) - n) for c, n in members) >= 0 and is_spare(unit):
             choose(unit)
     for label in range(classes):
         if not held[label]:
-            some = [unit for unit, parts in inside.items() if label in dict(parts) and spare(unit)]
-            for unit in sorted(some, key=lambda unit: sum(n for _, n in inside[unit]))[:1]:
+            candidates = [
+                unit for unit, members in inside.items() if label in dict(members) and is_spare(unit)
+            ]
+            for unit in sorted(candidates, key=lambda unit: sum(n for _, n in inside[unit]))[:1]:
                 choose(unit)
     return np.isin(units, list(chosen))
 
 
 def count_crossing(groups: Mapping[str, Iterable[str | None]], noun: str) -> Tally:
-    """Count the groups, called `noun`, that are in more than one of the splits."""
+    """Count the groups, called `noun`, that are in several splits."""
     counts = Counter(group for split in groups.values() for group in {*split} - {None})
     tally = Tally()
     tally.keep(
-        f"{noun}s that are in several splits, so that scores may be too good (give each one split)",
+        f"{noun}s that are in several splits, so that scores may be too high (assign each to one split)",
         sorted(group for group, count in counts.items() if group and count > 1),
     )
     return tally

@@ -1,4 +1,4 @@
-"""The inputs of a dataset of files before any is decoded: names, classes, hashes and groups."""
+"""The inputs of a dataset of files before decoding: names, classes, hashes and groups."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +15,12 @@ from automl.data.tally import Tally
 
 @dataclass(frozen=True)
 class Item:
-    """One image: a file that is not decoded yet, or a uint8 array (height, width) or (height, width, 3).
+    """An image: a file that is not decoded yet, or a uint8 array `(H, W)` or `(H, W, 3)`.
 
-    content: the SHA-256 of all that is learned from. group: empty where it stands alone. key: the hash that
-    decides on splits; empty where it is the content.
+    Attributes:
+        content: the SHA-256 of all data that are learned from.
+        group: empty if the image stands alone.
+        key: the hash that decides on splits; empty if it is `content`.
     """
 
     name: str
@@ -34,11 +36,14 @@ ItemType = TypeVar("ItemType", bound=Item)
 
 @dataclass(frozen=True, kw_only=True)
 class Listing(Generic[ItemType]):
-    """The inputs of a dataset by the splits that it gives: "train", and perhaps "validation" and "test".
+    """The inputs of a dataset by its own splits: "train", and optionally "validation" and "test".
 
-    Making it hashes files and decodes none, so a search never looks at what lies in the test split.
-    classes: names of the labels. archive: that it was downloaded as, whose inputs are told apart by name.
-    tally: what was left out, and what is double.
+    Building it hashes files and decodes none, so a search never reads the images of the test split.
+
+    Attributes:
+        classes: names of the labels.
+        archive: the downloaded archive, whose inputs are identified by name; None if there is none.
+        tally: inputs that were left out or duplicated.
     """
 
     splits: Mapping[str, Sequence[ItemType]]
@@ -48,7 +53,7 @@ class Listing(Generic[ItemType]):
 
     @cached_property
     def inputs(self) -> list[ItemType]:
-        return [each for split in SPLITS for each in self.splits.get(split, ())]
+        return [item for split in SPLITS for item in self.splits.get(split, ())]
 
     @cached_property
     def split(self) -> np.ndarray:
@@ -56,27 +61,27 @@ class Listing(Generic[ItemType]):
 
     @cached_property
     def names(self) -> list[str]:
-        return [each.name for each in self.inputs]
+        return [item.name for item in self.inputs]
 
     @cached_property
     def groups(self) -> list[str]:
-        return [each.group for each in self.inputs]
+        return [item.group for item in self.inputs]
 
     @cached_property
     def labels(self) -> np.ndarray:
-        return np.array([each.label for each in self.inputs], np.int64)
+        return np.array([item.label for item in self.inputs], np.int64)
 
     @cached_property
     def keys(self) -> np.ndarray:
         return (
             hash_names(self.names)
             if self.archive
-            else pack_keys(each.key or each.content for each in self.inputs)
+            else pack_keys(item.key or item.content for item in self.inputs)
         )
 
     @cached_property
     def contents(self) -> np.ndarray:
-        return pack_keys(each.content for each in self.inputs)
+        return pack_keys(item.content for item in self.inputs)
 
 
 ListingType = TypeVar("ListingType", bound=Listing[Any])
@@ -85,7 +90,7 @@ ListingType = TypeVar("ListingType", bound=Listing[Any])
 class ImageRecords(Records[ListingType]):
     """The images of a listing by number, and the numbers of each split.
 
-    Without a test split, half of the dataset's own validation images are one.
+    Without a test split, half of the dataset's own validation images form it.
     """
 
     noun = "images"
@@ -108,5 +113,5 @@ class ImageRecords(Records[ListingType]):
         return super().choose_source(split, rows)
 
     def inputs(self, split: str) -> list[Any]:
-        """The images of a whole split."""
+        """Return the images of a whole split."""
         return [self.file.inputs[row] for row in self.whole[split]]

@@ -1,4 +1,4 @@
-"""How far a long preparation has come and the time left: a bar on a terminal, lines now and then in a log."""
+"""Show the progress of a long preparation: a bar on a terminal, occasional lines in a log."""
 
 import sys
 import time
@@ -12,12 +12,12 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yields `advance(count)`, which shows on stderr how many of `total` inputs are done."""
+def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Yield `advance(count)`, which shows on stderr how many of `total` inputs are done."""
     if not sys.stderr.isatty():
-        yield _Lines(what, total).advance
+        yield _Lines(title, total).advance
         return
-    # Imported where there is a terminal to draw on: training on a bare GPU machine needs no more than torch.
+    # Import rich only for a terminal, so that training on a bare GPU machine does not need it.
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -29,13 +29,13 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(title, total=total)
         yield lambda count: bar.advance(task, count)
 
 
 class _Lines:
-    def __init__(self, what: str, total: int) -> None:
-        self.what, self.total, self.done = what, total, 0
+    def __init__(self, title: str, total: int) -> None:
+        self.title, self.total, self.done = title, total, 0
         self.start = self.last = time.monotonic()
 
     def advance(self, count: int) -> None:
@@ -45,7 +45,7 @@ class _Lines:
             self.last = now
             left = (now - self.start) * max(0, self.total - self.done) / self.done
             print(
-                f"{self.what}: {self.done:,} of {self.total:,}, about {format_duration(left)} left",
+                f"{self.title}: {self.done:,} of {self.total:,}, about {format_duration(left)} left",
                 file=sys.stderr,
                 flush=True,
             )

@@ -1,4 +1,4 @@
-"""The published datasets that `automl data --download NAME` fetches."""
+"""The published datasets that `automl data --download NAME` downloads."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +21,12 @@ NO_LICENSE = "of the photographs' owners"
 class Published:
     """A dataset that can be downloaded.
 
-    key: the name that it is kept under in the cache, which a search without `--data` looks for, too.
-    space: a search space for it. finds: the space downloads it by itself, so that `--data` may be left out.
-    inside: a pattern of the folder with the data, in what is unpacked.
-    license, source: as far as they are known.
+    Attributes:
+        key: its name in the cache, under which a search without `--data` looks for it.
+        space: a search space for it.
+        finds: whether the space downloads it by itself, so that `--data` can be omitted.
+        inside: a pattern of the folder with the data in the unpacked files.
+        license, source: as far as they are known.
     """
 
     name: str
@@ -39,13 +41,13 @@ class Published:
 
     @property
     def size(self) -> int:
-        """Bytes of all files, about; 0 where that is not known."""
+        """The approximate size of all files in bytes; 0 if unknown."""
         sizes = [file.size for file in self.files]
         return sum(sizes) if all(sizes) else 0
 
 
 def _fastai_sizes(name: str, archive: str, about: str) -> Iterator[Published]:
-    """Three sizes of one set of photographs."""
+    """Yield the three sizes of one set of photographs."""
     for suffix, pixels in (("", "full size"), ("-320", "320 px"), ("-160", "160 px")):
         file = f"{archive}{suffix}.tgz"
         checksum = CHECKSUMS.get(file, Checksum())
@@ -61,7 +63,7 @@ def _fastai_sizes(name: str, archive: str, about: str) -> Iterator[Published]:
         )
 
 
-LANGUAGES = {  # of CodeSearchNet, with the bytes of each archive
+LANGUAGES = {  # languages of CodeSearchNet and bytes of their archives
     "python": 940_909_997,
     "java": 1_060_569_153,
     "javascript": 1_664_713_350,
@@ -192,7 +194,7 @@ PUBLISHED: Mapping[str, Published] = {
 def download_published(name: str) -> tuple[Published, Path]:
     """Download a published dataset into the cache, once. Return it with its folder.
 
-    Raises InputError for an unknown name, and when it cannot be fetched.
+    Raises InputError for an unknown name, and if it cannot be downloaded.
     """
     if name not in PUBLISHED:
         raise InputError(
@@ -205,9 +207,13 @@ def download_published(name: str) -> tuple[Published, Path]:
 
 
 def published_table() -> Iterator[str]:
-    """Lines: each dataset with its size, license and source."""
+    """Yield lines with the size, license and source of each dataset."""
     for dataset in PUBLISHED.values():
         size = f"{dataset.size / 1e9:.2f} GB" if dataset.size else "-"
         yield f"{dataset.name:24}{size:>10}  {dataset.about}"
-        unchecked = "" if all(file.checksum.is_whole for file in dataset.files) else "; no hash of it all"
+        unchecked = (
+            ""
+            if all(file.checksum.is_whole for file in dataset.files)
+            else "; not all files have a published hash"
+        )
         yield f"{'':36}{dataset.license}; {dataset.source}{unchecked}"

@@ -1,4 +1,4 @@
-"""The inputs of a dataset by number, and which of them are in which split."""
+"""The inputs of a dataset by number, and their splits."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -18,9 +18,13 @@ from automl.data.tally import Tally
 class Inputs(Protocol):
     """N inputs, decoded or not.
 
-    names, groups: of each; a group is empty or None where an input stands alone. split: integers (N,), an
-    index of SPLITS, -1 where the dataset gives none. keys, contents: uint8 (N, 32), hashes of what decides on
-    splits, and of all that is learned from. archive, tally: as of a `Listing`.
+    Attributes:
+        names: names of the inputs.
+        groups: groups of the inputs, empty or None for an input that stands alone.
+        split: an index of SPLITS for each input, -1 if the dataset defines none, `(N,)`.
+        keys: hashes that decide on splits, uint8 `(N, 32)`.
+        contents: hashes of all data that are learned from, uint8 `(N, 32)`.
+        archive, tally: see `Listing`.
     """
 
     @property
@@ -40,10 +44,10 @@ class Inputs(Protocol):
 
 
 class RecordFile(ArrowFile):
-    """An opened file of N inputs, those of all splits.
+    """An opened file of N inputs of all splits.
 
-    Its columns are those of its kind and name, content (the SHA-256 of each input), split (int8, as of
-    `Inputs`) and group (string, null where an input stands alone; left out where all do).
+    Its columns are those of its kind and name, content (the SHA-256 of each input), split (int8, see
+    `Inputs`) and group (string, null for an input that stands alone; omitted if all do).
     """
 
     archive = None
@@ -62,7 +66,7 @@ class RecordFile(ArrowFile):
 
     @cached_property
     def tally(self) -> Tally:
-        """What was turned, rescaled or is double, of a kind that has the column `changes`."""
+        """Inputs that were turned, rescaled or duplicated, for kinds with a column `changes`."""
         tally = Tally()
         if "changes" in self.table.column_names:
             copies = zip(self.names, map(bytes, self.keys), strict=True)
@@ -77,17 +81,20 @@ File = TypeVar("File", bound=Inputs)
 class Records(Generic[File]):
     """The inputs of a file or listing by number, and the numbers of each split.
 
-    A split that the dataset does not give is carved from another one: by the content of each input, or by
-    its group, so that members of a group are in one split.
+    A split that the dataset does not define is held out from another one, by the content of each input or by
+    whole groups.
 
-    subset: about the share of the inputs of "train" and "validation" that is used.
+    Raises InputError if no split can be held out.
 
-    Raises InputError where no split can be carved.
+    Attributes:
+        subset: the approximate fraction of the inputs of "train" and "validation" that is used.
+        held_out: for each split that was held out, the split it came from and the fraction.
+        whole: the inputs of each split before `subset` is applied.
     """
 
     noun = "inputs"
     group_noun = "group"
-    classed = False  # whether a split has its share of each class
+    classed = False  # whether the same fraction of each class is held out
 
     def __init__(self, file: File, subset: float = 1.0) -> None:
         self.file, self.subset = file, subset
@@ -95,39 +102,42 @@ class Records(Generic[File]):
         self.held_out: dict[str, tuple[str, float]] = {}
         for split in ("test", "validation"):
             if not len(rows[split]):
-                source, share = self.choose_source(split, rows)
+                source, fraction = self.choose_source(split, rows)
                 rest = rows[source]
-                held, kept = self.hold_out(rest, split, share)
+                held, kept = self.hold_out(rest, split, fraction)
                 rows |= {split: rest[held], source: rest[kept]}
                 self.held_out[split] = source, len(held) / len(rest)
         if not len(rows["train"]):
             raise InputError(f"there are no {self.noun} to train on; give some the split train")
-        self.whole: Mapping[str, np.ndarray] = rows  # before it is thinned
-        self._rows = {split: at if split == "test" else at[self.select(at)] for split, at in rows.items()}
+        self.whole: Mapping[str, np.ndarray] = rows
+        self._rows = {
+            split: numbers if split == "test" else numbers[self.select(numbers)]
+            for split, numbers in rows.items()
+        }
 
     def rows(self, split: str) -> np.ndarray:
-        """The numbers of the inputs of a split, int64, ascending."""
+        """Return the numbers of the inputs of a split, int64, ascending."""
         return self._rows[split]
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
-        """Return the classes, integers from 0, of each of which a split has its share."""
+        """Return the classes of inputs, integers from 0. The same fraction of each class is held out."""
         return single_class(rows)
 
     def class_name(self, row: int) -> str:
-        """Return the name of an input's class in the manifest."""
+        """Return the name of an input's class for the manifest."""
         return ""
 
     def choose_source(self, split: str, rows: Mapping[str, np.ndarray]) -> tuple[str, float]:
-        """Return the split that a missing one is carved from, and its share of that."""
+        """Return the split that a missing one is held out from, and the fraction."""
         return "train", FRACTION
 
-    def hold_out(self, rows: np.ndarray, split: str, share: float) -> tuple[np.ndarray, np.ndarray]:
+    def hold_out(self, rows: np.ndarray, split: str, fraction: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices in `rows` of a split, and those of the rest."""
         groups = [self.file.groups[row] for row in rows.tolist()]
-        return hold_out_split(self.labels(rows), self.file.keys[rows], share, split, self.noun, groups)
+        return hold_out_split(self.labels(rows), self.file.keys[rows], fraction, split, self.noun, groups)
 
     def select(self, rows: np.ndarray) -> np.ndarray:
-        """Return the indices in `rows` of those that are used."""
+        """Return the indices in `rows` of the inputs that are used."""
         return select_subset(self.labels(rows), self.file.keys[rows], self.subset)
 
     @cached_property
@@ -141,38 +151,42 @@ class Records(Generic[File]):
 
     @cached_property
     def tally(self) -> Tally:
-        """What was left out or is double, groups in several splits, and classes of too few groups."""
+        """Inputs left out or duplicated, groups in several splits, and classes of too few groups."""
         tally = self.file.tally + count_crossing(self._groups, self.group_noun)
-        kinds = {split: {self.class_name(row) for row in rows.tolist()} for split, rows in self.whole.items()}
+        classes = {
+            split: {self.class_name(row) for row in rows.tolist()} for split, rows in self.whole.items()
+        }
         for split in self.held_out if self._grouped else ():
             tally.keep(
-                f"classes of too few {self.group_noun}s to be in {split}, too (add {self.group_noun}s, or "
-                f"give the splits yourself)",
-                sorted(kinds["train"] - kinds[split]),
+                f"classes with too few {self.group_noun}s to be in {split} (add {self.group_noun}s, or "
+                f"define the splits yourself)",
+                sorted(classes["train"] - classes[split]),
             )
         return tally
 
     def describe_splits(self) -> dict[str, str]:
-        """Describe how each split came about."""
+        """Return a phrase for each split that says how it was made."""
         noun, counts = self.noun, {split: len({*names} - {None, ""}) for split, names in self._groups.items()}
-        each, by = " of each class," if self.classed else "", "names" if self.file.archive else "content"
+        by_class, by = " of each class," if self.classed else "", "names" if self.file.archive else "content"
         if self._grouped:
-            each, by = "", f"{self.group_noun}, which is in one split"
-        words = dict.fromkeys(SPLITS, "the dataset's own")
-        for split, (source, share) in self.held_out.items():
+            by_class, by = "", f"{self.group_noun}, which is in one split"
+        texts = dict.fromkeys(SPLITS, "the dataset's own")
+        for split, (source, fraction) in self.held_out.items():
             whole = f"the {'training' if source == 'train' else source} {noun}"
-            words[source] = f"{whole}, less those for {split}"
-            of = f"all {noun}" if (source, split) == ("train", "test") else whole
-            words[split] = f"about {share:.0%} of {of},{each} chosen by their {by}"
+            texts[source] = f"{whole}, less those for {split}"
+            base = f"all {noun}" if (source, split) == ("train", "test") else whole
+            texts[split] = f"about {fraction:.0%} of {base},{by_class} chosen by their {by}"
         for split in SPLITS:
             if self.subset < 1 and split != "test":
-                words[split] = f"about {self.subset:.3g} of {'each class of ' * self.classed}{words[split]}"
+                texts[split] = (
+                    f"about {self.subset:.3g} of {'by_class class base ' * self.classed}{texts[split]}"
+                )
             if self._grouped:
-                words[split] += f"; {counts[split]} {self.group_noun}{'s' * (counts[split] != 1)}"
-        return words
+                texts[split] += f"; {counts[split]} {self.group_noun}{'s' * (counts[split] != 1)}"
+        return texts
 
     def manifest(self) -> Manifest:
-        """List which inputs are in which split, with a hash of each."""
+        """Return the list of the inputs of each split with their hashes."""
         names, contents = self.file.names, self.file.contents
         splits = {
             split: [(names[row], self.class_name(row), contents[row].tobytes()) for row in rows.tolist()]

@@ -1,14 +1,15 @@
 """Images with a class for each pixel: a folder, or bundled scenes of digits.
 
-images/ and masks/   a PNG file of the same path for each image; masks/ may be called as in COCO-Stuff, ADE20K
+images/ and masks/   a PNG file of the same path for each image; masks/ may have the names of COCO-Stuff,
+ADE20K
 Pascal VOC           JPEGImages/, SegmentationClass/, and the lists of ImageSets/Segmentation/
 
-A folder of images is a split if it is called train, train2017, val, ..., and otherwise a group, such as a
-patient or a video, whose images are in one split; `labels.csv` may give other groups.
+A subfolder of images is a split if it is called train, train2017, val, ... Any other is a group, such as a
+patient or a video, whose images are in one split. `labels.csv` may assign other groups.
 
-All are read once into an Arrow file, as squares whatever their shape: images are scaled with antialiasing, of
-masks the nearest pixels are taken. Columns beside those of a `RecordFile`: image (RGB bytes), mask
-(bytes, IGNORE where a pixel does not count), aspect (width / height before) and labels (of the whole mask).
+All images are read once into an Arrow file, resized to squares: images with antialiasing, masks to the
+nearest pixel. Columns in addition to those of a `RecordFile`: image (RGB bytes), mask (bytes, IGNORE for
+pixels that do not count), aspect (original width / height) and labels (of the whole mask).
 """
 
 import hashlib
@@ -41,12 +42,12 @@ from automl.data.walk import walk
 from automl.storage.cache_folder import cache_root
 from search.config import SegmentationData
 
-FORMAT = 1  # of the file and of what is read: raise it with either
+FORMAT = 1  # Raise it when the format of the file or the reading changes.
 BUNDLED = "digit-scenes"
 IMAGES, MASKS = ("images", "JPEGImages"), ("masks", "annotations", "stuffthingmaps", "SegmentationClass")
-CLASSES = "classes.txt"  # a name in each line, of the labels from 0 on
-IGNORE = 255  # in the cache, whatever it is in the masks
-LABELS = "a mask, a PNG file with a palette or one channel of 8 bits that has labels and not colours"
+CLASSES = "classes.txt"  # one class name per line, from label 0 on
+IGNORE = 255  # in the cache, whatever value the masks use
+LABELS = "a mask: a PNG file with a palette or one 8-bit channel, with labels instead of colours"
 SCHEMA = pa.schema(
     [(name, pa.large_binary()) for name in ("image", "mask")]
     + [("name", pa.string()), ("group", pa.string()), ("split", pa.int8()), ("content", pa.binary(SIZE))]
@@ -56,7 +57,7 @@ Row = dict[str, Any]  # a value for each column
 
 
 class Sample(NamedTuple):
-    """An image and its mask. split: an index of SPLITS, -1 where the dataset gives none."""
+    """An image and its mask. `split` is an index of SPLITS, -1 if the dataset defines none."""
 
     name: str
     split: int
@@ -66,7 +67,12 @@ class Sample(NamedTuple):
 
 
 class LabelledImages(Records[RecordFile]):
-    """The images of a source. `classes`: the names of labels. `aspect`: width / height, float32 (N,)."""
+    """The images of a source.
+
+    Attributes:
+        classes: names of the labels.
+        aspect: original width / height, float32 `(N,)`.
+    """
 
     noun = "images"
 
@@ -77,15 +83,15 @@ class LabelledImages(Records[RecordFile]):
         self.classes: list[str] = file.about["names"] or [str(i) for i in range(max(seen, default=0) + 1)]
         if len(seen) < 2:
             raise InputError(
-                f"the masks of {file.about['root']} must have two classes or more; got {seen} beside pixels "
-                f"that do not count. Number classes from 0 on: a foreground of 255 must become 1"
+                f"the masks of {file.about['root']} must have at least two classes; got {seen} besides "
+                f"pixels that do not count. Number classes from 0 on: a foreground of 255 must become 1"
             )
 
     def tensors(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return images `(B, size, size, 3)` and the labels of their pixels `(B, size, size)`, uint8."""
-        size, taken = self.file.about["size"], self.file.table.select(["image", "mask"]).take(rows.numpy())
+        size, columns = self.file.about["size"], self.file.table.select(["image", "mask"]).take(rows.numpy())
         images, masks = (
-            torch.frombuffer(bytearray(b"".join(taken[name].to_pylist())), dtype=torch.uint8)
+            torch.frombuffer(bytearray(b"".join(columns[name].to_pylist())), dtype=torch.uint8)
             for name in ("image", "mask")
         )
         return images.view(-1, size, size, 3).to(device), masks.view(-1, size, size).to(device)
@@ -97,19 +103,21 @@ def is_segmentation(path: str | Path) -> bool:
 
 
 def shared_name(data: SegmentationData) -> str | None:
-    """Return the name of the images in a search's storage; None for bundled ones, which every node makes."""
+    """Return the name under which a search's storage keeps the images; None for bundled ones, which every
+    node draws.
+    """
     return data.path and f"segmentation {data.path} {data.size} {data.ignore_index}"
 
 
 def open_images(data: SegmentationData) -> LabelledImages:
-    """Return the images of the folder `data.path`, or else the bundled ones, as they are now.
+    """Open the images of the folder `data.path`, or else the bundled ones.
 
     Raises InputError for an unknown source, for a folder or a file that cannot be used, and like `Records`.
     """
     if data.path is None and data.source != BUNDLED:
         raise unknown("source of segmentation", data.source, [BUNDLED])
-    found = data.path and shared.find_split(RecordFile, f"{shared_name(data)}")
-    return _open_file((found or _open_cache(data)).path, data.subset)
+    file = data.path and shared.find_split(RecordFile, f"{shared_name(data)}")
+    return _open_file((file or _open_cache(data)).path, data.subset)
 
 
 @lru_cache(maxsize=4)
@@ -145,8 +153,8 @@ def find_samples(root: Path) -> list[Sample]:
     folders, listed = _find_folders(root), dict(_read_voc_lists(root))
     if len(folders) < 2:
         raise InputError(
-            f"{root} must be a folder with images/ and masks/ of the same names, the masks PNG files, or of "
-            f"the layout of Pascal VOC, COCO-Stuff or ADE20K; pass --data FOLDER"
+            f"{root} must be a folder with images/ and masks/ of the same names, the masks PNG files, or in "
+            f"the layout of Pascal VOC, COCO-Stuff or ADE20K. Pass --data FOLDER"
         )
     images, masks = folders
     files = sorted(folder / name for folder, _, names in walk(images) for name in names)
@@ -155,19 +163,19 @@ def find_samples(root: Path) -> list[Sample]:
         for file in files
         if is_image(file) and (not listed or file.stem in listed)
     ]
-    lacking = [sample.name for sample in samples if not sample.mask.is_file()]
-    lacking += sorted(listed.keys() - {sample.image.stem for sample in samples})
-    if lacking or not samples:
+    missing = [sample.name for sample in samples if not sample.mask.is_file()]
+    missing += sorted(listed.keys() - {sample.image.stem for sample in samples})
+    if missing or not samples:
         raise InputError(
-            f"each image of {images} needs a mask of the same name, a PNG file, in {masks}; of "
-            f"{len(samples)} images {len(lacking)} lack one, or are not there: {join_examples(lacking)}"
+            f"each image of {images} needs a mask of the same name, a PNG file, in {masks}. Of "
+            f"{len(samples)} images {len(missing)} have none or do not exist: {join_examples(missing)}"
         )
     groups = read_groups(root, read_labels(root))
     return [sample._replace(group=groups.get(sample.image, sample.group)) for sample in samples]
 
 
 def _find_folders(root: Path) -> list[Path]:
-    """The folders of images and of masks, as far as there are such."""
+    """Return the folders of images and of masks, if they exist."""
     images = [root / name for name in IMAGES if (root / name).is_dir()]
     masks = [root / name for name in MASKS if next((root / name).rglob("*.png"), None)]
     return images[:1] + masks[:1]
@@ -183,7 +191,7 @@ def _read_voc_lists(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _make_sample(path: Path, images: Path, masks: Path, listed: str) -> Sample:
-    """listed: the split of Pascal VOC's lists."""
+    """Return the sample of an image. `listed` is its split in Pascal VOC's lists."""
     first, *rest = path.parent.parts or ("",)
     folder = listed or first.rstrip("0123456789")
     split = next((i for i, name in enumerate(SPLITS) if folder in FOLDERS[name]), -1)
@@ -203,14 +211,14 @@ def _read_row(sample: Sample, image: bytes, mask: bytes, data: SegmentationData,
     labels = read_channel(sample.mask, ("1", "L", "P"), LABELS).astype(np.uint8)
     size = labels.shape[::-1]
     if (picture := open_picture(sample.image, annotated=size)).size != size:
-        both = f"{sample.image} and its mask {sample.mask} must be of one size"
+        both = f"{sample.image} and its mask {sample.mask} must have the same size"
         raise InputError(f"{both}; got {picture.size} and {size}, width and height")
     labels = np.where(labels == data.ignore_index, IGNORE, labels)
     largest = int(labels[labels != IGNORE].max(initial=0))
     if largest >= len(names) > 0:
         raise InputError(
-            f"{sample.mask} has label {largest}, and {CLASSES} names {len(names)} classes, from 0 to "
-            f"{len(names) - 1}. Name all classes, or give pixels that do not count {data.ignore_index}"
+            f"{sample.mask} has label {largest}, but {CLASSES} names {len(names)} classes, from 0 to "
+            f"{len(names) - 1}. Name all classes, or label pixels that do not count {data.ignore_index}"
         )
     return _make_row(sample, image + mask, picture, labels, data.size)
 

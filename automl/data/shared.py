@@ -1,6 +1,6 @@
-"""Files of the cache in a search's storage: one process writes them, and every node fetches what it lacks.
+"""Cache files in a search's storage: one process writes them, and every node fetches those it lacks.
 
-`use` passes a process the list of shared files. It reads and caches all others itself.
+`use` passes the list of shared files to a process. The process reads and caches all other data itself.
 """
 
 import hashlib
@@ -33,10 +33,12 @@ class SharedSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedData:
-    """What is in a storage.
+    """The cache files in a storage.
 
-    address: of the folder. sets: by the name of each dataset, which tells the size of its images, too, the
-    file of each split that is there; one file may have several.
+    Attributes:
+        address: the address of their folder.
+        sets: the file of each split by the name of the dataset, which includes the size of its images. One
+            file may hold several splits.
     """
 
     address: str
@@ -47,13 +49,13 @@ _shared_data: SharedData | None = None
 
 
 def use(shared: Mapping[str, Any] | None) -> None:
-    """Have this process look into a storage first; None for no storage."""
+    """Let this process look into a storage first; None for no storage."""
     global _told
     _shared_data = None if shared is None else from_json(SharedData, shared, "shared data")
 
 
 def use_saved(folder: Path, storage: Storage) -> None:
-    """`use` what the search in `folder` has in its storage, if anything."""
+    """Call `use` with the files that the search in `folder` has in its storage."""
     if sets := _read_saved(folder):
         use({"address": str(storage / SHARED_FOLDER), "sets": sets})
     else:
@@ -61,7 +63,7 @@ def use_saved(folder: Path, storage: Storage) -> None:
 
 
 def _read_saved(folder: Path) -> dict[str, Any]:
-    """What the storage has for the search in `folder`. Raises InputError when that list is damaged."""
+    """Return the files of the search in `folder`. Raises InputError if their list is damaged."""
     if not (folder / SHARED_FILE).exists():
         return {}
     try:
@@ -69,7 +71,7 @@ def _read_saved(folder: Path) -> dict[str, Any]:
         from_json(SharedData, {"address": "", "sets": sets}, "content")
     except InputError as error:
         raise InputError(
-            f"{folder / SHARED_FILE} is damaged ({error}); delete it, and the data are put there again"
+            f"{folder / SHARED_FILE} is damaged ({error}). Delete it, and the data are written again"
         ) from error
     return sets
 
@@ -81,16 +83,16 @@ def is_shared(name: str, splits: Iterable[str]) -> bool:
 
 
 def find_split(kind: type[File], name: str, split: str = "train") -> File | None:
-    """Return the file that has a split of a dataset, if it is shared."""
+    """Return the file with a split of a dataset if it is shared."""
     if _shared_data is None or not is_shared(name, [split]):
         return None
     return fetch_cached(kind, Storage(_shared_data.address), **vars(_shared_data.sets[_key(name)][split]))
 
 
 def fetch_cached(kind: type[File], storage: Storage, *, name: str, size: int, sha256: str) -> File:
-    """The cache file `name`, which is fetched the first time that this node needs it.
+    """Return the cache file `name`. Fetches it when this node needs it for the first time.
 
-    Raises InputError when what comes is not what was put there.
+    Raises InputError if the fetched file differs from the one that was written.
     """
 
     def fetch(path: Path) -> None:
@@ -98,41 +100,41 @@ def fetch_cached(kind: type[File], storage: Storage, *, name: str, size: int, sh
             storage.fetch(name, path)
         except OSError as error:
             if error.errno is not None and not isinstance(error, FileNotFoundError):
-                raise  # of this machine's disk
+                raise  # an error of this machine's disk
             raise InputError(f"the shared data {storage}/{name} cannot be fetched ({error})") from error
         with open(path, "rb") as file:
-            came = hashlib.file_digest(file, "sha256").hexdigest()
-        if path.stat().st_size != size or came != sha256:
+            received = hashlib.file_digest(file, "sha256").hexdigest()
+        if path.stat().st_size != size or received != sha256:
             raise InputError(
-                f"the shared data {storage}/{name} are damaged ({path.stat().st_size} bytes of {size}); "
-                f"delete the file, and resume the search, which puts it there again"
+                f"the shared data {storage}/{name} are damaged ({path.stat().st_size} bytes of {size}). "
+                f"Delete the file, and resume the search, which writes it again"
             )
 
     return kind.open_copy(name, fetch, needed=size)
 
 
 def publish(storage: Storage, name: str, files: Mapping[str, Path], folder: Path) -> dict[str, Any]:
-    """Put the cache files of a dataset's splits into the storage, and what is there into the search's folder.
+    """Copy the cache files of a dataset's splits into the storage, and list them in the search's folder.
 
-    files: of each split; one file may have several.
-    Returns what `use` takes. Raises InputError when the storage does not take them.
+    `files` has the file of each split; one file may hold several. Returns the argument of `use`. Raises
+    InputError if writing to the storage failed.
     """
-    there = storage / SHARED_FOLDER
+    target = storage / SHARED_FOLDER
     described = {}
     for split, path in files.items():
         size = path.stat().st_size
         described[split] = {"name": path.name, "size": size, "sha256": file_digest(path, cache_root())}
         try:
-            if there.size(path.name) != size:
-                there.send(path, path.name)
+            if target.size(path.name) != size:
+                target.send(path, path.name)
         except OSError as error:
-            raise InputError(f"--storage {storage} does not take the data ({error})") from error
-    before = _read_saved(folder)
-    sets = {**before, _key(name): {**before.get(_key(name), {}), **described}}
+            raise InputError(f"the data could not be written to --storage {storage} ({error})") from error
+    saved = _read_saved(folder)
+    sets = {**saved, _key(name): {**saved.get(_key(name), {}), **described}}
     write_json(folder / SHARED_FILE, sets)
-    return {"address": str(there), "sets": sets}
+    return {"address": str(target), "sets": sets}
 
 
 def _key(name: str) -> str:
-    """Return the name of a dataset as it is split now: one that was split by another rule is not used."""
+    """Return the name of a dataset with the split rule, so that files of another rule are not used."""
     return f"{name}, split by rule {RULE}"

@@ -1,17 +1,20 @@
-"""What was done to a dataset's files while it was read, counted: left out, turned, rescaled, double."""
+"""Count inputs that were left out, turned, rescaled or duplicated while a dataset was read."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-EXAMPLES = 3  # names of each kind
+EXAMPLES = 3  # names that are listed for each kind
 
 
 @dataclass(frozen=True)
 class Tally:
     """Counts and the first few names, by kind.
 
-    left_out: of what is not used. kept: of what is used otherwise than it is stored, or is double.
     A kind follows its count in a sentence: "4 that cannot be decoded".
+
+    Attributes:
+        left_out: inputs that are not used.
+        kept: inputs that are used, but changed or duplicated.
     """
 
     left_out: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
@@ -26,7 +29,7 @@ class Tally:
         _add(self.kept, kind, list(names))
 
     def keep_copies(self, kind: str, inputs: Iterable[tuple[str, bytes]]) -> None:
-        """Count inputs whose content another one before had, from names and hashes."""
+        """Count inputs whose content an earlier one had, from names and hashes."""
         first: dict[bytes, str] = {}
         self.keep(kind, [name for name, content in inputs if first.setdefault(content, name) != name])
 
@@ -51,7 +54,7 @@ class Tally:
 
 
 def join_examples(names: Sequence[str]) -> str:
-    """Return the first few names, and dots where there are more."""
+    """Return the first few names, and dots if there are more."""
     return ", ".join(names[:EXAMPLES]) + (", ..." if len(names) > EXAMPLES else "")
 
 

@@ -1,4 +1,4 @@
-"""Walk the folders of a dataset: without what operating systems leave there, and each folder once."""
+"""Walk the folders of a dataset, each once, without files that operating systems leave there."""
 
 import os
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ CLUTTER = ("thumbs.db", "desktop.ini", "ehthumbs.db", "$recycle.bin", "@eadir", 
 
 
 def is_clutter(name: str) -> bool:
-    """Return whether a file or folder is hidden or a system's own, as `._a.jpg`, `.DS_Store`, `Thumbs.db`."""
+    """Return whether a file is hidden or the system's, such as `._a.jpg`, `.DS_Store`, `Thumbs.db`."""
     return name.startswith(".") or name.lower() in CLUTTER
 
 
@@ -21,45 +21,45 @@ def walk(
     clutter: list[Path] | None = None,
     links: list[Path] | None = None,
 ) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Yield each folder below `root` with its folders and files, sorted; links to folders are followed.
+    """Yield each folder below `root` with its folders and files, sorted. Links to folders are followed.
 
-    Folders may be removed from the list, as in `os.walk`. A link is not followed to a folder that holds it,
-    or that was walked already.
+    Folders may be removed from the list, as in `os.walk`. A link to a folder above it, or to one that was
+    already walked, is not followed.
 
     Args:
-        root: the folder to begin with.
-        above: folders on the way to `root`, to which no link is followed either.
+        root: the first folder.
+        above: folders above `root`, to which links are not followed either.
         clutter: receives the files that `is_clutter` leaves out.
         links: receives the links that are not followed.
 
     Raises:
-        InputError: for a folder that cannot be read.
+        InputError: A folder cannot be read.
     """
     yield from _walk(root, tuple(map(_real, above)), set(), clutter, links)
 
 
 def leads_back(folder: Path, above: tuple[Path, ...]) -> bool:
-    """Return whether `folder` is a link to one of the folders `above`, or to one that holds one of them."""
+    """Return whether `folder` is a link to one of the folders `above`, or to a parent of one."""
     real = _real(folder)
     return any(other == real or real in other.parents for other in map(_real, above))
 
 
 def _walk(
-    here: Path,
+    folder: Path,
     above: tuple[Path, ...],
     seen: set[Path],
     clutter: list[Path] | None,
     links: list[Path] | None,
 ) -> Iterator[tuple[Path, list[str], list[str]]]:
-    real = _real(here)
+    real = _real(folder)
     seen.add(real)
     above = (*above, real)
     folders, files = [], []
     try:
-        entries = sorted(os.scandir(here), key=lambda entry: entry.name)
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
         raise InputError(
-            f"{here} cannot be read ({error.strerror}); make it readable or remove it"
+            f"{folder} cannot be read ({error.strerror}); make it readable or remove it"
         ) from error
     for entry in entries:
         is_folder = entry.is_dir()
@@ -73,10 +73,10 @@ def _walk(
                 links.append(Path(entry.path))
         else:
             folders.append(entry.name)
-    yield here, folders, files
+    yield folder, folders, files
     for name in folders:
-        if _real(here / name) not in seen:  # a link may have led there meanwhile
-            yield from _walk(here / name, above, seen, clutter, links)
+        if _real(folder / name) not in seen:  # A link may have led to it in the meantime.
+            yield from _walk(folder / name, above, seen, clutter, links)
 
 
 def _real(path: Path) -> Path:

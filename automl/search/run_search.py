@@ -315,7 +315,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         if changes := task.describe_changes():
             print(changes, file=sys.stderr)
         by_class = dict(zip(task.labels, task.class_counts("train"), strict=False))
-        if said := describe_imbalance(by_class, given=vars(settings)):
+        if said := describe_imbalance(by_class, options=vars(settings)):
             print(said, file=sys.stderr)
 
         def out_of_time() -> bool:

@@ -1,4 +1,4 @@
-"""What the tests of code search share: two small encoders that nothing has trained, and their export."""
+"""Fixtures of the tests of code search: two small untrained encoders and their export."""
 
 import atexit
 import shutil
@@ -43,19 +43,19 @@ class Encoder(nn.Module):
     def __init__(self, length: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(len(Tokenizer(TOKENIZER)), CHANNELS)
-        self.places = nn.Parameter(torch.randn(length, CHANNELS))
+        self.positions = nn.Parameter(torch.randn(length, CHANNELS))
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        x = (self.embedding(tokens) + self.places[: tokens.shape[1]])[:, None]
+        x = (self.embedding(tokens) + self.positions[: tokens.shape[1]])[:, None]
         real = (mask | ~mask.any(1, keepdim=True))[:, None, None]
         x = x + F.scaled_dot_product_attention(x, x, x, attn_mask=real)
-        there = mask[:, :, None].float()
-        found: Tensor = (x[:, 0] * there).sum(1) / there.sum(1).clamp(min=1.0)
-        return found
+        weights = mask[:, :, None].float()
+        mean: Tensor = (x[:, 0] * weights).sum(1) / weights.sum(1).clamp(min=1.0)
+        return mean
 
 
 class Towers(nn.Module):
-    """shared: queries and code have the same encoder."""
+    """Encoders of queries and code. `shared`: both are the same encoder."""
 
     def __init__(self, *, shared: bool = False) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Towers(nn.Module):
 
 
 class TinySearch(Regression):
-    """A task with two graphs. What it would learn from does not matter here."""
+    """A task with two graphs. Its training data do not matter here."""
 
     def __init__(self, *, shared: bool = False, similarity: Similarity = "cosine") -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class TinySearch(Regression):
 
 
 def export_search(folder: Path, *, shared: bool = False) -> tuple[TinySearch, nn.Module, ExportResult]:
-    """Put an export, which a process makes once, into `folder`."""
+    """Copy an export, which a process creates once, into `folder`."""
     task, model, result = _export(shared)
     shutil.copytree(result.folder, folder, dirs_exist_ok=True)
     return task, model, replace(result, folder=folder)

@@ -1,4 +1,4 @@
-"""What the tests of detection share: a small detector, and few of the bundled scenes."""
+"""Fixtures of the tests of detection: a small detector, and few of the bundled scenes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

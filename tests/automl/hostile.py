@@ -1,4 +1,4 @@
-"""Names that mean something to what they are written to: a terminal, a shell, SQL, Markdown, HTML."""
+"""Names with a special meaning for a terminal, a shell, SQL, Markdown or HTML."""
 
 HOSTILE = [
     "[x](javascript:alert(1))",

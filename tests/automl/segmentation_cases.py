@@ -1,4 +1,4 @@
-"""What the tests of segmentation share: a folder of images and masks, made of the bundled scenes."""
+"""Fixtures of the tests of segmentation: a folder of images and masks from the bundled scenes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

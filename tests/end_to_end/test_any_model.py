@@ -52,7 +52,7 @@ def test_from_photographs_to_a_served_model_by_what_each_command_suggests(automl
         *suggested(said, "automl search"), "--backbone", backbone, "--size", 32, "--trials", 2, "--epochs", 2,
         "--concurrent", 1, "--json",
     )  # fmt: skip
-    turned = "1 turned upright, as their EXIF orientation says: Training/above/turned.jpeg"
+    turned = "1 turned upright by their EXIF orientation: Training/above/turned.jpeg"
     assert turned in left_out
     assert turned in said
     found = last(said)

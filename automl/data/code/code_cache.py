@@ -1,8 +1,8 @@
 """A corpus, read once into an Arrow file that every process maps into its memory.
 
-The file's name is a hash of the content of the files that it was made of. Columns: those of `Function` (key:
-32 bytes) and split, an index of SPLITS (int8). The schema's metadata holds the real queries and what was left
-out.
+The name of the file is a hash of the content of the original files. Columns: those of `Function` (key: 32
+bytes) and split, an index of SPLITS (int8). The metadata holds the real queries and the reasons why files
+were left out.
 """
 
 import os
@@ -22,19 +22,19 @@ from automl.data.digest import SIZE, hash_contents
 from automl.data.records import RecordFile
 from automl.storage.cache_folder import cache_root
 
-FORMAT = 3  # of the file and of what the readers make: raise it with any of them
+FORMAT = 3  # Raise it when the format of the file or a reader changes.
 TEXTS = ("name", "file", "code", "docstring")
 
 
 class CorpusFile(RecordFile):
-    """An opened corpus of N functions. `keys` are alike for near duplicates."""
+    """An opened corpus of N functions. `keys` are equal for near duplicates."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, key="key")
         self.skipped: Mapping[str, str] = self.about["skipped"]
         self.queries = {
-            split: [RealQuery(text=text, answer=answer) for text, answer in asked]
-            for split, asked in self.about["queries"].items()
+            split: [RealQuery(text=text, answer=answer) for text, answer in pairs]
+            for split, pairs in self.about["queries"].items()
         }
 
     @cached_property
@@ -57,7 +57,10 @@ class CorpusFile(RecordFile):
 
 
 def open_cached_corpus(path: str | Path) -> CorpusFile:
-    """That of `open_corpus`, from the cache where it is there. Raises InputError like it."""
+    """Return the corpus of `open_corpus` from the cache. Builds it if needed.
+
+    Raises InputError like `open_corpus`.
+    """
     if (shared_set := shared.find_split(CorpusFile, shared_name(path))) is not None:
         return shared_set
     files = list_corpus_files(path)
@@ -73,13 +76,13 @@ def open_cached_corpus(path: str | Path) -> CorpusFile:
 
 
 def shared_name(path: str | Path | None) -> str:
-    """Return the name of the corpus in a search's storage."""
+    """Return the name under which a search's storage keeps the corpus."""
     return f"code {path}"
 
 
 def _write(path: Path, corpus: Corpus) -> None:
     functions = corpus.functions
-    queries = {split: [(q.text, q.answer) for q in asked] for split, asked in corpus.queries.items()}
+    queries = {split: [(q.text, q.answer) for q in queries] for split, queries in corpus.queries.items()}
     about = {"queries": queries, "skipped": dict(corpus.skipped)}
     columns: dict[str, pa.Array] = {
         **{name: _column([getattr(function, name) for function in functions]) for name in TEXTS},

@@ -1,4 +1,4 @@
-"""A corpus as the training loop reads it: tokens of each kind, and which functions are in which split."""
+"""A corpus for the training loop: tokens of each kind of text, and the functions of each split."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -24,10 +24,12 @@ from automl.data.splits import SPLITS, SUBSET, hash_fractions
 class CodeTexts(Records[CorpusFile]):
     """The texts of a corpus of N functions, by the functions' numbers.
 
-    tokenizer: made of training functions. texts: a Ragged of N rows for each kind, one of `tokens.KINDS`.
-    subset: about the share of the functions of "train" and "validation" that is used.
+    Raises InputError like `open_corpus`, and if `subset` leaves too few functions.
 
-    Raises InputError like `open_corpus`, and where `subset` leaves too few.
+    Attributes:
+        tokenizer: made from training functions.
+        texts: N rows of tokens for each kind, one of `tokens.KINDS`.
+        subset: the approximate fraction of the functions of "train" and "validation" that is used.
     """
 
     def __init__(self, file: CorpusFile, vocabulary: int, subset: float) -> None:
@@ -50,24 +52,24 @@ class CodeTexts(Records[CorpusFile]):
         return np.flatnonzero(hash_fractions(self.file.keys[rows], SUBSET) < self.subset)
 
     def documented_rows(self, split: str) -> np.ndarray:
-        """Of those the ones with a docstring of at least one word."""
+        """Return the functions of a split with a docstring of at least one word."""
         rows = self._rows[split]
         documented: np.ndarray = rows[self.texts["docstring"].lengths[rows] > 0]
         return documented
 
     def real_queries(self, split: str) -> list[RealQuery]:
-        """Queries that people typed whose answers are among the functions of a split that are used."""
-        there = set(self._rows[split].tolist())
-        return [query for query in self.file.queries.get(split, ()) if query.answer in there]
+        """Return queries that people typed and whose answers are used functions of the split."""
+        rows = set(self._rows[split].tolist())
+        return [query for query in self.file.queries.get(split, ()) if query.answer in rows]
 
-    @lru_cache(maxsize=4)  # noqa: B019  # of the few that a process has
+    @lru_cache(maxsize=4)  # noqa: B019  # A process has only a few such objects.
     def real_query_tokens(self, split: str) -> Ragged:
         rows = self.tokenizer.token_ids([query.text for query in self.real_queries(split)], MAX_TOKENS)
         return Ragged.from_rows(rows)
 
     def describe_splits(self) -> dict[str, str]:
-        part = "" if self.subset == 1 else f"about {self.subset:.3g} of its functions; "
-        return {split: HOW if split == "test" else f"{part}{HOW}" for split in SPLITS}
+        fraction = "" if self.subset == 1 else f"about {self.subset:.3g} of its functions; "
+        return {split: HOW if split == "test" else f"{fraction}{HOW}" for split in SPLITS}
 
     def manifest(self) -> Manifest:
         functions = self.functions
@@ -91,11 +93,11 @@ def _hash_function(function: Function) -> bytes:
 
 
 def open_texts(path: str | Path | None, *, vocabulary: int, subset: float = 1.0) -> CodeTexts:
-    """Of the corpus at `path`, as it is now. Raises InputError without a path, and like `CodeTexts`."""
+    """Open the corpus at `path`. Raises InputError without a path, and like `CodeTexts`."""
     if path is None:
         raise InputError(
-            "code search needs the path of your code; pass --data FOLDER: Python files and others, "
-            "CodeSearchNet's train, valid and test, or CoSQA's files"
+            "code search needs the path of your code. Pass --data FOLDER with source files, CodeSearchNet's "
+            "train, valid and test, or CoSQA's files"
         )
     return _open_file(open_cached_corpus(path).path, vocabulary, subset)
 

@@ -1,4 +1,4 @@
-"""What a folder of code holds: functions, docstrings, splits, near duplicates, what is left out."""
+"""Summarise a folder of code: functions, docstrings, splits, near duplicates, files left out."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +13,15 @@ from automl.data.tally import join_examples
 
 @dataclass(frozen=True, kw_only=True)
 class CodeOverview:
-    """functions, docstrings, queries: how many of each split. alike: functions that are the same up to names,
-    group by group. repeated: functions with a string that repeats their docstring. skipped: why files were
-    left out, by name.
+    """Figures that `automl data` prints about a folder of code.
+
+    Attributes:
+        functions: number of functions of each split.
+        docstrings: number of docstrings of each split.
+        queries: number of real queries of each split.
+        alike: functions that differ only in names, by group.
+        repeated: functions with a string that repeats their docstring.
+        skipped: why files were left out, by name.
     """
 
     functions: Mapping[str, int]
@@ -45,7 +51,7 @@ class CodeOverview:
 
 
 def summarise_code(path: str | Path) -> CodeOverview:
-    """Raises InputError like `open_corpus`."""
+    """Return the overview of a folder. Raises InputError like `open_corpus`."""
     corpus = open_corpus(path)
     return CodeOverview(
         functions={name: int((corpus.split == number).sum()) for number, name in enumerate(SPLITS)},
@@ -61,4 +67,4 @@ def _find_duplicates(corpus: Corpus) -> list[list[str]]:
     groups: dict[bytes, list[str]] = {}
     for function in corpus.functions:
         groups.setdefault(function.key, []).append(function.location)
-    return [places for places in groups.values() if len(places) > 1]
+    return [locations for locations in groups.values() if len(locations) > 1]

@@ -1,7 +1,7 @@
-"""The files of CodeSearchNet: a function a line, in any of its languages, with splits of their own.
+"""The files of CodeSearchNet: one function per line, in any of its languages, with its splits.
 
 Source: H. Husain et al., CodeSearchNet Challenge (2019), arXiv 1909.09436. A folder has `train`, `valid` and
-`test` with `*.jsonl.gz` or `*.jsonl` in them, at any depth. Columns may be called as in Hugging Face's data
+`test` with `*.jsonl.gz` or `*.jsonl` in them, at any depth. Columns may have the names of Hugging Face's data
 set `code_search_net`.
 """
 
@@ -27,7 +27,7 @@ from automl.data.walk import is_clutter
 
 FOLDERS = {"train": "train", "valid": "validation", "validation": "validation", "test": "test"}
 SUFFIXES = (".jsonl", ".jsonl.gz")
-COLUMNS = {  # by what they hold; the first name is CodeSearchNet's own
+COLUMNS = {  # accepted names of each column, CodeSearchNet's first
     "func_name": ("func_name",),
     "code_tokens": ("code_tokens", "func_code_tokens"),
     "code": ("code", "func_code_string", "whole_func_string"),
@@ -48,21 +48,22 @@ def is_codesearchnet(folder: Path) -> bool:
 
 
 def read_codesearchnet(folder: Path) -> tuple[SourceFunctions, np.ndarray]:
-    """The functions, and of each the index of its split in SPLITS, int64 (N,).
+    """Return the functions, and the index of each one's split in SPLITS, int64 `(N,)`.
 
-    The code is their `code_tokens`, which have neither comments nor docstrings; where these are missing, it
-    is their `code` without both. Functions to train on that are the same as one of another split up to names
-    and constants are left out. A line that is no such function is left out and named. Raises InputError
-    where a split has no file, or one cannot be read.
+    The code is taken from `code_tokens`, which has neither comments nor docstrings, or else from `code`
+    without both. Training functions that differ from one of another split only in names and constants are
+    left out. An invalid line is left out and reported.
+
+    Raises InputError if a split has no file, or a file cannot be read.
     """
     functions: list[Function] = []
     splits: list[int] = []
     skipped: dict[str, str] = {}
     seen: set[bytes] = set()
-    for split in reversed(SPLITS):  # so that those of test and validation are known
-        files = [file for file, found in codesearchnet_files(folder) if found == split]
+    for split in reversed(SPLITS):  # Test and validation come first, so that their copies are known.
+        files = [file for file, file_split in codesearchnet_files(folder) if file_split == split]
         if not files:
-            name = next(name for name, found in FOLDERS.items() if found == split)
+            name = next(name for name, folder_split in FOLDERS.items() if folder_split == split)
             raise InputError(f"{folder} has no {' or '.join(f'{name}/*{end}' for end in SUFFIXES)}")
         repeated = 0
         for function in _read_functions(folder, files, skipped):
@@ -78,10 +79,10 @@ def read_codesearchnet(folder: Path) -> tuple[SourceFunctions, np.ndarray]:
 
 
 def token_key(tokens: Sequence[str]) -> bytes:
-    """32 bytes that are the same for code that differs in names, numbers and strings alone.
+    """Return 32 bytes that are the same for code that differs only in names, numbers and strings.
 
-    Keywords are taken for names, since no list of them fits every language: they are numbered in the same
-    order in code that is the same.
+    Keywords are treated as names, since no list of them fits every language. Code of the same shape numbers
+    them in the same order.
     """
     numbers: dict[str, int] = {}
 
@@ -94,7 +95,7 @@ def token_key(tokens: Sequence[str]) -> bytes:
 
 
 def codesearchnet_files(folder: Path) -> Iterator[tuple[Path, str]]:
-    """The files of functions with their splits, in a fixed order."""
+    """Yield the files of functions with their splits, in a fixed order."""
     for name, split in FOLDERS.items():
         for file in sorted((folder / name).rglob("*.jsonl*")):
             if file.name.endswith(SUFFIXES) and not is_clutter(file.name):
@@ -106,22 +107,22 @@ def _read_functions(root: Path, files: Iterable[Path], skipped: dict[str, str]) 
         try:
             with _open_lines(file) as lines:
                 for number, line in enumerate(lines, start=1):
-                    place = f"{name_to_text(file.relative_to(root))}:{number}"
+                    location = f"{name_to_text(file.relative_to(root))}:{number}"
                     if not line.strip():
                         continue
                     try:
-                        yield _parse_entry(json.loads(line), place)
+                        yield _parse_entry(json.loads(line), location)
                     except (ValueError, SyntaxError, RecursionError) as error:
-                        skipped[place] = f"no function in JSON: {error}"
-        except (OSError, EOFError) as error:  # of gzip, too
-            raise InputError(f"{file} cannot be read ({error}); get it again") from error
+                        skipped[location] = f"no function in JSON: {error}"
+        except (OSError, EOFError) as error:
+            raise InputError(f"{file} cannot be read ({error}); download it again") from error
 
 
 def _open_lines(file: Path) -> IO[bytes]:
     return gzip.open(file) if file.suffix == ".gz" else file.open("rb")  # type: ignore[return-value]
 
 
-def _parse_entry(entry: object, place: str) -> Function:
+def _parse_entry(entry: object, location: str) -> Function:
     if not isinstance(entry, dict):
         raise ValueError("it must be an object")
     values = {
@@ -132,7 +133,7 @@ def _parse_entry(entry: object, place: str) -> Function:
     lacking = [column for column in NEEDED if values[column] is None] + ["code_tokens"] * (not has_code)
     if lacking:
         raise ValueError(f"it needs {', '.join(' or '.join(COLUMNS[column]) for column in lacking)}")
-    path, _, _ = str(values["path"] or place).partition("#L")
+    path, _, _ = str(values["path"] or location).partition("#L")
     line = next(filter(None, (_LINE.search(str(values[column])) for column in ("path", "url"))), None)
     code, key = _get_code(values)
     return Function(

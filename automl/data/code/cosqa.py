@@ -1,8 +1,8 @@
-"""The files of CoSQA's retrieval task: functions, and queries that people typed with the function each found.
+"""The files of CoSQA's retrieval task: functions, and queries that people typed with their answers.
 
 Source: J. Huang et al., CoSQA (2021), arXiv 2105.13239, whose CoCLR made the split. The folder has
-`code_idx_map.txt`, a JSON object from the code of each function to its number, and
-`cosqa-retrieval-dev-500.json` and `cosqa-retrieval-test-500.json`.
+`code_idx_map.txt`, a JSON object from the code of each function to its number, `cosqa-retrieval-dev-500.json`
+and `cosqa-retrieval-test-500.json`.
 """
 
 import json
@@ -23,7 +23,12 @@ QUERIES = {"validation": "cosqa-retrieval-dev-500.json", "test": "cosqa-retrieva
 
 @dataclass(frozen=True, kw_only=True)
 class RealQuery:
-    """text: as it was typed. answer: the index of its function in the corpus."""
+    """A query that a user typed.
+
+    Attributes:
+        text: as typed.
+        answer: the index of its function in the corpus.
+    """
 
     text: str
     answer: int
@@ -34,10 +39,12 @@ def is_cosqa(folder: Path) -> bool:
 
 
 def read_cosqa(folder: Path) -> tuple[SourceFunctions, Mapping[str, Sequence[RealQuery]]]:
-    """The functions, and the real queries of the validation and the test split.
+    """Return the functions, and the real queries of the validation and the test split.
 
-    A function that this Python cannot parse is left out and named by its number; queries for it, too.
-    Raises InputError for a file that is missing, is no JSON, or names a function that is not there.
+    A function that this Python version cannot parse is left out, with its queries, and reported by its
+    number.
+
+    Raises InputError for a missing file, a file that is no JSON, and an unknown answer.
     """
     functions: list[Function] = []
     skipped: dict[str, str] = {}
@@ -62,7 +69,7 @@ def read_cosqa(folder: Path) -> tuple[SourceFunctions, Mapping[str, Sequence[Rea
 
 
 def _read_queries(file: Path, index: dict[int, int], functions: int) -> list[RealQuery]:
-    found = []
+    queries = []
     for entry in _read_json(file, list):
         if not isinstance(entry, dict) or not {"doc", "retrieval_idx"} <= entry.keys():
             raise InputError(f"{file}: each query needs `doc` and `retrieval_idx`; got {str(entry)[:80]}")
@@ -70,8 +77,8 @@ def _read_queries(file: Path, index: dict[int, int], functions: int) -> list[Rea
         if not isinstance(number, int) or not 0 <= number < functions:
             raise InputError(f"{file}: {CORPUS} has no function {number!r}, the answer to {entry['doc']!r}")
         if number in index:
-            found.append(RealQuery(text=str(entry["doc"]), answer=index[number]))
-    return found
+            queries.append(RealQuery(text=str(entry["doc"]), answer=index[number]))
+    return queries
 
 
 def _read_json(file: Path, kind: type) -> Any:

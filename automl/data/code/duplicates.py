@@ -1,11 +1,11 @@
-"""Functions that are the same up to names: copies, forks, and what was written by filling in a template."""
+"""Recognise functions that differ only in names: copies, forks, and code that fills in a template."""
 
 import ast
 import hashlib
 
 
 class _Shape(ast.NodeTransformer):
-    """Numbers names in the order in which they come, and leaves of a constant its type alone."""
+    """Number names in order of appearance, and replace constants by their type."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, str] = {}
@@ -26,8 +26,8 @@ class _Shape(ast.NodeTransformer):
 
 
 def shape_key(code: str) -> bytes:
-    """32 bytes that are the same for functions that differ in names and constants alone.
+    """Return 32 bytes that are the same for functions that differ only in names and constants.
 
-    code: that `ast` can parse, without docstrings.
+    `code` is Python without docstrings.
     """
     return hashlib.sha256(ast.dump(_Shape().visit(ast.parse(code))).encode()).digest()

@@ -1,4 +1,4 @@
-"""One function of somebody's source code."""
+"""A function of source code."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,13 @@ from dataclasses import dataclass
 class Function:
     """A function or method.
 
-    name: qualified, such as `Reader.close`. file: relative to its folder. line: of its `def`, from 1.
-    code: what is searched, without docstrings and comments. docstring: its own, as its author indented it;
-    empty where there is none. key: shared by functions that are the same up to names.
+    Attributes:
+        name: qualified, such as `Reader.close`.
+        file: relative to its folder.
+        line: line of its `def`, from 1.
+        code: the searched text, without docstrings and comments.
+        docstring: its docstring with the original indentation; empty if there is none.
+        key: equal for functions that differ only in names.
     """
 
     name: str
@@ -21,7 +25,7 @@ class Function:
 
     @property
     def query(self) -> str:
-        """The first paragraph of the docstring, as CodeSearchNet has it (arXiv 1909.09436, section 2)."""
+        """The first paragraph of the docstring, as in CodeSearchNet (arXiv 1909.09436, section 2)."""
         return " ".join(self.docstring.strip().split("\n\n")[0].split())
 
     @property

@@ -1,4 +1,4 @@
-"""Docstrings that are repeated in the code that is searched, which would make finding it too easy."""
+"""Find docstrings that are repeated in the searched code, which would make the search too easy."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -6,34 +6,36 @@ from dataclasses import dataclass
 
 from automl.data.code.function import Function
 
-RUN = 5  # words of a docstring in a row; fewer are shared by chance
+RUN = 5  # consecutive words of a docstring; shorter runs occur by chance
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leak:
-    """words: of the function's docstring that its code has, too."""
+    """A function and words of its docstring that its code repeats."""
 
     function: Function
     words: str
 
 
 def find_leaks(functions: Iterable[Function]) -> Iterator[Leak]:
-    """The functions whose code holds RUN words of their docstring in a row, or all of one of three or four.
+    """Yield functions whose code has RUN consecutive words of their docstring, or all of one of 3 or 4 words.
 
-    What is left to find are string constants, such as a message that says the same: they are code.
+    The remaining matches are string constants, such as messages with the same text. They are code.
     """
     for function in functions:
-        wanted, code = _words(function.query), _words(function.code)
-        run = min(RUN, len(wanted))
+        query, code = _words(function.query), _words(function.code)
+        run = min(RUN, len(query))
         if run < 3:
             continue
-        there = {tuple(code[i : i + run]) for i in range(len(code) - run + 1)}
-        for i in range(len(wanted) - run + 1):
-            if tuple(wanted[i : i + run]) in there:
-                yield Leak(function=function, words=" ".join(wanted[i : i + run]))
+        runs = {tuple(code[i : i + run]) for i in range(len(code) - run + 1)}
+        for i in range(len(query) - run + 1):
+            if tuple(query[i : i + run]) in runs:
+                yield Leak(function=function, words=" ".join(query[i : i + run]))
                 break
 
 
 def _words(text: str) -> list[str]:
-    """In lower case, with underscores as part of a word: names of words are no sentences."""
+    """Return the words in lower case. Underscores belong to words, so that names are not split into
+    sentences.
+    """
     return re.findall(r"\w+", text.lower())

@@ -1,7 +1,7 @@
-"""The functions of files in Go, Java, JavaScript, PHP and Ruby, by tree-sitter and its grammars.
+"""Parse the functions of Go, Java, JavaScript, PHP and Ruby files with tree-sitter.
 
-With Python these are the languages of CodeSearchNet (arXiv 1909.09436). Methods count, too, but not functions
-within named functions.
+With Python these are the languages of CodeSearchNet (arXiv 1909.09436). Methods are included, but not
+functions within named functions.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 
 tree_sitter = optional("tree_sitter", "code")
 
-MAX_LINE = 2000  # characters of a line; code with longer ones was written by a program
+MAX_LINE = 2000  # characters of a line; code with longer lines was generated
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Language:
-    """What the nodes of a grammar are called.
+    """Names of the nodes of a grammar.
 
-    grammar: the module and the function that make it. functions: nodes with a `name` and a `body`. values:
-    nodes whose value is a function, with the fields of their name and of their value. outer: nodes whose
-    `name` is part of a method's. line: how lines of a docstring begin, None where only blocks as `/** ... */`
-    are docstrings.
+    Attributes:
+        grammar: the module and the function that return it.
+        functions: nodes with a `name` and a `body`.
+        outer: nodes whose `name` is part of a method's name.
+        values: nodes whose value is a function, with the fields of name and value.
+        line: how lines of a docstring begin; None if only blocks `/** ... */` are docstrings.
     """
 
     name: str
@@ -103,10 +105,11 @@ _NUMBERS = re.compile("number|integer|float|rational|complex|imaginary|int_liter
 
 
 def parse_functions(source: str, file: str, language: Language) -> list[Function]:
-    """Those of a file, in their order, without those that do nothing.
+    """Return the functions of a file in order, without those that do nothing.
 
-    Raises SyntaxError for what cannot be parsed, or has a line of more than LONGEST characters,
-    and InputError where tree-sitter is not installed.
+    Raises:
+        SyntaxError: The file cannot be parsed, or has a line of more than MAX_LINE characters.
+        InputError: tree-sitter is not installed.
     """
     for number, line in enumerate(source.splitlines(), start=1):
         if len(line) > MAX_LINE:
@@ -140,7 +143,7 @@ def _parser(language: Language) -> Parser:
 
 
 def _first_error(root: Node) -> int:
-    """The line of the first node that the grammar does not know, from 1."""
+    """Return the line of the first node that the grammar does not know, from 1."""
     node = root
     while not (node.is_error or node.is_missing):
         inner = next((child for child in node.children if child.has_error or child.is_missing), None)
@@ -153,16 +156,16 @@ def _first_error(root: Node) -> int:
 def _iterate_functions(
     root: Node, language: Language
 ) -> Iterator[tuple[str, tuple[str, ...], Node, Node | None]]:
-    """Name, the names of what it is in, the node and its body, of each function.
+    """Yield name, names of the enclosing nodes, node and body of each function.
 
-    By a stack of nodes: expressions of generated code are nested more deeply than Python calls may be.
+    A stack of nodes replaces recursion: generated code is nested more deeply than Python calls may be.
     """
     stack: list[tuple[Node, tuple[str, ...]]] = [(root, ())]
     while stack:
         node, outer = stack.pop()
-        found = _match_function(node, language)
-        if found is not None:
-            name, body = found
+        match = _match_function(node, language)
+        if match is not None:
+            name, body = match
             yield name, (*outer, *_receiver_type(node)), node, body
             continue
         if node.type in language.outer and (named := node.child_by_field_name("name")) is not None:
@@ -171,7 +174,7 @@ def _iterate_functions(
 
 
 def _match_function(node: Node, language: Language) -> tuple[str, Node | None] | None:
-    """The name and the body of a function; None for other nodes."""
+    """Return the name and the body of a function; None for other nodes."""
     name: Node | None = None
     function: Node | None = None
     if node.type in language.functions:
@@ -187,7 +190,7 @@ def _match_function(node: Node, language: Language) -> tuple[str, Node | None] |
 
 
 def _receiver_type(node: Node) -> tuple[str, ...]:
-    """The type that a method of Go belongs to."""
+    """Return the type that a method of Go belongs to."""
     receiver = node.child_by_field_name("receiver")
     if receiver is None:
         return ()
@@ -201,30 +204,30 @@ def _does_something(body: Node | None) -> bool:
 
 
 def _searchable_code(node: Node, content: bytes) -> str:
-    """The code without comments, and without the lines that held nothing else; indented as its first line."""
-    code, at = b"", node.start_byte
+    """Return the code without comments and lines that held only comments, indented like its first line."""
+    code, position = b"", node.start_byte
     for comment in (inner for inner in _walk(node) if "comment" in inner.type):
-        before = code + content[at : comment.start_byte]
+        before = code + content[position : comment.start_byte]
         bare = before.rstrip(b" \t")
         after = content[comment.end_byte : node.end_byte]
         ends = after.lstrip(b" \t")[:1] in (b"", b"\n")
-        at = comment.end_byte
+        position = comment.end_byte
         if not ends:
-            code = before + b" "  # `a/* b */c` is two words
+            code = before + b" "  # `a/* b */c` has two words.
         elif bare.endswith(b"\n"):
             code = bare[:-1]
-            at += len(after) - len(after.lstrip(b" \t"))
+            position += len(after) - len(after.lstrip(b" \t"))
         else:
             code = bare
-    whole = (code + content[at : node.end_byte]).decode()
+    whole = (code + content[position : node.end_byte]).decode()
     start = content.rfind(b"\n", 0, node.start_byte) + 1
     line = content[start : node.start_byte].decode()
     indent = line[: len(line) - len(line.lstrip())]
-    return "\n".join(part.removeprefix(indent).rstrip() for part in whole.split("\n"))
+    return "\n".join(text_line.removeprefix(indent).rstrip() for text_line in whole.split("\n"))
 
 
 def _shape_key(node: Node) -> bytes:
-    """32 bytes that are the same for functions that differ in names and constants alone."""
+    """Return 32 bytes that are the same for functions that differ only in names and constants."""
     numbers: dict[str, int] = {}
     tokens: list[str] = []
     stack = [node]
@@ -235,7 +238,7 @@ def _shape_key(node: Node) -> bytes:
         if inner.is_named and _TEXTS.search(inner.type):
             if inner.parent is None or not _TEXTS.search(inner.parent.type):
                 tokens.append("''")
-            stack += reversed(inner.named_children)  # what is computed within it
+            stack += reversed(inner.named_children)  # expressions within the string
         elif inner.children:
             stack += reversed(inner.children)
         else:
@@ -255,7 +258,7 @@ def _describe_leaf(leaf: Node, numbers: dict[str, int]) -> str:
 
 
 def _walk(node: Node) -> Iterator[Node]:
-    """It and all within it, in the order of the text."""
+    """Yield a node and all nodes within it, in the order of the text."""
     stack = [node]
     while stack:
         inner = stack.pop()

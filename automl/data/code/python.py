@@ -1,4 +1,4 @@
-"""The functions of a Python file, by `ast`: methods too, but not functions within functions."""
+"""Parse the functions of a Python file with `ast`: also methods, but not functions within functions."""
 
 import ast
 import warnings
@@ -11,12 +11,13 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def parse_python(source: str, file: str) -> list[Function]:
-    """Those of `source`, in their order, without those that do nothing: `pass`, `...` or a docstring alone.
+    """Return the functions of `source` in order, without those that do nothing: `pass`, `...` or only a
+    docstring.
 
-    Raises SyntaxError, and ValueError for null bytes, for what Python cannot parse.
+    Raises SyntaxError if Python cannot parse it, and ValueError for null bytes.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the escapes in somebody's strings
+        warnings.simplefilter("ignore")  # Python warns of invalid escapes in strings.
         try:
             return list(_iterate_functions(ast.parse(source), file, ()))
         except RecursionError as error:
@@ -38,22 +39,22 @@ def _iterate_functions(tree: ast.AST, file: str, outer: tuple[str, ...]) -> Iter
                     key=shape_key(code),
                 )
         else:
-            here = (*outer, node.name) if isinstance(node, ast.ClassDef) else outer
-            yield from _iterate_functions(node, file, here)
+            names = (*outer, node.name) if isinstance(node, ast.ClassDef) else outer
+            yield from _iterate_functions(node, file, names)
 
 
 def does_something(node: Definition) -> bool:
     return any(
-        not isinstance(part, ast.Pass)
-        and not (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))
-        for part in node.body
+        not isinstance(statement, ast.Pass)
+        and not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+        for statement in node.body
     )
 
 
 def searchable_code(node: Definition) -> str:
-    """The code without comments, and without the docstrings of it and of all that it holds.
+    """Return the code without comments, and without the docstrings of the function and its contents.
 
-    Written anew from the tree, so that nothing is left but what Python would run.
+    It is generated from the syntax tree, so that only code remains that Python would run.
     """
     for inner in ast.walk(node):
         if isinstance(inner, Definition | ast.ClassDef):

@@ -1,11 +1,11 @@
-"""All texts of a corpus as sub-tokens, in an Arrow file; the vocabulary is made of training functions alone.
+"""All texts of a corpus as sub-tokens, in an Arrow file. Only training functions form the vocabulary.
 
-Columns: a ragged one (int32) for each kind of text.
+It has a ragged column (int32) for each kind of text:
 
-    docstring    the first paragraph of the docstring, by which the function is to be found
-    code         what is searched
-    name         the function's own name, of which the words are a query, too
-    unnamed      the code with `f` for that name, which is searched by names
+    docstring    the first paragraph of the docstring, which is the query
+    code         the searched code
+    name         the function's own name, whose words are also a query
+    unnamed      the code with `f` instead of that name, which is searched by names
 """
 
 import re
@@ -21,37 +21,39 @@ from automl.data.code.function import Function
 from automl.data.code.ragged import Ragged
 from automl.data.code.tokenizer import Tokenizer, train_tokenizer
 
-FORMAT = 2  # of the file, of the tokenizer and of what is made of a function
+FORMAT = 2  # Raise it when the format of the file, the tokenizer or a kind of text changes.
 KINDS = ("docstring", "code", "name", "unnamed")
-MAX_TOKENS = 1024  # sub-tokens that are kept of a text
+MAX_TOKENS = 1024  # of a text; the rest is cut
 
 
 class TokenFile(ArrowFile):
-    """The tokens of N functions by kind, and `tokenizer`, which made them."""
+    """The tokens of N functions by kind, and the `tokenizer` that made them."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.tokenizer = Tokenizer(self.about["tokenizer"])
         self.texts = {kind: _to_ragged(self.table[kind].chunk(0)) for kind in KINDS}
         if self.about["tokens"] != [int(text.values.sum()) for text in self.texts.values()]:
-            raise ValueError("tokens are missing")  # pages that a crash left unwritten
+            raise ValueError("tokens are missing")  # Pages that a crash left unwritten are zero.
 
 
 def open_cached_tokens(file: CorpusFile, vocabulary: int) -> TokenFile:
-    """Those of a corpus with at most `vocabulary` different ones. Raises InputError for a full disk."""
+    """Return the tokens of a corpus with a vocabulary of at most `vocabulary`. Raises InputError for a full
+    disk.
+    """
 
     def write(path: Path) -> str:
         corpus = file.corpus
         tokenizer = Tokenizer(train_tokenizer(vocabulary_texts(corpus), vocabulary))
-        found = {
+        ids = {
             kind: tokenizer.token_ids([get_text(f, kind) for f in corpus.functions], MAX_TOKENS)
             for kind in KINDS
         }
         about = {
             "tokenizer": tokenizer.content,
-            "tokens": [int(sum(map(sum, rows))) for rows in found.values()],
+            "tokens": [int(sum(map(sum, rows))) for rows in ids.values()],
         }
-        columns = {kind: pa.array(rows, pa.large_list(pa.int32())) for kind, rows in found.items()}
+        columns = {kind: pa.array(rows, pa.large_list(pa.int32())) for kind, rows in ids.items()}
         write_columns(path, columns, about)
         return f"made {len(tokenizer)} sub-tokens for {len(corpus.functions)} functions"
 
@@ -60,7 +62,7 @@ def open_cached_tokens(file: CorpusFile, vocabulary: int) -> TokenFile:
 
 
 def vocabulary_texts(corpus: Corpus) -> Iterator[str]:
-    """What the vocabulary is made of: code and docstrings of the training split."""
+    """Yield the texts that form the vocabulary: code and docstrings of the training split."""
     for function, split in zip(corpus.functions, corpus.split, strict=True):
         if split == 0:
             yield function.code
@@ -68,7 +70,7 @@ def vocabulary_texts(corpus: Corpus) -> Iterator[str]:
 
 
 def get_text(function: Function, kind: str) -> str:
-    """The text of a kind, one of KINDS."""
+    """Return the text of a kind, one of KINDS."""
     if kind == "docstring":
         return function.query
     if kind == "code":
@@ -76,7 +78,7 @@ def get_text(function: Function, kind: str) -> str:
     own = function.name.rpartition(".")[2]
     if kind == "name":
         return own
-    # Not \b: names of Ruby may end in a question mark.
+    # Not \b, since names in Ruby may end in a question mark.
     return re.sub(rf"(?<!\w){re.escape(own)}(?!\w)", "f", function.code)
 
 

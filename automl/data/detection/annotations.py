@@ -1,4 +1,4 @@
-"""An annotation file of COCO's layout, checked: categories, images, and what is in each.
+"""Read and check an annotation file in COCO's layout: categories, images and their objects.
 
 Source: https://cocodataset.org/#format-data, "Object Detection".
 """
@@ -18,10 +18,10 @@ from automl.data.detection import masks
 from automl.data.detection.objects import Objects
 from automl.data.files import normalise_nfc
 
-BEYOND = 1.0  # pixels that a box may reach over the edge by: annotators' tools round
-THINNEST = 0.01  # pixels of a side of a box; what is less is none in the 32 bits of a detector's boxes
-MAX_WRONG = 0.01  # of the objects may be left out since they are wrong
-MIN_OBJECTS_FOR_ONE = 10  # objects of which one may be, too
+BEYOND = 1.0  # pixels by which a box may reach over the edge, since annotation tools round
+THINNEST = 0.01  # smallest side of a box in pixels; less vanishes in the 32 bits of a detector's boxes
+MAX_WRONG = 0.01  # fraction of the objects that may be left out because they are wrong
+MIN_OBJECTS_FOR_ONE = 10  # objects in a file from which on one of them may be wrong in any case
 EXAMPLES = 3
 LISTS = ("images", "annotations", "categories")
 LONGEST_NAME = 255  # bytes of a file's name
@@ -29,7 +29,7 @@ LONGEST_NAME = 255  # bytes of a file's name
 
 @dataclass(frozen=True, kw_only=True)
 class ListedImage:
-    """An image in an annotation file, and its objects as the file has them."""
+    """An image in an annotation file, and its objects as in the file."""
 
     number: int
     name: str
@@ -40,9 +40,13 @@ class ListedImage:
 
 @dataclass(frozen=True, kw_only=True)
 class Annotations:
-    """categories: names by COCO's number, in that order. unused_parents: numbers of those without objects
-    that are the `supercategory` of others. has_masks: whether every object has one. left_out: why objects are
-    left out.
+    """The content of an annotation file.
+
+    Attributes:
+        categories: names by COCO's category id, in order of the ids.
+        unused_parents: ids of categories without objects that are the `supercategory` of others.
+        has_masks: whether every object has a mask.
+        left_out: why objects were left out.
     """
 
     file: Path
@@ -54,14 +58,15 @@ class Annotations:
 
 
 def read_annotations(file: Path) -> Annotations:
-    """Read and check a whole file. An image without objects is data.
+    """Read and check a whole file. An image without objects is valid.
 
-    An object is left out, with a warning, whose image or category is not listed, whose box is outside of its
-    image or has no area, or whose mask is not one of its image. Of several polygons only wrong ones are.
+    An object is left out, with a warning, if its image or category is not listed, its box is outside its
+    image or has no area, or its mask does not fit its image. Of several polygons only the invalid ones are
+    left out.
 
     Raises:
-        InputError: The file is not an annotation file, a category or image in it is wrong, it has no objects,
-            or more than ODD of them are wrong. The message names the file and the entry.
+        InputError: The file is not an annotation file, a category or image is invalid, it has no objects, or
+            more than MAX_WRONG of them are invalid. The message names the file and the entry.
     """
     content = read_content(file)
     listed = content["categories"]
@@ -87,14 +92,14 @@ def read_annotations(file: Path) -> Annotations:
         image.annotations.append(entry)
     if len(odd) > max(int(MAX_WRONG * len(entries)), len(entries) >= MIN_OBJECTS_FOR_ONE):
         raise InputError(
-            f"{file}: {odd[0]}. {len(odd)} of its {len(entries)} objects are wrong, and one in a hundred is "
-            f"left out at most; correct them, or remove them"
+            f"{file}: {odd[0]}. {len(odd)} of its {len(entries)} objects are wrong; at most one in a hundred "
+            f"may be. Correct or remove them"
         )
     _warn(f"{len(odd)} of {len(entries)} objects of {file}", odd)
     _warn(f"{len(dropped)} polygons of {file}, whose objects have others", dropped)
     objects = [entry for image in images.values() for entry in image.annotations]
     if not any(not entry.get("iscrowd") for entry in objects):
-        raise InputError(f"{file} has no object that is not a crowd; there is nothing to learn or to find")
+        raise InputError(f"{file} must have objects that are not a crowd; it has none")
     unused = _find_parents(listed) - {entry["category_id"] for entry in objects}
     check_names(file, {number: name for number, name in categories.items() if number not in unused})
     return Annotations(
@@ -114,13 +119,13 @@ def read_content(file: Path) -> dict[str, list[dict[str, Any]]]:
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read as JSON ({error})") from error
     lists = [content.get(key) if isinstance(content, dict) else None for key in LISTS]
-    if not all(isinstance(one, list) and all(isinstance(e, dict) for e in one) for one in lists):
-        raise InputError(f"{file} must have the lists `images`, `annotations` and `categories`, as COCO has")
+    if not all(isinstance(entries, list) and all(isinstance(e, dict) for e in entries) for entries in lists):
+        raise InputError(f"{file} must have COCO's lists `images`, `annotations` and `categories`")
     return dict(zip(LISTS, lists, strict=True))  # type: ignore[arg-type]
 
 
 def check_names(file: Path, categories: Mapping[int, str]) -> None:
-    """Raise InputError where there are no categories, or two of one name."""
+    """Raise InputError if there are no categories, or two of one name."""
     for name, count in Counter(categories.values()).items():
         if count > 1:
             raise InputError(f"{file}: {count} categories are called {name!r}; names must differ")
@@ -128,21 +133,21 @@ def check_names(file: Path, categories: Mapping[int, str]) -> None:
         raise InputError(f"{file} lists no categories")
 
 
-def _warn(what: str, reasons: Sequence[str]) -> None:
+def _warn(subject: str, reasons: Sequence[str]) -> None:
     if reasons:
         more = "; ..." if len(reasons) > EXAMPLES else ""
         shown = "; ".join(reasons[:EXAMPLES])
-        print(f"warning: left out: {what}: {shown}{more}", file=sys.stderr, flush=True)
+        print(f"warning: left out: {subject}: {shown}{more}", file=sys.stderr, flush=True)
 
 
 def _shorten(value: object) -> str:
-    """Return a value of somebody's JSON for a message, which it must not fill."""
+    """Return a value of the JSON as text of at most 60 characters for a message."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _is_number(value: object) -> TypeGuard[int]:
-    """Return whether a value can be the number of an image or a category."""
+    """Return whether a value can be the id of an image or a category."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -165,7 +170,7 @@ def _read_categories(file: Path, listed: Sequence[Mapping[str, Any]]) -> dict[in
 
 
 def _find_parents(listed: Sequence[Mapping[str, Any]]) -> frozenset[int]:
-    """Return the numbers of categories that are groups of others, as Roboflow's category 0 is."""
+    """Return the ids of categories that group others, such as Roboflow's category 0."""
     groups = {
         entry["supercategory"]
         for entry in listed
@@ -185,7 +190,7 @@ def _read_images(file: Path, listed: Sequence[Mapping[str, Any]]) -> Iterator[Li
                 f"{file}: an image must have an `id`, a whole number of its own; got {_shorten(number)} of "
                 f"{_shorten(name)}"
             )
-        path = PureWindowsPath(name if isinstance(name, str) else "")  # its separators are / and \\
+        path = PureWindowsPath(name if isinstance(name, str) else "")  # accepts / and \\ as separators
         if not path.parts or path.root or ".." in path.parts:
             raise InputError(
                 f"{file}: image {number} must have a `file_name` below the folder of images; "
@@ -208,10 +213,10 @@ def _read_images(file: Path, listed: Sequence[Mapping[str, Any]]) -> Iterator[Li
 def _find_fault(
     entry: Mapping[str, Any], images: Mapping[int, ListedImage], categories: Mapping[int, str]
 ) -> str | None:
-    """Return what is wrong with an object but for its mask, in words that follow its name."""
+    """Return the fault of an object, except of its mask, as a phrase that follows its name."""
     number, category = entry.get("image_id"), entry.get("category_id")
     if not isinstance(number, int | float) or number not in images:
-        return f"is of image {_shorten(number)}, which is not listed"
+        return f"has the image {_shorten(number)}, which is not listed"
     if not isinstance(category, int | float) or category not in categories:
         return f"has category {_shorten(category)}, which is not listed"
     box, image = masks.parse_finite(entry.get("bbox")), images[int(number)]
@@ -238,28 +243,31 @@ def build_objects(
     *,
     masked: bool,
 ) -> Objects:
-    """The objects of an image from annotations that have been checked.
+    """Build the objects of an image from annotations that were checked.
 
-    labels: from 1 on, by COCO's numbers of categories. size: height and width of the image.
-    masked: whether to make masks.
+    Args:
+        annotations: the entries of the file.
+        labels: the label, from 1 on, of each category id.
+        size: height and width of the image.
+        masked: whether to build masks.
     """
     height, width = size
     boxes = np.array([a["bbox"] for a in annotations], np.float64).reshape(-1, 4)
     ends = np.minimum(boxes[:, :2] + boxes[:, 2:], [width, height])
     boxes[:, :2] = boxes[:, :2].clip(min=0)
     boxes[:, 2:] = ends - boxes[:, :2]
-    made = [masks.encode_segmentation(a["segmentation"], *size) for a in annotations] if masked else None
-    own = masks.mask_areas(made, *size) if made is not None else boxes[:, 2] * boxes[:, 3]
+    encoded = [masks.encode_segmentation(a["segmentation"], *size) for a in annotations] if masked else None
+    own = masks.mask_areas(encoded, *size) if encoded is not None else boxes[:, 2] * boxes[:, 3]
     areas = [_area(a.get("area"), float(own[i]), height * width) for i, a in enumerate(annotations)]
     return Objects(
         boxes=boxes,
         labels=np.array([labels[a["category_id"]] for a in annotations], np.int64),
         crowd=np.array([bool(a.get("iscrowd")) for a in annotations], bool),
         areas=np.array(areas, np.float64),
-        masks=made,
+        masks=encoded,
     )
 
 
-def _area(given: object, own: float, most: float) -> float:
-    """Return the area that a file gives for an object, or its own where the file's is impossible."""
-    return float(given) if isinstance(given, int | float) and 0 < given <= most else own
+def _area(stated: object, own: float, most: float) -> float:
+    """Return the area that a file states for an object, or the computed one if that is impossible."""
+    return float(stated) if isinstance(stated, int | float) and 0 < stated <= most else own

@@ -1,4 +1,4 @@
-"""A folder of COCO's layout, or of a tool that exports to it: which file is of which split, where images are.
+"""A folder in COCO's layout, or of a tool that exports to it: its annotation files, splits and images.
 
 COCO          annotations/instances_train2017.json    train2017/*.jpg
               annotations/instances_val2017.json      val2017/*.jpg
@@ -6,8 +6,8 @@ Roboflow      train/_annotations.coco.json            train/*.jpg
               valid/_annotations.coco.json            valid/*.jpg
 Label Studio  result.json                             images/*.jpg
 
-The images of a file `instances_NAME.json` are in the folder NAME, in images/NAME, in the one that is called
-as the split (train, val or test), in images, or beside `annotations`.
+The images of a file `instances_NAME.json` are in the folder NAME, in images/NAME, in a folder named after the
+split (train, val or test), in images, or beside `annotations`.
 """
 
 import hashlib
@@ -29,9 +29,9 @@ from automl.data.tally import Tally
 from automl.data.walk import is_clutter
 from automl.storage.cache_folder import cache_root
 
-SPLITS = {"train": "train", "val": "validation", "test": "test"}  # by what a file's name begins with
+SPLITS = {"train": "train", "val": "validation", "test": "test"}  # by the first letters of a file's name
 ROBOFLOW, LABEL_STUDIO = "_annotations.coco.json", "result.json"
-FOLDERS = {  # of Roboflow
+FOLDERS = {  # splits by the names of Roboflow's folders
     "train": "train",
     "valid": "validation",
     "val": "validation",
@@ -40,15 +40,20 @@ FOLDERS = {  # of Roboflow
     ".": "train",
 }
 LAYOUTS = f"annotations/instances_train*.json, train/{ROBOFLOW} or {LABEL_STUDIO} beside images/"
-COPY = "copies of another image of their file of annotations"
+COPY = "copies of another image in their annotation file"
 EXAMPLES = 3
-SOME = 20  # images by which their folder is found
+SOME = 20  # images that are looked for to find the folder of a file's images
 ABOVE = 4  # folders above an image in which its annotations are looked for
 
 
 @dataclass(frozen=True)
 class AnnotationFile:
-    """split: None where the name does not tell. places: where its images may be, the likeliest first."""
+    """An annotation file.
+
+    Attributes:
+        split: its split; None if the name does not tell.
+        folders: the folders that may contain its images, the most likely first.
+    """
 
     path: Path
     split: str | None
@@ -59,8 +64,10 @@ class AnnotationFile:
 class DetectionListing(Listing[Photo]):
     """A dataset before anything is decoded.
 
-    categories: names by COCO's number. has_masks: whether every object has one. left_out: why objects
-    are left out.
+    Attributes:
+        categories: names by COCO's category id.
+        has_masks: whether every object has a mask.
+        left_out: why objects were left out.
     """
 
     categories: Mapping[int, str]
@@ -74,18 +81,18 @@ def is_coco(path: str | Path) -> bool:
 
 
 def list_annotation_files(root: Path) -> list[AnnotationFile]:
-    """Return the annotation files of the first layout that `root` has; none if it has none."""
+    """Return the annotation files of the first layout that matches `root`; an empty list if none does."""
     return list(_list_coco(root)) or list(_list_roboflow(root)) or list(_list_label_studio(root))
 
 
 def _list_coco(root: Path) -> Iterator[AnnotationFile]:
     for file in sorted(root.glob("annotations/instances_*.json")):
         name = file.stem.removeprefix("instances_")
-        begin = next((begin for begin in SPLITS if name.startswith(begin)), None)
-        names = [name] if begin is None else [name, begin]
-        places = [folder / each for each in names for folder in (root, root / "images")]
-        split = None if begin is None else SPLITS[begin]
-        yield AnnotationFile(file, split, (*places, root / "images", root))
+        prefix = next((prefix for prefix in SPLITS if name.startswith(prefix)), None)
+        names = [name] if prefix is None else [name, prefix]
+        folders = [folder / base for base in names for folder in (root, root / "images")]
+        split = None if prefix is None else SPLITS[prefix]
+        yield AnnotationFile(file, split, (*folders, root / "images", root))
 
 
 def _list_roboflow(root: Path) -> Iterator[AnnotationFile]:
@@ -100,7 +107,7 @@ def _list_label_studio(root: Path) -> Iterator[AnnotationFile]:
         return
     try:
         read_content(file)
-    except InputError:  # others call their results so, too
+    except InputError:  # Other programs use this file name, too.
         return
     yield AnnotationFile(file, "train", (root, root / "images"))
 
@@ -114,13 +121,14 @@ def _resolve_root(path: Path) -> Path:
 
 
 def read_coco_folder(path: str | Path) -> DetectionListing:
-    """All splits of the folder or archive `path`, with hashes of their images; decodes none.
+    """List all splits of the folder or archive `path` with hashes of their images, without decoding them.
 
-    A category that groups the others and has no objects in any split is left out. Groups of images are those
-    of `labels.csv`.
+    A category that groups others and has no objects in any split is left out. Groups of images come from
+    `labels.csv`.
 
-    Raises InputError for what is no such folder, for files of which one cannot tell what they are, for images
-    that are not there, and for everything that `read_annotations` refuses.
+    Raises:
+        InputError: The path is no such folder, the split of a file is unknown, images are missing, or
+            `read_annotations` fails.
     """
     root = _resolve_root(Path(path).expanduser())
     if not root.exists():
@@ -129,52 +137,55 @@ def read_coco_folder(path: str | Path) -> DetectionListing:
     for file in list_annotation_files(root):
         if file.split is None:
             raise InputError(
-                f"{file.path} must be called instances_train*.json, instances_val*.json or _test*"
+                f"{file.path} must be named instances_train*.json, instances_val*.json or "
+                f"instances_test*.json"
             )
         if file.split in files:
             raise InputError(
-                f"{files[file.split].path} and {file.path} are both of {file.split}; keep one of them"
+                f"{files[file.split].path} and {file.path} are both of the split {file.split}; keep one"
             )
         files[file.split] = file
     if "train" not in files:
         raise InputError(f"{root} needs {LAYOUTS}")
     stamps = tuple(_stamp(file.path) for file in files.values())
-    read = dict(zip(files, _read_files(stamps), strict=True))
-    first = read["train"]
-    for other in read.values():
+    contents = dict(zip(files, _read_files(stamps), strict=True))
+    first = contents["train"]
+    for other in contents.values():
         if other.categories != first.categories:
             odd = sorted(set(other.categories.items()) ^ set(first.categories.items()))[0]
             raise InputError(
                 f"{other.file} and {first.file} must list the same categories; they differ in "
                 f"{odd[0]} ({odd[1]})"
             )
-    groups = frozenset.intersection(*(each.unused_parents for each in read.values()))
-    categories = {number: name for number, name in first.categories.items() if number not in groups}
+    unused = frozenset.intersection(*(content.unused_parents for content in contents.values()))
+    categories = {number: name for number, name in first.categories.items() if number not in unused}
     check_names(first.file, categories)
     in_groups, tally = read_groups(root, read_labels(root)), Tally()
-    splits = {split: _list_photos(root, files[split], each, in_groups) for split, each in read.items()}
+    splits = {
+        split: _list_photos(root, files[split], content, in_groups) for split, content in contents.items()
+    }
     for photos in splits.values():
         tally.keep_copies(COPY, ((photo.name, photo.key) for photo in photos))
     return DetectionListing(
         categories=categories,
         splits=splits,
         tally=tally,
-        has_masks=all(each.has_masks for each in read.values()),
-        left_out=[why for each in read.values() for why in each.left_out],
+        has_masks=all(content.has_masks for content in contents.values()),
+        left_out=[why for content in contents.values() for why in content.left_out],
     )
 
 
 def find_image_id(image: Path) -> int | None:
-    """Return the id of an image file by the annotations beside or above it; None if none list it."""
+    """Return the id of an image file from the annotations beside or above it; None if none list it."""
     image = image.absolute()
     likely = [
-        (len(place.parts), file.path, normalise_nfc(image.relative_to(place).as_posix()))
+        (len(folder.parts), file.path, normalise_nfc(image.relative_to(folder).as_posix()))
         for root in list(image.parents)[:ABOVE]
         for file in list_annotation_files(root)
-        for place in file.folders
-        if image.is_relative_to(place)
+        for folder in file.folders
+        if image.is_relative_to(folder)
     ]
-    for _, file, name in sorted(likely, reverse=True):  # a large file of another split is read last
+    for _, file, name in sorted(likely, reverse=True):  # A large file of another split is read last.
         if (number := _read_ids(_stamp(file)).get(name)) is not None:
             return number
     return None
@@ -190,39 +201,37 @@ def _stamp(file: Path) -> Stamp:
 
 @lru_cache(maxsize=4)
 def _read_ids(stamp: Stamp) -> dict[str, int]:
-    """Return ids by file name; none of a file that is damaged."""
+    """Return image ids by file name; an empty dictionary for a damaged file."""
     try:
         images = read_content(stamp[0])["images"]
     except InputError:
         return {}
     named = [(image.get("file_name"), image.get("id")) for image in images]
     return {
-        normalise_nfc(name.replace("\\", "/")): number for name, number in named if _is_entry(name, number)
-    }  # type: ignore[union-attr, misc]
+        normalise_nfc(name.replace("\\", "/")): number
+        for name, number in named
+        if isinstance(name, str) and isinstance(number, int)
+    }
 
 
-def _is_entry(name: object, number: object) -> bool:
-    return isinstance(name, str) and isinstance(number, int)
-
-
-@lru_cache(maxsize=2)  # of hundreds of megabytes; all trials of a process read one dataset
+@lru_cache(maxsize=2)  # Each holds hundreds of megabytes, and the trials of a process read one dataset.
 def _read_files(stamps: tuple[Stamp, ...]) -> list[Annotations]:
     return [read_annotations(file) for file, *_ in stamps]
 
 
 def _list_photos(
-    root: Path, file: AnnotationFile, read: Annotations, groups: Mapping[Path, str]
+    root: Path, file: AnnotationFile, annotations: Annotations, groups: Mapping[Path, str]
 ) -> list[Photo]:
-    some = [image.name for image in read.images[:SOME]]
-    found = (place for place in file.folders if any(is_file(_find_below(place, name)) for name in some))
-    place = next(found, file.folders[0])
-    images = [_find_below(place, image.name) for image in read.images]
+    names = [image.name for image in annotations.images[:SOME]]
+    matches = (base for base in file.folders if any(is_file(_find_below(base, name)) for name in names))
+    folder = next(matches, file.folders[0])
+    images = [_find_below(folder, image.name) for image in annotations.images]
     missing = [i for i, image in enumerate(images) if not is_file(image)]
     if missing:
-        entries = ", ".join(f"{read.images[i].number} ({images[i]})" for i in missing[:EXAMPLES])
+        entries = ", ".join(f"{annotations.images[i].number} ({images[i]})" for i in missing[:EXAMPLES])
         more = ", ..." if len(missing) > EXAMPLES else ""
         raise InputError(
-            f"{read.file} names {len(missing)} of {len(images)} images that are not there: {entries}{more}"
+            f"{annotations.file} names {len(images)} images; {len(missing)} do not exist: {entries}{more}"
         )
     pixels = hash_contents(images, cache_root())
     return [
@@ -236,14 +245,14 @@ def _list_photos(
             annotations=image.annotations,
             group=groups.get(path, ""),
         )
-        for image, path, content in zip(read.images, images, pixels, strict=True)
+        for image, path, content in zip(annotations.images, images, pixels, strict=True)
     ]
 
 
-def _find_below(place: Path, name: str) -> Path:
-    """Return the file of a name, whose separators are backslashes where Windows wrote it."""
-    path = find_on_disk(place, name)
-    return path if "\\" not in name or is_file(path) else find_on_disk(place, name.replace("\\", "/"))
+def _find_below(folder: Path, name: str) -> Path:
+    """Return the file with this name. Windows programs write backslashes as separators."""
+    path = find_on_disk(folder, name)
+    return path if "\\" not in name or is_file(path) else find_on_disk(folder, name.replace("\\", "/"))
 
 
 def _hash_content(pixels: bytes, annotations: object) -> bytes:

@@ -1,4 +1,4 @@
-"""A split as the training loop reads it: images from a memory map, and their objects; splits, manifests."""
+"""A split for the training loop: images from a memory map with their objects; splits and manifests."""
 
 from pathlib import Path
 
@@ -20,8 +20,11 @@ SOURCES = ("scenes", "coco")
 class DetectionImages:
     """N images of a cache and their objects, in the order of the dataset.
 
-    `classes` their names, of labels from 1 on, and `categories` their numbers in the annotations.
-    `has_masks`: whether every object has a mask. `listed` is the tally of the listing of all splits.
+    Attributes:
+        classes: names of the labels from 1 on.
+        categories: ids of the classes in the annotations.
+        has_masks: whether every object has a mask.
+        listed: the tally of the listing of all splits.
     """
 
     def __init__(self, cache: DetectionCache, rows: np.ndarray, listed: Tally) -> None:
@@ -32,20 +35,22 @@ class DetectionImages:
         return len(self._rows)
 
     def image(self, index: int) -> np.ndarray:
-        """uint8 (rows, columns, 3), not to be written to."""
+        """Return an image, uint8 `(rows, columns, 3)`, read-only."""
         return self.file.image(int(self._rows[index]))
 
     def objects(self, index: int) -> Objects:
-        """Boxes and areas in pixels of the original, masks of the size that is stored."""
+        """Return the objects of an image. Boxes and areas are in pixels of the original, masks have the
+        stored size.
+        """
         return self.file.objects(int(self._rows[index]))
 
     def original(self, index: int) -> tuple[int, int]:
-        """Width and height of the image as it was before it was scaled."""
+        """Return width and height of the image before it was scaled."""
         row = int(self._rows[index])
         return int(self.file.width[row]), int(self.file.height[row])
 
     def stored(self, index: int) -> tuple[int, int]:
-        """Width and height of the image as it is now."""
+        """Return width and height of the stored image."""
         row = int(self._rows[index])
         return int(self.file.columns[row]), int(self.file.rows[row])
 
@@ -55,15 +60,16 @@ class DetectionImages:
 
 
 def read_listing(source: str, path: str | Path | None) -> DetectionListing:
-    """What a source has, before it is decoded.
+    """List the images of a source before they are decoded.
 
-    Raises InputError for an unknown source, a path that is missing or not wanted, and like `read_folder`.
+    Raises InputError for an unknown source, a path that is missing or not allowed, and like
+    `read_coco_folder`.
     """
     if source not in SOURCES:
         raise unknown("data source of detection", source, SOURCES)
     if source == "scenes":
         if path is not None:
-            raise InputError(f"scenes are made of digits and take no path, not {path}; drop --data")
+            raise InputError(f"scenes are bundled and take no path; got {path}. Drop --data")
         return read_scenes()
     if path is None:
         raise InputError("detection needs the path of a folder in COCO's layout; pass --data FOLDER")
@@ -73,14 +79,21 @@ def read_listing(source: str, path: str | Path | None) -> DetectionListing:
 def open_split(
     source: str, split: str, *, path: str | None = None, size: int, subset: float = 1.0
 ) -> DetectionImages:
-    """Opens one split of a source, decoding it to its cache if need be.
+    """Open one split of a source. Decodes it to its cache if needed.
 
-    size: of the longer side of an image, at most. subset: about the share of the images of "train" and
-    "validation" that is used. Where there are no images for test, half of those for validation are; where
-    there are none for validation either, a fifth of the training images for each. The images are ranked by a
-    hash of their content (`automl.data.splits`).
+    Without test images, half of the validation images become the test split. Without validation images, a
+    fifth of the training images is held out for each. The images are ranked by a hash of their content
+    (`automl.data.splits`).
 
-    Raises InputError like `read_listing` and `cached`, and for a split without objects.
+    Args:
+        source: one of SOURCES.
+        split: one of `automl.data.splits.SPLITS`.
+        path: a folder or archive; None for the bundled scenes.
+        size: the maximum of the longer side of an image, in pixels.
+        subset: the approximate fraction of the images of "train" and "validation" that is used.
+
+    Raises:
+        InputError: Like `read_listing` and `open_detection_cache`, and for a split without objects.
     """
     listed, cache = Tally(), shared.find_split(DetectionCache, shared_name(source, path, size), split)
     if cache is None:
@@ -92,25 +105,25 @@ def open_split(
     rows = np.arange(len(cache))
     if split != "test":
         rows = select_subset(single_class(rows), cache.keys, subset)
-    found = DetectionImages(cache, rows, listed)
-    if not any((~found.objects(i).crowd).any() for i in range(len(found))):
+    images = DetectionImages(cache, rows, listed)
+    if not any((~images.objects(i).crowd).any() for i in range(len(images))):
         raise InputError(
-            f"there are {len(found)} images for {split} and no objects in them; add images with objects, or "
-            f"take a larger --subset"
+            f"the {len(images)} images of the {split} split have no objects. Add images with objects, or "
+            f"choose a larger --subset"
         )
-    return found
+    return images
 
 
 def open_detection_records(
     source: str, *, path: str | None = None, subset: float = 1.0
 ) -> ImageRecords[DetectionListing]:
-    """The images of a source and which are in which split; decodes none.
+    """List the images of a source and their splits, without decoding them.
 
-    Raises InputError like `read_listing`, and where no split can be carved.
+    Raises InputError like `read_listing`, and if a missing split cannot be held out.
     """
     return ImageRecords(read_listing(source, path), subset)
 
 
 def shared_name(source: str, path: str | None, size: int) -> str:
-    """Return the name of the dataset, decoded at `size` pixels, in a search's storage."""
+    """Return the name under which a search's storage keeps the dataset, decoded at `size` pixels."""
     return f"detection {source} {path or ''} {size}"

@@ -1,4 +1,4 @@
-"""Scales, crops and mirrors an image with its boxes and masks alike, on the device that it is on."""
+"""Scale, crop and mirror an image with its boxes and masks, on the device of the image."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,19 @@ from torch import Tensor
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2.functional import horizontal_flip, resize
 
-LEAST = 1.0  # pixels of a side that a box must keep in a crop
+LEAST = 1.0  # smallest side of a box after a crop, in pixels
 
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """What an image becomes. scale: its size by that of before. x, y: of the crop, from 0 to 1."""
+    """A random change of an image.
+
+    Attributes:
+        scale: the new size relative to the old one.
+        x: horizontal position of the crop, from 0 to 1.
+        y: vertical position of the crop, from 0 to 1.
+        mirrored: whether the image is mirrored.
+    """
 
     scale: float
     x: float
@@ -24,7 +31,9 @@ class Augmentation:
 def draw_augmentations(
     count: int, generator: np.random.Generator, *, flip: bool, scale: tuple[float, float]
 ) -> list[Augmentation]:
-    """For each of `count` images. scale: the smallest and the largest; their logarithms are drawn evenly."""
+    """Draw a change for each of `count` images. The logarithm of the scale is uniform between the two of
+    `scale`.
+    """
     numbers = generator.random((count, 4))
     sizes = np.exp(np.log(scale[0]) + numbers[:, 0] * (np.log(scale[1]) - np.log(scale[0])))
     return [
@@ -36,11 +45,12 @@ def draw_augmentations(
 def augment(
     image: Tensor, target: dict[str, Tensor], drawn: Augmentation, most: int
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The image `(3, H, W)` and its objects after a drawn change; a side has `most` pixels at most.
+    """Apply an augmentation to an image `(3, H, W)` and its objects; a side has at most `most` pixels
+    afterwards.
 
-    target: `boxes` (N, 4) as left, top, right and bottom in pixels, `labels` (N,), and where there are some
-    `masks` (N, H, W). Objects of which the crop leaves less than LEAST pixels are left out. A box becomes
-    that of its mask where it is cropped.
+    `target` holds `boxes` `(N, 4)` as left, top, right and bottom in pixels, `labels` `(N,)`, and optionally
+    `masks` `(N, H, W)`. Objects of which the crop leaves less than LEAST pixels are removed. A cropped box
+    becomes the bounding box of its mask.
     """
     height, width = image.shape[1:]
     if drawn.scale != 1:
@@ -68,8 +78,8 @@ def augment(
 def _resize_masks(masks: Tensor, rows: int, columns: int) -> Tensor:
     if not len(masks):
         return masks.new_zeros(0, rows, columns)
-    found: Tensor = resize(masks, [rows, columns], InterpolationMode.NEAREST_EXACT)
-    return found
+    resized: Tensor = resize(masks, [rows, columns], InterpolationMode.NEAREST_EXACT)
+    return resized
 
 
 def _crop(
@@ -82,23 +92,25 @@ def _crop(
     sides = torch.tensor([right - left, bottom - top] * 2, device=image.device, dtype=moved.dtype)
     boxes = torch.minimum(moved.clamp(min=0), sides)
     keep = ((boxes[:, 2:] - boxes[:, :2]) >= LEAST).all(1)
-    found = {**target, "boxes": boxes}
+    cropped_target = {**target, "boxes": boxes}
     if "masks" in target:
-        found["masks"] = target["masks"][:, top:bottom, left:right]
-        keep &= (found["masks"] > 0).flatten(1).any(1)
+        cropped_target["masks"] = target["masks"][:, top:bottom, left:right]
+        keep &= (cropped_target["masks"] > 0).flatten(1).any(1)
         cropped = keep & (boxes != moved).any(1)
         if cropped.any():
-            found["boxes"][cropped] = _bounding_boxes(found["masks"][cropped]).to(boxes.dtype)
-    return image[:, top:bottom, left:right], {name: value[keep] for name, value in found.items()}
+            cropped_target["boxes"][cropped] = _bounding_boxes(cropped_target["masks"][cropped]).to(
+                boxes.dtype
+            )
+    return image[:, top:bottom, left:right], {name: value[keep] for name, value in cropped_target.items()}
 
 
 def _bounding_boxes(masks: Tensor) -> Tensor:
-    """The box of each mask, (N, 4), to the far edges of its outermost pixels."""
-    found = []
+    """Return the box of each mask, `(N, 4)`, to the outer edges of its outermost pixels."""
+    ends = []
     for axis in (1, 2):  # columns, then rows
-        there = (masks > 0).any(axis)
-        first = there.int().argmax(1)
-        last = there.shape[1] - there.flip(1).int().argmax(1)
-        found.append((first, last))
-    (left, right), (top, bottom) = found
+        covered = (masks > 0).any(axis)
+        first = covered.int().argmax(1)
+        last = covered.shape[1] - covered.flip(1).int().argmax(1)
+        ends.append((first, last))
+    (left, right), (top, bottom) = ends
     return torch.stack([left, top, right, bottom], dim=1)

@@ -1,10 +1,10 @@
 """A split of images and their objects, decoded once into an Arrow file that every process maps into memory.
 
-An image is as large as in its file, or scaled down so that its longer side has `size` pixels. The file's name
-is a hash of all that is in it. Columns: name, key (SHA-256 of the image), width and height of the original,
-rows and columns of what is stored, image (rows x columns x 3 bytes), changes (strings, what was done to it);
-and of its objects, as many in each: boxes (4 x float64, in pixels of the original), labels, crowd, areas and
-masks (run lengths at the stored size).
+An image has the size of its file, or is scaled down so that its longer side has `size` pixels. The name of
+the file is a hash of its content. Columns: name, key (SHA-256 of the image), width and height of the
+original, rows and columns of the stored image, image (rows x columns x 3 bytes), and changes (strings, see
+`Picture.changes`). Columns of lists with an entry for each object: boxes (4 x float64, in pixels of the
+original), labels, crowd, areas and masks (run lengths at the stored size).
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from automl.data.detection.sizes import check_sizes, describe_size_mismatch, des
 from automl.data.digest import SIZE
 from automl.data.images.picture import read_picture
 
-FORMAT = 5  # of the file and of what is decoded: raise it with either
+FORMAT = 5  # Raise it when the format of the file or the decoding changes.
 
 SCHEMA = pa.schema(
     {
@@ -47,8 +47,13 @@ SCHEMA = pa.schema(
 class DetectionCache(ArrowFile):
     """An opened file of N images.
 
-    `classes` their names, `categories` their numbers in the annotations, `has_masks`, `width` and `height` of
-    the originals, `rows` and `columns` of what is stored, int32 (N,), `keys` uint8 (N, 32).
+    Attributes:
+        classes: names of the classes.
+        categories: their ids in the annotations.
+        has_masks: whether every object has a mask.
+        width, height: size of the originals, int32 `(N,)`.
+        rows, columns: size of the stored images, int32 `(N,)`.
+        keys: hashes of the images, uint8 `(N, 32)`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,13 +72,15 @@ class DetectionCache(ArrowFile):
         return len(self.width)
 
     def image(self, row: int) -> np.ndarray:
-        """uint8 (rows, columns, 3), on the disk until it is read."""
+        """Return an image, uint8 `(rows, columns, 3)`, not copied."""
         pixels = np.frombuffer(self.table["image"][row].as_buffer(), np.uint8)
         return pixels.reshape(self.rows[row], self.columns[row], 3)
 
     def objects(self, row: int) -> Objects:
-        """Boxes and areas in pixels of the original, masks of the size that is stored."""
-        boxes, labels, crowd, areas, made = (
+        """Return the objects of an image. Boxes and areas are in pixels of the original, masks have the
+        stored size.
+        """
+        boxes, labels, crowd, areas, runs = (
             self.table[name][row].as_py() for name in ("boxes", "labels", "crowd", "areas", "masks")
         )
         return Objects(
@@ -81,17 +88,20 @@ class DetectionCache(ArrowFile):
             labels=np.array(labels, np.int64),
             crowd=np.array(crowd, bool),
             areas=np.array(areas, np.float64),
-            masks=made if self.has_masks else None,
+            masks=runs if self.has_masks else None,
         )
 
 
 def open_detection_cache(
-    photos: Sequence[Photo], categories: Mapping[int, str], size: int, what: str, *, has_masks: bool
+    photos: Sequence[Photo], categories: Mapping[int, str], size: int, name: str, *, has_masks: bool
 ) -> DetectionCache:
-    """The cache of `photos` whose longer sides are `size` pixels at most; `what` names them in messages.
+    """Return the cache of `photos` whose longer sides have at most `size` pixels. Builds it if it is missing
+    or damaged.
 
-    It is built where there is none or a damaged one. Raises InputError for an image that cannot be decoded or
-    is of another size than its annotations say, and when the cache folder is full or not writable.
+    `name` describes the images in messages.
+
+    Raises InputError for an image that cannot be decoded or has another size than in its annotations, and if
+    the cache folder is full or not writable.
     """
     about = {"classes": list(categories.values()), "categories": list(categories), "has_masks": has_masks}
     key = hashlib.sha256(json.dumps([FORMAT, size, has_masks, list(categories.items())]).encode())
@@ -100,12 +110,12 @@ def open_detection_cache(
     labels = {number: i for i, number in enumerate(categories, start=1)}
 
     def write(path: Path) -> str:
-        check_sizes(photos)  # before hours of decoding
+        check_sizes(photos)  # Fail before hours of decoding.
         rows = map_in_threads(
-            f"decoding {what} images", photos, lambda photo: _make_row(photo, labels, size, has_masks)
+            f"decoding {name} images", photos, lambda photo: _make_row(photo, labels, size, has_masks)
         )
         write_rows(path, SCHEMA, rows, about)
-        return f"decoded {len(photos)} {what} images"
+        return f"decoded {len(photos)} {name} images"
 
     needed = sum(3 * size * size * min(1.0, p.width * p.height / size**2) for p in photos)
     return DetectionCache.open_cached(key.digest(), write, needed=needed)
@@ -114,7 +124,7 @@ def open_detection_cache(
 def _make_row(photo: Photo, labels: Mapping[int, int], size: int, has_masks: bool) -> dict[str, Any]:
     pixels, changes = decode_photo(photo.image, photo.width, photo.height, size)
     full, stored = (photo.height, photo.width), (pixels.shape[0], pixels.shape[1])
-    found = build_objects(photo.annotations, labels, full, masked=has_masks)
+    objects = build_objects(photo.annotations, labels, full, masked=has_masks)
     return {
         "name": photo.name,
         "key": photo.key,
@@ -124,22 +134,24 @@ def _make_row(photo: Photo, labels: Mapping[int, int], size: int, has_masks: boo
         "columns": stored[1],
         "image": pixels.tobytes(),
         "changes": changes,
-        "boxes": found.boxes.ravel().tolist(),
-        "labels": found.labels.tolist(),
-        "crowd": found.crowd.tolist(),
-        "areas": found.areas.tolist(),
-        "masks": masks.resize_masks(found.masks, full, stored) if found.masks is not None else [],
+        "boxes": objects.boxes.ravel().tolist(),
+        "labels": objects.labels.tolist(),
+        "crowd": objects.crowd.tolist(),
+        "areas": objects.areas.tolist(),
+        "masks": masks.resize_masks(objects.masks, full, stored) if objects.masks is not None else [],
     }
 
 
 def decode_photo(
     image: Path | np.ndarray, width: int, height: int, size: int
 ) -> tuple[np.ndarray, Sequence[str]]:
-    """Return uint8 (rows, columns, 3), of `size` pixels at the longer side at most, and what was done to it.
+    """Return an image, uint8 `(rows, columns, 3)`, with at most `size` pixels at the longer side, and its
+    changes.
 
-    width, height: that it must have. An image that EXIF turns is turned unless it has this size only as it is
-    stored, since annotations are made on either. Raises InputError for an image that cannot be decoded, or
-    has another size.
+    `width` and `height` are those of the annotations. An image that EXIF turns stays as it is stored if only
+    then it has this size, since both kinds of annotations exist.
+
+    Raises InputError for an image that cannot be decoded or has another size.
     """
     changes: Sequence[str] = ()
     if isinstance(image, np.ndarray):
@@ -149,7 +161,7 @@ def decode_photo(
             picture, _, _, changes = read_picture(image, annotated=(width, height))
         except MemoryError:
             raise
-        except Exception as error:  # Pillow raises nearly anything for a damaged file
+        except Exception as error:  # Pillow raises nearly any error for a damaged file.
             raise InputError(describe_undecodable(image, error)) from error
         if picture.size != (width, height):
             raise InputError(describe_size_mismatch(image, picture.size, (width, height)))

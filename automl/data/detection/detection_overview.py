@@ -1,4 +1,4 @@
-"""What a folder of COCO's layout holds: categories, objects, splits and sizes."""
+"""Summarise a folder in COCO's layout: categories, objects, splits and sizes."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +17,18 @@ EXAMPLES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class DetectionOverview:
-    """objects: by category and split, without crowds. images, empty, crowds: of each split, the second those
-    without objects. how: each split came about. sizes: of the images, `(width, height)` in pixels. masks:
-    whether every object has one. left_out: why objects are left out. tally: images that are turned or double.
+    """Figures that `automl data` prints about a folder in COCO's layout.
+
+    Attributes:
+        objects: number of objects by category and split, without crowds.
+        images: number of images of each split.
+        empty: number of images without objects of each split.
+        crowds: number of crowds of each split.
+        how: how each split was made.
+        sizes: `(width, height)` of the images in pixels.
+        masks: whether every object has a mask.
+        left_out: why objects were left out.
+        tally: images that were turned or duplicated.
     """
 
     objects: Mapping[str, Mapping[str, int]]
@@ -54,7 +63,10 @@ class DetectionOverview:
 
 
 def summarise_detection(path: str | Path) -> DetectionOverview:
-    """Decodes no image. Raises InputError like `open_records` and `check_sizes`."""
+    """Return the overview of a folder. Decodes no image.
+
+    Raises InputError like `open_detection_records` and `check_sizes`.
+    """
     records = open_detection_records("coco", path=str(path))
     listing, tally = records.file, Tally()
     splits: dict[str, list[Photo]] = {split: records.inputs(split) for split in SPLITS}
@@ -70,8 +82,8 @@ def summarise_detection(path: str | Path) -> DetectionOverview:
         images={split: len(photos) for split, photos in splits.items()},
         empty={split: sum(not photo.annotations for photo in photos) for split, photos in splits.items()},
         crowds={
-            split: sum(count for (_, crowd), count in found.items() if crowd)
-            for split, found in counts.items()
+            split: sum(count for (_, crowd), count in objects.items() if crowd)
+            for split, objects in counts.items()
         },
         how=records.describe_splits(),
         sizes=[(photo.width, photo.height) for photos in splits.values() for photo in photos],
@@ -82,7 +94,7 @@ def summarise_detection(path: str | Path) -> DetectionOverview:
 
 
 def _count_objects(photos: Sequence[Photo]) -> Counter[tuple[int, bool]]:
-    """By category and whether it is a crowd."""
+    """Count the objects by category and crowd flag."""
     return Counter(
         (entry["category_id"], bool(entry.get("iscrowd"))) for photo in photos for entry in photo.annotations
     )

@@ -1,4 +1,4 @@
-"""Masks of objects: polygons and run lengths, as pycocotools has them.
+"""Masks of objects: polygons and run lengths in the formats of pycocotools.
 
 Source: T.-Y. Lin et al., Microsoft COCO (2014), arXiv 1405.0312, and its tools.
 """
@@ -13,34 +13,34 @@ from backbones.extras import optional
 
 coco = optional("pycocotools.mask", "detection")
 
-MAX_RUN_BITS = 35  # bits of a run length in a compressed string: pycocotools shifts numbers of 32 bits
+MAX_RUN_BITS = 35  # per run length in a compressed string, since pycocotools shifts 32-bit numbers
 
 
 def encode_masks(masks: np.ndarray) -> list[Rle]:
-    """Run lengths of masks, bool or uint8 (N, height, width)."""
+    """Return the run lengths of masks, bool or uint8 `(N, H, W)`."""
     packed = np.asfortranarray(masks.astype(np.uint8).transpose(1, 2, 0))
     return [each["counts"] for each in coco.encode(packed)]
 
 
 def decode_masks(masks: Sequence[Rle], height: int, width: int) -> np.ndarray:
-    """The masks, uint8 (N, height, width)."""
+    """Return masks, uint8 `(N, H, W)`, from their run lengths."""
     if not masks:
         return np.zeros((0, height, width), np.uint8)
-    found: np.ndarray = coco.decode([{"size": [height, width], "counts": counts} for counts in masks])
-    return np.ascontiguousarray(found.transpose(2, 0, 1))
+    pixels: np.ndarray = coco.decode([{"size": [height, width], "counts": counts} for counts in masks])
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def mask_areas(masks: Sequence[Rle], height: int, width: int) -> np.ndarray:
-    """Pixels of each, float64 (N,)."""
+    """Return the number of pixels of each mask, float64 `(N,)`."""
     if not masks:
         return np.zeros(0)
     return np.asarray(coco.area([{"size": [height, width], "counts": c} for c in masks]), np.float64)
 
 
 def filter_segmentation(segmentation: Any, height: int, width: int) -> tuple[Any, list[str]]:
-    """Return what can be used of a segmentation, and what is wrong with the rest, in words.
+    """Return the valid parts of a segmentation, and the faults of the others.
 
-    A list of polygons loses those that are wrong. None is returned if nothing is left.
+    Invalid polygons are removed from a list. The first result is None if nothing is left.
     """
     if isinstance(segmentation, list) and segmentation:
         wrong = [_polygon_problem(polygon, height, width) for polygon in segmentation]
@@ -51,26 +51,26 @@ def filter_segmentation(segmentation: Any, height: int, width: int) -> tuple[Any
 
 
 def find_problem(segmentation: Any, height: int, width: int) -> str | None:
-    """Return what is wrong with a mask of an image of this size, in words; None if nothing is."""
+    """Return the first fault of a mask of an image of this size; None if it is valid."""
     return next(iter(filter_segmentation(segmentation, height, width)[1]), None)
 
 
 def parse_finite(values: Any) -> np.ndarray | None:
-    """Return a list of numbers as float64 (N,); None if it is no such list or one is not finite."""
+    """Return a list of numbers as float64 `(N,)`; None if it is no list of finite numbers."""
     if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
         return None
     try:
         numbers = np.array(values, np.float64)
-    except OverflowError:  # a whole number of more than 308 digits
+    except OverflowError:  # an integer of more than 308 digits
         return None
     return numbers if np.isfinite(numbers).all() else None
 
 
 def _polygon_problem(polygon: Any, height: int, width: int) -> str | None:
-    """Return what is wrong with one polygon.
+    """Return the fault of a polygon; None if it is valid.
 
-    pycocotools walks along every edge, pixel by pixel, and writes beyond its memory for edges that are too
-    long, so a polygon that reaches further than its image's size beyond the edge is not drawn.
+    pycocotools walks along every edge pixel by pixel, and writes beyond its memory if an edge is too long. A
+    polygon that reaches further beyond the image than the image is large is therefore rejected.
     """
     shown = str(polygon)[:60]
     numbers = parse_finite(polygon)
@@ -92,7 +92,7 @@ def _mask_problem(segmentation: Any, height: int, width: int) -> str | None:
     size, counts = segmentation.get("size"), segmentation.get("counts")
     if size != [height, width]:
         shown = str(size)[:60]
-        return f"its mask is of size {shown} (height, width), and the image of {[height, width]}"
+        return f"its mask has size {shown} (height, width), but the image has {[height, width]}"
     if isinstance(counts, list):
         whole = all(isinstance(n, int) and n >= 0 for n in counts) and sum(counts) == height * width
         return None if whole else f"the run lengths of its mask must sum to {height * width}"
@@ -102,15 +102,15 @@ def _mask_problem(segmentation: Any, height: int, width: int) -> str | None:
 
 
 def _run_length_problem(letters: str, height: int, width: int) -> str | None:
-    """Return why a compressed string is not the run lengths of so many pixels.
+    """Return why a compressed string is not the run lengths of an image of this size.
 
-    pycocotools would write beyond the end of the image, so the numbers are added up here.
+    pycocotools would write beyond the end of the image, so the lengths are summed here.
     """
     total, runs, value, shift = 0, [0, 0], 0, 0
     for i, letter in enumerate(letters):
         code = ord(letter) - 48
         if not 0 <= code < 64:
-            return f"the run lengths of its mask have a letter {letter!r} at {i}, which is none of them"
+            return f"the run lengths of its mask have an invalid letter {letter!r} at {i}"
         value |= (code & 0x1F) << shift
         shift += 5
         if shift > MAX_RUN_BITS:
@@ -126,12 +126,12 @@ def _run_length_problem(letters: str, height: int, width: int) -> str | None:
         runs.append(value)
         total, value, shift = total + value, 0, 0
     if shift or total != height * width:
-        return f"the run lengths of its mask sum to {total}, and the image has {height * width} pixels"
+        return f"the run lengths of its mask sum to {total}, but the image has {height * width} pixels"
     return None
 
 
 def encode_segmentation(segmentation: Any, height: int, width: int) -> Rle:
-    """Run lengths of polygons, or of run lengths in either form, of which `problem` has found nothing."""
+    """Return the run lengths of a segmentation in any format in which `find_problem` found no fault."""
     if isinstance(segmentation, list):
         merged: dict[str, Any] = coco.merge(coco.frPyObjects(segmentation, height, width))
     elif isinstance(segmentation["counts"], list):
@@ -139,14 +139,14 @@ def encode_segmentation(segmentation: Any, height: int, width: int) -> Rle:
     else:
         counts: bytes = segmentation["counts"].encode()
         return counts
-    found: Rle = merged["counts"]
-    return found
+    encoded: Rle = merged["counts"]
+    return encoded
 
 
 def resize_masks(masks: Sequence[Rle], old: tuple[int, int], new: tuple[int, int]) -> list[Rle]:
-    """Masks of another size: that of the nearest pixel. old, new: height and width."""
+    """Resize masks to the nearest pixel. `old` and `new` are height and width."""
     if old == new:
         return list(masks)
     rows, columns = (((np.arange(n) + 0.5) * o / n).astype(int) for o, n in zip(old, new, strict=True))
-    # One by one: a photograph of a crowd has many, and each is as large as the photograph.
+    # Decode one mask at a time: a photograph of a crowd has many, each as large as the photograph.
     return [encode_masks(decode_masks([mask], *old)[:, rows][:, :, columns])[0] for mask in masks]

@@ -1,4 +1,4 @@
-"""The objects of an image: boxes, categories and masks."""
+"""Objects of an image: boxes, categories and masks."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,11 +14,14 @@ Rle = bytes  # the counts of a mask's run lengths, as pycocotools compresses the
 class Objects:
     """N objects of an image of `width` x `height` pixels.
 
-    boxes: float64 (N, 4), left, top, width and height in pixels. labels: int64 (N,), from 1 on.
-    crowd: bool (N,), of a box around many objects that are not told apart: not learned from, and neither
-        right nor wrong where it is found.
-    areas: float64 (N,), of masks or boxes in square pixels, by which objects are small, medium or large.
-    masks: run lengths of each, of the size of the image; None where they are not known.
+    Attributes:
+        boxes: left, top, width and height in pixels, float64 `(N, 4)`.
+        labels: int64 `(N,)`, from 1 on.
+        crowd: whether a box surrounds many objects that are not separated, bool `(N,)`. Crowds are not
+            learned from, and detections in them are neither right nor wrong.
+        areas: area of the mask or box in square pixels, float64 `(N,)`. It decides if an object is small,
+            medium or large.
+        masks: run lengths of each mask at the size of the image; None if they are unknown.
     """
 
     boxes: np.ndarray
@@ -35,8 +38,11 @@ class Objects:
 class Photo(Item):
     """An image that is not decoded yet, and its objects.
 
-    annotations: of the objects, as their file has them. key: the SHA-256 of the pixels. content: of pixels
-    and annotations. label: of one class for all, by which they are split.
+    Attributes:
+        annotations: the objects as in their file.
+        key: the SHA-256 of the pixels.
+        content: the SHA-256 of pixels and annotations.
+        label: 0 for all, so that the split does not depend on classes.
     """
 
     label: int = 0

@@ -1,8 +1,8 @@
-"""`scenes`: handwritten digits on a canvas, which overlap; ten categories, with boxes and masks.
+"""`scenes`: overlapping handwritten digits on a canvas; ten categories, with boxes and masks.
 
-The 1,797 digits of scikit-learn, each in the scenes of one split alone. A digit that lies behind others has
-the box and the mask of what is seen of it. Every number comes from a fixed seed, so that all machines have
-the same scenes.
+Each of the 1,797 digits of scikit-learn is in the scenes of only one split. The box and the mask of a digit
+cover only what is visible of it. All random numbers come from a fixed seed, so every machine has the same
+scenes.
 """
 
 import hashlib
@@ -22,16 +22,22 @@ from automl.data.digits import read_digits
 
 SIDE = 96
 COUNTS: Mapping[str, int] = {"train": 800, "validation": 200, "test": 200}
-NAMES: Mapping[str, str] = {"train": "train", "validation": "val", "test": "test"}  # of folders
-FRACTIONS = (0.66, 0.83)  # of the digits: where those for training end, and those for validation
-SMALLEST, LARGEST = 22, 44  # pixels of a digit's side
+NAMES: Mapping[str, str] = {"train": "train", "validation": "val", "test": "test"}  # folder of each split
+FRACTIONS = (0.66, 0.83)  # of the digits, at which the training and the validation digits end
+SMALLEST, LARGEST = 22, 44  # side of a digit in pixels
 MOST = 6  # digits in a scene
-SEEN = 0.5  # of a digit, at least, whatever lies before it
-INK = 64  # of 255: pixels of a digit that are this bright are the object
+SEEN = 0.5  # smallest visible fraction of a digit
+INK = 64  # of 255: brightness from which a pixel of a digit belongs to the object
 
 
 class Scene(NamedTuple):
-    """An image, uint8 `(H, W, 3)`, what is seen of each digit, bool `(H, W)`, and its digit plus 1."""
+    """An image and its objects.
+
+    Attributes:
+        image: uint8 `(H, W, 3)`.
+        masks: the visible pixels of each digit, bool `(H, W)`.
+        categories: each digit plus 1.
+    """
 
     split: str
     name: str
@@ -45,7 +51,7 @@ def draw_scenes() -> Iterator[Scene]:
     images, labels = read_digits()
     draw = np.random.default_rng(0)
     order = draw.permutation(len(labels))
-    ends = [round(share * len(order)) for share in FRACTIONS]
+    ends = [round(fraction * len(order)) for fraction in FRACTIONS]
     for (split, count), own in zip(COUNTS.items(), np.split(order, ends), strict=True):
         for i in range(count):
             yield Scene(split, f"{NAMES[split]}/{i:04}.png", *_draw_scene(images[own], labels[own], draw))
@@ -53,7 +59,7 @@ def draw_scenes() -> Iterator[Scene]:
 
 @cache
 def read_scenes() -> DetectionListing:
-    """Return all scenes as a folder of COCO's layout would have them."""
+    """Return all scenes as a folder in COCO's layout would list them."""
     splits: dict[str, list[Photo]] = {split: [] for split in COUNTS}
     for scene in draw_scenes():
         splits[scene.split].append(_make_photo(scene))
@@ -75,7 +81,7 @@ def _draw_scene(
         shape = ink > INK
         colour = draw.uniform(130, 255, 3)
         if any((old & ~shape).sum() < SEEN * old.sum() for old in seen):
-            continue  # it would hide another one
+            continue  # It would hide too much of another digit.
         opaque = np.clip(ink / 160, 0, 1)[..., None]
         canvas = canvas * (1 - opaque) + colour * opaque
         seen = [old & ~shape for old in seen] + [shape]
@@ -84,7 +90,7 @@ def _draw_scene(
 
 
 def _make_photo(scene: Scene) -> Photo:
-    annotations = [_make_annotation(*each) for each in zip(scene.masks, scene.categories, strict=True)]
+    annotations = [_make_annotation(*pair) for pair in zip(scene.masks, scene.categories, strict=True)]
     key = hashlib.sha256(scene.image.tobytes()).digest()
     content = hashlib.sha256(key + json.dumps(annotations).encode()).digest()
     return Photo(
@@ -99,13 +105,13 @@ def _make_photo(scene: Scene) -> Photo:
 
 
 def _scale(values: np.ndarray, side: int) -> np.ndarray:
-    """(h, w) or (h, w, 3) to `side` pixels, smoothly."""
+    """Resize `(h, w)` or `(h, w, 3)` to `side` pixels with bicubic interpolation."""
     planes = values[..., None] if values.ndim == 2 else values
-    made = [
+    resized = [
         np.asarray(Image.fromarray(plane.astype(np.float32)).resize((side, side), Image.Resampling.BICUBIC))
         for plane in planes.transpose(2, 0, 1)
     ]
-    return made[0] if values.ndim == 2 else np.stack(made, axis=2)
+    return resized[0] if values.ndim == 2 else np.stack(resized, axis=2)
 
 
 def _make_annotation(mask: np.ndarray, category: int) -> dict[str, Any]:
@@ -121,7 +127,7 @@ def _make_annotation(mask: np.ndarray, category: int) -> dict[str, Any]:
 
 
 def write_scenes(folder: Path, counts: Mapping[str, int] = COUNTS) -> None:
-    """The first `counts` scenes of splits as a folder of COCO's layout, for trying out what reads one."""
+    """Write the first `counts` scenes of each split as a folder in COCO's layout, to try out readers."""
     listing = read_scenes()
     for split, count in counts.items():
         name = NAMES[split]
@@ -133,7 +139,7 @@ def write_scenes(folder: Path, counts: Mapping[str, int] = COUNTS) -> None:
         content = {
             "images": [_make_image_entry(i, photo) for i, photo in enumerate(photos, start=1)],
             "annotations": _number_annotations(photos),
-            "categories": [{"id": number, "name": called} for number, called in listing.categories.items()],
+            "categories": [{"id": number, "name": label} for number, label in listing.categories.items()],
         }
         (folder / "annotations" / f"instances_{name}.json").write_text(json.dumps(content))
 
@@ -148,5 +154,5 @@ def _make_image_entry(number: int, photo: Photo) -> dict[str, Any]:
 
 
 def _number_annotations(photos: Sequence[Photo]) -> list[dict[str, Any]]:
-    of = [(number, a) for number, photo in enumerate(photos, start=1) for a in photo.annotations]
-    return [{"id": i, "image_id": number, **a} for i, (number, a) in enumerate(of, start=1)]
+    pairs = [(number, a) for number, photo in enumerate(photos, start=1) for a in photo.annotations]
+    return [{"id": i, "image_id": number, **a} for i, (number, a) in enumerate(pairs, start=1)]

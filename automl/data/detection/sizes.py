@@ -1,4 +1,4 @@
-"""Compares the sizes of image files with those that their annotations say, without decoding an image."""
+"""Compare the sizes of image files with their annotations, without decoding an image."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,10 +14,10 @@ EXAMPLES = 3
 
 
 def check_sizes(photos: Sequence[Photo]) -> list[str | None]:
-    """Return how EXIF turns each image when it is decoded, in words; None for those that it does not turn.
+    """Return how EXIF turns each image when it is decoded; None for those that it does not turn.
 
     Raises:
-        InputError: Images are of another size than their annotations say, or cannot be read.
+        InputError: Images have another size than in their annotations, or cannot be read.
     """
     turns, wrong = [], []
     with (
@@ -36,27 +36,27 @@ def check_sizes(photos: Sequence[Photo]) -> list[str | None]:
 
 
 def _compare(photo: Photo) -> tuple[str | None, str | None]:
-    """Return how an image is turned, and what is wrong with it."""
+    """Return how an image is turned, and its fault."""
     if not isinstance(photo.image, Path):
         return None, None
     try:
         size, turn = read_size(photo.image, (photo.width, photo.height))
     except MemoryError:
         raise
-    except Exception as error:  # Pillow raises nearly anything for a damaged file
+    except Exception as error:  # Pillow raises nearly any error for a damaged file.
         return None, describe_undecodable(photo.image, error)
     annotated = (photo.width, photo.height)
     return turn, None if size == annotated else describe_size_mismatch(photo.image, size, annotated)
 
 
 def describe_undecodable(image: Path, error: Exception) -> str:
-    """Return what is wrong with a damaged image, in words."""
+    """Return a message about an image that cannot be decoded."""
     why = f"{type(error).__name__}: {error}"
     return f"{image} cannot be decoded ({why}); repair it, or remove it and its annotations"
 
 
 def describe_size_mismatch(image: Path | str, size: tuple[int, int], annotated: tuple[int, int]) -> str:
-    """Return that an image is of another size, in words."""
+    """Return a message about an image with another size than in its annotations."""
     return (
-        f"{image} is of {size[0]} x {size[1]} pixels, and its annotations say {annotated[0]} x {annotated[1]}"
+        f"{image} has {size[0]} x {size[1]} pixels, but its annotations say {annotated[0]} x {annotated[1]}"
     )

@@ -1,19 +1,19 @@
-"""Image data: sources, decoded once into memory-mapped caches, read as uint8 batches.
+"""Image data: sources, caches of decoded splits, augmentation and batches on the device.
 
-image_sources   The table of image sources, and the lists of their images
+image_sources   Table of image sources, and the lists of their images
 folders         Datasets in folders: one folder per class
-labels          Images whose labels are in a table, `labels.csv`
+labels          Images with labels in a table, `labels.csv`
 tiny_imagenet   Tiny ImageNet: a table of the validation images' classes
-doubles         Leaves out images with two labels, counts copies
-image_formats   Which files are images, by ending and content
+doubles         Drops images with two labels, counts copies
+image_formats   Recognises image files by suffix and content
 picture         Reads one image file: upright, RGB, 8 bits
 decode          Decodes one image to a square of RGB pixels
-image_cache     A decoded split, as an Arrow file that every process maps into memory
-image_dataset   A split as the training loop reads it; splits, subsets and manifests
-feed            Batches on the device: resident where they fit, prefetched where not
+image_cache     A decoded split in a memory-mapped Arrow file
+image_dataset   One split for the training loop; splits, subsets and manifests
+feed            Batches on the device: kept there if they fit, prefetched otherwise
 image_augment   Random crops and flips of whole batches, on the device
-image_overview  What a dataset holds: classes, splits, sizes, what is left out, duplicates
-sheet           A sheet of sample images, with what augmentation makes of them
+image_overview  Summary of a dataset: classes, splits, sizes, files left out, duplicates
+sheet           A sheet of sample images and their augmented versions
 policy          torchvision's policies, erasing and CutMix on whole batches, on the device
 """
 

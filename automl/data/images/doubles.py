@@ -1,4 +1,4 @@
-"""One image under two labels, and copies of an image, by the content of their files."""
+"""Find images with two labels, and copies of an image, by the hash of their files."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -7,24 +7,24 @@ from automl.data.items import Item
 from automl.data.tally import Tally
 
 CONTRADICTION = "images that are in two classes"
-NEEDED = "images that are in two classes, without which a class would have none"
+NEEDED = "images that are in two classes (kept, since a class would have none without them)"
 COPY = "copies of another image of their class and split"
 
 
 def drop_contradictions(
     splits: Mapping[str, Sequence[Item]], classes: Sequence[str], tally: Tally
 ) -> dict[str, list[Item]]:
-    """Leave out images that have two labels, in one split or over all; count them and copies in `tally`.
+    """Leave out images that have two labels, in one split or in several. Count them and copies in `tally`.
 
-    No label can be learned from them, and whichever a model chooses would count as wrong. They stay where a
-    class of a split would have no image without them. Copies with one label are kept: a person may repeat
-    images on purpose, and copies are always in one split.
+    No label can be learned from them, and one of the two would always count as wrong. They stay if a class of
+    a split would have no image without them. Copies with one label are kept: a user may repeat images on
+    purpose, and copies are always in one split.
     """
-    alike: dict[bytes, list[Item]] = defaultdict(list)
+    by_content: dict[bytes, list[Item]] = defaultdict(list)
     for items in splits.values():
         for item in items:
-            alike[item.content].append(item)
-    double = {content: items for content, items in alike.items() if len({item.label for item in items}) > 1}
+            by_content[item.content].append(item)
+    double = {c: items for c, items in by_content.items() if len({item.label for item in items}) > 1}
     kept = {split: [item for item in items if item.content not in double] for split, items in splits.items()}
     pairs = [_describe_pair(items, classes) for items in double.values()]
     if all(
@@ -45,6 +45,6 @@ def drop_contradictions(
 def _describe_pair(items: Sequence[Item], classes: Sequence[str]) -> str:
     first = items[0]
     other = next(item for item in items if item.label != first.label)
-    if first.name == other.name:  # by two rows of a table
+    if first.name == other.name:  # Two rows of `labels.csv` name one file.
         return f"{first.name} as {classes[first.label]} and {classes[other.label]}"
     return f"{first.name} and {other.name}"

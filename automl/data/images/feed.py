@@ -1,4 +1,4 @@
-"""Raw images on their way to the device: resident there where they fit, prefetched where they do not."""
+"""Move raw images to the device: once if they fit there, otherwise in prefetched batches."""
 
 import queue
 import threading
@@ -10,17 +10,16 @@ from torch import Tensor
 from automl.config.device import free_memory, is_gpu, pins_memory
 from automl.data.images.image_dataset import Images
 
-# Part of the free memory of a trial's share that its images may take; the rest is the model's.
-RESIDENT = 0.4
+RESIDENT = 0.4  # of the trial's free memory may hold its images; the rest is for the model
 AHEAD = 3  # batches that wait for the device
 
 
 class Feed:
     """Batches of the rows of `images` on `device`, as uint8 `(B, side, side, 3)`.
 
-    On a GPU the rows are copied there once if they fit into 40 % of the free memory, of which
-    `memory_fraction` is this process's; otherwise a thread gathers them into pinned memory ahead of time, and
-    the copies overlap with computation. On a CPU the memory map is the data's place already.
+    On a GPU the rows are copied there once if they fit into 40 % of the free memory times `memory_fraction`.
+    Otherwise a thread gathers them into pinned memory ahead of time, and the copies overlap with computation.
+    On a CPU batches are read from the memory map.
     """
 
     def __init__(self, images: Images, device: torch.device, memory_fraction: float = 1.0) -> None:
@@ -31,7 +30,7 @@ class Feed:
             self.rows = copy_to_device(images, device)
 
     def __call__(self, order: Sequence[Tensor]) -> Iterator[Tensor]:
-        """One batch for each tensor of indices in `order`."""
+        """Yield one batch for each tensor of indices in `order`."""
         if self.rows is not None:
             sizes = [len(index) for index in order]
             for index in torch.cat(list(order)).to(self.device).split(sizes):  # one copy, not one a batch
@@ -44,17 +43,17 @@ class Feed:
 
 
 def copy_to_device(images: Images, device: torch.device) -> Tensor:
-    """All rows on the device, copied in parts so that the host never holds them twice."""
+    """Return all rows on the device, copied in blocks so that the host never holds them twice."""
     rows = torch.empty(len(images), images.side, images.side, 3, dtype=torch.uint8, device=device)
-    for part in torch.arange(len(images)).split(4096):
-        rows[part[0] : part[-1] + 1] = images.gather(part).to(device)
+    for block in torch.arange(len(images)).split(4096):
+        rows[block[0] : block[-1] + 1] = images.gather(block).to(device)
     return rows
 
 
 def prefetch(images: Images, order: Sequence[Tensor], device: torch.device) -> Iterator[Tensor]:
-    """Batches gathered by a thread, up to `AHEAD` of them before they are asked for.
+    """Yield batches that a thread gathers, up to `AHEAD` of them in advance.
 
-    An error of the thread is raised here; a consumer that stops early ends the thread.
+    An error of the thread is raised here. If the consumer stops early, the thread ends.
     """
     ready: queue.Queue[Tensor | BaseException | None] = queue.Queue(AHEAD)
     stopped = threading.Event()

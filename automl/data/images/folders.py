@@ -1,8 +1,9 @@
-"""Images in folders: one folder a class, beneath `train/` and `val/` or `test/` or without these; or a table
-of their labels, `labels.csv`. Tiny ImageNet's layout is read, too.
+"""Images in one folder per class, inside `train/` and `val/` or `test/` or without these; or with labels in
+`labels.csv`.
 
-`val/` is the test split, as in ImageNet's archives, unless there is a `test/` too. Splits have other usual
-names: see SPLITS. A folder with such a name that has images in it, beside folders of other names, is a class.
+Tiny ImageNet's layout is also read. `val/` is the test split, as in ImageNet's archives, unless there is also
+a `test/`. SPLITS lists other usual names of splits. A folder with such a name that contains images is a class
+if folders of other names are beside it.
 """
 
 import os
@@ -41,20 +42,25 @@ LAYOUT = "one folder of images per class, or train/ and val/ or test/ that each 
 
 
 def read_image_folder(root: Path, readable: Mapping[str, str], cache: Path) -> Listing[Item]:
-    """Lists the dataset in the folder `root`; `readable` has class names for the names of folders.
+    """List the dataset in the folder `root`.
 
-    The images' hashes are remembered in `cache`. Their groups are those of `labels.csv`, in every layout.
+    Files that are not read, links that lead back and images in two classes are left out and counted. Groups
+    come from `labels.csv`, in every layout.
 
-    Files that are not read, links that lead back and images in two classes are left out and counted.
+    Args:
+        root: the folder.
+        readable: class names for names of folders.
+        cache: the folder in which hashes of images are remembered.
 
-    Raises InputError when there are no images, one class only, train/ alone, classes in val/ or test/ that
-    train/ lacks, a class of pictures none of which can be read, or files that cannot be read.
+    Raises:
+        InputError: There are no images, only one class, only train/, classes in val/ or test/ that train/
+            lacks, a class whose pictures all cannot be read, or files that cannot be read.
     """
     table = read_labels(root)
     listing, groups = _list_images(root, table), read_groups(root, table)
     folders = sorted(listing.splits["train"])
     for split, classes in listing.splits.items():
-        _check_classes(listing.parts[split], split, classes, folders)
+        _check_classes(listing.sources[split], split, classes, folders)
     splits = {
         split: _make_items(root, classes, folders, cache, groups) for split, classes in listing.splits.items()
     }
@@ -65,9 +71,14 @@ def read_image_folder(root: Path, readable: Mapping[str, str], cache: Path) -> L
 
 @dataclass(frozen=True, kw_only=True)
 class _Listing:
-    """parts: where each split is given: a folder, or a table. splits: the images of each by class."""
+    """Images of each split by class, before they are hashed.
 
-    parts: dict[str, Path]
+    Attributes:
+        sources: the folder or table that defines each split.
+        splits: the images of each split by class.
+    """
+
+    sources: dict[str, Path]
     splits: dict[str, dict[str, list[Path]]]
     tally: Tally = field(default_factory=Tally)
 
@@ -76,42 +87,47 @@ def _list_images(root: Path, table: Table | None) -> _Listing:
     """List the images by a table of labels, or else by folders."""
     if table is not None and ("label" in table.columns or "group" not in table.columns):
         return _list_by_table(root, table)
-    parts = _find_split_folders(root)
+    folders = _find_split_folders(root)
     walked = _Walk(root)
-    own = {folder.name for folder in parts.values()}
-    if len(parts) == 3 and has_annotations(parts["validation"]) and is_unlabelled(parts["test"]):
-        unlabelled, _ = _walk_images(parts["test"], root, walked)
+    own = {folder.name for folder in folders.values()}
+    if len(folders) == 3 and has_annotations(folders["validation"]) and is_unlabelled(folders["test"]):
+        unlabelled, _ = _walk_images(folders["test"], root, walked)
         walked.tally.leave_out(
             "images of the test split, which have no labels", _relative_names(root, unlabelled)
         )
-        parts = {"train": parts["train"], "test": parts["validation"]}
+        folders = {"train": folders["train"], "test": folders["validation"]}
     splits = {
         split: read_validation_labels(folder) if has_annotations(folder) else _list_by_class(folder, walked)
-        for split, folder in parts.items()
+        for split, folder in folders.items()
     }
     for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
-        if parts["train"] != root and entry.is_dir() and not is_clutter(entry.name) and entry.name not in own:
-            walked.tally.leave_out("folders that are of no split", [f"{name_to_text(entry.name)}/"])
+        if (
+            folders["train"] != root
+            and entry.is_dir()
+            and not is_clutter(entry.name)
+            and entry.name not in own
+        ):
+            walked.tally.leave_out("folders that belong to no split", [f"{name_to_text(entry.name)}/"])
     walked.count()
-    return _Listing(parts=parts, splits=splits, tally=walked.tally)
+    return _Listing(sources=folders, splits=splits, tally=walked.tally)
 
 
 def _list_by_table(root: Path, content: Table) -> _Listing:
     tally, table = Tally(), root / LABELS
-    found = list_labelled(root, content, SPLITS)
-    if "train" not in found:
-        raise InputError(f"{table} names no images to train on; leave its column of splits out, or add some")
-    if "test" not in found and "validation" in found:  # as of folders
-        found["test"] = found.pop("validation")
-    named = {image for classes in found.values() for images in classes.values() for image in images}
+    splits = list_labelled(root, content, SPLITS)
+    if "train" not in splits:
+        raise InputError(f"{table} has no rows of the train split. Add some, or remove the column of splits")
+    if "test" not in splits and "validation" in splits:  # `val/` is the test split of folders, too.
+        splits["test"] = splits.pop("validation")
+    named = {image for classes in splits.values() for images in classes.values() for image in images}
     unnamed = [
         file
-        for place, _, names in walk(root)
-        for file in map(place.joinpath, names)
+        for folder, _, names in walk(root)
+        for file in map(folder.joinpath, names)
         if get_suffix(file.name) in SUFFIXES and file not in named
     ]
     tally.leave_out(f"images that {LABELS} does not name", _relative_names(root, unnamed))
-    for classes in found.values():
+    for classes in splits.values():
         for images in classes.values():
             counts = Counter(images)
             tally.leave_out(
@@ -119,11 +135,11 @@ def _list_by_table(root: Path, content: Table) -> _Listing:
                 _relative_names(root, list((counts - Counter({*images})).elements())),
             )
             images[:] = counts
-    return _Listing(parts=dict.fromkeys(found, table), splits=found, tally=tally)
+    return _Listing(sources=dict.fromkeys(splits, table), splits=splits, tally=tally)
 
 
 def _find_split_folders(root: Path) -> dict[str, Path]:
-    """The folders of the splits that there are, by the splits' own names."""
+    """Return the folder of each split that exists, by the split's name."""
     folders = {entry.name.lower(): Path(entry.path) for entry in os.scandir(root) if entry.is_dir()}
     named = [folders[name] for names in SPLITS.values() for name in names if name in folders]
     if not named:
@@ -134,38 +150,36 @@ def _find_split_folders(root: Path) -> dict[str, Path]:
         return {"train": root}
     present: dict[str, Path] = {}
     for split, names in SPLITS.items():
-        found = [folders[name] for name in names if name in folders]
-        if len(found) > 1:
-            both = " and ".join(f"{folder.name}/" for folder in found)
-            raise InputError(f"{root} has {both}, which both name the {split} split; keep one")
-        if found:
-            present[split] = found[0]
+        candidates = [folders[name] for name in names if name in folders]
+        if len(candidates) > 1:
+            both = " and ".join(f"{folder.name}/" for folder in candidates)
+            raise InputError(f"{root} has {both}, which are both the {split} split; keep one of them")
+        if candidates:
+            present[split] = candidates[0]
     if "train" not in present or len(present) == 1:
-        has, lacks = ("val/ or test/", "train/")
+        existing, missing = ("val/ or test/", "train/")
         if "train" in present:
-            has, lacks = (f"{present['train'].name}/", "val/ or test/")
+            existing, missing = (f"{present['train'].name}/", "val/ or test/")
         beside = f", and beside it {', '.join(others[:20])}" if others else ""
-        raise InputError(f"{root} has {has} but no {lacks}{beside}; a dataset is {LAYOUT}")
+        raise InputError(f"{root} has {existing} but no {missing}{beside}; a dataset is {LAYOUT}")
     if len(present) == 3:
         return present
     return {"train": present["train"], "test": present.get("test") or present["validation"]}
 
 
 def _is_class(folder: Path) -> bool:
-    """Return whether images lie in `folder` itself; a split has folders of classes."""
+    """Return whether `folder` contains images itself; a split contains folders of classes."""
     entries = [Path(entry.path) for entry in os.scandir(folder) if not is_clutter(entry.name)]
     return any(file.is_file() and is_image(file) for file in entries) and not any(map(_has_images, entries))
 
 
 def _has_images(folder: Path) -> bool:
     """Return whether there are images in a folder or below."""
-    return folder.is_dir() and any(
-        is_image(place / name) for place, _, names in walk(folder) for name in names
-    )
+    return folder.is_dir() and any(is_image(path / name) for path, _, names in walk(folder) for name in names)
 
 
 class _Walk:
-    """What is left out of the folders of classes while they are walked."""
+    """Files and folders that were left out while folders of classes were walked."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -176,21 +190,19 @@ class _Walk:
         self.empty: list[Path] = []
 
     def count(self) -> None:
-        """Put it into the tally."""
-        self.tally.leave_out(
-            "files that are no images which can be read", _relative_names(self.root, self.others)
-        )
+        """Add the files and folders left out to the tally."""
+        self.tally.leave_out("files that cannot be read as images", _relative_names(self.root, self.others))
         self.tally.leave_out("folders without images", _relative_names(self.root, self.empty))
-        self.tally.leave_out("links to folders that hold them", _relative_names(self.root, self.links))
+        self.tally.leave_out("links to a folder above them", _relative_names(self.root, self.links))
         self.tally.leave_out(
             "files of the operating system or hidden", _relative_names(self.root, self.clutter)
         )
 
 
 def _list_by_class(folder: Path, walked: _Walk) -> dict[str, list[Path]]:
-    """Return the images beneath each folder in `folder`, sorted, leaving out folders that have none.
+    """Return the images below each folder in `folder`, sorted, without folders that have none.
 
-    Raises InputError for a folder of pictures none of which can be read: a class would be lost.
+    Raises InputError for a folder whose pictures all cannot be read: a class would be lost.
     """
     classes: dict[str, list[Path]] = {}
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
@@ -221,11 +233,11 @@ def _walk_images(folder: Path, above: Path, walked: _Walk) -> tuple[list[Path], 
     """Return the images below `folder`, and the other files."""
     images: list[Path] = []
     others: list[Path] = []
-    for place, _, files in walk(
+    for path, _, files in walk(
         folder, above=(walked.root, above), clutter=walked.clutter, links=walked.links
     ):
         for name in files:
-            file = place / name
+            file = path / name
             (images if is_image(file) else others).append(file)
     return sorted(images), sorted(others)
 
@@ -245,11 +257,11 @@ def _check_classes(folder: Path, split: str, classes: Mapping[str, object], know
     if not classes:
         raise InputError(f"{folder} has no folders with images in them; expected {LAYOUT}")
     if split == "train" and len(classes) == 1:
-        raise InputError(f"{folder} has one class only, {known[0]!r}; a dataset needs two, as {LAYOUT}")
+        raise InputError(f"{folder} has only one class, {known[0]!r}; a dataset needs two, as {LAYOUT}")
     if extra := sorted(set(classes) - set(known)):
         raise InputError(
-            f"classes in {folder} must be among those to train on; {', '.join(map(repr, extra[:5]))} "
-            f"({len(extra)} in all) are not; choose from {', '.join(known[:20])}"
+            f"classes in {folder} must be among those of the train split; {', '.join(map(repr, extra[:5]))} "
+            f"({len(extra)} in all) are not. Choose from {', '.join(known[:20])}"
         )
 
 
@@ -260,11 +272,11 @@ def _make_items(
     cache: Path,
     groups: Mapping[Path, str],
 ) -> list[Item]:
-    found = [(label, image) for label, name in enumerate(folders) for image in classes.get(name, [])]
-    hashes = hash_contents([image for _, image in found], cache)
+    labelled = [(label, image) for label, name in enumerate(folders) for image in classes.get(name, [])]
+    hashes = hash_contents([image for _, image in labelled], cache)
     return [
         Item(name_to_text(image.relative_to(root).as_posix()), image, label, content, groups.get(image, ""))
-        for (label, image), content in zip(found, hashes, strict=True)
+        for (label, image), content in zip(labelled, hashes, strict=True)
     ]
 
 

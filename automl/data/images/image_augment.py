@@ -1,8 +1,8 @@
-"""Crops and flips of whole batches, on the device, each image with its own draw.
+"""Crop and flip whole batches on the device, with a draw for each image.
 
-Images come as squares that were squashed from any shape, with the aspect ratio they had (width over
-height). A crop is a box in the image's true geometry, so the squash is undone in the same resampling
-that cuts the box: nothing is resized twice.
+The images are squares that were resized from any shape, with their original aspect ratio (width / height). A
+crop is a box in the image's true geometry, so one resampling undoes the resize and cuts the box. Nothing is
+resized twice.
 """
 
 from math import log
@@ -15,9 +15,10 @@ from backbones import IMAGENET, Normalisation
 
 
 def normalise(images: Tensor, by: Normalisation = IMAGENET) -> Tensor:
-    """uint8 `(B, H, W, 3)` -> float32 `(B, 3, H, W)` in channels_last, of about zero mean and unit spread.
+    """Return float32 `(B, 3, H, W)` in channels_last, normalised, from uint8 `(B, H, W, 3)`.
 
-    by: what the backbone was made for, whatever the images: a fixed shift and scale is all that matters.
+    `by` holds the statistics that the backbone was made for, whatever the images are: a fixed shift and scale
+    is all that matters.
     """
     x = images.permute(0, 3, 1, 2).float()  # a view of channels-last memory
     mean, std = (torch.tensor(v, device=x.device).view(3, 1, 1) * 255 for v in by)
@@ -25,11 +26,12 @@ def normalise(images: Tensor, by: Normalisation = IMAGENET) -> Tensor:
 
 
 def draw_boxes(aspect: Tensor, *, scale: float, flip: bool, generator: Generator) -> Tensor:
-    """A random box for each image of `aspect` (N,): width, height and centre as parts of the image, (N, 4).
+    """Draw a random box for each image: width, height and centre as fractions of the image, `(N, 4)`.
 
-    The box has `scale` to 1 of the image's area and a ratio of 3/4 to 4/3, less what would reach over the
-    image's edges; `flip` gives half of them a negative width, which mirrors the image. Drawn from the CPU
-    `generator`, so that every device and every worker sees the same.
+    The box has `scale` to 1 of the image's area and a ratio of 3/4 to 4/3. Parts that reach over the edges
+    are cut off. `flip` gives half of the boxes a negative width, which mirrors the image. The CPU `generator`
+    makes the draws the same on every device and worker. `aspect` has shape `(N,)`.
+
     Source: C. Szegedy et al., Going Deeper with Convolutions (2014), arXiv 1409.4842, section 6.
     """
     draw = torch.rand(5, len(aspect), generator=generator)
@@ -44,14 +46,16 @@ def draw_boxes(aspect: Tensor, *, scale: float, flip: bool, generator: Generator
 
 
 def crop_boxes(images: Tensor, boxes: Tensor, size: int, by: Normalisation = IMAGENET) -> Tensor:
-    """The box of each image, resized and normalised: uint8 `(B, S, S, 3)` -> float32 `(B, 3, size, size)`."""
+    """Cut the box of each image, resize and normalise it: uint8 `(B, S, S, 3)` -> float32 `(B, 3, size,
+    size)`.
+    """
     return resample(normalise(images, by), boxes, size)
 
 
 def centre_crop(images: Tensor, aspect: Tensor, size: int) -> Tensor:
-    """The largest centred square of each image: uint8 `(B, S, S, 3)` -> uint8 `(B, size, size, 3)`.
+    """Return the largest centred square of each image: uint8 `(B, S, S, 3)` -> uint8 `(B, size, size, 3)`.
 
-    Stays in bytes, so that training's validation and an exported model see the very same images.
+    The result is uint8, so that validation and an exported model get exactly the same images.
     """
     if images.shape[1] == size and bool((aspect == 1).all()):
         return images
@@ -63,7 +67,7 @@ def centre_crop(images: Tensor, aspect: Tensor, size: int) -> Tensor:
 
 
 def resample(images: Tensor, boxes: Tensor, size: int, mode: str = "bilinear") -> Tensor:
-    """Resize boxes `(B, 4)` of width, height and centre, as parts of the image about its centre."""
+    """Resize boxes `(B, 4)` of width, height and centre, as fractions of the image relative to its centre."""
     width, height, x, y = boxes.to(images.device, non_blocking=True).unbind(1)
     zero = torch.zeros_like(x)
     affine = torch.stack([width, zero, x, zero, height, y], dim=1).view(-1, 2, 3)

@@ -1,10 +1,10 @@
 """A split, decoded once into an Arrow file that every process maps into its memory.
 
-The file's name is a hash of the images' names, content, labels, classes and side, so a changed dataset
-gets a file of its own and several trials, processes and users share one. Columns: image (fixed-size
-binary, side x side x 3 bytes), label (int32), aspect (float32), name (string), content (the SHA-256 of
-the file that it was made of, 32 bytes) and changes (strings, what was done to the image). Beyond them it has
-the classes, the side, the digest and why images were skipped.
+The name of the file is a hash of the images' names, content, labels, classes and side. A changed dataset gets
+another file, and trials, processes and users with the same data use one. Columns: image (fixed-size binary,
+side x side x 3 bytes), label (int32), aspect (float32), name (string), content (SHA-256 of the original file,
+32 bytes) and changes (strings, see `Picture.changes`). The metadata holds the classes, the side, the digest
+and why images were skipped.
 """
 
 import sys
@@ -22,18 +22,22 @@ from automl.data.images.decode import decode
 from automl.data.items import Item
 from automl.data.tally import Tally
 
-FORMAT = 4  # of the file and of what `decode` makes: raise it with either
-MAX_SKIPPED = 0.01  # of the images
-FEW = 5  # may be damaged in any case, if that is no more than a fifth
+FORMAT = 4  # Raise it when the format of the file or the result of `decode` changes.
+MAX_SKIPPED = 0.01  # fraction of the images that may be damaged
+FEW = 5  # images that may be damaged in any case, if they are at most a fifth of all
 EXAMPLES = 5
 UNDECODED = "that cannot be decoded"
 
 
 class ImageCache(ArrowFile):
-    """An opened cache file of N rows. Pixels stay on the disk until a row is asked for.
+    """An opened cache file of N rows. Pixels stay on the disk until a row is read.
 
-    `labels` int32 (N,), `aspect` float32 (N,), `contents` uint8 (N, 32), `blocks` uint8 arrays
-    (rows, side, side, 3), which begin at the rows `starts`.
+    Attributes:
+        labels: int32 `(N,)`.
+        aspect: float32 `(N,)`.
+        contents: hashes of the originals, uint8 `(N, 32)`.
+        blocks: uint8 arrays `(rows, side, side, 3)`.
+        starts: the first row of each block.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,21 +56,22 @@ class ImageCache(ArrowFile):
 
     @property
     def tally(self) -> Tally:
-        """What was done to the images, and which were left out."""
+        """Changes to the images, and images that were left out."""
         tally = self.count_changes()
         tally.leave_out(UNDECODED, self.skipped)
         return tally
 
 
-def open_image_cache(items: Sequence[Item], classes: Sequence[str], side: int, what: str) -> ImageCache:
-    """The cache of `items` at `side` pixels; `what` names them in messages.
+def open_image_cache(items: Sequence[Item], classes: Sequence[str], side: int, name: str) -> ImageCache:
+    """Return the cache of `items` at `side` pixels. Builds it if it is missing or damaged.
 
-    It is built where there is none or a damaged one. An image that cannot be decoded is left out and
-    named in a warning. Raises InputError when these are more than 1 % and more than FEW, and when the cache
-    folder is full or not writable.
+    An image that cannot be decoded is left out, with a warning. `name` describes the images in messages.
+
+    Raises InputError if more than 1 % and more than FEW images are damaged, and if the cache folder is full
+    or not writable.
     """
-    parts = (part for item in items for part in (item.name, str(item.label), item.content))
-    digest = hash_all([*classes, *parts]).hex()
+    fields = (field for item in items for field in (item.name, str(item.label), item.content))
+    digest = hash_all([*classes, *fields]).hex()
     skipped: dict[str, str] = {}
     about = {"classes": list(classes), "side": side, "digest": digest, "skipped": skipped}
     schema = pa.schema(
@@ -81,10 +86,10 @@ def open_image_cache(items: Sequence[Item], classes: Sequence[str], side: int, w
     )
 
     def write(path: Path) -> str:
-        write_rows(path, schema, _rows(items, side, what, skipped), about)
+        write_rows(path, schema, _rows(items, side, name, skipped), about)
         if skipped:
             print(f"warning: left out {_list_skipped(skipped)}", file=sys.stderr, flush=True)
-        return f"decoded {len(items)} {what} images"
+        return f"decoded {len(items)} {name} images"
 
     return ImageCache.open_cached(
         f"{digest} {side} {FORMAT}".encode(), write, needed=len(items) * side * side * 3
@@ -92,18 +97,18 @@ def open_image_cache(items: Sequence[Item], classes: Sequence[str], side: int, w
 
 
 def _rows(
-    items: Sequence[Item], side: int, what: str, skipped: dict[str, str]
+    items: Sequence[Item], side: int, name: str, skipped: dict[str, str]
 ) -> Iterator[Mapping[str, Any]]:
-    """Decode the images, and put those that cannot be decoded into `skipped`."""
+    """Decode the images. Those that cannot be decoded are added to `skipped`."""
     allowed = int(max(MAX_SKIPPED * len(items), min(FEW, len(items) / 5)))
-    decoded = map_in_threads(f"decoding {what} images", items, lambda item: _try_decode(item, side))
-    for number, (item, out) in enumerate(zip(items, decoded, strict=True), start=1):
-        if isinstance(out, str):
-            skipped[item.name] = out
+    decoded = map_in_threads(f"decoding {name} images", items, lambda item: _try_decode(item, side))
+    for number, (item, result) in enumerate(zip(items, decoded, strict=True), start=1):
+        if isinstance(result, str):
+            skipped[item.name] = result
             if len(skipped) > allowed:
-                raise InputError(_too_many_message(skipped, number, allowed, what))
+                raise InputError(_too_many_message(skipped, number, allowed, name))
             continue
-        pixels, aspect, changes = out
+        pixels, aspect, changes = result
         yield {
             "image": pixels.tobytes(),
             "label": item.label,
@@ -115,13 +120,13 @@ def _rows(
 
 
 def _try_decode(item: Item, side: int) -> tuple[np.ndarray, float, list[str]] | str:
-    """The decoded image with what was done to it, or why there is none."""
+    """Return the decoded image, its aspect ratio and the changes; or the error as text."""
     changes: list[str] = []
     try:
         return *decode(item.image, side, changes), changes
     except MemoryError:
         raise
-    except Exception as error:  # Pillow raises nearly anything for a damaged file
+    except Exception as error:  # Pillow raises nearly any error for a damaged file.
         return f"{type(error).__name__}: {error}"
 
 
@@ -132,8 +137,8 @@ def _list_skipped(skipped: dict[str, str]) -> str:
     )
 
 
-def _too_many_message(skipped: dict[str, str], seen: int, allowed: int, what: str) -> str:
+def _too_many_message(skipped: dict[str, str], seen: int, allowed: int, name: str) -> str:
     return (
-        f"at most {allowed} of the {what} images may be damaged; among the first {seen} there are "
-        f"{_list_skipped(skipped)}; repair or remove them"
+        f"at most {allowed} of the {name} images may be damaged; the first {seen} have "
+        f"{_list_skipped(skipped)}. Repair or remove them"
     )

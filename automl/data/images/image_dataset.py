@@ -1,4 +1,4 @@
-"""A split as the training loop reads it: labels in memory, pixels gathered from a memory map."""
+"""A split for the training loop: labels in memory, pixels gathered from a memory map."""
 
 from pathlib import Path
 
@@ -19,10 +19,16 @@ from automl.data.tally import Tally
 class Images:
     """N images of a cache, in an order of their own.
 
-    `labels` int64 (N,), `aspect` float32 (N,) width / height of the original, `classes` their names,
-    `side` the pixels of a side, `skipped` the names of files that could not be decoded, `digest` a hash
-    of what the cache was made of, `listed` the tally of the listing of all splits. It can be pickled: only
-    the row numbers travel.
+    It can be pickled: only the row numbers are sent.
+
+    Attributes:
+        labels: int64 `(N,)`.
+        aspect: width / height of the originals, float32 `(N,)`.
+        classes: the names of the classes.
+        side: the side of the cached images in pixels.
+        skipped: names of files that could not be decoded.
+        digest: a hash of the data that the cache was made from.
+        listed: the tally of the listing of all splits.
     """
 
     def __init__(
@@ -45,20 +51,21 @@ class Images:
         return f"Images({len(self)} images, {len(self.classes)} classes, side {self.side})"
 
     def names(self) -> list[str]:
-        """The N images' names: paths relative to the dataset's folder."""
+        """Return the names of the N images: paths relative to the dataset's folder."""
         names = self.file.names
         return [names[row] for row in self._rows]
 
     def gather(self, indices: Tensor) -> Tensor:
-        """The images at `indices` (n,), as uint8 (n, side, side, 3) on the CPU, copied.
+        """Return the images at `indices` `(n,)` as uint8 `(n, side, side, 3)` on the CPU, copied.
 
         Raises IndexError for an index that is not in -N..N-1.
         """
         rows = self._rows[indices.cpu().numpy()]
         blocks, starts = self.file.blocks, self.file.starts
-        where = np.searchsorted(starts, rows, side="right") - 1
+        block_of = np.searchsorted(starts, rows, side="right") - 1
+        offsets = rows - starts[block_of]
         out = np.empty((len(rows), self.side, self.side, 3), np.uint8)
-        for i, (block, row) in enumerate(zip(where.tolist(), (rows - starts[where]).tolist(), strict=True)):
+        for i, (block, row) in enumerate(zip(block_of.tolist(), offsets.tolist(), strict=True)):
             out[i] = blocks[block][row]
         return torch.from_numpy(out)
 
@@ -72,21 +79,29 @@ def open_split(
     side: int | None = None,
     subset: float = 1.0,
 ) -> Images:
-    """Opens one split of a source for training at `size` pixels, decoding it to its cache if need be.
+    """Open one split of a source for training at `size` pixels. Decodes it to its cache if needed.
 
-    `side`: of the cached images, `cache_side(size)` unless given. `subset`: about the share of each class of
-    "train" and "validation" that is used; "test" is always whole. The images of a class are ranked by a hash
-    of their content (`automl.data.splits`); the photographs of a downloaded archive by their names, which
-    they have at every size.
+    The images of a class are ranked by a hash of their content (`automl.data.splits`). The photographs of a
+    downloaded archive are ranked by their names, which are the same at every size.
 
-    Raises InputError for an unknown source or split, a size below 1, and for everything that
-    `automl.data.images.image_sources.items` and `automl.data.images.image_cache.cached` refuse.
+    Args:
+        source: one of SOURCES.
+        split: one of SPLITS.
+        path: a folder or archive; None downloads or generates the source.
+        size: the side of the images in training, in pixels.
+        side: the side of the cached images, in pixels; `cache_side(size)` if None.
+        subset: the approximate fraction of each class of "train" and "validation" that is used; "test" is
+            always whole.
+
+    Raises:
+        InputError: The source or split is unknown, the size is below 1, or `image_sources.list_images` or
+            `image_cache.open_image_cache` fails.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
     side = cache_side(size) if side is None else side
     if size < 1 or side < 1:
-        raise InputError(f"an image needs at least 1 pixel a side, not size {size} and side {side}")
+        raise InputError(f"size and side of an image must be at least 1; got size {size} and side {side}")
     listed, cache = Tally(), shared.find_split(ImageCache, shared_name(source, path, size, side), split)
     if cache is None:
         records = open_image_records(source, path=path, size=size)
@@ -100,13 +115,15 @@ def open_split(
 def open_image_records(
     source: str, *, path: str | Path | None = None, size: int, subset: float = 1.0
 ) -> ImageRecords[Listing[Item]]:
-    """The images of a source and which are in which split, none of which is decoded.
+    """List the images of a source and their splits, without decoding them.
 
-    Raises InputError like `automl.data.images.image_sources.items`, and where no split can be carved.
+    Raises InputError like `image_sources.list_images`, and if a missing split cannot be held out.
     """
     return ImageRecords(list_images(source, path, size), subset)
 
 
 def shared_name(source: str, path: str | Path | None, size: int, side: int | None = None) -> str:
-    """Return the name of the dataset, decoded for training at `size` pixels, in a search's storage."""
+    """Return the name under which a search's storage keeps the dataset, decoded for training at `size`
+    pixels.
+    """
     return f"{source} {path or ''} {size} {side or cache_side(size)}"

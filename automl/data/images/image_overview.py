@@ -1,4 +1,4 @@
-"""What a dataset of images holds: classes, splits, sizes, what is left out, images that look alike."""
+"""Summarise a dataset of images: classes, splits, sizes, files left out, and images that look alike."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,17 +16,23 @@ from automl.data.preparation_progress import progress
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally, join_examples
 
-APART = 3  # bits of 64 in which images that look alike may differ
-FINE = 64  # pixels of a side that tell whether an image brightens; of more, some are left out
-PAIRS = 1 << 22  # of images that are compared at once
-MEASURED = 2000  # images at most whose sizes are read, evenly spread
+MAX_DISTANCE = 3  # bits of 64 in which images that look alike may differ
+HASH_SIDE = 64  # pixels per side that are used for a hash; larger images are subsampled
+PAIRS = 1 << 22  # pairs of images that are compared at once
+MEASURED = 2000  # most images whose sizes are read, evenly spread
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageOverview:
-    """counts: images by class and split. how: each split came about. sizes: of `MEASURED` originals at most,
-    `(width, height)` in pixels. skipped: names of files that cannot be decoded. tally: what was left out,
-    turned, rescaled or is double. alike: names of images of two splits that are the same, or look it.
+    """Figures that `automl data` prints about a dataset of images.
+
+    Attributes:
+        counts: number of images by class and split.
+        how: how each split was made.
+        sizes: `(width, height)` in pixels of at most `MEASURED` originals.
+        skipped: names of files that cannot be decoded.
+        tally: images that were left out, turned, rescaled or duplicated.
+        alike: names of images in two splits that are the same or look alike.
     """
 
     counts: dict[str, dict[str, int]]
@@ -43,8 +49,8 @@ class ImageOverview:
             yield f"{name:{width}}" + "".join(f"{row[split]:>12}" for split in SPLITS)
         totals = [sum(row[split] for row in self.counts.values()) for split in SPLITS]
         yield f"{'all':{width}}" + "".join(f"{total:>12}" for total in totals)
-        if said := describe_imbalance({name: row["train"] for name, row in self.counts.items()}):
-            yield f"{'balance':11} {said}"
+        if text := describe_imbalance({name: row["train"] for name, row in self.counts.items()}):
+            yield f"{'balance':11} {text}"
         for split, how in self.how.items():
             yield f"{split:11} {how}"
         if self.sizes:
@@ -57,7 +63,10 @@ class ImageOverview:
 
 
 def summarise_images(source: str, path: str | None, size: int) -> ImageOverview:
-    """Decodes all of the dataset, the test split too. Raises InputError like `open_split`."""
+    """Return the overview of a dataset. Decodes all of it, including the test split.
+
+    Raises InputError like `open_split`.
+    """
     splits = {split: open_split(source, split, path=path, size=size) for split in SPLITS}
     counts = {name: dict.fromkeys(SPLITS, 0) for name in splits["train"].classes}
     for split, images in splits.items():
@@ -76,7 +85,7 @@ def summarise_images(source: str, path: str | None, size: int) -> ImageOverview:
 
 
 def describe_sizes(sizes: Sequence[tuple[int, int]]) -> str:
-    """Return a line on the widths and heights of images."""
+    """Return a line about the widths and heights of images."""
     widths, heights = (sorted(side) for side in zip(*sizes, strict=True))
     middle = len(widths) // 2
     return (
@@ -86,54 +95,55 @@ def describe_sizes(sizes: Sequence[tuple[int, int]]) -> str:
 
 
 def read_sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
-    """Width and height in pixels of each image in files, upright, without those that cannot be read."""
+    """Return width and height in pixels of each image, upright, without those that cannot be read."""
     sizes = []
     for file in files:
         try:
             sizes.append(read_size(file)[0])
-        except Exception:  # Pillow raises nearly anything for a damaged file, which is named elsewhere
+        except Exception:  # Pillow raises nearly any error for a damaged file, which is reported elsewhere.
             continue
     return sizes
 
 
 def _find_lookalikes(splits: dict[str, Images]) -> list[tuple[str, str]]:
-    """One pair of names for each image of a later split that looks like one of an earlier split."""
+    """Return one pair of names for each image of a later split that looks like one of an earlier split."""
     pairs: list[tuple[str, str]] = []
     seen, names = np.empty(0, np.uint64), list[str]()
     with progress("comparing images", sum(map(len, splits.values()))) as advance:
         for images in splits.values():
-            marks, here = _hash_images(images, advance), images.names()
-            matches = _match_hashes(seen, marks)
-            pairs += [(names[matches[i]], here[i]) for i in np.flatnonzero(matches >= 0).tolist()]
-            seen, names = np.concatenate([seen, marks]), names + here
+            hashes, new_names = _hash_images(images, advance), images.names()
+            matches = _match_hashes(seen, hashes)
+            pairs += [(names[matches[i]], new_names[i]) for i in np.flatnonzero(matches >= 0).tolist()]
+            seen, names = np.concatenate([seen, hashes]), names + new_names
     return sorted(pairs)
 
 
 def _hash_images(images: Images, advance: Callable[[int], None]) -> np.ndarray:
-    """Mark each image with 64 bits, uint64 (N,): whether it brightens from cell to cell of a grid of 8 x 9.
+    """Return a 64-bit difference hash of each image, uint64 `(N,)`.
 
-    A difference hash: another size, compression or brightness changes few of them.
+    A bit is set if the image brightens from a cell to the next in a grid of 8 x 9 cells. Another size,
+    compression or brightness changes few bits.
     """
-    marks = [np.empty(0, np.uint64)]
-    step = max(1, images.side // FINE)
+    hashes = [np.empty(0, np.uint64)]
+    step = max(1, images.side // HASH_SIDE)
     for start in range(0, len(images), 256):
         pixels = images.gather(torch.arange(start, min(start + 256, len(images))))
         red, green, blue = pixels[:, ::step, ::step].float().unbind(3)
         cells = F.adaptive_avg_pool2d((red + green + blue).unsqueeze(1), (8, 9)).squeeze(1)
         bits = np.packbits((cells[:, :, 1:] > cells[:, :, :-1]).flatten(1).numpy(), axis=1)
-        marks.append(bits.view(">u8")[:, 0].astype(np.uint64))
+        hashes.append(bits.view(">u8")[:, 0].astype(np.uint64))
         advance(len(pixels))
-    return np.concatenate(marks)
+    return np.concatenate(hashes)
 
 
 def _match_hashes(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Return for each mark of `new` the index of one of `old` at most APART bits away, or -1, int64 (N,).
+    """Return for each new hash the index of an old one at most MAX_DISTANCE bits away, or -1, int64 `(N,)`.
 
-    Marks that are so near have one of their four quarters in common, so each is compared with those alone.
+    Hashes that are so near share one of their four quarters, so each is compared only with those.
     """
     nearest = np.full(len(new), -1)
-    for shift in range(0, 16 * (APART + 1), 16):
-        quarter_of_old, quarter_of_new = ((marks >> np.uint64(shift)) & 0xFFFF for marks in (old, new))
+    for shift in range(0, 16 * (MAX_DISTANCE + 1), 16):
+        quarter_of_old, quarter_of_new = ((hashes >> np.uint64(shift)) & 0xFFFF for hashes in (old, new))
         order = quarter_of_old.argsort(kind="stable")
         ordered = quarter_of_old[order]
         open_rows = np.flatnonzero(nearest < 0)
@@ -146,6 +156,6 @@ def _match_hashes(old: np.ndarray, new: np.ndarray) -> np.ndarray:
             candidates = order[firsts[i] : lasts[i]]
             if len(candidates):
                 for rows_now in np.array_split(rows, -(-len(rows) * len(candidates) // PAIRS)):
-                    near = np.bitwise_count(old[candidates] ^ new[rows_now, None]) <= APART
+                    near = np.bitwise_count(old[candidates] ^ new[rows_now, None]) <= MAX_DISTANCE
                     nearest[rows_now] = np.where(near.any(1), candidates[near.argmax(1)], -1)
     return nearest

@@ -1,4 +1,4 @@
-"""Where images come from: one table of sources, and the listing of what each of them holds."""
+"""The table of image sources, and the list of images of each."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -43,8 +43,8 @@ WOOF = {
 
 ADDRESS = "https://s3.amazonaws.com/fast-ai-imageclas/"  # the folder of fastai's archives
 
-# Of the second versions, MD5 as in torchvision, size and MD5 of the first MiB as in fastai. Of the first
-# Imagenette, SHA-256 and size as in TensorFlow Datasets. No hash of the first Imagewoof is published.
+# Second versions: MD5 from torchvision; size and MD5 of the first MiB from fastai. First Imagenette: SHA-256
+# and size from TensorFlow Datasets. No hash of the first Imagewoof is published.
 CHECKSUMS: dict[str, Checksum] = {
     "imagenette2.tgz": Checksum(size=1557161267, md5="fe2fc210e6bb7c5664d602c3cd71e612"),
     "imagenette2-320.tgz": Checksum(size=341663724, md5="3df6f0d01a2c9592104656642f5e78a3"),
@@ -66,13 +66,13 @@ CHECKSUMS: dict[str, Checksum] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSource:
-    """A kind of dataset that can be named."""
+    """A kind of dataset that `source` can name."""
 
     name: str
     description: str
     flip: bool = True  # whether an image's mirror image still shows its class
-    built_in: Callable[[], Listing[Item]] | None = None  # comes with a library, without a path
-    archive: str | None = None  # its name at fastai's address, less the suffix for the size
+    built_in: Callable[[], Listing[Item]] | None = None  # lists a dataset that comes with a library
+    archive: str | None = None  # its name at fastai's address, without the suffix for the size
     readable: Mapping[str, str] = field(default_factory=dict)  # class names for names of folders
 
 
@@ -94,7 +94,7 @@ SOURCES: dict[str, ImageSource] = {
         ImageSource(
             name="digits",
             description="1,797 handwritten digits of 8x8 pixels, from scikit-learn",
-            flip=False,  # a mirrored digit is another one, or none
+            flip=False,  # A mirrored digit is another digit or none.
             built_in=_list_digits,
         ),
         ImageSource(
@@ -129,14 +129,15 @@ SOURCES: dict[str, ImageSource] = {
 
 
 def list_images(source: str, path: str | Path | None, size: int) -> Listing[Item]:
-    """Lists the images of a source for training at `size` pixels, with their hashes; decodes none of them.
+    """List the images of a source with their hashes for training at `size` pixels, without decoding them.
 
-    `path` is a folder (see `automl.data.images.folders`) or an archive of one. Without it, `nette`, `woof`,
-    `nette1` and `woof1` are downloaded: the archive of 160 pixels for a size to 128, of 320 to 224, and the
-    full one above.
+    `path` is a folder (see `automl.data.images.folders`) or an archive of one. Without a path, `nette`,
+    `woof`, `nette1` and `woof1` are downloaded. Sizes up to 128 use the archive of 160 pixels, sizes up to
+    224 that of 320 pixels, and larger ones the full archive.
 
-    Raises InputError for an unknown source, a path that is missing or not wanted, a download that fails,
-    a folder or archive that is not a dataset, and a file that cannot be read.
+    Raises:
+        InputError: The source is unknown, the path is missing or not allowed, a download failed, the folder
+            or archive is not a dataset, or a file cannot be read.
     """
     if source not in SOURCES:
         raise unknown("data source", source, SOURCES)
@@ -156,7 +157,7 @@ def list_images(source: str, path: str | Path | None, size: int) -> Listing[Item
 
 
 def archive_name(source: str, path: str | Path | None, size: int) -> str | None:
-    """The name of the archive that is downloaded; None where the images come from elsewhere.
+    """Return the name of the archive to download; None if the images come from elsewhere.
 
     The archives of a source hold the same photographs, by name, at different sizes.
     """

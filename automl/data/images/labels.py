@@ -1,4 +1,4 @@
-"""Images whose labels are in a table: `labels.csv` in their folder, with a row for each image."""
+"""Read images whose labels are in a table: `labels.csv` in their folder, with a row for each image."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,12 +12,16 @@ from automl.data.groups import COLUMNS, LABELS, resolve_file
 def list_labelled(
     root: Path, content: Table, splits: Mapping[str, Sequence[str]]
 ) -> dict[str, dict[str, list[Path]]]:
-    """The images of each split by class, of the table in `root`; all are of "train" where no column tells.
+    """Return the images of each split by class. All are in "train" if the table has no column of splits.
 
-    content: of the table. splits: the names that a split may have.
+    Args:
+        root: the folder.
+        content: the content of `labels.csv`.
+        splits: the accepted names of each split.
 
-    Raises InputError, with the line, for a table without these columns, a file that is not there, a label
-    that is empty, and an unknown split.
+    Raises:
+        InputError: A column or file is missing, a label is empty, or a split is unknown. The message names
+            the line.
     """
     table = root / LABELS
     if not {"file", "label"} <= {*content.columns}:
@@ -26,14 +30,14 @@ def list_labelled(
             f"{' or '.join(COLUMNS['label'])}, and a row for each image; it has "
             f"{', '.join(content.columns) or 'nothing'}"
         )
-    found: dict[str, dict[str, list[Path]]] = {}
+    images: dict[str, dict[str, list[Path]]] = {}
     for line, row in content.rows:
         image, label = resolve_file(root, row["file"], line), normalise_nfc(row["label"].strip())
         if not label:
             raise InputError(f"{table}, line {line}: {image.name} has no label")
         split = _parse_split(row["split"], splits, table, line) if "split" in row else "train"
-        found.setdefault(split, {}).setdefault(label, []).append(image)
-    return found
+        images.setdefault(split, {}).setdefault(label, []).append(image)
+    return images
 
 
 def _parse_split(text: str, splits: Mapping[str, Sequence[str]], table: Path, line: int) -> str:
@@ -41,4 +45,4 @@ def _parse_split(text: str, splits: Mapping[str, Sequence[str]], table: Path, li
         if text.strip().lower() in names:
             return split
     known = ", ".join(name for names in splits.values() for name in names)
-    raise InputError(f"{table}, line {line}: a split is one of {known}; got {text!r}")
+    raise InputError(f"{table}, line {line}: the split must be one of {known}; got {text!r}")

@@ -1,12 +1,13 @@
 """Read one image file as every reader does: upright, RGB, 8 bits.
 
-Orientation. Cameras store a photograph as the sensor lies, and which way is up in the EXIF tag Orientation.
-Here it is turned upright. Some programs write the tag with another type than SHORT; what means a number
-from 1 to 8 is understood, and a damaged EXIF block is ignored.
+Orientation: cameras store a photograph as the sensor is oriented, and write the direction into the EXIF tag
+Orientation. The image is turned upright here. Some programs write the tag with another type than SHORT. Every
+value that means a number from 1 to 8 is accepted. A damaged EXIF block is ignored.
 
-Depth. An image of more than 8 bits is scaled by the bits that its largest value needs: 8, 10, 12, 14 or 16.
-Files rarely say how many of their 16 bits are used, and an image of 12 bits would be nearly black if it were
-taken for one of 16. Each image decides alone, so that a deployed model reads a file as training did.
+Depth: an image of more than 8 bits is scaled by the bits that its largest value needs: 8, 10, 12, 14 or 16.
+Files rarely record how many of their 16 bits are used, and a 12-bit image would be nearly black if it were
+taken for a 16-bit one. The decision depends on the image alone, so that a deployed model reads a file as
+training did.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,7 +20,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from attention.errors import InputError
 from automl.data.images.image_formats import FORMATS, HEIF_HINT, is_heif
 
-DEPTHS = (8, 10, 12, 14, 16)  # bits that are told apart
+DEPTHS = (8, 10, 12, 14, 16)  # bits per channel that are distinguished
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -30,20 +31,23 @@ TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 SIDEWAYS = (5, 6, 7, 8)  # orientations in which width and height are exchanged
-BACK = {6: 8, 8: 6}  # of each other turn the reverse is itself
-TURNED = "turned upright, as their EXIF orientation says"
-PRESUMED = "turned upright by EXIF, whose size does not tell whether the annotations are of the upright image"
-AS_STORED = "not turned upright, since their annotations have the size of the image as it is stored"
+BACK = {6: 8, 8: 6}  # Every other turn is its own inverse.
+TURNED = "turned upright by their EXIF orientation"
+PRESUMED = "turned upright by EXIF (square, so it is unknown if the annotations are of the upright image)"
+AS_STORED = "not turned upright, since their annotations have the size of the stored image"
 
 SCALED = "of {bits} bits, scaled to 8"
-TAKEN = "of 16 bits with values up to 255, taken for 8 bits"
+TAKEN = "of 16 bits with values up to 255, read as 8 bits"
 
 
 class Picture(NamedTuple):
-    """An image as it is seen.
+    """An image as it is displayed.
 
-    image: RGB. size: its width and height before `at_least` made it smaller. bits: those that its values were
-    scaled from. changes: what was done to it, as kinds of a `Tally`.
+    Attributes:
+        image: the pixels, RGB.
+        size: width and height before `at_least` made it smaller.
+        bits: the bits per channel that its values were scaled from.
+        changes: changes that were made while reading, as kinds of a `Tally`.
     """
 
     image: Image.Image
@@ -61,31 +65,30 @@ def read_picture(
 ) -> Picture:
     """Read an image file.
 
-    Of an animation the first picture is read. Transparent parts become white.
+    Only the first frame of an animation is read. Transparent pixels become white.
 
     Args:
         file: a path or an open file.
-        at_least: a JPEG may be decoded smaller, with at least so many pixels at either side.
-        annotated: width and height by annotations, which may be of the image as it is stored. An image that
-            has this size only as it is stored is not turned.
-        bits: that values of more than 8 bits are scaled from, where the image does not decide alone.
+        at_least: decode a JPEG at a smaller size, with at least this many pixels at either side.
+        annotated: width and height according to annotations, which may be those of the stored image. An image
+            that has this size only as it is stored is not turned.
+        bits: the bits that values of more than 8 bits are scaled from; derived from the image if None.
 
     Raises:
-        ValueError: for pixels without an agreed range, and an HEIC file without the plug-in.
-        OSError, SyntaxError, ...: whatever Pillow raises for a file that it cannot decode.
+        ValueError: The pixels have no agreed range, or the file is HEIC and the plug-in is missing.
+        OSError, SyntaxError, ...: Pillow cannot decode the file.
     """
     with _open_image(file) as stored:
-        # Before the tag is read, for which Pillow may load a PNG and forget how it was stored.
+        # Test this before reading the tag: that may load a PNG, after which Pillow forgets its stored mode.
         is_deep_colour = stored.mode in ("RGB", "RGBA", "LA") and ";16" in str(getattr(stored, "tile", ""))
         orientation, size = read_orientation(stored), stored.size
         if at_least is not None:
-            # A JPEG can be decoded at 1/2, 1/4 or 1/8: several times faster, and its block averages are what
-            # a resize would have to compute. Other formats ignore this.
+            # A JPEG can be decoded at 1/2, 1/4 or 1/8. This is several times faster, and its block averages
+            # are those that a resize would compute. Other formats ignore this.
             stored.draft(None, (at_least, at_least))
         stored.load()
-        pending = read_orientation(
-            stored
-        )  # Pillow turns a TIFF while it loads, and its size when it opens it
+        # Pillow swaps a TIFF's sides when it opens it, and turns its pixels when it loads it.
+        pending = read_orientation(stored)
         size = size[::-1] if pending in SIDEWAYS else size
         change = describe_turn(orientation, size, annotated)
         changes = [] if change is None else [change]
@@ -104,44 +107,49 @@ def read_picture(
 
 
 def open_picture(file: str | Path, **options: Any) -> Picture:
-    """Read an image file like `read_picture`. Raises InputError for one that cannot be read."""
+    """Read an image file like `read_picture`. Raises InputError if it cannot be read."""
     try:
         return read_picture(file, **options)
     except FileNotFoundError:
         raise InputError(f"there is no image {file}") from None
     except MemoryError:
         raise
-    except Exception as error:  # Pillow raises nearly anything for a damaged file
+    except Exception as error:  # Pillow raises nearly any error for a damaged file.
         raise InputError(f"{file} cannot be read as an image ({type(error).__name__}: {error})") from error
 
 
-def read_channel(file: str | Path, modes: Collection[str], what: str) -> np.ndarray:
-    """Return the values of an image of one channel, `(H, W)`, as they are stored.
+def read_channel(file: str | Path, modes: Collection[str], expected: str) -> np.ndarray:
+    """Return the stored values of an image with one channel, `(H, W)`.
 
-    modes: Pillow's, one of which the image must have. what: the file and what is expected of it, in words.
-    Raises InputError for another file.
+    Args:
+        file: the file.
+        modes: Pillow's modes that are accepted.
+        expected: a description of the file for messages.
+
+    Raises:
+        InputError: The file does not exist, cannot be read or has another mode.
     """
     try:
         with Image.open(file, formats=FORMATS) as image:
             mode, values = image.mode, np.asarray(image)
     except FileNotFoundError:
-        raise InputError(f"there is no file {file}, {what}") from None
-    except Exception as error:  # Pillow raises nearly anything for a damaged file
-        raise InputError(f"{file} cannot be read ({error}); it must be {what}") from error
+        raise InputError(f"there is no file {file}, {expected}") from None
+    except Exception as error:  # Pillow raises nearly any error for a damaged file.
+        raise InputError(f"{file} cannot be read ({error}); it must be {expected}") from error
     if mode not in modes:
-        raise InputError(f"{file} must be {what}; got one of Pillow's mode {mode}")
+        raise InputError(f"{file} must be {expected}; got one of Pillow's mode {mode}")
     return values
 
 
 def read_size(
     file: str | Path, annotated: tuple[int, int] | None = None
 ) -> tuple[tuple[int, int], str | None]:
-    """Return an image's width and height as `read_picture` has them, and how it is turned; decode nothing.
+    """Return an image's upright width and height, and how it is turned, without decoding it.
 
     Raises like `read_picture`.
     """
     with _open_image(file) as stored:
-        # For these Pillow would decode a PNG without EXIF, whose other end might have some.
+        # Pillow would decode a whole PNG to look for EXIF data behind its pixels.
         orientation = 1 if stored.format == "PNG" and "exif" not in stored.info else read_orientation(stored)
         is_upright = stored.format == "TIFF" and isinstance(
             stored.getexif().get(ExifTags.Base.Orientation), int
@@ -152,20 +160,20 @@ def read_size(
 
 
 def read_orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation, 1 to 8; 1 where there is none that can be understood."""
+    """Return the EXIF orientation, 1 to 8. Return 1 if it is missing or invalid."""
     try:
         value: Any = image.getexif().get(ExifTags.Base.Orientation, 1)
     except MemoryError:
         raise
-    except Exception:  # a damaged block, for which Pillow raises errors of several kinds
+    except Exception:  # Pillow raises errors of several kinds for a damaged block.
         return 1
     if isinstance(value, Sequence) and not isinstance(value, bytes | str):
         value = value[0] if value else 1
-    if isinstance(value, bytes):  # of the types BYTE and UNDEFINED
+    if isinstance(value, bytes):  # the types BYTE and UNDEFINED
         value = value.strip(b"\0 ")
         value = value[0] if len(value) == 1 and value[0] < 9 else value.decode("ascii", "replace")
     try:
-        number = int(value)  # of the types ASCII, LONG, RATIONAL and floating-point numbers, too
+        number = int(value)  # also the types ASCII, LONG, RATIONAL and floating point
     except (TypeError, ValueError, OverflowError, ZeroDivisionError):
         return 1
     return number if number in TURNS else 1
@@ -174,7 +182,7 @@ def read_orientation(image: Image.Image) -> int:
 def describe_turn(
     orientation: int, upright: tuple[int, int], annotated: tuple[int, int] | None
 ) -> str | None:
-    """Return how an image is turned: TURNED, PRESUMED or AS_STORED; None for one that is stored upright."""
+    """Return TURNED, PRESUMED or AS_STORED; None for an image that is stored upright."""
     if orientation not in TURNS:
         return None
     stored = upright[::-1] if orientation in SIDEWAYS else upright
@@ -195,7 +203,7 @@ def _open_image(file: str | Path | BinaryIO) -> Image.Image:
 
 
 def _read_bytes(file: str | Path | BinaryIO, count: int = -1) -> bytes:
-    """Return the first bytes of a file, all of them where no count is given."""
+    """Return the first `count` bytes of a file, or all if it is negative."""
     if isinstance(file, str | Path):
         with open(file, "rb") as opened:
             return opened.read(count)
@@ -204,7 +212,7 @@ def _read_bytes(file: str | Path | BinaryIO, count: int = -1) -> bytes:
 
 
 def _read_greys_of_16_bits(image: Image.Image) -> np.ndarray | None:
-    """Return `(H, W)` integers; None for an image of 8 bits."""
+    """Return integers `(H, W)`; None for an image of 8 bits."""
     if image.mode == "F":
         raise ValueError("an image of floating-point pixels has no agreed range; store it as integers")
     if not image.mode.startswith("I"):
@@ -220,10 +228,10 @@ def _read_greys_of_16_bits(image: Image.Image) -> np.ndarray | None:
 
 
 def _read_colours_of_16_bits(file: str | Path | BinaryIO, image: Image.Image) -> np.ndarray | None:
-    """Return `(H, W, C)` integers, of which Pillow keeps the upper 8 bits; None where these are enough."""
+    """Return integers `(H, W, C)`; None if the upper 8 bits, which Pillow keeps, are enough."""
     if image.format == "PNG":
         import torch
-        from torchvision.io import decode_png  # takes a second, and few files need it
+        from torchvision.io import decode_png  # The import takes a second, and few files need it.
 
         values: np.ndarray = decode_png(
             torch.frombuffer(bytearray(_read_bytes(file)), dtype=torch.uint8)
@@ -231,13 +239,13 @@ def _read_colours_of_16_bits(file: str | Path | BinaryIO, image: Image.Image) ->
         return values.transpose(1, 2, 0)
     if max(high for _, high in image.convert("RGB").getextrema()) < 16:  # type: ignore[misc]
         raise ValueError(
-            "an image with colours of 16 bits uses 12 or less and would be black; store it with 8 bits"
+            "an image with 16-bit colours uses at most 12 bits and would be black; store it with 8 bits"
         )
     return None
 
 
 def _scale_to_8_bits(values: np.ndarray, bits: int | None) -> tuple[Image.Image, int]:
-    """Return an image of 8 bits of `(H, W)` or `(H, W, C)` integers; opacity has 16 bits in any case."""
+    """Return an 8-bit image of integers `(H, W)` or `(H, W, C)`, and the bits. Opacity always has 16 bits."""
     channels = 1 if values.ndim == 2 else values.shape[2]
     colours = values if channels in (1, 3) else values[..., :-1]
     if bits is None:

@@ -1,6 +1,6 @@
-"""Augmentation policies of torchvision on batches on the device, each image with its own draw.
+"""Apply torchvision's augmentation policies to batches on the device, with a draw for each image.
 
-The draws of an image depend on its seed alone, and not on who trains it beside which others.
+The draws of an image depend only on its seed, not on the worker or the other images of the batch.
 """
 
 from collections.abc import Callable
@@ -12,10 +12,11 @@ Augment = Callable[[Tensor, Tensor], Tensor]
 
 
 def make_policy(name: str) -> Augment:
-    """`trivial`, or `rand` for two operations of strength 9, on uint8 `(B, H, W, 3)` and seeds `(B,)`.
+    """Return a function that applies a policy to uint8 images `(B, H, W, 3)` with seeds `(B,)`.
 
-    Sources: S. Müller and F. Hutter, TrivialAugment (2021), arXiv 2103.10158; E. Cubuk et al., RandAugment
-    (2019), arXiv 1909.13719.
+    `trivial` is TrivialAugment, `rand` is RandAugment with two operations of strength 9. Sources: S. Müller
+    and F. Hutter, TrivialAugment (2021), arXiv 2103.10158; E. Cubuk et al., RandAugment (2019), arXiv
+    1909.13719.
     """
     from torchvision.transforms import v2
 
@@ -26,7 +27,8 @@ def make_policy(name: str) -> Augment:
 
 
 def make_erasing(probability: float) -> Augment:
-    """A box of each image becomes its mean, with this probability: float `(B, 3, H, W)` -> the same.
+    """Return a function that erases a box of each image with a probability, float `(B, 3, H, W)` -> the same
+    shape.
 
     Source: Z. Zhong et al., Random Erasing (2017), arXiv 1708.04896.
     """
@@ -36,26 +38,35 @@ def make_erasing(probability: float) -> Augment:
 
 
 def _apply_to_each(transform: Callable[[Tensor], Tensor], images: Tensor, seeds: Tensor) -> Tensor:
-    """Changes no generator: torchvision draws on torch's own one."""
-    made = []
+    """Transform each image with its own seed. torchvision draws from torch's generator, which is restored."""
+    transformed = []
     with torch.random.fork_rng(devices=[]):
         for image, seed in zip(images, seeds.tolist(), strict=True):
             torch.default_generator.manual_seed(seed)
-            made.append(transform(image))
-    return torch.stack(made).contiguous(memory_format=torch.channels_last)
+            transformed.append(transform(image))
+    return torch.stack(transformed).contiguous(memory_format=torch.channels_last)
 
 
 def apply_cutmix(
-    x: Tensor, y: Tensor, other: Tensor, share: Tensor, centre: Tensor
+    x: Tensor, y: Tensor, other: Tensor, fraction: Tensor, centre: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The first `len(share)` images, each with a box of that at `other`: `(mixed, y, other's y, share)`.
+    """Replace a box of each of the first images by that of another image.
 
-    x: `(B, C, H, W)`. share: of its own area that an image keeps. centre: of the box, as parts of the image,
-    `(B, 2)`; what would reach over the edge is cut off, and the share that is returned is what is left.
     Source: S. Yun et al., CutMix (2019), arXiv 1905.04899, section 3.2.
+
+    Args:
+        x: the images, `(B, C, H, W)`.
+        y: their labels, `(B,)`.
+        other: indices of the images that give the boxes, `(N,)`.
+        fraction: the fraction of its area that each image keeps, `(N,)`.
+        centre: the centres of the boxes, as fractions of the sides, `(N, 2)`.
+
+    Returns:
+        The N mixed images, their labels, the labels of the others, and the fractions that are kept. A box
+            that reaches over the edge is cut off, so more than `fraction` may be kept.
     """
-    (height, width), own = x.shape[2:], slice(len(share))
-    side = (1 - share).sqrt() / 2
+    (height, width), own = x.shape[2:], slice(len(fraction))
+    side = (1 - fraction).sqrt() / 2
     inside = []
     for size, middle in ((height, centre[:, 0]), (width, centre[:, 1])):
         at = (torch.arange(size, device=x.device) + 0.5) / size

@@ -1,4 +1,4 @@
-"""A sheet of sample images: the name of each one's class, the image, and what augmentation makes of it."""
+"""Draw a sheet of sample images: the name of the class, the image, and its augmented versions."""
 
 import unicodedata
 from pathlib import Path
@@ -16,20 +16,19 @@ from backbones.normalisation import Normalisation
 
 ROWS, COLUMNS = 8, 7
 GAP = 4
-FONT = "fonts/ttf/DejaVuSans.ttf"  # of Matplotlib; Pillow's own has Latin letters alone
-LARGEST, SMALLEST = 20, 10  # pixels of a letter
-WIDEST = 200  # pixels of a name, which ends in three dots beyond
-BYTES = Normalisation((0, 0, 0), (1 / 255, 1 / 255, 1 / 255))  # which leaves pixels as they are
+FONT = "fonts/ttf/DejaVuSans.ttf"  # from Matplotlib; Pillow's own font has only Latin letters
+LARGEST, SMALLEST = 20, 10  # height of a letter, in pixels
+WIDEST = 200  # pixels of a name; longer names are cut and end in three dots
+BYTES = Normalisation((0, 0, 0), (1 / 255, 1 / 255, 1 / 255))  # leaves pixels unchanged
 
 
 def save_sheet(
     images: Images, file: Path, *, size: int, scale: float, flip: bool, policy: str, erase: float
 ) -> None:
-    """Write `file`: a row an image, of as many classes as there are rows, after the name of its class.
+    """Write a sheet to `file`, one row per image: the class, the image, and augmented versions.
 
-    The image comes first as it is, then augmented.
-
-    scale: the least part of an image's area that a random crop keeps.
+    The rows show as many classes as fit. `scale` is the smallest fraction of an image's area that a random
+    crop keeps.
     """
     rows = _select_rows(images.labels)
     raw = images.gather(rows)
@@ -56,7 +55,7 @@ def save_sheet(
 
 
 def _draw_names(names: list[str], size: int, step: int) -> Image.Image:
-    """Draw names beneath one another, `step` pixels apart, each at half the height of its row."""
+    """Draw names below each other, `step` pixels apart, each at half the height of its row."""
     font = ImageFont.truetype(
         f"{matplotlib.get_data_path()}/{FONT}", size=max(SMALLEST, min(LARGEST, size // 6))
     )
@@ -74,12 +73,12 @@ def _shorten_name(name: str, font: ImageFont.FreeTypeFont) -> str:
     name = "".join(" " if unicodedata.category(letter).startswith("C") else letter for letter in name)
     if font.getlength(name) <= WIDEST:
         return name
-    most = max(i for i in range(len(name)) if font.getlength(f"{name[:i]}...") <= WIDEST)
-    return f"{name[:most]}..."
+    length = max(i for i in range(len(name)) if font.getlength(f"{name[:i]}...") <= WIDEST)
+    return f"{name[:length]}..."
 
 
 def _select_rows(labels: Tensor) -> Tensor:
-    """The first image of each class, and further ones where there are fewer classes than ROWS."""
+    """Return the first image of each class, and further ones if there are fewer classes than ROWS."""
     by_class = [(labels == label).nonzero().flatten() for label in labels.unique()]
     turns = [members[turn] for turn in range(ROWS) for members in by_class if turn < len(members)]
     return torch.stack(turns[:ROWS]).sort().values

@@ -18,14 +18,14 @@ IMAGES = "images"
 
 
 def has_annotations(folder: Path) -> bool:
-    """Return whether the labels of the images in `folder` are in its table."""
+    """Return whether `folder` has a table with the labels of its images."""
     return is_file(folder / ANNOTATIONS) and (folder / IMAGES).is_dir()
 
 
 def read_validation_labels(folder: Path) -> dict[str, list[Path]]:
     """Return the images of each class, sorted, by the table in `folder`.
 
-    Raises InputError, with the line, for a row without a class and for a file that is not there.
+    Raises InputError with the line for a row without a class or a missing file.
     """
     table = folder / ANNOTATIONS
     try:
@@ -49,5 +49,5 @@ def read_validation_labels(folder: Path) -> dict[str, list[Path]]:
 
 
 def is_unlabelled(folder: Path) -> bool:
-    """Return whether a test split has one folder `images/` in place of folders of classes."""
+    """Return whether a test split has one folder `images/` instead of folders of classes."""
     return [entry.name for entry in folder.iterdir() if entry.is_dir()] == [IMAGES]

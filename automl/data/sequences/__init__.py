@@ -1,20 +1,20 @@
 """Sequences of sensor readings: file formats, a memory-mapped cache, padded batches.
 
-sequence_sources   The table of sources, and which format a path has
+sequence_sources   The table of sources, and the format of a path
 sequence_formats   The table of file formats, for datasets and for prediction
 ts                 `.ts` files, the format of the UEA and UCR archives
 ucihar             The UCI HAR dataset
 long_csv           CSV files in the long format: one row per step
 npz                NPZ files of NumPy
 number_text        Fast conversion of text to numbers
-recording          What all formats are read into, and the checks they share
+recording          The result of all readers, and the checks that they share
 unlabelled         Reads sequences to predict, without labels
 impute             Fills missing values by linear interpolation
-sequence_splits    Held-out validation and test splits: whole subjects, or by content
-normalise          Normalisation of each channel by the statistics of the training data
-sequence_cache     A dataset, as an Arrow file that every process maps into memory
-sequence_overview  What `automl data` says of sequences
-sequence_dataset   A split as the training loop reads it; splits, subsets and manifests
+sequence_splits    Holds out whole subjects for validation and test
+normalise          Normalises each channel by the statistics of the training data
+sequence_cache     A dataset in a memory-mapped Arrow file
+sequence_overview  The summary that `automl data` prints of sequences
+sequence_dataset   A split for the training loop; splits, subsets and manifests
 """
 
 from automl.data.sequences.impute import fill_gaps

@@ -1,13 +1,13 @@
-"""Missing values: a line through time between the values on both sides, which the edges hold."""
+"""Fill missing values by linear interpolation over time, and the edges with the nearest value."""
 
 import numpy as np
 
 
 def fill_gaps(values: np.ndarray) -> np.ndarray:
-    """A sequence (C, T) whose gaps of NaN are filled by linear interpolation over steps.
+    """Return a sequence `(C, T)` whose NaN values are filled by linear interpolation over steps.
 
-    Before a channel's first value and behind its last one it keeps that value. A channel without any value
-    stays NaN: `normalise` gives it the mean of the training data.
+    Before the first and after the last value of a channel, that value is repeated. A channel without any
+    value stays NaN: `normalise` replaces it by the mean of the training data.
     """
     missing = np.isnan(values)
     if not missing.any():

@@ -4,10 +4,10 @@
     walk-1,0.00,0.1,0.9,walking,anna,train
     walk-1,0.02,0.2,,walking,anna,train
 
-`series` identifies the sequence, `time` orders its steps: numbers or ISO 8601 times. `label` is
-the same in all rows of a sequence. `subject` (of whom it is), or `group` instead, and `split` (`train`,
-`validation` or `test`) may be left out. Each other column is a channel; an empty field, `?` or NaN is a
-missing value. Steps are taken as equally spaced: resample what is not.
+`series` identifies the sequence. `time` orders its steps: numbers or ISO 8601 times. `label` is the same in
+all rows of a sequence. `subject` (the person who was recorded), or `group` instead, and `split` (`train`,
+`validation` or `test`) are optional. Every other column is a channel. An empty field, `?` or NaN is a missing
+value. Steps are assumed to be equally spaced: resample other data first.
 """
 
 import io
@@ -33,12 +33,12 @@ MISSING = ("", "?", *NANS)
 
 
 def find_files(path: Path) -> tuple[Path, ...] | None:
-    """The file, if it is one by its name."""
+    """Return the file if it is a CSV file by its name."""
     return (path,) if path.suffix.lower() == SUFFIX and path.is_file() else None
 
 
 def read_recording(files: Sequence[Path]) -> Recording:
-    """The dataset of one CSV file. Raises InputError with file and line for what is wrong."""
+    """Read the dataset of one CSV file. Raises InputError with file and line."""
     (file,) = files
     table = _read_columns(file, NEEDED)
     channels = _list_channels(file, table)
@@ -47,12 +47,12 @@ def read_recording(files: Sequence[Path]) -> Recording:
     pieces = _split_values(file, table, channels, codes, order)
     starts = np.cumsum(np.bincount(codes, minlength=len(names)))[:-1]
     first = order[np.append(0, starts)]  # the row of each sequence's first step
-    told = {
+    columns = {
         name: _constant_in_series(file, table[name], name, codes, order, first)
         for name in ("label", *OPTIONAL)
         if name in table.column_names
     }
-    splits = told.get("split", ["train"] * len(names))
+    splits = columns.get("split", ["train"] * len(names))
     for row, split in zip(first.tolist(), splits, strict=True):
         if split not in SPLITS:
             raise InputError(
@@ -60,25 +60,25 @@ def read_recording(files: Sequence[Path]) -> Recording:
                 f"not {quote(split)}"
             )
     if "train" not in splits:
-        raise InputError(f"{file} has nothing to train on: no row where split is train")
-    subjects = told.get("group", told.get("subject"))
-    parts = {}
+        raise InputError(f"{file} must have rows where split is train; it has none")
+    subjects = columns.get("group", columns.get("subject"))
+    recordings = {}
     for split in sorted(set(splits)):
-        mine = [i for i, other in enumerate(splits) if other == split]
-        parts[split] = SplitSequences(
-            values=[pieces[i] for i in mine],
-            labels=[told["label"][i] for i in mine],
-            names=[names[i] for i in mine],
-            locate=_make_locator(file, first[mine]),
-            subjects=None if subjects is None else [subjects[i] for i in mine],
+        indices = [i for i, other in enumerate(splits) if other == split]
+        recordings[split] = SplitSequences(
+            values=[pieces[i] for i in indices],
+            labels=[columns["label"][i] for i in indices],
+            names=[names[i] for i in indices],
+            locate=_make_locator(file, first[indices]),
+            subjects=None if subjects is None else [subjects[i] for i in indices],
         )
-    return make_recording(channels, sort_labels(parts["train"].labels), parts)
+    return make_recording(channels, sort_labels(recordings["train"].labels), recordings)
 
 
 def read_series(file: Path, count: int) -> tuple[list[str], list[tuple[str, np.ndarray]]]:
-    """The channels of a file and its sequences by their names; labels need not be there.
+    """Return the channels of a file and its sequences with their names. Labels are not needed.
 
-    Raises InputError like `read`.
+    Raises InputError like `read_recording`.
     """
     table = _read_columns(file, ("series", "time"))
     channels = _list_channels(file, table)
@@ -97,7 +97,7 @@ def _list_channels(file: Path, table: pa.Table) -> list[str]:
 def _split_values(
     file: Path, table: pa.Table, channels: Sequence[str], codes: np.ndarray, order: np.ndarray
 ) -> list[np.ndarray]:
-    """The values of each sequence, float32 (C, T)."""
+    """Return the values of each sequence, float32 `(C, T)`."""
     values = np.empty((len(channels), len(codes)), np.float32)
     for row, name in zip(values, channels, strict=True):
         try:
@@ -108,7 +108,7 @@ def _split_values(
 
 
 def _read_columns(file: Path, needed: Sequence[str]) -> pa.Table:
-    """All columns as strings."""
+    """Read all columns as strings."""
     content = read_text(file)
     first, names = next(numbered_rows(content, file), (1, []))
     if lacking := [name for name in needed if name not in names]:
@@ -120,7 +120,7 @@ def _read_columns(file: Path, needed: Sequence[str]) -> pa.Table:
     try:
         table = pa.csv.read_csv(
             io.BytesIO(content.encode()),
-            pa.csv.ReadOptions(use_threads=False),  # with threads an error does not tell its row
+            pa.csv.ReadOptions(use_threads=False),  # With threads an error does not name its row.
             parse_options=pa.csv.ParseOptions(newlines_in_values='"' in content),
             convert_options=pa.csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
@@ -129,19 +129,19 @@ def _read_columns(file: Path, needed: Sequence[str]) -> pa.Table:
     except pa.ArrowInvalid as error:
         raise _row_error(file, str(error)) from error
     if not len(table):
-        raise InputError(f"{file} has a header and no rows; write a row for each step")
+        raise InputError(f"{file} has no rows after its header; write a row for each step")
     return table
 
 
 def _row_error(file: Path, error: str) -> InputError:
-    """Of an error such as `CSV parse error: Row #3: Expected 5 columns, got 4: a,1,`."""
+    """Convert an error such as `CSV parse error: Row #3: Expected 5 columns, got 4: a,1,`."""
     row = re.search(r"Row #(\d+): ", error)
-    where, why = (f":{_find_line(file, int(row[1]) - 2)}", error[row.end() :]) if row else ("", error)
-    return InputError(f"{file}{where}: {' '.join(why.split())[:200]}")
+    location, reason = (f":{_find_line(file, int(row[1]) - 2)}", error[row.end() :]) if row else ("", error)
+    return InputError(f"{file}{location}: {' '.join(reason.split())[:200]}")
 
 
 def _encode_texts(file: Path, column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str]]:
-    """The number of each row's text, counted in the order in which they first appear; and the texts."""
+    """Return the number of each row's text, in order of first appearance, and the texts."""
     coded = pc.dictionary_encode(column.combine_chunks())
     names = coded.dictionary.to_pylist()
     codes = np.asarray(coded.indices)
@@ -152,13 +152,13 @@ def _encode_texts(file: Path, column: pa.ChunkedArray, name: str) -> tuple[np.nd
 
 
 def _order_rows(file: Path, codes: np.ndarray, column: pa.ChunkedArray) -> np.ndarray:
-    """The rows by sequence and time."""
+    """Return the rows in order of sequence and time."""
     times = _parse_times(file, column.combine_chunks())
     order = np.lexsort((times, codes))
     same = (np.diff(codes[order]) == 0) & (np.diff(times[order]) == 0)
-    for at in np.flatnonzero(same)[:1]:
-        one, other = sorted((order[at], order[at + 1]))
-        time, lines = column[int(other)].as_py(), (_find_line(file, one), _find_line(file, other))
+    for position in np.flatnonzero(same)[:1]:
+        first, second = sorted((order[position], order[position + 1]))
+        time, lines = column[int(second)].as_py(), (_find_line(file, first), _find_line(file, second))
         raise InputError(
             f"{file}:{lines[1]}: the time {time} is that of line {lines[0]} already, in the same series"
         )
@@ -166,7 +166,7 @@ def _order_rows(file: Path, codes: np.ndarray, column: pa.ChunkedArray) -> np.nd
 
 
 def _parse_times(file: Path, column: pa.Array) -> np.ndarray:
-    """Of whole numbers all digits count: nanoseconds since 1970 differ in their last."""
+    """Parse times. All digits of integers count: nanoseconds since 1970 differ in the last ones."""
     for kind in (pa.int64(), pa.float64(), pa.timestamp("ns")):
         try:
             times = pc.cast(column, kind)
@@ -194,16 +194,16 @@ def _time_error(file: Path, column: pa.Array, row: int) -> InputError:
 def _constant_in_series(
     file: Path, column: pa.ChunkedArray, name: str, codes: np.ndarray, order: np.ndarray, first: np.ndarray
 ) -> list[str]:
-    """What all rows of a sequence say, for each sequence."""
-    said, texts = _encode_texts(file, column, name)
-    same = said == said[first][codes]
+    """Return the text that all rows of a sequence have, for each sequence."""
+    codes_of_texts, texts = _encode_texts(file, column, name)
+    same = codes_of_texts == codes_of_texts[first][codes]
     for row in np.flatnonzero(~same)[:1]:
-        own, before = texts[said[row]], texts[said[first[codes[row]]]]
+        own, before = texts[codes_of_texts[row]], texts[codes_of_texts[first[codes[row]]]]
         raise InputError(
             f"{file}:{_find_line(file, row)}: {name} must be the same in all rows of a series: "
             f"{quote(own)}, not {quote(before)}"
         )
-    return [texts[i] for i in said[first].tolist()]
+    return [texts[i] for i in codes_of_texts[first].tolist()]
 
 
 def _make_locator(file: Path, rows: np.ndarray) -> Callable[[int], str]:
@@ -211,9 +211,9 @@ def _make_locator(file: Path, rows: np.ndarray) -> Callable[[int], str]:
 
 
 def _find_line(file: Path, row: int) -> int:
-    """Return the line on which a row begins, from 1. The file is read again, for a message alone.
+    """Return the line on which a row begins, from 1. Reads the file again, only for an error message.
 
-    row: counted from 0, without the header. Rows can span lines, and empty lines are no rows.
+    `row` counts from 0, without the header. Rows can span lines, and empty lines are no rows.
     """
     lines = (line for line, _ in numbered_rows(read_text(file), file))
     return next(islice(lines, int(row) + 1, None))

@@ -1,6 +1,6 @@
-"""Each channel to mean 0 and standard deviation 1 over the training data, at real steps alone.
+"""Normalise each channel to mean 0 and standard deviation 1 over the real steps of the training data.
 
-Padding becomes 0, which is also the mean of what is real; a channel without any value becomes 0 likewise.
+Padding becomes 0, which is also the mean of real values. So does a channel without any value.
 """
 
 import numpy as np
@@ -11,35 +11,39 @@ from torch import Tensor
 def compute_statistics(
     lengths: np.ndarray, means: np.ndarray, variances: np.ndarray
 ) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each channel, float32 (C,), over N sequences.
+    """Return mean and standard deviation of each channel, float32 `(C,)`, over N sequences.
 
-    lengths: (N,). means, variances: of each sequence, (N, C); NaN where a channel has no value. A channel
-    that never changes gets a standard deviation of 1, and one without any value the mean 0, too.
+    A constant channel gets a standard deviation of 1. A channel without any value also gets a mean of 0.
+
+    Args:
+        lengths: number of steps of each sequence, `(N,)`.
+        means: mean of each channel of each sequence, `(N, C)`, NaN if it has no value.
+        variances: their variances, `(N, C)`.
     """
     weights = np.where(np.isnan(means), 0, lengths[:, None])  # (N, C)
     total = np.maximum(weights.sum(axis=0), 1)
     mean = (weights * np.nan_to_num(means)).sum(axis=0) / total
     spread = np.nan_to_num(variances + (means - mean) ** 2)
     std = np.sqrt((weights * spread).sum(axis=0) / total)
-    # Rounding leaves the mean of a constant channel with a few units in the last of its 53 bits.
+    # Rounding errors of the mean leave a constant channel with a tiny spread, a few units of the 53rd bit.
     std[std <= np.maximum(1e-12 * np.abs(mean), np.finfo(np.float32).tiny)] = 1
     return torch.from_numpy(mean.astype(np.float32)), torch.from_numpy(std.astype(np.float32))
 
 
 def normalise(x: Tensor, mask: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Normalised `x` (B, C, T), as a deployed model does it too.
+    """Return `x` `(B, C, T)` normalised, as a deployed model does it.
 
-    mask: bool (B, T), True at real steps. mean, std: (C,).
+    `mask` is bool `(B, T)`, True at real steps. `mean` and `std` have shape `(C,)`.
     """
     x = (x - mean[:, None]) / std[:, None]  # (B, C, T)
     return torch.where(mask[:, None] & ~x.isnan(), x, 0.0)
 
 
 def normalise_in_place(x: np.ndarray, mask: np.ndarray, mean: np.ndarray, std: np.ndarray) -> None:
-    """The same for arrays, for a batch on its way to a model.
+    """Normalise a batch of arrays in place, like `normalise`.
 
-    In one thread: on a busy machine those of PyTorch wait for each other at each operation, which took 100
-    times as long as all of this.
+    It runs in one thread. On a busy machine PyTorch's threads wait for each other at every operation, which
+    took 100 times as long as the whole function.
     """
     x -= mean[:, None]
     x /= std[:, None]
@@ -47,5 +51,5 @@ def normalise_in_place(x: np.ndarray, mask: np.ndarray, mean: np.ndarray, std: n
 
 
 def padding_mask(lengths: Tensor, steps: int) -> Tensor:
-    """Bool (B, steps), True at the `lengths` (B,) real steps that come first."""
+    """Return a mask, bool `(B, steps)`, that is True at the first `lengths` `(B,)` steps."""
     return torch.arange(steps, device=lengths.device) < lengths[:, None]

@@ -1,13 +1,13 @@
-"""NPZ files of NumPy: `x_train` (N, C, T) and `y_train` (N,), and the same for `test` and `validation`.
+"""NPZ files of NumPy: `x_train` (N, C, T) and `y_train` (N,), and likewise for `test` and `validation`.
 
-For each of these splits there may be `lengths_train` (N,), the real steps of each sequence, behind which is
-padding, and `subject_train` (N,), or `group_train` instead; for all, `channels` (C,), their names. Labels,
-subjects and names are integers or strings. NaN is a missing value. Arrays of Python objects are refused: they
-can run code when they are read.
+Optional for each split: `lengths_train` (N,), the number of real steps of each sequence, after which it is
+padded, and `subject_train` (N,) or `group_train`. Optional for all splits: `channels` (C,), their names.
+Labels, subjects and names are integers or strings. NaN is a missing value. Arrays of Python objects are
+refused, since reading them can run code.
 
-Keras and tslearn have arrays (N, T, C). `order`, "NCT" or "NTC", tells which ones these are. Without it the
-number of channels tells, by their names, or when predicting by the model. Without these the longer axis is
-taken for the steps, with a warning where that is not (N, C, T).
+Keras and tslearn use arrays (N, T, C). `order`, "NCT" or "NTC", states the order of the axes. Without it, the
+axis whose length equals the number of channels is taken, known from their names or, in prediction, from the
+model. Otherwise the longer axis is taken for the steps, with a warning if the result is not (N, C, T).
 """
 
 import struct
@@ -34,7 +34,7 @@ DAMAGED = (
     OSError,
     ValueError,
     RuntimeError,
-    MemoryError,  # of a shape that is not that of the content
+    MemoryError,  # the stated shape is not that of the content
     SyntaxError,
     TypeError,
     KeyError,
@@ -45,35 +45,35 @@ ORDER = "order"
 
 
 def find_files(path: Path) -> tuple[Path, ...] | None:
-    """The file, if it is one by its name."""
+    """Return the file if it is an NPZ file by its name."""
     return (path,) if path.suffix.lower() == SUFFIX and path.is_file() else None
 
 
 def read_recording(files: Sequence[Path]) -> Recording:
-    """The dataset of one NPZ file. Raises InputError with file and array for what is wrong."""
+    """Read the dataset of one NPZ file. Raises InputError with file and array."""
     (file,) = files
     arrays = _load_arrays(file)
     if "x_train" not in arrays:
-        there = ", ".join(sorted(arrays)) or "nothing"
-        raise InputError(f"{file} must have the arrays x_train and y_train; it has {there}")
+        names = ", ".join(sorted(arrays)) or "nothing"
+        raise InputError(f"{file} must have the arrays x_train and y_train; it has {names}")
     _check_names(file, arrays)
     _arrange(file, arrays)
-    parts = {split: _make_split(file, arrays, split) for split in SPLITS if f"x_{split}" in arrays}
+    splits = {split: _make_split(file, arrays, split) for split in SPLITS if f"x_{split}" in arrays}
     count = arrays["x_train"].shape[1]
-    for split in parts:
+    for split in splits:
         if (other := arrays[f"x_{split}"].shape[1]) != count:
             raise InputError(
                 f"{file}: x_{split} has {other} channels and x_train has {count}; they must be the same"
             )
     channels = _get_texts(file, "channels", arrays["channels"], count) if "channels" in arrays else None
-    classes = sort_labels(parts["train"].labels)
-    return make_recording(channels or [f"dim{i}" for i in range(count)], classes, parts)
+    classes = sort_labels(splits["train"].labels)
+    return make_recording(channels or [f"dim{i}" for i in range(count)], classes, splits)
 
 
 def read_series(file: Path, count: int) -> tuple[list[str] | None, list[tuple[str, np.ndarray]]]:
-    """The sequences of `x`, with `lengths` or without, or those of all splits, and the names of channels.
+    """Return the names of the channels, and the sequences of `x`, or of all splits if there is no `x`.
 
-    count: how many channels the model takes. Raises InputError like `read`.
+    `count` is the number of channels that the model takes. Raises InputError like `read_recording`.
     """
     arrays = _load_arrays(file)
     _arrange(file, arrays, count)
@@ -82,15 +82,15 @@ def read_series(file: Path, count: int) -> tuple[list[str] | None, list[tuple[st
         raise InputError(
             f"{file} must have an array x, (N, C, T); it has {', '.join(sorted(arrays)) or 'nothing'}"
         )
-    found = []
+    series = []
     for split in splits:
         x, lengths = _get_values(file, arrays, f"x{split}", f"lengths{split}")
-        found += [
+        series += [
             (f"x{split}[{i}]", values[:, :length])
             for i, (values, length) in enumerate(zip(x, lengths.tolist(), strict=True))
         ]
     channels = arrays.get("channels")
-    return None if channels is None else _get_texts(file, "channels", channels, x.shape[1]), found
+    return None if channels is None else _get_texts(file, "channels", channels, x.shape[1]), series
 
 
 def _load_arrays(file: Path) -> dict[str, np.ndarray]:
@@ -98,19 +98,19 @@ def _load_arrays(file: Path) -> dict[str, np.ndarray]:
     name = ""
     try:
         with open(file, "rb") as opened:
-            if opened.read(2) != b"PK":  # NumPy would suggest to take it for a pickle
+            if opened.read(2) != b"PK":  # NumPy's message would suggest to allow pickles.
                 raise zipfile.BadZipFile("it is no zip file")
         with np.load(file, allow_pickle=False) as opened:
             for name in opened.files:
                 array = opened[name]
-                if not isinstance(array, np.ndarray):  # NumPy returns bytes where an array's head is damaged
+                if not isinstance(array, np.ndarray):  # NumPy returns bytes if an array's header is damaged.
                     raise ValueError(f"{name} is no array of NumPy")
                 arrays[name] = array
     except DAMAGED as error:
         if str(error).startswith("Object arrays"):
             raise InputError(
-                f"{file}: {name} is an array of objects, which are not read since they can run code; pad the "
-                f"sequences to one (N, C, T) array and give their lengths_train"
+                f"{file}: {name} is an array of objects, which is not read since it can run code. Pad the "
+                f"sequences to one (N, C, T) array and add lengths_train"
             ) from None
         raise InputError(
             f"{file} is damaged or not an NPZ file ({_reason(error)}); write it again"
@@ -119,16 +119,13 @@ def _load_arrays(file: Path) -> dict[str, np.ndarray]:
 
 
 def _reason(error: Exception) -> str:
-    """Return why, in a line. NumPy takes what it does not know for a pickle, and advises to allow that."""
+    """Return the error in one line. NumPy takes unknown files for pickles, and suggests to allow these."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: no array" if not text or "pickle" in text else text[:200]
 
 
 def _arrange(file: Path, arrays: dict[str, np.ndarray], count: int | None = None) -> None:
-    """Make all `x` (N, C, T), in place.
-
-    count: how many channels there are, where that is known.
-    """
+    """Bring all `x` into the order (N, C, T), in place. `count` is the number of channels if it is known."""
     names = [name for name in arrays if (name == "x" or name.startswith("x_")) and arrays[name].ndim == 3]
     if names and _has_steps_first(file, arrays, names, count):
         for name in names:
@@ -151,8 +148,8 @@ def _has_steps_first(
     if 0 in (first, second) or first <= second:
         return False
     print(
-        f"warning: {file}: {name} {arrays[name].shape} is taken for {first} steps of {second} channels; save "
-        f'the file with {ORDER}="NCT" if it has {first} channels, and with "NTC" if it has not',
+        f"warning: {file}: {name} {arrays[name].shape} is read as {first} steps of {second} channels. Save "
+        f'the file with {ORDER}="NCT" if it has {first} channels, otherwise with "NTC"',
         file=sys.stderr,
         flush=True,
     )
@@ -160,20 +157,20 @@ def _has_steps_first(
 
 
 def _check_names(file: Path, arrays: dict[str, np.ndarray]) -> None:
-    """A name that is misspelt would otherwise be left out without a word."""
+    """Reject unknown names. A misspelt name would otherwise be ignored."""
     known = {f"{kind}_{split}" for kind in ("x", "y", "lengths", "subject", "group") for split in SPLITS}
     known |= {"channels", ORDER}
     if extra := sorted(set(arrays) - known):
-        raise InputError(f"{file}: unknown array {extra[0]!r}; choose from {', '.join(sorted(known))}")
+        raise InputError(f"{file}: unknown array {extra[0]!r}; the names are {', '.join(sorted(known))}")
     for name in sorted(arrays):
         kind, _, split = name.partition("_")
         if split and kind != "x" and f"x_{split}" not in arrays:
-            raise InputError(f"{file}: {name} without x_{split}; give both or none")
+            raise InputError(f"{file} has {name} but no x_{split}; save both or neither")
 
 
 def _make_split(file: Path, arrays: dict[str, np.ndarray], split: str) -> SplitSequences:
     if f"y_{split}" not in arrays:
-        raise InputError(f"{file}: x_{split} has no y_{split}; give the label of each sequence")
+        raise InputError(f"{file} has x_{split} but no y_{split}; add the label of each sequence")
     x, lengths = _get_values(file, arrays, f"x_{split}", f"lengths_{split}")
     subject = next((name for kind in ("group", "subject") if (name := f"{kind}_{split}") in arrays), "")
     return SplitSequences(
@@ -188,7 +185,7 @@ def _make_split(file: Path, arrays: dict[str, np.ndarray], split: str) -> SplitS
 def _get_values(
     file: Path, arrays: dict[str, np.ndarray], name: str, real: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The array `name`, float32 (N, C, T), and how many of its steps are `real`, (N,)."""
+    """Return the array `name`, float32 (N, C, T), and the number of real steps of each sequence, `(N,)`."""
     x = arrays[name]
     if x.ndim != 3 or x.dtype.kind not in "fiu":
         raise InputError(f"{file}: {name} must be numbers (N, C, T), not {x.dtype} {x.shape}")
@@ -199,7 +196,7 @@ def _get_values(
         raise InputError(f"{file}: {real} must be integers ({len(x)},), not {lengths.dtype} {lengths.shape}")
     for i in np.flatnonzero((lengths < 0) | (lengths > x.shape[2]))[:1]:
         raise InputError(f"{file}: {real}[{i}] must lie between 0 and {x.shape[2]}, not {lengths[i]}")
-    with np.errstate(over="ignore"):  # what does not fit becomes infinite
+    with np.errstate(over="ignore"):  # Values that do not fit become infinite and are reported later.
         return x.astype(np.float32, copy=False), lengths
 
 

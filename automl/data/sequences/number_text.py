@@ -1,4 +1,4 @@
-"""Numbers out of text, millions of them: Arrow splits and converts, Python sees one string a line."""
+"""Parse millions of numbers from text: Arrow splits and converts, Python handles one string per line."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,27 +10,27 @@ import pyarrow.compute as pc
 from attention.errors import InputError
 from automl.data.files import normalise_nfc
 
-BLOCK = 1 << 25  # characters that are split at once: what they are split into takes several times as much
+BLOCK = 1 << 25  # characters that are split at once; the fields take several times as much memory
 NANS = ("NaN", "nan", "NAN")
 
 
 class NotANumber(ValueError):
-    """A field that is none, or none of 32 bits, in the text with this index."""
+    """A field that is no number, or does not fit into 32 bits, in the text with this index."""
 
-    def __init__(self, index: int, field: str, why: str = "is not a number") -> None:
-        super().__init__(f"{quote(field)} {why}")
-        self.index, self.field, self.why = index, field, why
+    def __init__(self, index: int, field: str, reason: str = "is not a number") -> None:
+        super().__init__(f"{quote(field)} {reason}")
+        self.index, self.field, self.why = index, field, reason
 
 
 def quote(field: str) -> str:
-    """A field in a message, which it must not fill."""
+    """Return a field in quotes for a message, cut to 40 characters."""
     return repr(field if len(field) <= 40 else f"{field[:37]}...")
 
 
 def read_text(path: Path) -> str:
-    """Return a file's text, composed (NFC), with what is no UTF-8 replaced.
+    """Return the text of a file, composed (NFC), with invalid UTF-8 replaced.
 
-    Raises InputError where there is none to be read.
+    Raises InputError if the file cannot be read or is empty.
     """
     try:
         text = normalise_nfc(path.read_bytes().decode("utf-8-sig", "replace"))
@@ -44,11 +44,15 @@ def read_text(path: Path) -> str:
 def parse_numbers(
     texts: Sequence[str], separator: str | None = None, missing: Sequence[str] = NANS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers in all `texts`, float32 and one after another, and how many each text has, int64.
+    """Return the numbers of all `texts` one after another, float32, and how many each text has, int64.
 
-    separator: one character; None for any white space. missing: the fields that become NaN.
+    Args:
+        texts: lines of numbers.
+        separator: one character; None for white space.
+        missing: fields that become NaN.
 
-    Raises NotANumber for any other field that is no number.
+    Raises:
+        NotANumber: Another field is no number.
     """
     values, counts = [np.empty(0, np.float32)], [np.empty(0, np.int64)]
     start = 0
@@ -70,18 +74,18 @@ def parse_numbers(
 
 
 def parse_fields(fields: pa.Array, missing: Sequence[str] = NANS) -> np.ndarray:
-    """Float32 (N,) for N strings; a null or one of `missing` becomes NaN. Raises NotANumber."""
-    try:  # most data are numbers all over, and looking for what is not takes as long as the rest
-        found = pc.cast(fields, pa.float32())
+    """Return float32 `(N,)` from N strings; a null or one of `missing` becomes NaN. Raises NotANumber."""
+    try:  # Most data have only numbers, and looking for missing values takes as long as the rest.
+        parsed = pc.cast(fields, pa.float32())
     except pa.ArrowInvalid:
         fields = pc.ascii_trim_whitespace(fields)
         fields = pc.if_else(pc.is_in(fields, pa.array(missing, pa.string())), None, fields)
         try:
-            found = pc.cast(fields, pa.float32())
+            parsed = pc.cast(fields, pa.float32())
         except pa.ArrowInvalid:
             index = find_first_bad(fields, pa.float32())
             raise NotANumber(index, fields[index].as_py()) from None
-    values = np.asarray(pc.fill_null(found, float("nan")))
+    values = np.asarray(pc.fill_null(parsed, float("nan")))
     for index in np.flatnonzero(np.isinf(values))[:1]:
         raise NotANumber(int(index), fields[int(index)].as_py(), "is not finite in 32 bits")
     return values
@@ -95,7 +99,7 @@ def _split(texts: Sequence[str], separator: str | None) -> pa.Array:
 
 
 def find_first_bad(fields: pa.Array, kind: pa.DataType) -> int:
-    """The index of the first of some strings that cannot become a `kind`, by halving: there is one."""
+    """Return the index of the first string that cannot be cast to `kind`, by bisection. There must be one."""
     low, high = 0, len(fields)
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,7 +1,7 @@
-"""What all formats of sequences are read into, and the checks that they share.
+"""The result of all readers of sequences, and the checks that they share.
 
-A reader (`ts`, `ucihar`, `long_csv`, `npz`) checks what is particular to its format; what is wrong in all of
-them is found here.
+A reader (`ts`, `ucihar`, `long_csv`, `npz`) checks what is specific to its format. Faults that all formats
+can have are found here.
 """
 
 import re
@@ -14,16 +14,19 @@ from attention.errors import InputError
 from automl.data.sequences.number_text import quote
 
 WHOLE = re.compile("-?[0-9]{1,18}")
-MIN_STEPS = 2  # one value has no course in time
+MIN_STEPS = 2  # A single value is no time series.
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitSequences:
-    """The N sequences that a dataset has for one split.
+    """The N sequences of one split of a dataset.
 
-    values: of each, float32 (C, T) with a T of its own; NaN where a value is missing.
-    labels, names: (N,). subjects: (N,), of whom each was recorded; None where unknown.
-    place: where a sequence stands, for messages: file and line.
+    Attributes:
+        values: each sequence, float32 `(C, T)` with a T of its own; NaN for a missing value.
+        labels: `(N,)`.
+        names: `(N,)`.
+        locate: returns file and line of a sequence for messages.
+        subjects: the person recorded in each sequence, `(N,)`; None if unknown.
     """
 
     values: Sequence[np.ndarray]
@@ -35,7 +38,13 @@ class SplitSequences:
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """A whole dataset. parts: by split, "train" and what else it brings. classes: those to train on."""
+    """A whole dataset.
+
+    Attributes:
+        channels: names of the channels.
+        classes: names of the classes of the train split.
+        splits: the sequences by split: "train" and any others that the dataset defines.
+    """
 
     channels: tuple[str, ...]
     classes: tuple[str, ...]
@@ -43,53 +52,57 @@ class Recording:
 
 
 def make_recording(
-    channels: Iterable[str], classes: Iterable[str], parts: Mapping[str, SplitSequences]
+    channels: Iterable[str], classes: Iterable[str], splits: Mapping[str, SplitSequences]
 ) -> Recording:
-    """The dataset of what a reader found. classes: in their order; those without training data are dropped.
+    """Check the splits of a reader and return them as a dataset.
 
-    Raises InputError, with file and line, for a sequence of one step, without any value or with an infinite
-    one, for a label that training does not know, and for fewer than two classes.
+    Classes keep their order, and those without training data are dropped.
+
+    Raises InputError with file and line for a sequence of one step, with no value or an infinite one, for a
+    label that the train split does not have, and for fewer than two classes.
     """
-    for part in parts.values():
-        _check_values(part)
-    train = parts["train"]
-    there = set(train.labels)
-    known = tuple(name for name in classes if name in there)
+    for sequences in splits.values():
+        _check_values(sequences)
+    train = splits["train"]
+    labels = set(train.labels)
+    known = tuple(name for name in classes if name in labels)
     if len(known) < 2:
         raise InputError(
-            f"a dataset needs sequences of two classes to train on; there are {len(train.labels)} in all, "
-            f"of {', '.join(map(repr, known)) or 'no class'}{_describe_start(train)}"
+            f"the train split needs sequences of two classes; it has {len(train.labels)}, of "
+            f"{', '.join(map(repr, known)) or 'no class'}{_describe_start(train)}"
         )
-    for split, part in parts.items():
-        for i, label in enumerate(part.labels):
-            if label not in there:
+    for split, sequences in splits.items():
+        for i, label in enumerate(sequences.labels):
+            if label not in labels:
                 raise InputError(
-                    f"{part.locate(i)}: the {split} label {quote(label)} must be among those to train on: "
-                    f"{', '.join(known[:20])}"
+                    f"{sequences.locate(i)}: the {split} label {quote(label)} must be among those of the "
+                    f"train split: {', '.join(known[:20])}"
                 )
-    return Recording(channels=tuple(channels), classes=known, splits=parts)
+    return Recording(channels=tuple(channels), classes=known, splits=splits)
 
 
 def sort_labels(labels: Iterable[str]) -> list[str]:
-    """Each label once, sorted: as numbers where all are whole numbers."""
+    """Return each label once, sorted: as numbers if all are integers."""
     names = sorted(set(labels))
     return sorted(names, key=int) if all(WHOLE.fullmatch(name) for name in names) else names
 
 
-def _check_values(part: SplitSequences) -> None:
-    for i, values in enumerate(part.values):
+def _check_values(sequences: SplitSequences) -> None:
+    for i, values in enumerate(sequences.values):
         if values.shape[1] < MIN_STEPS:
             raise InputError(
-                f"{part.locate(i)}: a sequence needs {MIN_STEPS} steps or more, not {values.shape[1]}; "
-                f"leave it out"
+                f"{sequences.locate(i)}: a sequence must have at least {MIN_STEPS} steps; "
+                f"got {values.shape[1]}. Remove it"
             )
         if np.isfinite(values).all():
             continue
         if np.isinf(values).any():
-            raise InputError(f"{part.locate(i)}: values must be finite and fit into 32 bits; one is infinite")
+            raise InputError(
+                f"{sequences.locate(i)}: values must be finite and fit into 32 bits; one is infinite"
+            )
         if np.isnan(values).all():
-            raise InputError(f"{part.locate(i)}: all values of the sequence are missing; leave it out")
+            raise InputError(f"{sequences.locate(i)}: all values of the sequence are missing; remove it")
 
 
-def _describe_start(part: SplitSequences) -> str:
-    return f", from {part.locate(0)} on" if len(part.labels) else ""
+def _describe_start(sequences: SplitSequences) -> str:
+    return f", from {sequences.locate(0)} on" if len(sequences.labels) else ""

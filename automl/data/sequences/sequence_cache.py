@@ -1,13 +1,13 @@
 """A dataset, read once into an Arrow file that every process maps into its memory.
 
-The file's name is a hash of the content of the files that it was made of, so changed data get a file of
-their own. All splits are in one file: they come out of the same text, whose reading is the work. Sequences
-are kept ragged, without padding, since one long one would blow up all others; gaps are filled (`impute`), and
-nothing is normalised, since that depends on which sequences are trained on.
+The name of the file is a hash of the content of the original files, so changed data get another file. All
+splits are in one file, since they come from the same text, which takes long to parse. Sequences are stored
+without padding, since one long sequence would enlarge all others. Gaps are filled (`impute`). Nothing is
+normalised, since that depends on the subset that is trained on.
 
-Columns beside those of a `RecordFile`, whose groups are subjects and whose content is that before gaps were
-filled: values (binary: float32 (C, T) with a T of its own), label (int32), mean and variance of each channel
-(float64 (C,), NaN without values).
+Columns in addition to those of a `RecordFile`: values (binary: float32 (C, T) with a T of its own), label
+(int32), mean and variance of each channel (float64 (C,), NaN without values). Groups are subjects, and
+content is that before gaps were filled.
 """
 
 import hashlib
@@ -26,14 +26,18 @@ from automl.data.sequences.recording import MIN_STEPS, Recording, SplitSequences
 from automl.data.splits import SPLITS
 from automl.storage.cache_folder import cache_root
 
-FORMAT = 3  # of the file, of what the readers make and of `imputed`: raise it with any of them
+FORMAT = 3  # Raise it when the format of the file, a reader or `fill_gaps` changes.
 
 
 class SequenceCache(RecordFile):
-    """An opened cache file of N sequences of C channels. Values stay on the disk until they are asked for.
+    """An opened cache file of N sequences of C channels. Values stay on the disk until they are read.
 
-    `labels` int32 (N,), `lengths` int64 (N,), `means` and `variances` float64 (N, C), `steps` the length of
-    the longest sequence.
+    Attributes:
+        labels: int32 `(N,)`.
+        lengths: number of steps of each sequence, int64 `(N,)`.
+        means: float64 `(N, C)`.
+        variances: float64 `(N, C)`.
+        steps: the length of the longest sequence.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,34 +56,34 @@ class SequenceCache(RecordFile):
         self._values = np.frombuffer(values, np.float32, self._starts[-1])
         self.lengths: np.ndarray = np.diff(self._starts) // channels
         self.steps = int(self.lengths.max())
-        if not (self.lengths >= MIN_STEPS).all():  # zero where pages are missing
+        if not (self.lengths >= MIN_STEPS).all():  # Missing pages read as zero.
             raise ValueError("a length is out of range")
         if not ((self.labels >= 0) & (self.labels < len(self.classes))).all():
             raise ValueError("a label is out of range")
 
     def values(self, row: int) -> np.ndarray:
-        """One sequence, float32 (C, T), not copied and not writable."""
+        """Return a sequence, float32 `(C, T)`, not copied and read-only."""
         return self._values[self._starts[row] : self._starts[row + 1]].reshape(len(self.channels), -1)
 
     def read_padded(self, rows: np.ndarray) -> np.ndarray:
-        """The sequences at `rows` (n,), float32 (n, C, `steps`), copied, with zeros behind each."""
+        """Return the sequences at `rows` `(n,)`, float32 `(n, C, steps)`, copied, padded with zeros."""
         out: np.ndarray
         if self.lengths.min() == self.steps:
             out = self._values.reshape(len(self.labels), len(self.channels), self.steps)[rows]
             return out
         out = np.zeros((len(rows), len(self.channels), self.steps), np.float32)
-        for row, to in zip(rows.tolist(), out, strict=True):
-            to[:, : self.lengths[row]] = self.values(row)
+        for row, padded in zip(rows.tolist(), out, strict=True):
+            padded[:, : self.lengths[row]] = self.values(row)
         return out
 
 
 def open_sequence_cache(
     kind: str, files: Sequence[Path], read: Callable[[Sequence[Path]], Recording]
 ) -> SequenceCache:
-    """The cache of the dataset in `files`, which are of a `kind`.
+    """Return the cache of the dataset in `files`, which have the format `kind`.
 
-    It is `read` out of them where there is none or a damaged one. Raises InputError like `read`, and when the
-    cache folder is full or not writable.
+    The files are `read` if the cache is missing or damaged. Raises InputError like `read`, and if the cache
+    folder is full or not writable.
     """
 
     def write(path: Path) -> str:
@@ -88,22 +92,26 @@ def open_sequence_cache(
         return f"read {len(columns['name'])} sequences"
 
     key = f"sequences {kind} {FORMAT}".encode() + b"".join(hash_contents(files, cache_root()))
-    # Text takes twice the bytes of the numbers in it, and compressed numbers half of theirs.
+    # The size of the files is a rough estimate: text takes twice the bytes of its numbers, NPZ about half.
     return SequenceCache.open_cached(key, write, needed=sum(file.stat().st_size for file in files))
 
 
 def _make_columns(recording: Recording) -> tuple[dict[str, pa.Array], dict[str, Any]]:
-    number = {name: i for i, name in enumerate(recording.classes)}
-    parts = [(SPLITS.index(split), part) for split, part in recording.splits.items()]
-    raw = [values for _, part in parts for values in part.values]
+    label_of = {name: i for i, name in enumerate(recording.classes)}
+    splits = [(SPLITS.index(split), sequences) for split, sequences in recording.splits.items()]
+    raw = [values for _, sequences in splits for values in sequences.values]
     filled = [fill_gaps(values) for values in raw]
     about = {"classes": recording.classes, "channels": recording.channels}
     columns: dict[str, pa.Array] = {
         "values": _make_ragged(filled),
-        "label": pa.array([number[label] for _, part in parts for label in part.labels], pa.int32()),
-        "split": pa.array([i for i, part in parts for _ in part.labels], pa.int8()),
-        "group": pa.array([subject for _, part in parts for subject in _get_subjects(part)], pa.string()),
-        "name": pa.array([name for _, part in parts for name in part.names], pa.string()),
+        "label": pa.array(
+            [label_of[label] for _, sequences in splits for label in sequences.labels], pa.int32()
+        ),
+        "split": pa.array([i for i, sequences in splits for _ in sequences.labels], pa.int8()),
+        "group": pa.array(
+            [subject for _, sequences in splits for subject in _get_subjects(sequences)], pa.string()
+        ),
+        "name": pa.array([name for _, sequences in splits for name in sequences.names], pa.string()),
         "content": pa.array([_hash_values(values) for values in raw], pa.binary(SIZE)),
         "mean": _make_channel_column([values.mean(axis=1, dtype=np.float64) for values in filled]),
         "variance": _make_channel_column([values.var(axis=1, dtype=np.float64) for values in filled]),
@@ -111,8 +119,8 @@ def _make_columns(recording: Recording) -> tuple[dict[str, pa.Array], dict[str, 
     return columns, about
 
 
-def _get_subjects(part: SplitSequences) -> Sequence[str | None]:
-    return [None] * len(part.labels) if part.subjects is None else part.subjects
+def _get_subjects(sequences: SplitSequences) -> Sequence[str | None]:
+    return [None] * len(sequences.labels) if sequences.subjects is None else sequences.subjects
 
 
 def _make_ragged(arrays: Sequence[np.ndarray]) -> pa.Array:
@@ -128,6 +136,6 @@ def _make_channel_column(arrays: Sequence[np.ndarray]) -> pa.Array:
 
 
 def _hash_values(values: np.ndarray) -> bytes:
-    """Of the values as they were given, whatever bits their NaN has."""
-    there = np.where(np.isnan(values), np.float32(np.nan), values)
-    return hashlib.sha256(f"{values.shape}".encode() + there.tobytes()).digest()
+    """Hash the original values. All NaN bit patterns are treated alike."""
+    unified = np.where(np.isnan(values), np.float32(np.nan), values)
+    return hashlib.sha256(f"{values.shape}".encode() + unified.tobytes()).digest()

@@ -1,4 +1,4 @@
-"""A split of sequences as the training loop reads it: labels in memory, values gathered from a memory map."""
+"""A split of sequences for the training loop: labels in memory, values gathered from a memory map."""
 
 from pathlib import Path
 
@@ -18,13 +18,18 @@ from automl.data.splits import SPLITS
 class Sequences:
     """N sequences of C channels, in an order of their own.
 
-    `labels` int64 (N,), `lengths` int64 (N,) real steps of each, `subjects` (N,) of whom each is, None where
-    that is not known of all; `classes` and `channels` their names; `mean`, `std` float32 (C,) of the training
-    data. It can be pickled: only the row numbers and the statistics travel.
+    It can be pickled: only the row numbers and the statistics are sent.
 
-    `steps` is T, the length of every batch: that of the dataset's longest sequence in any split. So training,
-    validation, test and the deployed model have one shape, which CUDA graphs, compiled steps and learned
-    positions need. Nothing else about the test split is known to training.
+    Attributes:
+        labels: int64 `(N,)`.
+        lengths: number of real steps of each sequence, int64 `(N,)`.
+        subjects: the subject of each sequence; None unless all are known.
+        classes: names of the classes.
+        channels: names of the channels.
+        mean, std: statistics of the training data, float32 `(C,)`.
+        steps: T, the length of every batch. It is that of the longest sequence of the dataset in any split,
+            so that training, validation, test and the deployed model have one shape, as CUDA graphs, compiled
+            steps and learned positions need. Training uses nothing else of the test split.
     """
 
     def __init__(self, cache: SequenceCache, rows: np.ndarray, mean: Tensor, std: Tensor) -> None:
@@ -45,32 +50,38 @@ class Sequences:
 
     @property
     def subjects(self) -> list[str] | None:
-        found = [self.file.groups[row] for row in self._rows]
-        known = [subject for subject in found if subject is not None]
-        return known if len(known) == len(found) else None
+        subjects = [self.file.groups[row] for row in self._rows]
+        known = [subject for subject in subjects if subject is not None]
+        return known if len(known) == len(subjects) else None
 
     def names(self) -> list[str]:
-        """The N sequences' names: those of the data, or `train/0`, their place in the file from 0."""
+        """Return the names of the N sequences: those of the data, or `train/0`, the position in the file from
+        0.
+        """
         names = self.file.names
         return [names[row] for row in self._rows]
 
     def values(self, index: int) -> np.ndarray:
-        """One sequence as it is kept, float32 (C, T) with its own T, a read-only view of the memory map.
+        """Return a sequence as stored, float32 `(C, T)` with its own T, a read-only view of the memory map.
 
-        Not normalised; a channel without any value is NaN.
+        It is not normalised; a channel without any value is NaN.
         """
         return self.file.values(int(self._rows[index]))
 
     def raw(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """`gather` before normalisation: what a deployed model takes. A channel without any value is NaN."""
+        """Return a batch like `gather`, but not normalised: the input of a deployed model.
+
+        A channel without any value is NaN.
+        """
         rows = self._rows[indices.cpu().numpy()]
         x = torch.from_numpy(self.file.read_padded(rows))  # (B, C, T)
         return x, padding_mask(torch.from_numpy(self.file.lengths[rows]), self.steps)
 
     def gather(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """The sequences at `indices` (B,) on the CPU, copied: x float32 (B, C, T) and mask bool (B, T).
+        """Return the sequences at `indices` `(B,)`, copied to the CPU: x float32 `(B, C, T)` and mask bool
+        `(B, T)`.
 
-        x is normalised, and 0 behind each sequence's end, where the mask is False. Raises IndexError for an
+        x is normalised. After the end of each sequence x is 0 and the mask is False. Raises IndexError for an
         index that is not in -N..N-1.
         """
         x, mask = self.raw(indices)
@@ -79,7 +90,7 @@ class Sequences:
 
 
 class SequenceRecords(Records[SequenceCache]):
-    """All sequences of a source: of each class a split has its share, or it has whole subjects."""
+    """All sequences of a source. A split is held out by class, or by whole subjects if all are known."""
 
     noun = "sequences"
     group_noun = "subject"
@@ -92,23 +103,29 @@ class SequenceRecords(Records[SequenceCache]):
     def class_name(self, row: int) -> str:
         return self.file.classes[int(self.file.labels[row])]
 
-    def hold_out(self, rows: np.ndarray, split: str, share: float) -> tuple[np.ndarray, np.ndarray]:
+    def hold_out(self, rows: np.ndarray, split: str, fraction: float) -> tuple[np.ndarray, np.ndarray]:
         subjects = [self.file.groups[row] for row in rows]
         if None in subjects:
-            return super().hold_out(rows, split, share)
-        return hold_out_subjects(self.labels(rows), self.file.classes, subjects, share, split)
+            return super().hold_out(rows, split, fraction)
+        return hold_out_subjects(self.labels(rows), self.file.classes, subjects, fraction, split)
 
 
 def open_sequences(
     source: str, split: str, *, path: str | Path | None = None, subset: float = 1.0
 ) -> Sequences:
-    """Opens one split of a source, reading the dataset into its cache if need be.
+    """Open one split of a source. Reads the dataset into its cache if needed.
 
-    subset: about the share of each class of "train" and "validation" that is used; "test" is always whole.
-    What is then in "train" decides how all splits are normalised.
+    All splits are normalised by the statistics of the "train" split after `subset` is applied.
 
-    Raises InputError for an unknown source or split, and for everything that
-    `automl.data.sequences.sequence_sources.opened` refuses.
+    Args:
+        source: one of SOURCES.
+        split: one of SPLITS.
+        path: the dataset; None downloads the source.
+        subset: the approximate fraction of each class of "train" and "validation" that is used; "test" is
+            always whole.
+
+    Raises:
+        InputError: The source or split is unknown, or `sequence_sources.open_source` fails.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
@@ -121,5 +138,5 @@ def open_sequences(
 def open_sequence_records(
     source: str, *, path: str | Path | None = None, subset: float = 1.0
 ) -> SequenceRecords:
-    """Open a whole source. Raises InputError like `open_sequences`."""
+    """Open all splits of a source. Raises InputError like `open_sequences`."""
     return SequenceRecords(open_source(source, path), subset)

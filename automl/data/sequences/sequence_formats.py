@@ -1,4 +1,4 @@
-"""The formats in which sequences are read: one table."""
+"""The table of the file formats of sequences."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,10 +16,13 @@ Series = tuple[list[str] | None, list[tuple[str, np.ndarray]]]
 class Format:
     """A file format of sequences.
 
-    find_files: the files of a dataset that a path names, None where it names none. read: what is in them.
-    suffix: of a file of sequences to predict, and read_series: the names of its channels, if it has any, and
-        each sequence, without a label; None for a format of datasets alone. Its second argument is how many
-        channels the model takes, which can tell an axis of channels from one of steps.
+    Attributes:
+        find_files: returns the files of the dataset at a path; None if there is none.
+        read_recording: reads these files.
+        suffix: the suffix of a file of sequences to predict; None if the format is only for datasets.
+        read_series: returns the names of the channels of such a file, if it has any, and each sequence. Its
+            second argument is the number of channels of the model, which helps to identify the axis of
+            channels.
     """
 
     name: str

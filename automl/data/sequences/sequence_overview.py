@@ -1,4 +1,4 @@
-"""What a dataset of sequences holds: splits, classes, lengths, channels and subjects."""
+"""Summarise a dataset of sequences: splits, classes, lengths, channels and subjects."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,15 +12,21 @@ from automl.data.sequences.sequence_dataset import open_sequence_records, open_s
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally
 
-SHOWN = 20  # classes, and channels
+SHOWN = 20  # most classes and channels that are listed
 
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceOverview:
-    """sequences: of each split. classes: of each class by split. how: each split came about.
+    """Figures that `automl data` prints about a dataset of sequences.
 
-    steps: the shortest, the median and the longest sequence. channels: mean and standard deviation of each in
-    the training data. subjects: of each split; empty where they are not known. tally: those in two splits.
+    Attributes:
+        sequences: number of sequences of each split.
+        classes: number of sequences by class and split.
+        how: how each split was made.
+        tally: subjects that are in two splits.
+        steps: the shortest, the median and the longest length.
+        channels: mean and standard deviation of each channel in the training data.
+        subjects: number of subjects of each split; empty if they are unknown.
     """
 
     sequences: Mapping[str, int]
@@ -55,17 +61,18 @@ class SequenceOverview:
 
 
 def summarise_sequences(path: str | Path) -> SequenceOverview:
-    """Raises InputError like `open_sequences`."""
-    found = {split: open_sequences("series", split, path=path) for split in SPLITS}
-    train, records = found["train"], open_sequence_records("series", path=path)
+    """Return the overview of a dataset. Raises InputError like `open_sequences`."""
+    splits = {split: open_sequences("series", split, path=path) for split in SPLITS}
+    train, records = splits["train"], open_sequence_records("series", path=path)
     counts = {
-        split: torch.bincount(split_.labels, minlength=len(train.classes)) for split, split_ in found.items()
+        split: torch.bincount(sequences.labels, minlength=len(train.classes))
+        for split, sequences in splits.items()
     }
-    lengths = np.concatenate([one.lengths.numpy() for one in found.values()])
-    subjects = {split: one.subjects for split, one in found.items()}
+    lengths = np.concatenate([sequences.lengths.numpy() for sequences in splits.values()])
+    subjects = {split: sequences.subjects for split, sequences in splits.items()}
     known = {split: len(set(names)) for split, names in subjects.items() if names is not None}
     return SequenceOverview(
-        sequences={split: len(one) for split, one in found.items()},
+        sequences={split: len(sequences) for split, sequences in splits.items()},
         classes={
             name: {split: int(counts[split][i]) for split in SPLITS} for i, name in enumerate(train.classes)
         },

@@ -1,4 +1,4 @@
-"""Where sequences come from: the table of sources, and of which format a path is."""
+"""The table of sources of sequences, and the recognition of a path's format."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,11 @@ from automl.storage.cache_folder import cache_root
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceSource:
-    """A dataset that can be named.
+    """A dataset that `source` can name.
 
-    address: where it is downloaded from, as an archive of this SHA-256; None for user data.
+    Attributes:
+        address: the archive to download; None for user data.
+        sha256: its hash.
     """
 
     name: str
@@ -41,12 +43,13 @@ SOURCES: dict[str, SequenceSource] = {
 
 
 def open_source(source: str, path: str | Path | None) -> SequenceCache:
-    """The whole dataset, read on first use: that at `path`, else that of the source.
+    """Open the whole dataset at `path`, or else that of the source. Reads it on first use.
 
-    The format, one of FORMATS, is recognised from the path. Without a path `ucihar` is downloaded.
+    The format is recognised from the path. Without a path `ucihar` is downloaded.
 
-    Raises InputError for an unknown source, a path that is missing or of something else, a download that
-    fails, and for everything that is wrong in the files, with file and line.
+    Raises:
+        InputError: The source is unknown, the path is missing or has no sequences, a download failed, or a
+            file is invalid. The message names file and line.
     """
     if source not in SOURCES:
         raise unknown("data source", source, SOURCES)
@@ -54,36 +57,36 @@ def open_source(source: str, path: str | Path | None) -> SequenceCache:
         return shared_set
     known = SOURCES[source]
     if path is not None:
-        form, files = _locate_files(Path(path))
+        file_format, files = _locate_files(Path(path))
     elif known.address is None or known.sha256 is None:
-        raise InputError(f"{source} needs the path of your data; pass --data PATH: {_describe_formats()}")
+        raise InputError(f"{source} needs the path of your data. Pass --data PATH: {_describe_formats()}")
     else:
-        form, files = _locate_files(
+        file_format, files = _locate_files(
             download_archive(known.address, source, cache_root(), Checksum(sha256=known.sha256))
         )
-    return open_sequence_cache(form.name, files, form.read_recording)
+    return open_sequence_cache(file_format.name, files, file_format.read_recording)
 
 
 def shared_name(source: str, path: str | Path | None) -> str:
-    """Return the name of the dataset in a search's storage."""
+    """Return the name under which a search's storage keeps the dataset."""
     return f"sequences {source if path is None else path}"
 
 
 def _locate_files(path: Path) -> tuple[Format, tuple[Path, ...]]:
     path = path.expanduser()
-    place = _extract_if_archive(path)
-    for form in FORMATS.values():
-        if (files := form.find_files(place)) is not None:
-            return form, files
+    folder = _extract_if_archive(path)
+    for file_format in FORMATS.values():
+        if (files := file_format.find_files(folder)) is not None:
+            return file_format, files
     if not path.exists():
         raise InputError(f"there is no {path} and no {path}_TRAIN.ts; pass --data PATH with one that exists")
     raise InputError(f"{path} has no sequences that can be read; pass {_describe_formats()}")
 
 
 def are_sequences(path: str | Path) -> bool:
-    """Whether `path` is a dataset in one of FORMATS. Raises InputError for an archive that is damaged."""
-    place = _extract_if_archive(Path(path).expanduser())
-    return any(form.find_files(place) is not None for form in FORMATS.values())
+    """Return whether `path` is a dataset in one of FORMATS. Raises InputError for a damaged archive."""
+    folder = _extract_if_archive(Path(path).expanduser())
+    return any(file_format.find_files(folder) is not None for file_format in FORMATS.values())
 
 
 def _extract_if_archive(path: Path) -> Path:
@@ -91,4 +94,4 @@ def _extract_if_archive(path: Path) -> Path:
 
 
 def _describe_formats() -> str:
-    return "; ".join(form.about for form in FORMATS.values())
+    return "; ".join(file_format.about for file_format in FORMATS.values())

@@ -1,9 +1,9 @@
-"""Which sequence is in which split where their subjects are known: whole subjects.
+"""Hold out whole subjects for validation and test.
 
-What one person does in two recordings is alike; with one of them in training and the other held out, a model
-that knows the person would look like one that knows the activity. So all of a subject is on one side. Each
-subject is assigned by a hash of its own name, so that adding, removing or changing others moves nothing,
-except that at least one subject is on either side.
+Two recordings of one person are alike. With one of them in training and the other held out, a model that
+knows the person would look like one that knows the activity. So all recordings of a subject are in one split.
+A hash of its name assigns a subject, so that adding, removing or changing others moves nothing, except that
+each side has at least one subject.
 """
 
 from collections.abc import Sequence
@@ -15,35 +15,41 @@ from automl.data.splits import TEST, VALIDATION, hash_fractions, hash_names
 
 
 def hold_out_subjects(
-    labels: np.ndarray, classes: Sequence[str], subjects: Sequence[str | None], share: float, split: str
+    labels: np.ndarray, classes: Sequence[str], subjects: Sequence[str | None], fraction: float, split: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The sorted indices of the `split` "test" or "validation" and those of the rest, int64.
+    """Return the sorted indices of the `split` "test" or "validation" and those of the rest, int64.
 
-    labels: (N,), indices of `classes`. subjects: (N,), of which about a `share` is held out, at least one.
+    Args:
+        labels: indices of `classes`, `(N,)`.
+        classes: names of the classes.
+        subjects: the subject of each sequence.
+        fraction: the approximate fraction of the subjects to hold out, at least one of them.
+        split: "test" or "validation".
 
-    Raises InputError when nothing can be held out, or nothing would be left of a class to train on.
+    Raises:
+        InputError: Nothing can be held out, or a class would have no training data.
     """
     names, of = np.unique(np.array(subjects, dtype=str), return_inverse=True)
-    out = choose_subjects(names.tolist(), share, split)[of]
-    kept = np.bincount(labels[~out], minlength=len(classes))
-    for label in np.flatnonzero((kept == 0) & (np.bincount(labels[out], minlength=len(classes)) > 0))[:1]:
+    held = choose_subjects(names.tolist(), fraction, split)[of]
+    kept = np.bincount(labels[~held], minlength=len(classes))
+    for label in np.flatnonzero((kept == 0) & (np.bincount(labels[held], minlength=len(classes)) > 0))[:1]:
         raise InputError(
-            f"of class {classes[label]!r} nothing would be left to train on: a {split} split is of whole "
-            f"subjects, and it has all that have this class; leave the subjects out, or give the splits "
+            f"class {classes[label]!r} would have no training data: a {split} split consists of whole "
+            f"subjects, and it has all subjects of this class. Remove the subjects, or define the splits "
             f"yourself"
         )
-    return np.flatnonzero(out), np.flatnonzero(~out)
+    return np.flatnonzero(held), np.flatnonzero(~held)
 
 
-def choose_subjects(names: Sequence[str], share: float, split: str) -> np.ndarray:
-    """Which of the subjects are held out, bool (N,): about a `share` of them, at least one and not all."""
+def choose_subjects(names: Sequence[str], fraction: float, split: str) -> np.ndarray:
+    """Return whether each subject is held out, bool `(N,)`: about a `fraction`, at least one and not all."""
     if len(names) < 2:
         raise InputError(
-            f"a {split} split of whole subjects needs two or more; there is one, {names[0]!r}; leave the "
-            f"subjects out, or give the splits yourself"
+            f"a {split} split of whole subjects needs at least two subjects; got one, {names[0]!r}. Remove "
+            f"the subjects, or define the splits yourself"
         )
-    at = hash_fractions(hash_names(names), TEST if split == "test" else VALIDATION)
-    out: np.ndarray = at < share
-    out[at.argmin()] = True
-    out[at.argmax()] = False
-    return out
+    hashes = hash_fractions(hash_names(names), TEST if split == "test" else VALIDATION)
+    held: np.ndarray = hashes < fraction
+    held[hashes.argmin()] = True
+    held[hashes.argmax()] = False
+    return held

@@ -1,11 +1,11 @@
 """UCI HAR: accelerometer and gyroscope of a phone at the waist of 30 people in 6 activities.
 
-10,299 windows of 2.56 s at 50 Hz, nine signals of 128 steps, which overlap by half. So windows of one person
-must not be on both sides of a split: the published test split is of 9 people, training is of 21 others. In a
-folder `UCI HAR Dataset`, each part has one text file a signal, one line a window:
+10,299 windows of 2.56 s at 50 Hz, nine signals of 128 steps. Windows overlap by half, so those of one person
+must not be on both sides of a split. The published test split has 9 people, the training split 21 others. The
+folder `UCI HAR Dataset` has one text file per signal and split, with one line per window:
 
     activity_labels.txt                                   1 WALKING
-    train/y_train.txt, train/subject_train.txt            a number of an activity, of a person
+    train/y_train.txt, train/subject_train.txt            number of an activity, of a person
     train/Inertial Signals/body_acc_x_train.txt, ...      128 numbers
 
 Source: Anguita et al., "A Public Domain Dataset for Human Activity Recognition Using Smartphones", ESANN
@@ -23,8 +23,8 @@ from automl.data.sequences.number_text import NotANumber, parse_numbers, quote, 
 from automl.data.sequences.recording import Recording, SplitSequences, make_recording
 from automl.storage.cache_folder import cache_root
 
-# The archive that the "Download" button of https://archive.ics.uci.edu/dataset/240 gives: another archive in
-# it, INNER, is the data. UCI publishes no checksum; these 61,005,872 bytes are what many others have pinned.
+# The archive behind the "Download" button of https://archive.ics.uci.edu/dataset/240. The data are in another
+# archive inside it, INNER. UCI publishes no checksum; many projects have pinned these 61,005,872 bytes.
 ADDRESS = "https://archive.ics.uci.edu/static/public/240/human+activity+recognition+using+smartphones.zip"
 SHA256 = "c00b803081a5c797cd5e4b83700a9810b38d53d9d84e01917e090e1fdbc81031"
 
@@ -36,9 +36,9 @@ SPLITS = ("train", "test")
 
 
 def find_files(path: Path) -> tuple[Path, ...] | None:
-    """The files of the dataset in the folder `path`, or in the folder or archive in it; None if it has none.
+    """Return the files of the dataset in `path`, or in the folder or archive in it; None if there are none.
 
-    Raises InputError, with its name, for a file that is missing.
+    Raises InputError with its name for a missing file.
     """
     if not path.is_dir():
         return None
@@ -63,10 +63,10 @@ def _list_names() -> list[str]:
 
 
 def read_recording(files: Sequence[Path]) -> Recording:
-    """The dataset of the files that `find` found. Raises InputError with file and line for what is wrong."""
+    """Read the dataset of the files that `find_files` returned. Raises InputError with file and line."""
     named = dict(zip(_list_names(), files, strict=True))
     activities = _read_activities(named[LABELS])
-    parts: dict[str, SplitSequences] = {}
+    recordings: dict[str, SplitSequences] = {}
     steps = None
     for split in SPLITS:
         file, subjects = named[f"{split}/y_{split}.txt"], named[f"{split}/subject_{split}.txt"]
@@ -83,8 +83,8 @@ def read_recording(files: Sequence[Path]) -> Recording:
             )
             steps = values.shape[1]
             signals.append(values)
-        parts[split] = _make_split(split, signals, [activities[label] for label in numbered], subjects)
-    return make_recording(SIGNALS, activities.values(), parts)
+        recordings[split] = _make_split(split, signals, [activities[label] for label in numbered], subjects)
+    return make_recording(SIGNALS, activities.values(), recordings)
 
 
 def _make_split(split: str, signals: list[np.ndarray], labels: list[str], subjects: Path) -> SplitSequences:
@@ -95,7 +95,7 @@ def _make_split(split: str, signals: list[np.ndarray], labels: list[str], subjec
         )
     signals_of = subjects.parent / "Inertial Signals" / f"*_{split}.txt"
     return SplitSequences(
-        values=list(np.stack(signals, axis=1)),  # of (N, 9, 128)
+        values=list(np.stack(signals, axis=1)),  # (N, 9, 128)
         labels=labels,
         names=[f"{split}/{i}" for i in range(len(labels))],
         locate=lambda i: f"{signals_of}:{i + 1}",
@@ -104,14 +104,14 @@ def _make_split(split: str, signals: list[np.ndarray], labels: list[str], subjec
 
 
 def _read_activities(file: Path) -> dict[str, str]:
-    """Names by number, as it is written, in the file's order."""
-    found: dict[str, str] = {}
+    """Return the names by number, as written, in the order of the file."""
+    activities: dict[str, str] = {}
     for i, line in enumerate(_read_lines(file)):
         number, _, name = line.partition(" ")
-        if not name or number in found:
+        if not name or number in activities:
             raise InputError(f"{file}:{i + 1}: a line must be a new number and a name, not {quote(line)}")
-        found[number] = name.strip()
-    return found
+        activities[number] = name.strip()
+    return activities
 
 
 def _read_lines(file: Path) -> list[str]:
@@ -119,7 +119,7 @@ def _read_lines(file: Path) -> list[str]:
 
 
 def _read_signal(file: Path, windows: int, labels: Path, steps: int | None) -> np.ndarray:
-    """Float32 (windows, steps). steps: those of the signals before, if any."""
+    """Read a signal, float32 `(windows, steps)`. `steps` is that of the signals before, if any."""
     lines = _read_lines(file)
     if len(lines) != windows:
         raise InputError(
@@ -131,5 +131,5 @@ def _read_signal(file: Path, windows: int, labels: Path, steps: int | None) -> n
         raise InputError(f"{file}:{error.index + 1}: {error}") from None
     steps = int(counts[0]) if steps is None else steps
     for row in np.flatnonzero(counts != steps)[:1]:
-        raise InputError(f"{file}:{row + 1}: {counts[row]} values in a window, where others have {steps}")
+        raise InputError(f"{file}:{row + 1}: the window has {counts[row]} values; others have {steps}")
     return flat.reshape(windows, steps)

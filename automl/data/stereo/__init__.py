@@ -1,12 +1,12 @@
-"""Pairs of rectified images with the disparity of the left one: what is read, split, cached and cropped.
+"""Pairs of rectified images with the disparity of the left one: readers, splits, cache and crops.
 
 pfm              Portable float maps, both byte orders
-stereo_files     One image or disparity map from a file
-pairs            Which files are a pair: Scene Flow, KITTI 2012 and 2015, Middlebury, or a CSV
-planes           The bundled set: slanted planes and digits in front, with exact disparities and occlusions
-stereo_cache     All pairs of a source, as an Arrow file that every process maps into memory
-stereo_dataset   The pairs as the training loop reads them; splits, subsets and manifests
-stereo_overview  What `automl data` says of stereo pairs
+stereo_files     Reads one image or disparity map
+pairs            Finds pairs: Scene Flow, KITTI 2012 and 2015, Middlebury, or a CSV
+planes           The bundled set: slanted planes and digits, with exact disparities and occlusions
+stereo_cache     All pairs of a source in a memory-mapped Arrow file
+stereo_dataset   The pairs for the training loop; splits, subsets and manifests
+stereo_overview  The summary that `automl data` prints of stereo pairs
 """
 
 from automl.data.stereo.pairs import is_stereo

@@ -1,13 +1,13 @@
-"""Which files are a pair: the folders of Scene Flow, KITTI 2012 and 2015 and Middlebury, or a CSV.
+"""Find stereo pairs: in folders of Scene Flow, KITTI 2012 and 2015 and Middlebury, or in a CSV.
 
 Scene Flow   disparity/.../left/0006.pfm and frames_cleanpass/.../left|right/0006.png, anywhere below the
-             folder; a part TEST of the path is the test split
+             folder; a folder TEST in the path marks the test split
 KITTI 2015   training/image_2, image_3 and disp_occ_0 (or disp_noc_0)
 KITTI 2012   training/colored_0, colored_1 (or image_0, image_1) and disp_occ (or disp_noc)
 Middlebury   folders with im0.png, im1.png and disp0.pfm or disp0GT.pfm
-a CSV        columns left, right, disparity and perhaps split and group; paths from the CSV's folder
+a CSV        columns left, right, disparity and optionally split and group; paths relative to the CSV
 
-The views of each layout may be in any format of IMAGES.
+The views of each layout may have any format of IMAGES.
 """
 
 import csv
@@ -23,9 +23,9 @@ from automl.data.splits import SPLITS
 from automl.data.walk import is_clutter, walk
 
 COLUMNS = ("left", "right", "disparity")
-FRAMES = ("frames_cleanpass", "frames_finalpass")  # the first that there is; PSMNet takes the clean ones
-IMAGES = (".png", ".webp", ".jpg", ".jpeg")  # of the views; in capitals, too
-KITTI = (  # left, right, and disparities, those of occluded pixels among them where there are such
+FRAMES = ("frames_cleanpass", "frames_finalpass")  # The first that exists is used, as PSMNet does.
+IMAGES = (".png", ".webp", ".jpg", ".jpeg")  # suffixes of the views, also in capitals
+KITTI = (  # folders: left, right, and disparities, preferably with those of occluded pixels
     ("image_2", "image_3", ("disp_occ_0", "disp_noc_0")),
     ("colored_0", "colored_1", ("disp_occ", "disp_noc")),
     ("image_0", "image_1", ("disp_occ", "disp_noc")),
@@ -35,9 +35,11 @@ MIDDLEBURY = ("disp0.pfm", "disp0GT.pfm")
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Three files. split: one of SPLITS that the source gives; empty where it gives none.
+    """Three files.
 
-    group: what it is split as a whole with, such as the frames of its sequence; empty where it stands alone.
+    Attributes:
+        split: one of SPLITS; empty if the source defines none.
+        group: the sequence or scene that must stay in one split; empty if the pair stands alone.
     """
 
     name: str
@@ -53,7 +55,7 @@ class Pair:
 
 
 def is_stereo(path: str | Path) -> bool:
-    """Whether there are pairs at `path`: a folder laid out as one of the above, or such a CSV."""
+    """Return whether there are pairs at `path`: a folder in one of the layouts, or such a CSV."""
     path = Path(path).expanduser()
     if path.is_dir():
         return next(_list_in_folder(path), None) is not None
@@ -62,14 +64,15 @@ def is_stereo(path: str | Path) -> bool:
     with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
         try:
             return {*COLUMNS} <= {*next(filter(None, csv.reader(file)), [])}
-        except csv.Error:  # it is no table, whatever its name says
+        except csv.Error:
             return False
 
 
 def find_pairs(path: str | Path) -> list[Pair]:
-    """All pairs at `path`, sorted by name. In a folder `labels.csv` may give groups, by the left images.
+    """Return all pairs at `path`, sorted by name. In a folder, `labels.csv` may assign groups to the left
+    images.
 
-    Raises InputError where there are none, and for a bad CSV.
+    Raises InputError if there are none, if a file is missing, and for an invalid CSV.
     """
     path = Path(path).expanduser()
     if not path.exists():
@@ -81,64 +84,67 @@ def find_pairs(path: str | Path) -> list[Pair]:
     pairs = [replace(pair, group=groups.get(pair.left, pair.group)) for pair in pairs]
     if not pairs:
         raise InputError(
-            f"{path} holds no stereo pairs; it must be a folder as of Scene Flow, KITTI or Middlebury, or a "
-            f"CSV with the columns {', '.join(COLUMNS)}"
+            f"{path} has no stereo pairs. It must be a folder in the layout of Scene Flow, KITTI or "
+            f"Middlebury, or a CSV with the columns {', '.join(COLUMNS)}"
         )
     for pair in pairs:
         for file in pair.files:
             if not is_file(file):
-                raise InputError(f"there is no file {file}, which pair {pair.name} needs")
+                raise InputError(f"there is no file {file}, which the pair {pair.name} needs")
     return pairs
 
 
 def _list_in_folder(root: Path) -> Iterator[Pair]:
     for folder in (root, root / "training"):
-        if found := list(_list_kitti(folder)):
-            yield from found
+        if pairs := list(_list_kitti(folder)):
+            yield from pairs
             return
     yield from _walk_folders(root)
 
 
 def _walk_folders(root: Path) -> Iterator[Pair]:
-    """Of Scene Flow and Middlebury, whose folders may lie deeper."""
-    for here, folders, files in walk(root):
+    """Yield the pairs of Scene Flow and Middlebury, whose folders may lie deeper."""
+    for folder, folders, files in walk(root):
         frames = next((frames for frames in FRAMES if frames in folders), None)
         if "disparity" in folders and frames is not None:
-            yield from _list_sceneflow(root, here, frames)
-            folders[:] = [folder for folder in folders if folder not in ("disparity", *FRAMES)]
+            yield from _list_sceneflow(root, folder, frames)
+            folders[:] = [name for name in folders if name not in ("disparity", *FRAMES)]
         maps = [file for file in MIDDLEBURY if file in files]
         if not maps:
             continue
-        left, right = (_find_image(here / f"{view}.png") for view in ("im0", "im1"))
+        left, right = (_find_image(folder / f"{view}.png") for view in ("im0", "im1"))
         if {left.name, right.name} <= {*files}:
             yield Pair(
-                name=name_to_text(here.relative_to(root)), left=left, right=right, disparity=here / maps[0]
+                name=name_to_text(folder.relative_to(root)),
+                left=left,
+                right=right,
+                disparity=folder / maps[0],
             )
 
 
-def _list_sceneflow(root: Path, here: Path, frames: str) -> Iterator[Pair]:
-    below = here / "disparity"
+def _list_sceneflow(root: Path, folder: Path, frames: str) -> Iterator[Pair]:
+    below = folder / "disparity"
     maps = (
         f / name for f, _, files in walk(below) if f.name == "left" for name in files if name.endswith(".pfm")
     )
     for disparity in sorted(maps):
         within = disparity.relative_to(below)
-        images = [here / frames / within.parent.parent / side / within.name for side in ("left", "right")]
+        images = [folder / frames / within.parent.parent / side / within.name for side in ("left", "right")]
         left, right = (_find_image(image) for image in images)
-        group = (here / within.parent.parent).relative_to(root)
+        group = (folder / within.parent.parent).relative_to(root)
         yield Pair(
             name=name_to_text(group / disparity.stem),
             left=left,
             right=right,
             disparity=disparity,
-            # What brings a test split has its training split, too; the rest is training data.
+            # A dataset with a folder TEST also has a folder TRAIN. Other data are for training.
             split="test" if "TEST" in group.parts else "train" if "TRAIN" in group.parts else "",
             group=name_to_text(group),
         )
 
 
 def _find_image(image: Path) -> Path:
-    """Return the file of this name in one of IMAGES; that in the first format if there is none."""
+    """Return the file of this name in one of IMAGES; that with the first suffix if there is none."""
     files = [image.with_suffix(case) for suffix in IMAGES for case in (suffix, suffix.upper())]
     return next((file for file in files if file.exists()), files[0])
 
@@ -178,4 +184,4 @@ def _read_csv(path: Path) -> Iterator[Pair]:
         yield Pair(name=name, left=left, right=right, disparity=disparity, split=split, group=group)
     splits = {row.get("split", "").strip() for _, row in table.rows}
     if "" in splits and len(splits) > 1:
-        raise InputError(f"{path}: either each line has a split, or none has")
+        raise InputError(f"{path}: either all lines or no lines must have a split")

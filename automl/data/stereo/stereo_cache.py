@@ -1,8 +1,8 @@
 """All pairs of a source, read once into an Arrow file that every process maps into its memory.
 
-The file's name is a hash of the content of the files that it was made of. Columns beside those of a
-`RecordFile`: left, right (RGB bytes of H x W x 3), disparity (float32 of H x W, infinite where it is not
-known), height, width (int32) and changes (strings, what was done to the images).
+The name of the file is a hash of the content of the original files. Columns in addition to those of a
+`RecordFile`: left, right (RGB bytes of H x W x 3), disparity (float32 of H x W, infinite if unknown), height,
+width (int32) and changes (strings, see `Picture.changes`).
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from automl.data.stereo.pairs import Pair, find_pairs
 from automl.data.stereo.stereo_files import read_disparity, read_views
 from automl.storage.cache_folder import cache_root
 
-FORMAT = 3  # of the file and of what the readers and `planes` make: raise it with any of them
+FORMAT = 3  # Raise it when the format of the file, a reader or `planes` changes.
 SOURCES = ("planes", "pairs")
 
 SCHEMA = pa.schema(
@@ -46,7 +46,7 @@ Row = Mapping[str, Any]  # a value for each column
 
 
 class PairsFile(RecordFile):
-    """An opened file of N pairs. `shapes` int64 (N, 2)."""
+    """An opened file of N pairs. `shapes` holds height and width, int64 `(N, 2)`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -56,13 +56,13 @@ class PairsFile(RecordFile):
             raise ValueError("a side is out of range")
 
     def images(self, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """Left and right, uint8 `(H, W, 3)`, not copied and not writable."""
+        """Return left and right image, uint8 `(H, W, 3)`, not copied and read-only."""
         shape = (*self.shapes[row], 3)
         left, right = (np.frombuffer(self._bytes(name, row), np.uint8) for name in ("left", "right"))
         return left.reshape(shape), right.reshape(shape)
 
     def disparity(self, row: int) -> np.ndarray:
-        """float32 `(H, W)`, infinite where it is not known; not copied and not writable."""
+        """Return the disparities, float32 `(H, W)`, infinite if unknown; not copied and read-only."""
         return np.frombuffer(self._bytes("disparity", row), np.float32).reshape(self.shapes[row])
 
     def _bytes(self, column: str, row: int) -> Any:
@@ -70,42 +70,42 @@ class PairsFile(RecordFile):
 
 
 def open_cached_pairs(source: str, path: str | Path | None) -> PairsFile:
-    """The pairs of a source: `planes`, which is bundled, or `pairs` at `path`.
+    """Return the pairs of a source: `planes`, which is bundled, or `pairs` at `path`.
 
-    Raises InputError for an unknown source, a path that is missing or not wanted, like `find_pairs`, and for
+    Raises InputError for an unknown source, a path that is missing or not allowed, like `find_pairs`, and for
     a pair that cannot be used.
     """
     if source not in SOURCES:
         raise unknown("source of stereo pairs", source, SOURCES)
     if source == "planes":
         if path is not None:
-            raise InputError(f"planes is bundled and takes no path, not {path}; drop --data")
+            raise InputError(f"planes is bundled and takes no path; got {path}. Drop --data")
         key = f"planes {FORMAT} {json.dumps(dict(planes.COUNTS))}".encode()
-        made = [(split, i) for split in SPLITS for i in range(planes.COUNTS[split])]
-        return _open_cache(key, made, lambda each: _draw_row(*each), planes.HEIGHT * planes.WIDTH)
+        indices = [(split, i) for split in SPLITS for i in range(planes.COUNTS[split])]
+        return _open_cache(key, indices, lambda index: _draw_row(*index), planes.HEIGHT * planes.WIDTH)
     if path is None:
         raise InputError(
-            "pairs need the path of a folder as of Scene Flow, KITTI or Middlebury, or of a CSV of left, "
-            "right, disparity; pass --data PATH"
+            "pairs need the path of a folder in the layout of Scene Flow, KITTI or Middlebury, or of a CSV "
+            "with left, right and disparity. Pass --data PATH"
         )
     if (shared_set := shared.find_split(PairsFile, f"stereo {path}")) is not None:
         return shared_set
     pairs = find_pairs(path)
     hashes = hash_contents([file for pair in pairs for file in pair.files], cache_root())
-    of_pairs = [hashlib.sha256(b"".join(hashes[i : i + 3])).digest() for i in range(0, len(hashes), 3)]
+    digests = [hashlib.sha256(b"".join(hashes[i : i + 3])).digest() for i in range(0, len(hashes), 3)]
     named = json.dumps([(pair.name, pair.group, pair.split) for pair in pairs])
     key = f"stereo {FORMAT} {named}".encode() + b"".join(hashes)
-    each = list(zip(pairs, of_pairs, strict=True))
-    return _open_cache(key, each, lambda one: _read_row(*one), read_pair(pairs[0])[2].size)
+    hashed = list(zip(pairs, digests, strict=True))
+    return _open_cache(key, hashed, lambda pair: _read_row(*pair), read_pair(pairs[0])[2].size)
 
 
 def shared_name(source: str, path: str | Path | None) -> str | None:
-    """Return the name of the pairs in a search's storage; None for bundled ones, which every node makes."""
+    """Return the name of the pairs in a search's storage; None for bundled ones, which every node draws."""
     return f"stereo {path}" if source == "pairs" else None
 
 
 def _open_cache(key: bytes, pairs: Sequence[Any], row: Callable[[Any], Row], pixels: int) -> PairsFile:
-    """row: of one of `pairs`. pixels: of the first one, for a guess at the file's size."""
+    """Return the cache of `pairs`, a `row` for each. `pixels` is the size of the first pair."""
 
     def write(target: Path) -> str:
         write_rows(target, SCHEMA, map_in_threads("reading stereo pairs", pairs, row), {})
@@ -128,19 +128,18 @@ def _read_row(pair: Pair, content: bytes) -> Row:
 
 
 def read_pair(pair: Pair, changes: list[str] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return both images and the disparities.
+    """Return both images and the disparities. `changes` receives the changes to the images.
 
-    changes: receives what was done to the images. Raises InputError where they cannot be read or differ in
-    size.
+    Raises InputError if they cannot be read or differ in size.
     """
     disparity = read_disparity(pair.disparity)
-    left, right, done = read_views(pair.left, pair.right, disparity.shape[::-1])
+    left, right, new_changes = read_views(pair.left, pair.right, disparity.shape[::-1])
     if changes is not None:
-        changes += done
+        changes += new_changes
     for file, array in ((pair.right, right), (pair.disparity, disparity)):
         if array.shape[:2] != left.shape[:2]:
             raise InputError(
-                f"{file} must be of the size of its left image {pair.left}, "
+                f"{file} must have the size of its left image {pair.left}, "
                 f"{left.shape[1]} x {left.shape[0]} pixels; got {array.shape[1]} x {array.shape[0]}"
             )
     return left, right, disparity

@@ -1,4 +1,4 @@
-"""Stereo pairs as the training loop reads them: which are in which split, whole or as crops."""
+"""Stereo pairs for the training loop: splits, whole pairs and crops."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -15,30 +15,30 @@ class StereoPairs(Records[PairsFile]):
     noun = "stereo pairs"
 
     def pair(self, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Left and right, uint8 `(H, W, 3)`, and disparity, float32 `(H, W)`; views that are not writable."""
+        """Return left and right image, uint8 `(H, W, 3)`, and disparity, float32 `(H, W)`; not writable."""
         return *self.file.images(row), self.file.disparity(row)
 
     def crop(
         self, row: int, at: tuple[float, float], height: int, width: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The same box of both images and the disparities, copied.
+        """Return the same box of both images and the disparities, copied.
 
-        at: where the box is, from 0 (at the top, at the left) to 1. Where the pair is smaller than the box,
-        there are zeros at the bottom and the right, of unknown disparity.
+        `at` is the position of the box, from 0 (top, left) to 1. If the pair is smaller than the box, the
+        bottom and the right are filled with zeros of unknown disparity.
         """
-        found = []
+        crops = []
         for array, empty in zip(self.pair(row), (0, 0, np.inf), strict=True):
             box = np.full((height, width, *array.shape[2:]), empty, array.dtype)
             h, w = array.shape[:2]
             top, left = round(at[0] * max(0, h - height)), round(at[1] * max(0, w - width))
-            part = array[top : top + height, left : left + width]
-            box[: part.shape[0], : part.shape[1]] = part
-            found.append(box)
-        return found[0], found[1], found[2]
+            source = array[top : top + height, left : left + width]
+            box[: source.shape[0], : source.shape[1]] = source
+            crops.append(box)
+        return crops[0], crops[1], crops[2]
 
 
 def open_pairs(source: str, *, path: str | Path | None = None, subset: float = 1.0) -> StereoPairs:
-    """The pairs of a source, as they are now. Raises InputError like `cached_pairs` and `Records`."""
+    """Open the pairs of a source. Raises InputError like `open_cached_pairs` and `Records`."""
     return _open_file(open_cached_pairs(source, path).path, subset)
 
 

@@ -1,4 +1,4 @@
-"""One image or disparity map from a file. A disparity that is not known is infinite."""
+"""Read one image or disparity map. An unknown disparity is infinite."""
 
 from pathlib import Path
 
@@ -8,26 +8,26 @@ from attention.errors import InputError
 from automl.data.images.picture import open_picture, read_channel
 from automl.data.stereo.pfm import read_pfm
 
-KITTI_SCALE = 256.0  # a pixel of disparity in KITTI's 16-bit PNG files
-DISPARITIES = "a disparity map: a PFM file, or a PNG file of one channel of 16 bits as KITTI has it"
+KITTI_SCALE = 256.0  # per pixel of disparity in KITTI's 16-bit PNG files
+DISPARITIES = "a disparity map: a PFM file, or a 16-bit PNG file of one channel as in KITTI"
 SIXTEEN_BIT = ("I;16", "I;16B", "I;16L", "I")
 
 
 def read_views(
     left: str | Path, right: str | Path, annotated: tuple[int, int] | None = None
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Return both views of a pair, RGB, uint8 `(H, W, 3)`, and what was done to them.
+    """Return both views of a pair, RGB, uint8 `(H, W, 3)`, and the changes to them.
 
-    Views of more than 8 bits are scaled alike, since what is matched must look alike.
+    Views of more than 8 bits are scaled by the same bits, since matching pixels must look alike.
 
     Args:
-        left: a file, as `right`.
-        right: a file.
+        left: the file of the left view.
+        right: the file of the right view.
         annotated: width and height of the disparity map. A view that has this size only as it is stored is
-            not turned.
+            not turned by EXIF.
 
     Raises:
-        InputError: where there is no such image.
+        InputError: A file does not exist or is no image.
     """
     files = (left, right)
     views = [open_picture(file, annotated=annotated) for file in files]
@@ -41,18 +41,18 @@ def read_views(
 
 
 def read_disparity(path: str | Path) -> np.ndarray:
-    """Disparities in pixels, float32 `(H, W)`, infinite where they are not known.
+    """Return disparities in pixels, float32 `(H, W)`, infinite where they are unknown.
 
-    From a PFM file, where what is no number, infinite or negative is not known, or from a 16-bit PNG file as
-    KITTI has it, 256 a pixel and 0 where it is not known.
+    A PFM file has NaN, infinite or negative values there. A 16-bit PNG file of KITTI has 256 per pixel of
+    disparity, and 0 if it is unknown.
 
-    Raises InputError for a file that cannot be read and one in which no disparity is known.
+    Raises InputError for a file that cannot be read or has no known disparity.
     """
     path = Path(path)
     values = read_pfm(path) if path.suffix.lower() == ".pfm" else _read_png(path)
     known = np.isfinite(values) & (values >= 0)
     if not known.any():
-        raise InputError(f"{path}: no disparity is known; leave the pair out, or give its disparities")
+        raise InputError(f"{path} has no known disparity; remove the pair, or add its disparities")
     return np.where(known, values, np.float32(np.inf))
 
 

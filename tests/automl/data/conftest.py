@@ -12,7 +12,7 @@ REAL = Path(os.environ.get("AUTOML_TEST_DATA", REPOSITORY.parent / "shared" / "d
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test has a cache folder of its own."""
+    """Give every test its own cache folder."""
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("AUTOML_MIRROR", raising=False)
     return tmp_path / "cache"
@@ -20,7 +20,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def make_folder() -> Callable[..., Path]:
-    """Fills a folder with random pictures: `{"train/cat": 3}` makes three of cats to train on."""
+    """Return a function that writes random pictures: `{"train/cat": 3}` writes three of cats for training."""
 
     def make(root: Path, counts: Mapping[str, int]) -> Path:
         random = np.random.RandomState(0)

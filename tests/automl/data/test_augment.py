@@ -20,7 +20,9 @@ def pictures(count: int, side: int = 16) -> Tensor:
 
 
 def ramps(count: int) -> Tensor:
-    """Red grows to the right and green downwards, by 4 a pixel: a crop shows where it was taken."""
+    """Return images whose red grows to the right and green downwards, by 4 per pixel, so that a crop shows
+    its position.
+    """
     grow = torch.arange(SIDE, dtype=torch.uint8) * 4
     picture = torch.stack(
         [grow.expand(SIDE, SIDE), grow.view(-1, 1).expand(SIDE, SIDE), grow.expand(SIDE, SIDE)]
@@ -41,7 +43,7 @@ def random_crop(
     return crop_boxes(images, boxes, size)
 
 
-def test_normalise_is_the_usual_one_in_channels_last() -> None:
+def test_normalise_matches_torchvision_in_channels_last() -> None:
     images = pictures(2)
     expected = reference.normalize(images.permute(0, 3, 1, 2) / 255, *map(list, IMAGENET))
     normalised = normalise(images)
@@ -52,12 +54,12 @@ def test_normalise_is_the_usual_one_in_channels_last() -> None:
 def test_centre_crop_of_a_square_at_its_size_is_the_image() -> None:
     images = pictures(3)
     assert torch.equal(centre_crop(images, torch.ones(3), 16), images)
-    # In a batch with others it goes through the resampling and comes out the same.
+    # In a batch with other shapes it is resampled, with the same result.
     assert torch.equal(centre_crop(images, torch.tensor([1.0, 2.0, 1.0]), 16)[::2], images[::2])
 
 
 @pytest.mark.parametrize("size", [(200, 100), (100, 200), (150, 100), (120, 120)])
-def test_centre_crop_undoes_the_squash(size: tuple[int, int]) -> None:
+def test_centre_crop_restores_the_aspect_ratio(size: tuple[int, int]) -> None:
     x, y, short = size[0] // 2, size[1] // 2, min(size)
     picture = Image.new("L", size, "black")
     ImageDraw.Draw(picture).circle((x, y), short * 0.4, fill="white")
@@ -82,18 +84,18 @@ def test_random_crop_is_a_function_of_the_generator() -> None:
     assert random_crop(images).dtype == torch.float32
 
 
-def test_each_image_has_its_own_draw() -> None:
+def test_images_are_cropped_independently() -> None:
     crops = random_crop(ramps(8)).flatten(1)
     assert len(torch.unique(crops, dim=0)) == 8
 
 
-def test_flip_mirrors_some_and_changes_nothing_else() -> None:
+def test_flip_mirrors_some_images_and_changes_nothing_else() -> None:
     images = pictures(64)
     plain, flipped = random_crop(images, scale=1), random_crop(images, scale=1, flip=True)
     mirrored = 0
-    for one, other in zip(plain, flipped, strict=True):
-        if not torch.equal(one, other):
-            torch.testing.assert_close(other, one.flip(-1), rtol=0, atol=1e-3)
+    for before, after in zip(plain, flipped, strict=True):
+        if not torch.equal(before, after):
+            torch.testing.assert_close(after, before.flip(-1), rtol=0, atol=1e-3)
             mirrored += 1
     assert 20 <= mirrored <= 44
 
@@ -103,13 +105,13 @@ def test_flip_mirrors_some_and_changes_nothing_else() -> None:
 def test_boxes_of_squares(seed: int, scale: float) -> None:
     size = 8
     red, green, _ = bytes_of(random_crop(ramps(32), size, scale=scale, seed=seed)).unbind(1)
-    # From the first pixel's centre to the last one's are 7/8 of the box; 4 grey values are a pixel.
+    # The centres of the first and last pixel are 7/8 of the box apart. Four grey values are a pixel.
     width = (red[:, 0, -1] - red[:, 0, 0]) / 4 / SIDE * size / (size - 1)
     height = (green[:, -1, 0] - green[:, 0, 0]) / 4 / SIDE * size / (size - 1)
     assert ((width > 0) & (width < 1.02)).all()
     assert ((height > 0) & (height < 1.02)).all()
     assert ((width / height > 0.73) & (width / height < 1.37)).all()
-    assert (width * height > scale * 0.75 * 0.96).all()  # a box that sticks out of the image is cut
+    assert (width * height > scale * 0.75 * 0.96).all()  # A box that reaches over the edge is cut.
 
 
 @settings(max_examples=25, deadline=None)
@@ -120,7 +122,7 @@ def test_boxes_of_squares(seed: int, scale: float) -> None:
     high=st.integers(130, 255),
     size=st.integers(1, 24),
 )
-def test_crops_hold_no_value_that_the_image_lacks(
+def test_crops_stay_in_the_range_of_the_image(
     seed: int, aspect: float, low: int, high: int, size: int
 ) -> None:
     images = pictures(3).clamp(low, high)

@@ -12,7 +12,7 @@ from automl.data.archive import extract, extract_cached
 
 
 def tar(path: Path, *members: tuple[str, bytes | None], kind: bytes = tarfile.SYMTYPE) -> Path:
-    """A tar file; a member without content is a link."""
+    """Write a tar file. A member without content is a link."""
     with tarfile.open(path, "w:gz" if path.suffix == ".tgz" else "w") as file:
         for name, content in members:
             info = tarfile.TarInfo(name)
@@ -51,7 +51,7 @@ def test_extracted_once_into_a_folder_named_by_content(name: str, tmp_path: Path
 
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize(
-    ("member", "why"),
+    ("member", "message"),
     [
         (("../out.png", b"x"), "leads outside"),
         (("a/../../out.png", b"x"), "leads outside"),
@@ -61,44 +61,42 @@ def test_extracted_once_into_a_folder_named_by_content(name: str, tmp_path: Path
         (("link", None), "is a link"),
     ],
 )
-def test_what_could_write_elsewhere_is_refused(
-    name: str, member: tuple[str, bytes | None], why: str, tmp_path: Path
+def test_members_that_could_write_elsewhere_are_refused(
+    name: str, member: tuple[str, bytes | None], message: str, tmp_path: Path
 ) -> None:
     archive = MAKERS[name](tmp_path / name, ("good.png", b"x"), member)
-    with pytest.raises(InputError, match=why):
+    with pytest.raises(InputError, match=message):
         extract(archive, tmp_path / "into" / "here")
     assert [path.name for path in (tmp_path / "into").iterdir()] == ["here.lock"]
 
 
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize(
-    ("names", "why"),
+    ("names", "message"),
     [
         (["a/" + "x" * 300], "more than 255 bytes"),
         (["\N{CJK UNIFIED IDEOGRAPH-732B}" * 100], "more than 255 bytes"),
         (["x" * 300 + "/a.png"], "more than 255 bytes"),
-        (["d/" * 2_000 + "a.png"], "more than 100 folders in one another"),
-        (["a", "a/b.png"], "a file and a folder at once"),
-        (["a", "a/b/c.png"], "a file and a folder at once"),
-        (["a/b.png", "a"], "a file and a folder at once"),
-        (["a/b/c.png", "a/b"], "a file and a folder at once"),
-        (["."], "is no name of a file"),
+        (["d/" * 2_000 + "a.png"], "nested in more than 100 folders"),
+        (["a", "a/b.png"], "both a file and a folder"),
+        (["a", "a/b/c.png"], "both a file and a folder"),
+        (["a/b.png", "a"], "both a file and a folder"),
+        (["a/b/c.png", "a/b"], "both a file and a folder"),
+        (["."], "is not a valid file name"),
         (["/".join(["x" * 250] * 30)], "no file can be called"),
     ],
     ids=lambda value: value[-1][:12] if isinstance(value, list) else "",
 )
-def test_names_that_no_file_can_have_are_refused(
-    name: str, names: list[str], why: str, tmp_path: Path
-) -> None:
-    archive = MAKERS[name](tmp_path / name, ("good.png", b"x"), *((each, b"x") for each in names))
-    with pytest.raises(InputError, match=why) as error:
+def test_invalid_file_names_are_refused(name: str, names: list[str], message: str, tmp_path: Path) -> None:
+    archive = MAKERS[name](tmp_path / name, ("good.png", b"x"), *((member, b"x") for member in names))
+    with pytest.raises(InputError, match=message) as error:
         extract(archive, tmp_path / "into" / "here")
     assert len(str(error.value)) < 500
     assert [path.name for path in (tmp_path / "into").iterdir()] == ["here.lock"]
 
 
-def test_odd_members_that_do_no_harm_are_extracted(tmp_path: Path) -> None:
-    """Folders over folders, a file twice, no rights, times out of range, names in bytes, of Windows."""
+def test_odd_but_harmless_members_are_extracted(tmp_path: Path) -> None:
+    """Folders over folders, a file twice, no permissions, times out of range, non-UTF-8 and Windows names."""
     with tarfile.open(tmp_path / "a.tar", "w") as file:
         for name in ("./", "a", "a"):
             info = tarfile.TarInfo(name)
@@ -122,7 +120,7 @@ def changed(archive: Path, old: bytes, new: bytes) -> Path:
     return archive
 
 
-def test_members_that_are_not_what_they_say_are_refused(tmp_path: Path) -> None:
+def test_members_with_false_headers_are_refused(tmp_path: Path) -> None:
     flagged = zipped(tmp_path / "utf8.zip", ("\N{LATIN SMALL LETTER E WITH ACUTE}.png", b"x"))
     changed(flagged, b"\xc3\xa9", b"\xc3\x28")
     encrypted = zipped(tmp_path / "encrypted.zip", ("a.png", b"x"))
@@ -147,19 +145,21 @@ def test_hard_links_and_devices_are_refused(kind: bytes, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["a.tgz", "a.tar"])
-@pytest.mark.parametrize("place", [0, 1])
-def test_a_header_that_fills_the_memory_is_refused(name: str, place: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_header_that_fills_the_memory_is_refused(name: str, position: int, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / name, "w:gz" if name == "a.tgz" else "w") as file:
         for i in range(2):
             info = tarfile.TarInfo(f"{i}.png")
-            info.pax_headers = {"comment": "x" * (2 << 20)} if i == place else {}
+            info.pax_headers = {"comment": "x" * (2 << 20)} if i == position else {}
             file.addfile(info)
-    with pytest.raises(InputError, match="bytes about a member"):
+    with pytest.raises(InputError, match="the header of a member has"):
         extract(tmp_path / name, tmp_path / "into")
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_too_much_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_members_or_bytes_are_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = MAKERS[name](tmp_path / name, *((f"{i}.png", b"x" * 1000) for i in range(5)))
     monkeypatch.setattr(archives, "MAX_MEMBERS", 4)
     with pytest.raises(InputError, match="more than 4 members"):
@@ -171,21 +171,21 @@ def test_too_much_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("name", MAKERS)
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.99])
-def test_truncated_archive_leaves_nothing(name: str, share: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fraction", [0.0, 0.3, 0.6, 0.99])
+def test_truncated_archive_leaves_nothing(name: str, fraction: float, tmp_path: Path) -> None:
     import random
 
     noise = random.Random(0).randbytes(50_000)
     archive = MAKERS[name](tmp_path / name, ("a.png", noise), ("b.png", noise[::-1]))
     content = archive.read_bytes()
-    # A tar file is padded with zeros, of which it can lose some.
-    archive.write_bytes(content[: int(share * min(len(content), 100_000))])
+    # A tar file is padded with zeros, some of which may be cut.
+    archive.write_bytes(content[: int(fraction * min(len(content), 100_000))])
     with pytest.raises(InputError, match="damaged or not an archive"):
         extract(archive, tmp_path / "into" / "here")
     assert [path.name for path in (tmp_path / "into").iterdir()] == ["here.lock"]
 
 
-def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
+def test_flipped_bit_is_detected(tmp_path: Path) -> None:
     archive = tar(tmp_path / "a.tgz", ("a.png", b"x" * 50_000))
     content = bytearray(archive.read_bytes())
     content[-6] ^= 1  # in the checksum, which comes last

@@ -25,8 +25,8 @@ from automl.data import arrow
 from automl.data.images import image_cache as cache
 from automl.data.images.image_sources import list_images
 {before}
-found = list_images("folder", sys.argv[1], 8)
-print(len(cache.open_image_cache(found.splits["train"], found.classes, 8, "train").labels))
+listing = list_images("folder", sys.argv[1], 8)
+print(len(cache.open_image_cache(listing.splits["train"], listing.classes, 8, "train").labels))
 """
 
 SLOW = "plain = cache.decode; cache.decode = lambda *a: (time.sleep(0.01), plain(*a))[1]"
@@ -34,18 +34,18 @@ NO_ROOM = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 2
 
 
 def opener(root: Path, before: str = "") -> subprocess.Popen[str]:
-    """Opens the dataset in another process."""
+    """Open the dataset in another process."""
     command = [sys.executable, "-c", OPEN.format(before=before), str(root)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def train(root: Path, side: int = 8) -> ImageCache:
-    found = list_images("folder", root, side)
-    return open_image_cache(found.splits["train"], found.classes, side, "train")
+    listing = list_images("folder", root, side)
+    return open_image_cache(listing.splits["train"], listing.classes, side, "train")
 
 
 def content(cache: Path) -> list[str]:
-    """What is in the cache, beside locks."""
+    """Return the names of files in the cache, without locks."""
     return sorted(path.name for path in cache.iterdir() if path.is_file() and path.suffix != ".lock")
 
 
@@ -64,7 +64,7 @@ def test_columns(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (opened.classes, opened.side, opened.skipped) == (("a", "b"), 8, ())
 
 
-def test_content_decides_the_file(root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_file_depends_on_content_only(root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = train(root)
     assert train(root).path == first.path
     root = root.rename(root.with_name("moved"))
@@ -85,7 +85,7 @@ def test_unchanged_files_are_not_read_again(root: Path, monkeypatch: pytest.Monk
     assert train(root).path == first.path
 
 
-def test_a_few_damaged_images_are_left_out_and_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_few_damaged_images_are_left_out_and_reported(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "train/a/0003.png").write_bytes(b"no picture")
     half = (root / "train/b/0005.png").read_bytes()
     (root / "train/b/0005.png").write_bytes(half[: len(half) // 2])
@@ -95,7 +95,7 @@ def test_a_few_damaged_images_are_left_out_and_named(root: Path, capsys: pytest.
     assert "left out 2 images that cannot be decoded: train/a/0003.png (Unid" in capsys.readouterr().err
 
 
-def test_an_image_without_an_agreed_range_is_left_out_and_named(
+def test_image_without_an_agreed_range_is_left_out_and_reported(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Image.fromarray(np.full((8, 8), 70_000, np.int32)).save(root / "train/a/0003.png", format="TIFF")
@@ -131,7 +131,7 @@ def test_damaged_cache_is_built_again(damage: str, root: Path, capsys: pytest.Ca
     path.unlink()
     path.write_bytes(bad[damage])
     assert (np.concatenate(train(root).blocks) == pixels).all()
-    assert "is damaged and is built again" in capsys.readouterr().err
+    assert "was damaged and is built again" in capsys.readouterr().err
 
 
 def test_two_processes_build_one_file(root: Path, cache: Path) -> None:
@@ -142,7 +142,7 @@ def test_two_processes_build_one_file(root: Path, cache: Path) -> None:
     assert len(content(cache)) == 1
 
 
-def test_killed_half_way(root: Path, cache: Path) -> None:
+def test_killed_build_is_repeated(root: Path, cache: Path) -> None:
     process = opener(root, "arrow.BATCH_BYTES = 2000\n" + SLOW)
     while not any(path.stat().st_size > 2000 for path in cache.glob("*.tmp")):
         time.sleep(0.01)
@@ -153,7 +153,7 @@ def test_killed_half_way(root: Path, cache: Path) -> None:
     assert [name.endswith(".arrow") for name in content(cache)] == [True]
 
 
-def test_what_a_killed_process_was_making_of_other_data_goes(cache: Path) -> None:
+def test_files_of_killed_processes_are_deleted(cache: Path) -> None:
     cache.mkdir()
     held = cache / "held.arrow.12.tmp"
     for left in (held, cache / "other.arrow.34.tmp", cache / "other.arrow.34.tmp.archive.zip"):
@@ -167,7 +167,7 @@ def test_what_a_killed_process_was_making_of_other_data_goes(cache: Path) -> Non
 
 @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="files have no size limit here")
 def test_full_disk(root: Path, cache: Path) -> None:
-    """A limit on the size of files stands for it: the write fails half-way, in earnest."""
+    """Simulate a full disk by a limit on the size of files: the write fails half-way."""
     process = opener(root, NO_ROOM)
     _, errors = process.communicate()
     assert process.returncode == 1

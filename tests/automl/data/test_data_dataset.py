@@ -22,7 +22,7 @@ def names(images: Images) -> set[str]:
     return set(images.names())
 
 
-def test_validation_is_carved_from_train(root: Path) -> None:
+def test_validation_is_held_out_of_train(root: Path) -> None:
     train, validation, test = (
         open_split("folder", split, path=root, size=8) for split in ("train", "validation", "test")
     )
@@ -36,20 +36,20 @@ def test_validation_is_carved_from_train(root: Path) -> None:
     assert (train.labels.dtype, train.aspect.dtype) == (torch.int64, torch.float32)
 
 
-def test_validation_of_its_own(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+def test_own_validation_split_is_used(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     sizes = {f"{split}/{name}": n for split, n in [("train", 8), ("val", 4), ("test", 2)] for name in "ab"}
     root = make_folder(tmp_path / "own", sizes)
     sizes_of = {s: len(open_split("folder", s, path=root, size=8)) for s in ("train", "validation", "test")}
     assert sizes_of == {"train": 16, "validation": 8, "test": 4}
 
 
-def test_subset_is_of_train_and_validation_alone(root: Path) -> None:
+def test_subset_applies_to_train_and_validation_only(root: Path) -> None:
     opened = {
-        share: [
-            open_split("folder", split, path=root, size=8, subset=share)
+        fraction: [
+            open_split("folder", split, path=root, size=8, subset=fraction)
             for split in ("train", "validation", "test")
         ]
-        for share in (0.25, 0.5, 1.0)
+        for fraction in (0.25, 0.5, 1.0)
     }
     for less, more in pairwise(opened.values()):
         for small, large in zip(less, more, strict=True):
@@ -57,14 +57,14 @@ def test_subset_is_of_train_and_validation_alone(root: Path) -> None:
             assert set(small.labels.tolist()) == {0, 1}
     assert len(opened[0.25][0]) < len(opened[1.0][0])
     assert len(opened[0.25][2]) == 10
-    one = open_split("folder", "train", path=root, size=8, subset=0.001)
-    assert torch.bincount(one.labels).tolist() == [1, 1]
+    tiny = open_split("folder", "train", path=root, size=8, subset=0.001)
+    assert torch.bincount(tiny.labels).tolist() == [1, 1]
 
 
-def test_training_does_not_look_at_the_test_split(
+def test_training_does_not_decode_the_test_split(
     root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files are hashed, and not decoded."""
+    """Its files are hashed but not decoded."""
     for image in (root / "test").rglob("*.png"):
         image.write_bytes(b"decoding this raises")
     decoded: list[str] = []
@@ -115,15 +115,15 @@ def test_digits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "why"),
+    ("options", "message"),
     [
         ({"split": "valid"}, "unknown split 'valid'.*Did you mean 'validation'"),
-        ({"size": 0}, "at least 1 pixel"),
-        ({"side": 0}, "at least 1 pixel"),
+        ({"size": 0}, "must be at least 1; got size"),
+        ({"side": 0}, "must be at least 1; got size"),
     ],
 )
-def test_mistakes(options: dict[str, Any], why: str, root: Path) -> None:
-    with pytest.raises(InputError, match=why):
+def test_invalid_arguments_are_rejected(options: dict[str, Any], message: str, root: Path) -> None:
+    with pytest.raises(InputError, match=message):
         open_split("folder", **({"split": "train", "path": root, "size": 8} | options))
 
 
@@ -151,33 +151,33 @@ def test_imagenette(imagenette: Path) -> None:
 
 
 OWN = "the dataset's own"
-CARVED = "about {}% of the training images, of each class, chosen by their content"
+HELD_OUT = "about {}% of the training images, of each class, chosen by their content"
 
 
 @pytest.mark.parametrize(
-    ("parts", "train", "validation", "test"),
+    ("folders", "train", "validation", "test"),
     [
         (("train", "val", "test"), OWN, OWN, OWN),
-        (("train", "val"), "the training images, less those for validation", CARVED.format(20), OWN),
+        (("train", "val"), "the training images, less those for validation", HELD_OUT.format(20), OWN),
         (
             (".",),
             "the training images, less those for validation",
-            CARVED.format(25),  # 2 of 8
+            HELD_OUT.format(25),  # 2 of 8
             "about 20% of all images, of each class, chosen by their content",
         ),
     ],
 )
-def test_how_the_splits_came_about(
-    parts: tuple[str, ...],
+def test_splits_are_described(
+    folders: tuple[str, ...],
     train: str,
     validation: str,
     test: str,
     tmp_path: Path,
     make_folder: Callable[..., Path],
 ) -> None:
-    root = make_folder(tmp_path / "d", {f"{part}/{name}": 10 for part in parts for name in "ab"})
-    told = open_image_records("folder", path=root, size=8).describe_splits()
-    assert told == {"train": train, "validation": validation, "test": test}
-    told = open_image_records("folder", path=root, size=8, subset=0.3).describe_splits()
-    part = "about 0.3 of each class of "
-    assert told == {"train": part + train, "validation": part + validation, "test": test}
+    root = make_folder(tmp_path / "d", {f"{prefix}/{name}": 10 for prefix in folders for name in "ab"})
+    texts = open_image_records("folder", path=root, size=8).describe_splits()
+    assert texts == {"train": train, "validation": validation, "test": test}
+    texts = open_image_records("folder", path=root, size=8, subset=0.3).describe_splits()
+    prefix = "about 0.3 of each class of "
+    assert texts == {"train": prefix + train, "validation": prefix + validation, "test": test}

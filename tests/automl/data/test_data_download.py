@@ -39,13 +39,13 @@ def mirror(
 
 def test_downloaded_once(mirror: type[Mirror]) -> None:
     for _ in range(2):
-        found = list_images("woof", None, 128)
-        assert found.classes == ("Shih-Tzu", "Samoyed")
-        assert (len(found.splits["train"]), len(found.splits["test"])) == (4, 1)
+        listing = list_images("woof", None, 128)
+        assert listing.classes == ("Shih-Tzu", "Samoyed")
+        assert (len(listing.splits["train"]), len(listing.splits["test"])) == (4, 1)
     assert mirror.asked == ["/mirror/imagewoof2-160.tgz"]
 
 
-def test_the_first_version_has_a_name_of_its_own(mirror: type[Mirror], cache: Path) -> None:
+def test_first_version_has_its_own_folder(mirror: type[Mirror], cache: Path) -> None:
     for source in ("woof1", "woof", "woof1"):
         assert list_images(source, None, 128).classes == ("Shih-Tzu", "Samoyed")
     assert mirror.asked == ["/mirror/imagewoof-160.tgz", "/mirror/imagewoof2-160.tgz"]
@@ -54,7 +54,7 @@ def test_the_first_version_has_a_name_of_its_own(mirror: type[Mirror], cache: Pa
 
 
 @pytest.mark.parametrize("kind", ["size", "sha256", "md5", "first_md5"])
-def test_a_published_checksum_is_compared(
+def test_published_checksum_is_checked(
     kind: str, mirror: type[Mirror], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values: dict[str, int | str] = {
@@ -66,15 +66,15 @@ def test_a_published_checksum_is_compared(
     published = {WOOF: Checksum(**{kind: values[kind]})}  # type: ignore[arg-type]
     monkeypatch.setattr(image_sources, "CHECKSUMS", published)
     mirror.files[WOOF] = whole[:-1] if kind == "size" else whole[:-1] + bytes([whole[-1] ^ 1])
-    with pytest.raises(InputError, match=r"imagewoof2-160.tgz is not the archive that is known.*--data PATH"):
+    with pytest.raises(InputError, match=r"imagewoof2-160.tgz is not the expected file.*--data PATH"):
         list_images("woof", None, 128)
     assert [path.name for path in (cache / "downloads").iterdir()] == ["imagewoof2-160.lock"]
     mirror.files[WOOF] = whole
     assert len(list_images("woof", None, 128).splits["train"]) == 4
 
 
-def test_addresses_and_checksums_are_fastais() -> None:
-    """fastai 2 lists the second versions; its list of version 1 had the others at the same address."""
+def test_addresses_and_checksums_match_fastai() -> None:
+    """fastai 2 lists the second versions. Its list of version 1 had the others at the same address."""
     from fastai.data import download_checks
     from fastai.data.external import URLs
 
@@ -90,31 +90,31 @@ def test_addresses_and_checksums_are_fastais() -> None:
     assert whole == dict(Imagenette._ARCHIVES.values())
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+@pytest.mark.parametrize("fraction", [0.0, 0.5, 0.99])
 @pytest.mark.parametrize("change", ["nothing", "version", "no version"])
-def test_an_interrupted_download_goes_on(
-    mirror: type[Mirror], share: float, change: str, cache: Path
+def test_interrupted_download_resumes(
+    mirror: type[Mirror], fraction: float, change: str, cache: Path
 ) -> None:
-    """Where the server still has the same file; else it begins anew."""
+    """The download resumes if the server still has the same file, and otherwise starts again."""
     mirror.version = None if change == "no version" else '"1"'
-    mirror.fraction = share
+    mirror.fraction = fraction
     for _ in range(2):
-        with pytest.raises(InputError, match=r"not received whole.*--data PATH"):
+        with pytest.raises(InputError, match=r"not received completely.*--data PATH"):
             list_images("woof", None, 128)
     mirror.fraction = 1.0
     if change == "version":
         mirror.version = '"2"'
     assert len(list_images("woof", None, 128).splits["train"]) == 4
     whole = len(mirror.files[WOOF])
-    assert mirror.sent[-1] == (whole - int(whole * share) if change == "nothing" else whole)
+    assert mirror.sent[-1] == (whole - int(whole * fraction) if change == "nothing" else whole)
     left = {path.name for path in (cache / "downloads").iterdir()}
     assert left == {"imagewoof2-160.lock", "imagewoof2-160"}
 
 
-def test_what_was_received_whole_is_not_received_again(
+def test_complete_download_is_not_repeated(
     mirror: type[Mirror], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when the process is killed while it unpacks."""
+    """The process was killed while it unpacked the archive."""
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -127,25 +127,25 @@ def test_what_was_received_whole_is_not_received_again(
     assert len(mirror.asked) == 1
 
 
-def test_a_damaged_archive_does_not_stay(mirror: type[Mirror], cache: Path) -> None:
+def test_damaged_archive_is_deleted(mirror: type[Mirror], cache: Path) -> None:
     mirror.files[WOOF] = mirror.files[WOOF][:-100] + bytes(100)
-    with pytest.raises(InputError, match=r"not received whole.*is damaged"):
+    with pytest.raises(InputError, match=r"not received completely.*is damaged"):
         list_images("woof", None, 128)
     assert [path.name for path in (cache / "downloads").iterdir()] == ["imagewoof2-160.lock"]
 
 
-def test_more_than_there_is_room_for(
+def test_download_larger_than_the_disk_is_refused(
     mirror: type[Mirror], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(download, "MAX_FRACTION_OF_DISK", 0.0)
-    with pytest.raises(InputError, match=r"larger than what may be used .*AUTOML_CACHE"):
+    with pytest.raises(InputError, match=r"larger than the space that may be used .*AUTOML_CACHE"):
         list_images("woof", None, 128)
     assert [path.name for path in (cache / "downloads").iterdir()] == ["imagewoof2-160.lock"]
 
 
 def test_credentials_of_a_mirror_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOML_MIRROR", "http://me:planted@127.0.0.1:1/mirror")
-    with pytest.raises(InputError, match="may not hold a user or password") as raised:
+    with pytest.raises(InputError, match="must not contain a user or password") as raised:
         list_images("woof", None, 128)
     assert "planted" not in str(raised.value)
 
@@ -163,7 +163,7 @@ def test_credentials_of_a_mirror_are_refused(monkeypatch: pytest.MonkeyPatch) ->
         ("nette1", 224, "imagenette-320.tgz"),
     ],
 )
-def test_the_size_decides_which_archive(mirror: type[Mirror], source: str, size: int, name: str) -> None:
+def test_image_size_selects_the_archive(mirror: type[Mirror], source: str, size: int, name: str) -> None:
     with pytest.raises(InputError, match=rf"{name} cannot be downloaded .*404.*--data PATH"):
         list_images(source, None, size)
     assert mirror.asked == [f"/mirror/{name}"]
@@ -178,7 +178,7 @@ def test_no_server(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def published(mirror: type[Mirror], monkeypatch: pytest.MonkeyPatch) -> dict[str, Published]:
-    """Datasets of small files: one archive with a hash, several archives, and files that are no archives."""
+    """Small datasets: an archive with a hash, several archives, and files that are no archives."""
     for name, members in {"a.zip": ["train2017/1.jpg"], "b.zip": ["annotations/x.json"]}.items():
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w") as archive:
@@ -188,18 +188,18 @@ def published(mirror: type[Mirror], monkeypatch: pytest.MonkeyPatch) -> dict[str
     mirror.files["c.txt"], mirror.files["d.json"] = b"c", b"d"
     checksum = Checksum(md5=hashlib.md5(mirror.files["a.zip"]).hexdigest())
 
-    def one(name: str, *files: Remote) -> Published:
+    def dataset(name: str, *files: Remote) -> Published:
         about = {"about": "", "space": "folder", "license": "MIT", "source": "here"}
         return Published(name=name, files=files, key=name, **about)
 
     at = "http://127.0.0.1:9"
-    made = [
-        one("checked", Remote(address=f"{at}/a.zip", checksum=checksum)),
-        one("wrong", Remote(address=f"{at}/b.zip", checksum=checksum)),
-        one("several", Remote(address=f"{at}/a.zip", checksum=checksum), Remote(address=f"{at}/b.zip")),
-        one("plain", Remote(address=f"{at}/c.txt"), Remote(address=f"{at}/d.json")),
+    datasets = [
+        dataset("checked", Remote(address=f"{at}/a.zip", checksum=checksum)),
+        dataset("wrong", Remote(address=f"{at}/b.zip", checksum=checksum)),
+        dataset("several", Remote(address=f"{at}/a.zip", checksum=checksum), Remote(address=f"{at}/b.zip")),
+        dataset("plain", Remote(address=f"{at}/c.txt"), Remote(address=f"{at}/d.json")),
     ]
-    table = {one.name: one for one in made}
+    table = {entry.name: entry for entry in datasets}
     monkeypatch.setattr(automl.data.published, "PUBLISHED", table)
     return table
 
@@ -209,25 +209,25 @@ def test_published_datasets_are_downloaded_by_name(
     cache: Path, cli: Callable[..., tuple[int, str, str]]
 ) -> None:
     for name, files in {
-        "checked": {"1.jpg"},  # the one folder that is in the archive
+        "checked": {"1.jpg"},  # inside the only folder of the archive
         "several": {"train2017/1.jpg", "annotations/x.json"},
         "plain": {"c.txt", "d.json"},
     }.items():
         code, out, err = cli("data", "--download", name)
         assert code == 0, err
         folder = Path(out.splitlines()[0].removeprefix("downloaded "))
-        found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-        assert found == files
+        names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+        assert names == files
         assert f"next       automl search --space folder --data {folder}" in out
     left = {path.name for path in (cache / "downloads").iterdir() if path.suffix != ".lock"}
     assert left == {"checked", "several", "plain"}
 
 
 @pytest.mark.usefixtures("published")
-def test_another_hash_is_refused(cache: Path, cli: Callable[..., tuple[int, str, str]]) -> None:
+def test_wrong_hash_is_refused(cache: Path, cli: Callable[..., tuple[int, str, str]]) -> None:
     code, _, err = cli("data", "--download", "wrong")
     assert code == 2
-    assert "is not the archive that is known" in err
+    assert "is not the expected file" in err
     assert [path.name for path in (cache / "downloads").iterdir()] == ["wrong.lock"]
     code, _, err = cli("data", "--download", "chekced")
     assert code == 2
@@ -245,11 +245,11 @@ def test_published_datasets_are_listed(cli: Callable[..., tuple[int, str, str]])
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_what_is_published_can_be_used(name: str) -> None:
-    one = PUBLISHED[name]
-    assert one.space in SPACES
-    assert all(file.address.startswith("http") for file in one.files)
-    assert len({file.name for file in one.files}) == len(one.files)
-    if one.finds and one.space in ("nette", "woof"):
-        sizes = {archive_name(one.space, None, size) for size in (128, 224, 256)}
-        assert one.key in sizes, "a search finds it without --data"
+def test_published_datasets_have_a_space(name: str) -> None:
+    dataset = PUBLISHED[name]
+    assert dataset.space in SPACES
+    assert all(file.address.startswith("http") for file in dataset.files)
+    assert len({file.name for file in dataset.files}) == len(dataset.files)
+    if dataset.finds and dataset.space in ("nette", "woof"):
+        sizes = {archive_name(dataset.space, None, size) for size in (128, 224, 256)}
+        assert dataset.key in sizes, "a search must find it without --data"

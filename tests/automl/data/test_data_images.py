@@ -24,7 +24,7 @@ def test_cache_side(size: int, side: int) -> None:
     assert cache_side(size) == side
 
 
-def test_whole_image_is_squashed_and_its_aspect_kept() -> None:
+def test_whole_image_is_resized_to_a_square_with_its_aspect() -> None:
     pixels = np.zeros((50, 100, 3), np.uint8)
     pixels[:, :50] = 255
     square, aspect = decode(stored(Image.fromarray(pixels), "PNG"), 20)
@@ -37,7 +37,7 @@ def test_whole_image_is_squashed_and_its_aspect_kept() -> None:
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "CMYK", "I;16", "LA", "RGBA"])
 def test_every_mode_becomes_rgb(mode: str) -> None:
-    """A light grey picture is light grey whatever it is stored as."""
+    """A light grey picture stays light grey in every mode."""
     if mode == "I;16":
         picture = Image.fromarray(np.full((9, 9), 204 * 257, np.uint16))
     elif mode == "1":
@@ -55,7 +55,7 @@ def test_every_mode_becomes_rgb(mode: str) -> None:
 
 @pytest.mark.parametrize("kind", ["TIFF", "PPM"])
 def test_16_bits_in_32_are_scaled_as_16(kind: str) -> None:
-    """Pillow opens a 16-bit PGM so, and older ones a 16-bit PNG."""
+    """Pillow opens a 16-bit PGM with 32 bits, and so do older versions with a 16-bit PNG."""
     values = np.tile(np.array([0, 255, 32768, 65535], np.int32), (4, 1))
     picture = Image.fromarray(values)
     assert picture.mode == "I"
@@ -64,7 +64,7 @@ def test_16_bits_in_32_are_scaled_as_16(kind: str) -> None:
 
 
 def png_of_16_bits(values: np.ndarray) -> BytesIO:
-    """A PNG of `(H, W, C)`: grey, grey with opacity, RGB or RGBA. Pillow writes the first alone."""
+    """Return a PNG of `(H, W, C)`: grey, grey with opacity, RGB or RGBA. Pillow can write only grey."""
     height, width, channels = values.shape
     kind = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
@@ -80,7 +80,7 @@ def png_of_16_bits(values: np.ndarray) -> BytesIO:
 
 
 def tiff_of_12_bits(values: np.ndarray) -> BytesIO:
-    """A TIFF of `(H, W)` of which three bytes hold two pixels."""
+    """Return a TIFF of `(H, W)` in which three bytes hold two pixels."""
     pairs = values.reshape(-1, 2).astype(np.uint32)
     packed = (pairs[:, 0] << 12 | pairs[:, 1]).astype(">u4").tobytes()
     content = b"".join(packed[i + 1 : i + 4] for i in range(0, len(packed), 4))
@@ -100,7 +100,7 @@ def tiff_of_12_bits(values: np.ndarray) -> BytesIO:
 @pytest.mark.parametrize(("bits", "largest"), [(8, 200), (10, 1000), (12, 4000), (14, 16000), (16, 65000)])
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_no_image_of_16_bits_becomes_black(bits: int, largest: int, channels: int) -> None:
-    """Whatever part of its range it uses; opacity uses all of it."""
+    """Images use part of their range. Opacity uses all of it."""
     values = np.linspace(0, largest, 64).round().astype(np.uint16).reshape(8, 8, 1).repeat(channels, 2)
     if channels in (2, 4):
         values[..., -1] = 65535
@@ -110,14 +110,14 @@ def test_no_image_of_16_bits_becomes_black(bits: int, largest: int, channels: in
     assert str(16 if bits == 8 else bits) in picture.changes[0]
 
 
-def test_12_bits_of_a_tiff_are_all_kept() -> None:
+def test_12_bit_tiff_keeps_all_bits() -> None:
     values = np.arange(0, 4096, 64, dtype=np.uint16).reshape(8, 8)
     square, _ = decode(tiff_of_12_bits(values), 8)
     np.testing.assert_array_equal(square[..., 0], values >> 4)
 
 
-def test_dark_colours_of_16_bits_that_cannot_be_read_are_refused() -> None:
-    """Pillow keeps the upper 8 bits of such a TIFF."""
+def test_unreadable_dark_16_bit_colours_are_refused() -> None:
+    """Pillow keeps only the upper 8 bits of such a TIFF."""
     values = np.full((4, 4, 3), 200, "<u2").tobytes()
     tags = [
         (256, 4),
@@ -132,7 +132,7 @@ def test_dark_colours_of_16_bits_that_cannot_be_read_are_refused() -> None:
     ]
     entries = b"".join(struct.pack("<HHII", tag, 3, 1, value) for tag, value in tags)
     head = struct.pack("<2sHI", b"II", 42, 8 + len(values))
-    with pytest.raises(ValueError, match=r"colours of 16 bits .* would be black"):
+    with pytest.raises(ValueError, match=r"16-bit colours .* would be black"):
         decode(BytesIO(head + values + struct.pack("<H", len(tags)) + entries + bytes(4)), 8)
 
 
@@ -153,7 +153,7 @@ def test_transparent_becomes_white() -> None:
     assert (square == 255).all()
 
 
-def test_arrays_are_taken_as_they_are() -> None:
+def test_arrays_are_decoded_unchanged() -> None:
     grey = np.arange(64, dtype=np.uint8).reshape(8, 8)
     square, aspect = decode(grey, 8)
     assert (square == grey[..., None]).all()
@@ -173,8 +173,8 @@ BACK = {
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_orientation_is_honoured(orientation: int, kind: str) -> None:
-    """A picture stored in any of the eight ways comes out as it was seen."""
+def test_exif_orientation_is_applied(orientation: int, kind: str) -> None:
+    """A picture that is stored in any orientation is decoded upright."""
     seen = np.zeros((40, 80, 3), np.uint8)
     seen[:20, :40] = 255  # the upper left quarter
     picture = Image.fromarray(seen)
@@ -189,7 +189,7 @@ def test_orientation_is_honoured(orientation: int, kind: str) -> None:
     assert square[2, 2].min() > 200
     assert max(square[2, 13].max(), square[13, 2].max(), square[13, 13].max()) < 50
     file.seek(0)
-    kept = read_picture(file, annotated=picture.size)  # whose annotations are of what is stored
+    kept = read_picture(file, annotated=picture.size)  # The annotations have the stored size.
     if orientation >= 5:
         assert np.abs(np.asarray(kept.image).astype(int) - np.asarray(picture)).max() < 50
 
@@ -210,7 +210,7 @@ def test_orientation_is_honoured(orientation: int, kind: str) -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_orientation_of_any_type_loses_no_image(kind: int, count: int, value: bytes, turned: bool) -> None:
+def test_exif_orientation_of_any_type_is_read(kind: int, count: int, value: bytes, turned: bool) -> None:
     exif = b"Exif\0\0II*\0" + struct.pack("<IHHHI", 8, 1, 0x112, kind, count) + value + bytes(4)
     _, aspect = decode(stored(Image.new("RGB", (80, 40)), "JPEG", exif=exif), 16)
     assert aspect == (0.5 if turned else 2.0)
@@ -222,20 +222,20 @@ def test_large_jpeg_is_near_its_exact_resize(tmp_path: Path) -> None:
     Image.fromarray(pixels).save(tmp_path / "a.jpg", quality=95)
     square, aspect = decode(tmp_path / "a.jpg", 40)
     exact = np.asarray(Image.fromarray(pixels).resize((40, 40), Image.Resampling.BILINEAR))
-    assert aspect == 601 / 401  # not that of the smaller size it was decoded at
+    assert aspect == 601 / 401  # that of the original, not of the smaller size that was decoded
     assert np.abs(square.astype(int) - exact).mean() < 2
 
 
 @pytest.mark.parametrize("kind", ["EPS", "ICO", "TGA"])
-def test_what_no_folder_of_images_has_is_not_opened(kind: str, tmp_path: Path) -> None:
-    """Whatever it is called: Pillow hands EPS to Ghostscript."""
+def test_unsupported_formats_are_not_opened(kind: str, tmp_path: Path) -> None:
+    """The suffix does not matter: Pillow would pass EPS to Ghostscript."""
     Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg", format=kind)
     with pytest.raises(UnidentifiedImageError):
         decode(tmp_path / "a.jpg", 8)
 
 
-def test_an_heic_image_names_the_plug_in() -> None:
-    """Whatever it is called: phones call theirs .jpg, too."""
+def test_heic_image_names_the_plug_in() -> None:
+    """The suffix does not matter: phones also use .jpg."""
     if ".heic" in SUFFIXES:
         pytest.skip("pillow-heif is installed")
     with pytest.raises(ValueError, match="pip install pillow-heif"):
@@ -243,7 +243,7 @@ def test_an_heic_image_names_the_plug_in() -> None:
 
 
 @pytest.mark.parametrize("suffix", sorted(SUFFIXES))
-def test_every_kind_of_file_is_read(suffix: str, tmp_path: Path) -> None:
+def test_every_suffix_is_read(suffix: str, tmp_path: Path) -> None:
     Image.new("RGB", (8, 8), "white").save(tmp_path / f"a{suffix}")
     pixels, _ = decode(tmp_path / f"a{suffix}", 8)
     assert (pixels == 255).all()

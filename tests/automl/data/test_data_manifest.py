@@ -1,4 +1,4 @@
-"""What tells whether data are the same, and how not."""
+"""Test manifests and their comparison."""
 
 import os
 import shutil
@@ -23,8 +23,8 @@ def listed(root: Path, **more: float) -> Manifest:
     return open_image_records("folder", path=root, size=8, **more).manifest()
 
 
-def where(manifest: Manifest) -> dict[str, str]:
-    """The split of each image by its name."""
+def splits_by_name(manifest: Manifest) -> dict[str, str]:
+    """Return the split of each image by its name."""
     return {name: split for split, name, _, _ in manifest.rows()}
 
 
@@ -34,7 +34,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path, make_folder: Callable[.
 
 
 @pytest.mark.parametrize("subset", [1.0, 0.5])
-def test_it_lists_what_is_opened(root: Path, subset: float) -> None:
+def test_manifest_lists_the_opened_inputs(root: Path, subset: float) -> None:
     manifest = listed(root, subset=subset)
     opened = {s: open_split("folder", s, path=root, size=8, subset=subset) for s in SPLITS}
     rows = [
@@ -46,18 +46,21 @@ def test_it_lists_what_is_opened(root: Path, subset: float) -> None:
     assert {row[0] for row in rows} == set(SPLITS)
 
 
-# Others, at most, where a test and a validation split are carved. A change removes one content and adds one.
+# Largest number of other images that move if a test and a validation split are held out. A change removes one
+# content and adds one.
 MOVED = {"renamed": 0, "added": 2, "removed": 2, "changed": 4}
 
 
 def pick(root: Path, split: str) -> str:
-    """An image of a split, by its name."""
-    return next(name for name, there in sorted(where(listed(root)).items(), reverse=True) if there == split)
+    """Return the name of an image of a split."""
+    return next(
+        name for name, own in sorted(splits_by_name(listed(root)).items(), reverse=True) if own == split
+    )
 
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("change", ["added", "removed", "renamed", "changed"])
-def test_a_change_is_named_and_moves_few_others_of_its_class(root: Path, split: str, change: str) -> None:
+def test_change_is_reported_and_moves_few_others_of_its_class(root: Path, split: str, change: str) -> None:
     before, name = listed(root), pick(root, split)
     file = root / name
     new = file.with_name("0000new.png")
@@ -71,21 +74,21 @@ def test_a_change_is_named_and_moves_few_others_of_its_class(root: Path, split: 
         file.write_bytes(file.read_bytes() + b"another")
     after = listed(root)
     touched = {name, new.relative_to(root).as_posix()}
-    now, then = where(after), where(before)
+    now, then = splits_by_name(after), splits_by_name(before)
     moved = [n for n in then.keys() - touched if now[n] != then[n]]
     assert len(moved) <= MOVED[change]
     assert {n.split("/")[-2] for n in moved} <= {file.parent.name}
     assert after.digest != before.digest
-    found = compare_manifests(before, after)
+    differences = compare_manifests(before, after)
     expected = {"added": new, "removed": file, "renamed": file, "changed": file}[change]
-    assert expected.relative_to(root).as_posix() in str(found)
-    assert f"1 {change} (" in str(found)
+    assert expected.relative_to(root).as_posix() in str(differences)
+    assert f"1 {change} (" in str(differences)
     if change == "renamed":
-        assert where(after)[new.relative_to(root).as_posix()] == split
+        assert splits_by_name(after)[new.relative_to(root).as_posix()] == split
 
 
-def test_nothing_but_the_images_counts(root: Path) -> None:
-    """Neither where the folder lies, nor when files were written, nor what else is in it."""
+def test_manifest_depends_on_the_images_only(root: Path) -> None:
+    """The location of the folder, the times of the files and other files have no effect."""
     before = listed(root)
     moved = shutil.copytree(root, root.with_name("moved"))
     for file in moved.rglob("*.png"):
@@ -100,40 +103,40 @@ def test_nothing_but_the_images_counts(root: Path) -> None:
 A, B, C = (bytes([i]) * 32 for i in range(3))
 
 
-def made(archive: str | None = None, **splits: list[tuple[str, str, bytes]]) -> Manifest:
+def manifest_of(archive: str | None = None, **splits: list[tuple[str, str, bytes]]) -> Manifest:
     return Manifest.from_splits(splits, archive=archive)
 
 
-BEFORE = made(train=[("a/1", "a", A), ("a/2", "a", B)], test=[("b/1", "b", C)])
+BEFORE = manifest_of(train=[("a/1", "a", A), ("a/2", "a", B)], test=[("b/1", "b", C)])
 
 
 @pytest.mark.parametrize(
-    ("after", "told"),
+    ("after", "text"),
     [
         (
-            made(train=[("a/1", "a", A)], test=[("b/1", "b", C), ("a/2", "a", B)]),
+            manifest_of(train=[("a/1", "a", A)], test=[("b/1", "b", C), ("a/2", "a", B)]),
             "1 moved (a/2 from train to test)",
         ),
         (
-            made(train=[("a/1", "a", A)], test=[("b/1", "b", C), ("t/2", "a", B)]),
+            manifest_of(train=[("a/1", "a", A)], test=[("b/1", "b", C), ("t/2", "a", B)]),
             "1 moved (a/2 from train to test)",
         ),
         (
-            made(train=[("a/1", "a", A), ("b/2", "b", B)], test=[("b/1", "b", C)]),
+            manifest_of(train=[("a/1", "a", A), ("b/2", "b", B)], test=[("b/1", "b", C)]),
             "1 moved (a/2 from class a to b)",
         ),
-        (made(train=[("a/1", "c", A), ("a/2", "a", B)], test=[("b/1", "b", C)]), "1 changed (a/1)"),
+        (manifest_of(train=[("a/1", "c", A), ("a/2", "a", B)], test=[("b/1", "b", C)]), "1 changed (a/1)"),
         (
-            made(train=[("a/1", "a", B), ("a/2", "a", A)], test=[("b/2", "b", C)]),
+            manifest_of(train=[("a/1", "a", B), ("a/2", "a", A)], test=[("b/2", "b", C)]),
             "2 changed (a/1, a/2); 1 renamed (b/1 to b/2)",
         ),
         (
-            made(train=[("a/1", "a", A), ("a/2", "a", B), ("a/3", "a", B)], test=[("b/1", "b", C)]),
+            manifest_of(train=[("a/1", "a", A), ("a/2", "a", B), ("a/3", "a", B)], test=[("b/1", "b", C)]),
             "1 added (a/3)",
         ),
-        (made(train=[], test=[]), "3 removed (a/1, a/2, b/1)"),
+        (manifest_of(train=[], test=[]), "3 removed (a/1, a/2, b/1)"),
         (
-            made(
+            manifest_of(
                 train=[
                     ("a/1", "a", A),
                     ("a/2", "a", B),
@@ -145,29 +148,29 @@ BEFORE = made(train=[("a/1", "a", A), ("a/2", "a", B)], test=[("b/1", "b", C)])
         ),
     ],
 )
-def test_differences_in_words(after: Manifest, told: str) -> None:
-    found = compare_manifests(BEFORE, after)
-    assert found
-    assert str(found) == told
+def test_differences_are_described(after: Manifest, text: str) -> None:
+    differences = compare_manifests(BEFORE, after)
+    assert differences
+    assert str(differences) == text
 
 
 def test_archives_of_the_same_photographs_are_compared_by_name() -> None:
-    small = made("WOOF_160", train=[("a/1", "a", A)], test=[("b/1", "b", B)])
-    large = made("WOOF_320", train=[("a/1", "a", B)], test=[("b/1", "b", C)])
+    small = manifest_of("WOOF_160", train=[("a/1", "a", A)], test=[("b/1", "b", B)])
+    large = manifest_of("WOOF_320", train=[("a/1", "a", B)], test=[("b/1", "b", C)])
     assert not compare_manifests(small, large)
-    assert str(compare_manifests(small, made("WOOF_160", train=[("a/1", "a", B)], test=[]))) == (
+    assert str(compare_manifests(small, manifest_of("WOOF_160", train=[("a/1", "a", B)], test=[]))) == (
         "1 changed (a/1); 1 removed (b/1)"
     )
 
 
-def test_it_is_small_and_can_be_read_again() -> None:
-    """An archive like ImageNet's: 16 bytes of an image are its hash, and the name hardly counts."""
+def test_manifest_is_small_and_can_be_read_again() -> None:
+    """In an archive like ImageNet's, 16 bytes per image are its hash, and names add little."""
     random = [os.urandom(32) for _ in range(20_000)]
     rows = [
         (f"train/n{i // 1300:08}/n{i // 1300:08}_{i}.JPEG", f"class {i // 1300}", c)
         for i, c in enumerate(random)
     ]
-    manifest = made(train=rows[:15_000], test=rows[15_000:])
+    manifest = manifest_of(train=rows[:15_000], test=rows[15_000:])
     content = manifest.to_bytes()
     assert len(content) < 30 * len(rows)
     again = Manifest.from_bytes(content)
@@ -176,15 +179,13 @@ def test_it_is_small_and_can_be_read_again() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100])
-def test_what_is_no_manifest(content: bytes) -> None:
+def test_other_content_is_rejected(content: bytes) -> None:
     with pytest.raises((ValueError, OSError)):
         Manifest.from_bytes(content)
 
 
-def test_the_split_of_a_downloaded_photograph_is_that_of_its_name(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its archives have it at different sizes, so its content differs from one to the next."""
+def test_downloaded_photographs_are_split_by_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its archives have different sizes of each photograph, whose content therefore differs."""
     from automl.data.images import image_sources
 
     monkeypatch.setattr(image_sources, "download_archive", lambda *_: root)
@@ -193,6 +194,6 @@ def test_the_split_of_a_downloaded_photograph_is_that_of_its_name(
         file.write_bytes(file.read_bytes() + b"larger")
     after = open_image_records("woof", size=200).manifest()
     assert (before.archive, after.archive) == ("imagewoof2-160", "imagewoof2-320")
-    assert where(after) == where(before)
+    assert splits_by_name(after) == splits_by_name(before)
     assert not compare_manifests(before, after)
     assert manifests.MANIFEST_FILE.endswith(".arrow")

@@ -1,4 +1,4 @@
-"""`progress` where stderr is no terminal: a line now and then, with the time left."""
+"""Test `progress` if stderr is no terminal: occasional lines with the time left."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from automl.data import preparation_progress as module
 from automl.data.preparation_progress import progress
 
 
-def test_lines_say_how_much_is_done_and_the_time_left(
+def test_lines_report_progress_and_time_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = iter([0.0, 5.0, 30.0, 31.0, 100.0])

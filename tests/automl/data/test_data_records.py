@@ -1,4 +1,4 @@
-"""The record path that kinds of data share: the file, splits by content or group, what is said of them."""
+"""Test records, which all kinds of data share: the file, splits by content or group, descriptions."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ SCHEMA = pa.schema(
 
 
 def rows(count: int, members: int = 0, split: int = -1) -> Iterator[Mapping[str, Any]]:
-    """Make inputs, of which `members` in a row are a group."""
+    """Yield inputs, of which `members` in a row form a group."""
     for i in range(count):
         content = hashlib.sha256(b"%d" % i).digest()
         group = f"g{i // members}" if members else None
@@ -36,45 +36,45 @@ def rows(count: int, members: int = 0, split: int = -1) -> Iterator[Mapping[str,
 
 
 def opened(folder: Path, *args: Any, **options: Any) -> RecordFile:
-    write_rows(folder / "a.arrow", SCHEMA, rows(*args, **options), {"said": 1})
+    write_rows(folder / "a.arrow", SCHEMA, rows(*args, **options), {"key": 1})
     return RecordFile(folder / "a.arrow")
 
 
-def test_rows_come_back_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_written_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "BATCH_BYTES", 300)
     file = opened(tmp_path, 20)
-    assert file.about == {"said": 1, "rows": 20}
+    assert file.about == {"key": 1, "rows": 20}
     assert file.names == [f"n{i}" for i in range(20)]
     assert [len(x) for x in file.table["x"].to_pylist()] == list(range(20))
     assert [bytes(key) for key in file.keys] == [row["content"] for row in rows(20)]
     assert len(file.read_blocks("content", SIZE)) > 2
 
 
-def test_a_hash_that_is_missing_is_found(tmp_path: Path) -> None:
+def test_missing_hash_is_detected(tmp_path: Path) -> None:
     write_rows(tmp_path / "a.arrow", SCHEMA, [{**row, "content": bytes(SIZE)} for row in rows(3)], {})
     assert not RecordFile.is_sound(tmp_path / "a.arrow")
 
 
 @pytest.mark.parametrize("members", [0, 4])
-def test_missing_splits_are_carved_by_content_or_group(members: int, tmp_path: Path) -> None:
+def test_missing_splits_are_held_out_by_content_or_group(members: int, tmp_path: Path) -> None:
     records = Records(opened(tmp_path, 100, members))
-    parts = [set(records.rows(split).tolist()) for split in SPLITS]
-    assert sorted(i for part in parts for i in part) == list(range(100))
-    assert [len(part) for part in parts] == [64, 16, 20]
+    splits = [set(records.rows(split).tolist()) for split in SPLITS]
+    assert sorted(i for rows_of_split in splits for i in rows_of_split) == list(range(100))
+    assert [len(rows_of_split) for rows_of_split in splits] == [64, 16, 20]
     if members:
-        groups = [{i // members for i in part} for part in parts]
+        groups = [{i // members for i in rows_of_split} for rows_of_split in splits]
         assert sum(map(len, groups)) == 25, "no group is in two splits"
-    words = records.describe_splits()
+    texts = records.describe_splits()
     by = "group, which is in one split" if members else "content"
-    counted = ["; 16 groups", "; 4 groups", "; 5 groups"] if members else ["", "", ""]
-    assert words["test"] == f"about 20% of all inputs, chosen by their {by}{counted[2]}"
-    assert words["train"] == f"the training inputs, less those for validation{counted[0]}"
+    endings = ["; 16 groups", "; 4 groups", "; 5 groups"] if members else ["", "", ""]
+    assert texts["test"] == f"about 20% of all inputs, chosen by their {by}{endings[2]}"
+    assert texts["train"] == f"the training inputs, less those for validation{endings[0]}"
     assert [row[:2] for row in records.manifest().rows()] == [
         (split, f"n{i}") for split in SPLITS for i in records.rows(split).tolist()
     ]
 
 
-def test_a_subset_leaves_test_whole(tmp_path: Path) -> None:
+def test_subset_keeps_the_whole_test_split(tmp_path: Path) -> None:
     file = opened(tmp_path, 100)
     whole, some = Records(file), Records(file, 0.25)
     assert (some.rows("test") == whole.rows("test")).all()
@@ -83,16 +83,16 @@ def test_a_subset_leaves_test_whole(tmp_path: Path) -> None:
     assert some.describe_splits()["validation"].startswith("about 0.25 of about 20% of the training inputs")
 
 
-def test_what_cannot_be_split_is_told(tmp_path: Path) -> None:
+def test_inputs_that_cannot_be_split_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(
         InputError,
-        match=r"a test split needs two groups of inputs with no copies .*; there are none among 4 inputs",
+        match=r"a test split needs two groups of inputs without common copies; the 4 inputs have none",
     ):
         Records(opened(tmp_path, 4, members=4))
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 100])
-def test_inputs_are_prepared_in_order_and_errors_are_passed_on(count: int) -> None:
+def test_inputs_are_prepared_in_order_and_errors_are_raised(count: int) -> None:
     assert list(map_in_threads("testing", range(count), lambda i: i * i)) == [i * i for i in range(count)]
     if count:
         with pytest.raises(ZeroDivisionError):

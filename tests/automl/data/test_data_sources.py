@@ -16,8 +16,8 @@ from automl.data.images.image_sources import list_images
 from automl.data.items import Item, Listing
 
 
-def counts(found: Listing[Item]) -> dict[str, int]:
-    return {split: len(images) for split, images in found.splits.items()}
+def counts(listing: Listing[Item]) -> dict[str, int]:
+    return {split: len(images) for split, images in listing.splits.items()}
 
 
 def test_table() -> None:
@@ -32,18 +32,18 @@ def test_table() -> None:
     assert all(len(set(SOURCES[name].readable.values())) == 10 for name in ("nette", "woof", "woof1"))
 
 
-def test_the_digits_are_those_of_scikit_learn() -> None:
-    theirs = load_digits()
+def test_digits_match_scikit_learn() -> None:
+    digits = load_digits()
     images, labels = read_digits()
-    np.testing.assert_array_equal(images, theirs.images, strict=False)
-    np.testing.assert_array_equal(labels, theirs.target)
+    np.testing.assert_array_equal(images, digits.images, strict=False)
+    np.testing.assert_array_equal(labels, digits.target)
 
 
 def test_digits() -> None:
-    found = list_images("digits", None, 32)
-    assert found.classes == tuple("0123456789")
-    assert counts(found) == {"train": 1797}
-    pixels = np.stack([item.image for item in found.splits["train"]])
+    listing = list_images("digits", None, 32)
+    assert listing.classes == tuple("0123456789")
+    assert counts(listing) == {"train": 1797}
+    pixels = np.stack([item.image for item in listing.splits["train"]])
     assert (pixels.dtype, pixels.shape) == (np.uint8, (1797, 8, 8))
     assert (pixels.min(), pixels.max()) == (0, 255)
 
@@ -51,17 +51,17 @@ def test_digits() -> None:
 @pytest.mark.parametrize("held", ["val", "test"])
 def test_folder_with_one_held_out_split(held: str, tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     root = make_folder(tmp_path / "d", {"train/cat": 3, "train/dog": 2, f"{held}/dog": 4})
-    found = list_images("folder", str(root), 32)
-    assert found.classes == ("cat", "dog")
-    assert counts(found) == {"train": 5, "test": 4}
-    assert {item.label for item in found.splits["test"]} == {1}
-    assert found.splits["test"][0].name == f"{held}/dog/0000.png"
+    listing = list_images("folder", str(root), 32)
+    assert listing.classes == ("cat", "dog")
+    assert counts(listing) == {"train": 5, "test": 4}
+    assert {item.label for item in listing.splits["test"]} == {1}
+    assert listing.splits["test"][0].name == f"{held}/dog/0000.png"
 
 
 def test_folder_with_validation_and_test(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     sizes = {f"{split}/{name}": n for split, n in [("train", 3), ("val", 2), ("test", 1)] for name in "ab"}
-    found = list_images("folder", make_folder(tmp_path / "d", sizes), 32)
-    assert counts(found) == {"train": 6, "validation": 4, "test": 2}
+    listing = list_images("folder", make_folder(tmp_path / "d", sizes), 32)
+    assert counts(listing) == {"train": 6, "validation": 4, "test": 2}
 
 
 @pytest.mark.parametrize(
@@ -72,14 +72,14 @@ def test_usual_names_of_splits(
 ) -> None:
     sizes = {f"{name}/{kind}": 4 - i for i, name in enumerate(names) for kind in "ab"}
     splits = ("train", "validation", "test") if len(names) == 3 else ("train", "test")
-    found = counts(list_images("folder", make_folder(tmp_path / "d", sizes), 32))
-    assert found == {split: 8 - 2 * i for i, split in enumerate(splits)}
+    sizes_of = counts(list_images("folder", make_folder(tmp_path / "d", sizes), 32))
+    assert sizes_of == {split: 8 - 2 * i for i, split in enumerate(splits)}
 
 
-def test_plain_folder_has_a_test_split_carved(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+def test_test_split_is_held_out_of_a_plain_folder(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     root = make_folder(tmp_path / "d", {"cat": 10, "dog/deep/er": 5})
-    found = open_image_records("folder", path=root, size=32)
-    splits = [found.inputs(split) for split in ("train", "validation", "test")]
+    records = open_image_records("folder", path=root, size=32)
+    splits = [records.inputs(split) for split in ("train", "validation", "test")]
     assert sum(map(len, splits)) == len({item.name for images in splits for item in images}) == 15
     assert all({item.label for item in images} == {0, 1} for images in splits)
     moved = shutil.move(root, tmp_path / "elsewhere")
@@ -88,12 +88,12 @@ def test_plain_folder_has_a_test_split_carved(tmp_path: Path, make_folder: Calla
 
 
 @pytest.mark.parametrize("names", [["train"], ["test"], ["val", "train"], ["test", "testing"], ["Train"]])
-def test_a_class_may_be_called_like_a_split(
+def test_class_may_have_the_name_of_a_split(
     names: list[str], tmp_path: Path, make_folder: Callable[..., Path]
 ) -> None:
-    found = list_images("folder", make_folder(tmp_path / "d", dict.fromkeys(["bus", *names], 6)), 32)
-    assert found.classes == tuple(sorted(["bus", *names]))
-    assert sum(counts(found).values()) == 6 * (1 + len(names))
+    listing = list_images("folder", make_folder(tmp_path / "d", dict.fromkeys(["bus", *names], 6)), 32)
+    assert listing.classes == tuple(sorted(["bus", *names]))
+    assert sum(counts(listing).values()) == 6 * (1 + len(names))
 
 
 def test_archive_of_a_folder(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
@@ -102,9 +102,9 @@ def test_archive_of_a_folder(tmp_path: Path, make_folder: Callable[..., Path]) -
     )
     with tarfile.open(tmp_path / "w.tgz", "w:gz") as file:
         file.add(root, "imagewoof")
-    found = list_images("woof", tmp_path / "w.tgz", 128)
-    assert found.classes == ("Shih-Tzu", "Samoyed")
-    assert counts(found) == {"train": 4, "test": 1}
+    listing = list_images("woof", tmp_path / "w.tgz", 128)
+    assert listing.classes == ("Shih-Tzu", "Samoyed")
+    assert counts(listing) == {"train": 4, "test": 1}
 
 
 def test_other_and_hidden_files_are_ignored(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
@@ -119,46 +119,46 @@ def test_other_and_hidden_files_are_ignored(tmp_path: Path, make_folder: Callabl
         "loose.png",
     ):
         (root / name).write_text("x")
-    found = list_images("folder", root, 32)
-    assert found.classes == ("cat", "dog")
-    assert sum(counts(found).values()) == 10
-    assert left_out(found) == {
+    listing = list_images("folder", root, 32)
+    assert listing.classes == ("cat", "dog")
+    assert sum(counts(listing).values()) == 10
+    assert left_out(listing) == {
         "images outside of the folders of classes": ["loose.png"],
-        "files that are no images which can be read": ["cat/labels.csv", "notes/a.txt"],
+        "files that cannot be read as images": ["cat/labels.csv", "notes/a.txt"],
         "folders without images": ["notes"],
         "files of the operating system or hidden": ["cat/._0000.png", "dog/Thumbs.db"],
     }
 
 
 @pytest.mark.parametrize(
-    ("folders", "why"),
+    ("folders", "message"),
     [
         ({}, "no folders with images"),
         ({"cat": 0, "dog": 0}, "no folders with images"),
         ({"train/a": 2, "train/b": 2, "val/a": 0}, "val has no folders with images"),
         (
             {"train/a": 2, "Training/a": 2, "val/a": 1},
-            "train/ and Training/, which both name the train split",
+            "train/ and Training/, which are both the train split",
         ),
-        ({"cat": 3}, "one class only, 'cat'"),
+        ({"cat": 3}, "only one class, 'cat'"),
         ({"train/a": 2, "train/b": 2}, "has train/ but no val/ or test/"),
         ({"train/a": 2, "train/b": 2, "validate/a": 2}, "has train/ but no val/.* beside it validate;"),
         ({"train": 3, "val": 3}, "no folders with images"),
         ({"val/a": 2, "test/b": 2}, "has val/ or test/ but no train/"),
-        ({"train/a": 2, "train/b": 2, "test/a": 1, "test/c": 1}, "'c' .1 in all. are not; choose from a, b"),
+        ({"train/a": 2, "train/b": 2, "test/a": 1, "test/c": 1}, "'c' .1 in all. are not. Choose from a, b"),
         ({"a": 1, "b": 1}, "a test split needs two different images of one class"),
     ],
 )
-def test_folders_that_are_no_dataset(
-    folders: dict[str, int], why: str, tmp_path: Path, make_folder: Callable[..., Path]
+def test_invalid_folders_are_rejected(
+    folders: dict[str, int], message: str, tmp_path: Path, make_folder: Callable[..., Path]
 ) -> None:
     root = tmp_path / "d"
     root.mkdir()
-    with pytest.raises(InputError, match=why):
+    with pytest.raises(InputError, match=message):
         open_image_records("folder", path=make_folder(root, folders), size=32)
 
 
-def test_other_mistakes(tmp_path: Path) -> None:
+def test_invalid_sources_and_paths_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"unknown data source 'wolf'.*Did you mean 'woof'"):
         list_images("wolf", None, 32)
     with pytest.raises(InputError, match=r"folder needs the path .* --data PATH"):
@@ -173,7 +173,7 @@ def test_other_mistakes(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(".heic" in SUFFIXES, reason="pillow-heif is installed")
-def test_photographs_that_a_plug_in_reads(tmp_path: Path) -> None:
+def test_heic_photographs_name_the_plug_in(tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "IMG_1.HEIC").touch()
@@ -183,12 +183,12 @@ def test_photographs_that_a_plug_in_reads(tmp_path: Path) -> None:
         list_images("folder", tmp_path, 32)
 
 
-def left_out(found: Listing[Item]) -> dict[str, list[str]]:
-    return {kind: names for kind, (_, names) in found.tally.left_out.items()}
+def left_out(listing: Listing[Item]) -> dict[str, list[str]]:
+    return {kind: names for kind, (_, names) in listing.tally.left_out.items()}
 
 
 @pytest.mark.parametrize("name", ["{i}.jfif", "{i}.JPE", "{i}.jpg_large", "{i}", "{i}.jpg~"])
-def test_images_are_read_whatever_their_ending(
+def test_images_with_unusual_suffixes_are_read(
     name: str, tmp_path: Path, make_folder: Callable[..., Path]
 ) -> None:
     root = make_folder(tmp_path / "d", {"cat": 5, "fox": 5})
@@ -197,14 +197,14 @@ def test_images_are_read_whatever_their_ending(
             image.convert("RGB").save(root / "fox" / name.format(i=i), "JPEG")
         file.unlink()
     (root / "fox" / "notes.txt").write_text("text")
-    found = list_images("folder", root, 32)
-    assert found.classes == ("cat", "fox")
-    assert sum(counts(found).values()) == 10
-    assert left_out(found) == {"files that are no images which can be read": ["fox/notes.txt"]}
+    listing = list_images("folder", root, 32)
+    assert listing.classes == ("cat", "fox")
+    assert sum(counts(listing).values()) == 10
+    assert left_out(listing) == {"files that cannot be read as images": ["fox/notes.txt"]}
 
 
 @pytest.mark.parametrize("suffix", ["jxl", "CR2", "dcm", "psd"])
-def test_a_class_of_pictures_that_are_not_read_is_refused(
+def test_class_of_unreadable_pictures_is_rejected(
     suffix: str, tmp_path: Path, make_folder: Callable[..., Path]
 ) -> None:
     root = make_folder(tmp_path / "d", {"cat": 5, "dog": 5, "fox": 0})
@@ -214,8 +214,8 @@ def test_a_class_of_pictures_that_are_not_read_is_refused(
         list_images("folder", root, 32)
     shutil.copy(root / "cat" / "0000.png", root / "fox" / "new.png")
     (root / "cat" / "0000.png").unlink()
-    found = list_images("folder", root, 32)
-    assert found.tally.left_out["files that are no images which can be read"][0] == 4
+    listing = list_images("folder", root, 32)
+    assert listing.tally.left_out["files that cannot be read as images"][0] == 4
 
 
 @pytest.mark.parametrize(
@@ -230,16 +230,16 @@ def test_a_class_of_pictures_that_are_not_read_is_refused(
     ],
     ids=str,
 )
-def test_links_that_lead_back_are_not_followed(
+def test_links_to_parent_folders_are_not_followed(
     links: dict[str, str], tmp_path: Path, make_folder: Callable[..., Path]
 ) -> None:
     root = make_folder(tmp_path / "d", {"cat": 5, "dog": 5})
     (tmp_path / "other").mkdir()
-    for place, target in links.items():
-        (root / place).symlink_to(target)
-    found = list_images("folder", root, 32)
-    assert sum(counts(found).values()) == 10
-    assert "links to folders that hold them" in left_out(found)
+    for name, target in links.items():
+        (root / name).symlink_to(target)
+    listing = list_images("folder", root, 32)
+    assert sum(counts(listing).values()) == 10
+    assert "links to a folder above them" in left_out(listing)
 
 
 def test_links_to_images_elsewhere_are_followed(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
@@ -250,42 +250,40 @@ def test_links_to_images_elsewhere_are_followed(tmp_path: Path, make_folder: Cal
     assert sum(counts(list_images("folder", root, 32)).values()) == 11
 
 
-def test_an_image_in_two_classes_is_left_out_of_both(
-    tmp_path: Path, make_folder: Callable[..., Path]
-) -> None:
+def test_image_in_two_classes_is_left_out_of_both(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     root = make_folder(tmp_path / "d", {"train/cat": 6, "train/dog": 6, "test/cat": 3, "test/dog": 3})
     shutil.copy(root / "train/cat/0001.png", root / "train/dog/a.png")
     shutil.copy(root / "train/cat/0002.png", root / "test/dog/b.png")
     shutil.copy(root / "train/cat/0003.png", root / "train/cat/c.png")
     (root / "train/dog/d.png").symlink_to("../cat/0005.png")
     (root / "rest").mkdir()
-    found = list_images("folder", root, 32)
-    assert counts(found) == {"train": 10, "test": 6}
-    assert left_out(found) == {
-        "folders that are of no split": ["rest/"],
+    listing = list_images("folder", root, 32)
+    assert counts(listing) == {"train": 10, "test": 6}
+    assert left_out(listing) == {
+        "folders that belong to no split": ["rest/"],
         "images that are in two classes": [
             "train/cat/0001.png and train/dog/a.png",
             "train/cat/0002.png and test/dog/b.png",
             "train/cat/0005.png and train/dog/d.png",
         ],
     }
-    assert [*found.tally.kept.values()] == [(1, ["train/cat/c.png"])]
+    assert [*listing.tally.kept.values()] == [(1, ["train/cat/c.png"])]
 
 
-def test_images_in_two_classes_stay_where_a_class_has_no_others(
+def test_images_in_two_classes_stay_if_a_class_has_no_others(
     tmp_path: Path, make_folder: Callable[..., Path]
 ) -> None:
     root = make_folder(tmp_path / "d", {"cat": 5, "dog": 5})
     shutil.copytree(root / "dog", root / "hound")
-    found = list_images("folder", root, 32)
-    assert sum(counts(found).values()) == 15
-    assert [*found.tally.kept.values()] == [
+    listing = list_images("folder", root, 32)
+    assert sum(counts(listing).values()) == 15
+    assert [*listing.tally.kept.values()] == [
         (5, [f"dog/{i:04}.png and hound/{i:04}.png" for i in range(3)]),
     ]
 
 
 def labelled(root: Path, make_folder: Callable[..., Path], rows: str) -> Path:
-    """Six images in a folder that says nothing, and their table."""
+    """Write six images into one folder, and their table."""
     make_folder(root, {"images": 6})
     (root / "labels.csv").write_text(rows)
     return root
@@ -293,43 +291,46 @@ def labelled(root: Path, make_folder: Callable[..., Path], rows: str) -> Path:
 
 def test_labels_in_a_table(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     rows = "".join(f"images/{i:04}.png,{'cat' if i % 2 else 'dog'}\n" for i in range(6))
-    found = list_images("folder", labelled(tmp_path / "d", make_folder, f"Filename,Label\n{rows}"), 32)
-    assert found.classes == ("cat", "dog")
-    assert sum(counts(found).values()) == 6
-    assert found.splits.keys() == {"train"}
+    listing = list_images("folder", labelled(tmp_path / "d", make_folder, f"Filename,Label\n{rows}"), 32)
+    assert listing.classes == ("cat", "dog")
+    assert sum(counts(listing).values()) == 6
+    assert listing.splits.keys() == {"train"}
 
 
 def test_an_image_with_two_labels_in_a_table(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     rows = "".join(f"images/{i:04}.png,{'cat' if i % 2 else 'dog'}\n" for i in range(5))
     rows += "images/0000.png,cat\nimages/0001.png,cat\n"
-    found = list_images("folder", labelled(tmp_path / "d", make_folder, f"file,label\n{rows}"), 32)
-    assert sum(counts(found).values()) == 4
-    assert left_out(found) == {
+    listing = list_images("folder", labelled(tmp_path / "d", make_folder, f"file,label\n{rows}"), 32)
+    assert sum(counts(listing).values()) == 4
+    assert left_out(listing) == {
         "images that labels.csv does not name": ["images/0005.png"],
         "rows of labels.csv that repeat an image": ["images/0001.png"],
         "images that are in two classes": ["images/0000.png as cat and dog"],
     }
 
 
-def test_a_table_may_tell_the_splits(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+def test_table_may_define_the_splits(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     splits = ["train", "train", "train", "Training", "val", "val"]
     rows = "".join(f"images/{i:04}.png,{i % 2},{split}\n" for i, split in enumerate(splits))
-    found = list_images("folder", labelled(tmp_path / "d", make_folder, f"file,class,split\n{rows}"), 32)
-    assert counts(found) == {"train": 4, "test": 2}
+    listing = list_images("folder", labelled(tmp_path / "d", make_folder, f"file,class,split\n{rows}"), 32)
+    assert counts(listing) == {"train": 4, "test": 2}
 
 
 @pytest.mark.parametrize(
-    ("rows", "why"),
+    ("rows", "message"),
     [
         ("name,label\na,b\n", "needs a column file or .* it has name, label"),
         ("", "needs a column file .* it has nothing"),
         ("file,label\nimages/0000.png,a\nimages/9.png,b\n", "line 3: there is no file .*9.png"),
-        ("file,label\n../0000.png,a\n", "line 2: .* does not lie in the folder"),
-        ("file,label\n/etc/passwd,a\n", "line 2: /etc/passwd does not lie in the folder"),
+        ("file,label\n../0000.png,a\n", "line 2: .* must be in the folder"),
+        ("file,label\n/etc/passwd,a\n", "line 2: /etc/passwd must be in the folder"),
         ("file,label\nimages/0000.png,\n", "line 2: 0000.png has no label"),
-        ("file,label,split\nimages/0000.png,a,first\n", "line 2: a split is one of train, .*got 'first'"),
-        ("file,label,split\nimages/0000.png,a,test\n", "names no images to train on"),
-        ("file,label\nimages/0000.png,a\n", "one class only, 'a'"),
+        (
+            "file,label,split\nimages/0000.png,a,first\n",
+            "line 2: the split must be one of train, .*got 'first'",
+        ),
+        ("file,label,split\nimages/0000.png,a,test\n", "has no rows of the train split"),
+        ("file,label\nimages/0000.png,a\n", "only one class, 'a'"),
         ("file,label\n\xff", "labels.csv"),
         ("file,label\n\n\nimages/0000.png,a\n\n,\nimages/9.png,b\n", "line 7: there is no file .*9.png"),
         ('file,label,note\nimages/0000.png,a,"two\r\nlines"\nimages/9.png,b,x\n', "line 4: there is no fil"),
@@ -337,10 +338,10 @@ def test_a_table_may_tell_the_splits(tmp_path: Path, make_folder: Callable[..., 
         (f"file,label\n{'a' * 300}.png,b\n", "line 2: there is no file"),
     ],
 )
-def test_tables_that_are_no_dataset(
-    rows: str, why: str, tmp_path: Path, make_folder: Callable[..., Path]
+def test_invalid_tables_are_rejected(
+    rows: str, message: str, tmp_path: Path, make_folder: Callable[..., Path]
 ) -> None:
-    with pytest.raises(InputError, match=why):
+    with pytest.raises(InputError, match=message):
         list_images("folder", labelled(tmp_path / "d", make_folder, rows), 32)
 
 
@@ -348,7 +349,7 @@ TINY = "val_0.JPEG\ta\t0\t32\t44\t62\nval_1.JPEG\tb\t52\t55\t57\t59\n\nval_2.JPE
 
 
 def tiny_imagenet(root: Path, make_folder: Callable[..., Path], annotations: str) -> str:
-    """As http://cs231n.stanford.edu/tiny-imagenet-200.zip is laid out."""
+    """Write the layout of http://cs231n.stanford.edu/tiny-imagenet-200.zip."""
     make_folder(root, {"train/a/images": 2, "train/b/images": 3, "val/images": 3, "test/images": 2})
     for name in ("a", "b"):
         (root / f"train/{name}/{name}_boxes.txt").write_text(f"{name}_0.JPEG\t0\t0\t62\t63\n")
@@ -360,25 +361,25 @@ def tiny_imagenet(root: Path, make_folder: Callable[..., Path], annotations: str
 
 
 def test_tiny_imagenet(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
-    found = list_images("folder", tiny_imagenet(tmp_path / "d", make_folder, TINY), 32)
-    assert found.classes == ("a", "b")
-    assert counts(found) == {"train": 5, "test": 3}
-    assert [found.classes[item.label] for item in found.splits["test"]] == ["a", "b", "b"]
-    assert len(left_out(found)["images of the test split, which have no labels"]) == 2
+    listing = list_images("folder", tiny_imagenet(tmp_path / "d", make_folder, TINY), 32)
+    assert listing.classes == ("a", "b")
+    assert counts(listing) == {"train": 5, "test": 3}
+    assert [listing.classes[item.label] for item in listing.splits["test"]] == ["a", "b", "b"]
+    assert len(left_out(listing)["images of the test split, which have no labels"]) == 2
 
 
 @pytest.mark.parametrize(
-    ("annotations", "why"),
+    ("annotations", "message"),
     [
         ("val_0.JPEG\n", "val_annotations.txt, line 1: 'val_0.JPEG' has no class"),
         ("\nval_9.JPEG\ta\n", "line 2: there is no file .*val_9.JPEG"),
         ("../a.JPEG\ta\n", "line 1: '../a.JPEG' must be a file in .*images"),
-        ("val_0.JPEG\tc\n", "classes in .*val must be among those to train on; 'c'"),
+        ("val_0.JPEG\tc\n", "classes in .*val must be among those of the train split; 'c'"),
         ("", "val has no folders with images"),
     ],
 )
-def test_tables_of_tiny_imagenet_that_are_wrong(
-    annotations: str, why: str, tmp_path: Path, make_folder: Callable[..., Path]
+def test_invalid_tables_of_tiny_imagenet_are_rejected(
+    annotations: str, message: str, tmp_path: Path, make_folder: Callable[..., Path]
 ) -> None:
-    with pytest.raises(InputError, match=why):
+    with pytest.raises(InputError, match=message):
         list_images("folder", tiny_imagenet(tmp_path / "d", make_folder, annotations), 32)

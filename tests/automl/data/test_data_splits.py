@@ -10,59 +10,60 @@ from attention.errors import InputError
 from automl.data.splits import hash_names, hold_out_split, pack_keys, select_subset
 
 LABELS = st.lists(st.integers(0, 5), min_size=2, max_size=200)
-SHARE = st.floats(0.01, 0.99)
+FRACTION = st.floats(0.01, 0.99)
 HELD = ("test", "validation")
 
 
 def keys(numbers: list[int]) -> np.ndarray:
-    """Of images whose content is a number."""
+    """Return the keys of images whose content is a number."""
     return pack_keys(hashlib.sha256(str(number).encode()).digest() for number in numbers)
 
 
-def held_of(labels: list[int], numbers: list[int], share: float, split: str) -> set[int]:
-    """The content of what is held out."""
-    held, rest = hold_out_split(np.array(labels), keys(numbers), share, split)
+def held_of(labels: list[int], numbers: list[int], fraction: float, split: str) -> set[int]:
+    """Return the content of the inputs that are held out."""
+    held, rest = hold_out_split(np.array(labels), keys(numbers), fraction, split)
     assert sorted([*held, *rest]) == list(range(len(labels)))
     return {numbers[i] for i in held}
 
 
-def exact(share: float, count: int) -> int:
-    return math.floor(share * count + 0.5)
+def exact(fraction: float, count: int) -> int:
+    return math.floor(fraction * count + 0.5)
 
 
-@given(st.lists(st.integers(1, 150), min_size=1, max_size=5), SHARE, st.sampled_from(HELD))
-def test_classes_have_exactly_their_share(counts: list[int], share: float, split: str) -> None:
+@given(st.lists(st.integers(1, 150), min_size=1, max_size=5), FRACTION, st.sampled_from(HELD))
+def test_each_class_has_exactly_its_fraction(counts: list[int], fraction: float, split: str) -> None:
     if max(counts) == 1:
         return
     labels = np.repeat(np.arange(len(counts)), counts)
-    some = keys(list(range(len(labels))))
-    held, _ = hold_out_split(labels, some, share, split)
-    expected = [min(max(1, exact(share, count)), count - 1) for count in counts]
+    image_keys = keys(list(range(len(labels))))
+    held, _ = hold_out_split(labels, image_keys, fraction, split)
+    expected = [min(max(1, exact(fraction, count)), count - 1) for count in counts]
     assert np.bincount(labels[held], minlength=len(counts)).tolist() == expected
-    expected = [max(1, exact(share, count)) for count in counts]
-    assert np.bincount(labels[select_subset(labels, some, share)]).tolist() == expected
+    expected = [max(1, exact(fraction, count)) for count in counts]
+    assert np.bincount(labels[select_subset(labels, image_keys, fraction)]).tolist() == expected
 
 
-@given(st.integers(0, 10**6), st.integers(2, 60), st.integers(0, 60), SHARE, st.sampled_from(HELD))
-def test_an_added_image_moves_at_most_one_other_of_its_class(
-    begin: int, count: int, at: int, share: float, split: str
+@given(st.integers(0, 10**6), st.integers(2, 60), st.integers(0, 60), FRACTION, st.sampled_from(HELD))
+def test_added_image_moves_at_most_one_other_of_its_class(
+    begin: int, count: int, at: int, fraction: float, split: str
 ) -> None:
-    """And so does one that is removed: from after to before."""
+    """A removed image moves no more than that either: read the test from after to before."""
     numbers, others = list(range(begin, begin + count)), list(range(-40, 0))
     added = [*numbers[:at], -1_000, *numbers[at:]]
     before, after = (
-        held_of([0] * len(some) + [1] * 40, [*some, *others], share, split) for some in (numbers, added)
+        held_of([0] * len(inputs) + [1] * 40, [*inputs, *others], fraction, split)
+        for inputs in (numbers, added)
     )
     assert len((before ^ after) - {-1_000}) <= 1
     assert {*others} & before == {*others} & after
     before, after = (
-        {some[i] for i in select_subset(np.zeros(len(some), int), keys(some), share)}
-        for some in (numbers, added)
+        {inputs[i] for i in select_subset(np.zeros(len(inputs), int), keys(inputs), fraction)}
+        for inputs in (numbers, added)
     )
     assert len((before ^ after) - {-1_000}) <= 1
 
 
-def test_one_image_in_two_classes_is_on_one_side() -> None:
+def test_image_in_two_classes_is_on_one_side() -> None:
     numbers = [*range(150), *range(100, 250)]
     labels = np.repeat([0, 1], 150)
     held, rest = hold_out_split(labels, keys(numbers), 0.2, "validation")
@@ -70,7 +71,7 @@ def test_one_image_in_two_classes_is_on_one_side() -> None:
     assert np.bincount(labels[held])[0] == 30
 
 
-def test_copies_stay_together_and_the_order_is_nothing() -> None:
+def test_copies_stay_together_in_any_order() -> None:
     numbers = [*range(50)] * 2
     held = held_of([0] * 100, numbers, 0.3, "test")
     assert held == held_of([0] * 50, list(range(50))[::-1], 0.3, "test")
@@ -79,37 +80,40 @@ def test_copies_stay_together_and_the_order_is_nothing() -> None:
 
 
 def test_decisions_are_independent() -> None:
-    """The subset is a part of either side, and a validation split of what is left by a test split, too."""
-    labels, some = np.zeros(20_000, int), keys(list(range(20_000)))
-    test = np.isin(np.arange(20_000), hold_out_split(labels, some, 0.5, "test")[0])
-    validation = np.isin(np.arange(20_000), hold_out_split(labels, some, 0.5, "validation")[0])
-    part = np.isin(np.arange(20_000), select_subset(labels, some, 0.5))
-    for one, other in ((test, validation), (test, part), (validation, part)):
-        assert (one & other).mean() == pytest.approx(0.25, abs=0.015)
+    """The subset covers the same fraction of each side, and so does validation of the inputs left by test."""
+    labels, image_keys = np.zeros(20_000, int), keys(list(range(20_000)))
+    test = np.isin(np.arange(20_000), hold_out_split(labels, image_keys, 0.5, "test")[0])
+    validation = np.isin(np.arange(20_000), hold_out_split(labels, image_keys, 0.5, "validation")[0])
+    subset = np.isin(np.arange(20_000), select_subset(labels, image_keys, 0.5))
+    for first, second in ((test, validation), (test, subset), (validation, subset)):
+        assert (first & second).mean() == pytest.approx(0.25, abs=0.015)
 
 
-@given(LABELS, SHARE)
-def test_a_share_keeps_every_class_and_lies_in_a_larger_share(labels: list[int], share: float) -> None:
-    some = np.array(labels)
-    small, large = (select_subset(some, keys(list(range(len(labels)))), part) for part in (share / 2, share))
-    assert set(some[small]) == set(labels)
+@given(LABELS, FRACTION)
+def test_subset_keeps_every_class_and_is_part_of_a_larger_subset(labels: list[int], fraction: float) -> None:
+    label_array = np.array(labels)
+    small, large = (
+        select_subset(label_array, keys(list(range(len(labels)))), size) for size in (fraction / 2, fraction)
+    )
+    assert set(label_array[small]) == set(labels)
     assert set(small) <= set(large)
-    assert len(select_subset(some, keys(list(range(len(labels)))), 1.0)) == len(labels)
+    assert len(select_subset(label_array, keys(list(range(len(labels)))), 1.0)) == len(labels)
 
 
-def test_the_split_never_changes() -> None:
-    """Literal, so that no change of library or of code moves images from one split to another."""
-    labels, some = np.repeat([0, 1], 10), keys(list(range(20)))
-    assert hold_out_split(labels, some, 0.2, "test")[0].tolist() == [8, 9, 13, 17]
-    assert hold_out_split(labels, some, 0.2, "validation")[0].tolist() == [4, 8, 10, 17]
-    assert select_subset(labels, some, 0.2).tolist() == [2, 8, 10, 19]
+def test_splits_never_change() -> None:
+    """The indices are literal, so that no change of a library or of the code moves images between splits."""
+    labels, image_keys = np.repeat([0, 1], 10), keys(list(range(20)))
+    assert hold_out_split(labels, image_keys, 0.2, "test")[0].tolist() == [8, 9, 13, 17]
+    assert hold_out_split(labels, image_keys, 0.2, "validation")[0].tolist() == [4, 8, 10, 17]
+    assert select_subset(labels, image_keys, 0.2).tolist() == [2, 8, 10, 19]
     assert hold_out_split(labels, hash_names(map(str, range(20))), 0.2, "test")[0].tolist() == [8, 9, 13, 17]
 
 
 @pytest.mark.parametrize("copies", [1, 3])
 def test_classes_of_one_image_cannot_be_split(copies: int) -> None:
     with pytest.raises(
-        InputError, match="a validation split needs two different inputs of one class; there are none among"
+        InputError,
+        match=r"a validation split needs two different inputs of one class; the \d+ inputs have none",
     ):
         hold_out_split(
             np.repeat(np.arange(5), copies),

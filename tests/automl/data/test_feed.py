@@ -1,4 +1,4 @@
-"""Images on their way to the device come whole, in order, and no thread outlives its use."""
+"""Test feeds: batches are complete and in order, and threads end."""
 
 import gc
 import threading
@@ -30,16 +30,16 @@ def feeders(digits):
     }
 
 
-@pytest.mark.parametrize("way", ["memory map", "resident", "prefetched"])
-def test_every_way_gives_the_rows_that_are_asked_for(digits, way):
-    batches = list(feeders(digits)[way](ORDER))
+@pytest.mark.parametrize("kind", ["memory map", "resident", "prefetched"])
+def test_every_kind_of_feed_yields_the_requested_rows(digits, kind):
+    batches = list(feeders(digits)[kind](ORDER))
     assert [len(batch) for batch in batches] == [len(index) for index in ORDER]
     for batch, index in zip(batches, ORDER, strict=True):
         assert batch.dtype is torch.uint8
         assert torch.equal(batch, digits.gather(index))
 
 
-def test_a_consumer_that_stops_early_ends_the_thread(digits):
+def test_thread_ends_if_the_consumer_stops_early(digits):
     before = threading.active_count()
     batches = prefetch(digits, ORDER * 100, CPU)
     next(batches)
@@ -48,7 +48,7 @@ def test_a_consumer_that_stops_early_ends_the_thread(digits):
     assert threading.active_count() == before
 
 
-def test_an_error_of_the_thread_is_raised_where_the_batch_is_awaited(digits):
+def test_error_of_the_thread_is_raised_by_the_next_batch(digits):
     wrong = [torch.tensor([0]), torch.tensor([10**6])]
     batches = prefetch(digits, wrong, CPU)
     next(batches)
@@ -56,22 +56,22 @@ def test_an_error_of_the_thread_is_raised_where_the_batch_is_awaited(digits):
         next(batches)
 
 
-def test_only_a_few_batches_wait(digits):
+def test_few_batches_are_prefetched(digits):
     asked = []
 
-    class Counted:
+    class RecordingImages:
         def gather(self, index):
             asked.append(len(asked))
             return digits.gather(index)
 
-    batches = prefetch(Counted(), ORDER * 10, CPU)  # type: ignore[arg-type]
+    batches = prefetch(RecordingImages(), ORDER * 10, CPU)  # type: ignore[arg-type]
     next(batches)
     threading.Event().wait(0.3)
     assert len(asked) <= AHEAD + 2
     batches.close()
 
 
-def test_a_process_has_one_feed_of_a_split():
+def test_process_has_one_feed_per_split():
     data = opened().config.data
     train, validation = (open_feed(data, split, CPU, 1.0) for split in ("train", "validation"))
     list(opened(seed=1).batches(0))  # another trial with the same data
@@ -80,7 +80,7 @@ def test_a_process_has_one_feed_of_a_split():
 
 
 @pytest.mark.parametrize("change", [{"size": 32}, {"subset": 0.1}])
-def test_feeds_of_other_images_are_freed_when_a_trial_begins(change):
+def test_feeds_of_other_images_are_freed_at_the_start_of_a_trial(change):
     task = opened()
     list(task.batches(0))
     old = [
@@ -92,7 +92,7 @@ def test_feeds_of_other_images_are_freed_when_a_trial_begins(change):
     assert [feed() for feed in old] == [None, None, None]
 
 
-def test_what_torch_keeps_of_freed_images_is_free(digits, monkeypatch):
+def test_memory_cached_by_torch_counts_as_free(digits, monkeypatch):
     taken = [10**9]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9 - sum(taken), 10**9))
     monkeypatch.setattr(torch.cuda, "empty_cache", taken.clear)

@@ -1,4 +1,4 @@
-"""Files and folders whose names are not UTF-8, in every kind of data."""
+"""Test files and folders whose names are not UTF-8, in every kind of data."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from automl.data.stereo.pfm import write_pfm
 
 
 def odd(folder: Path, name: bytes) -> Path:
-    """A path in `folder` as Python has it, whose name is `name` on the disk."""
+    """Return a path in `folder` whose name on the disk is `name`."""
     return folder / os.fsdecode(name)
 
 
@@ -25,11 +25,11 @@ def test_images(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     (root / "a").rename(odd(root, b"caf\xe9"))
     (root / "b").rename(odd(root, b"caf\xe8"))
     (root / "c" / "0000.png").rename(odd(root / "c", b"\xff.png"))
-    found = list_images("folder", root, 8)
-    assert found.classes == ("c", "caf\\xe8", "caf\\xe9"), "two names stay two"
-    names = {item.name for split in found.splits.values() for item in split}
+    listing = list_images("folder", root, 8)
+    assert listing.classes == ("c", "caf\\xe8", "caf\\xe9"), "two names stay two"
+    names = {item.name for split in listing.splits.values() for item in split}
     assert {"c/\\xff.png", "caf\\xe9/0000.png"} <= names
-    Manifest.from_splits({"train": [(item.name, "c", item.content) for item in found.splits["train"]]})
+    Manifest.from_splits({"train": [(item.name, "c", item.content) for item in listing.splits["train"]]})
 
 
 def test_source_code(tmp_path: Path) -> None:

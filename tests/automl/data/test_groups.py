@@ -1,4 +1,4 @@
-"""Groups: in every kind of data, members of a group are in one split, and no group moves what has none."""
+"""Test groups in every kind of data: members of a group are in one split, and other inputs do not move."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from automl.data import shared
 from automl.data.code import open_texts
 from automl.data.detection import open_detection_records as open_detection
 from automl.data.detection import open_split as open_detection_split
-from automl.data.detection import shared_name as name_of_detection
+from automl.data.detection import shared_name as shared_name_of_detection
 from automl.data.detection.detection_overview import summarise_detection
 from automl.data.detection.scenes import write_scenes
 from automl.data.images import open_image_records as open_images
@@ -43,7 +43,7 @@ Splits = Sequence[str] | None
 
 
 def picture(file: Path, i: int) -> None:
-    """Another one for each `i`."""
+    """Write a different picture for each `i`."""
     file.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.random.RandomState(i).randint(0, 256, (24, 30, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(file)
@@ -64,8 +64,8 @@ def labelled(root: Path, groups: Groups | None, splits: Splits) -> Path:
     return root
 
 
-def of_classes(root: Path, groups: Groups | None, splits: Splits) -> Path:
-    """Folders of classes; the table has groups alone."""
+def class_folders(root: Path, groups: Groups | None, splits: Splits) -> Path:
+    """Write folders of classes. The table has only groups."""
     names = []
     for i in range(COUNT):
         folder = f"{splits[i].replace('validation', 'val')}/" if splits else ""
@@ -104,7 +104,7 @@ def pairs(root: Path, groups: Groups | None, splits: Splits) -> Path:
 
 
 def kitti(root: Path, groups: Groups | None, splits: Splits) -> Path:
-    """Without splits of its own; the table has groups of left images."""
+    """Write pairs without own splits. The table has groups of left images."""
     for i in range(COUNT):
         for view in ("image_2", "image_3"):
             picture(root / view / f"{i:06}.png", i)
@@ -117,7 +117,7 @@ def kitti(root: Path, groups: Groups | None, splits: Splits) -> Path:
 
 
 def masks(root: Path, groups: Groups | None, splits: Splits) -> Path:
-    """Without splits of its own."""
+    """Write images and masks without own splits."""
     names = [f"images/{i}.png" for i in range(COUNT)]
     for i, name in enumerate(names):
         picture(root / name, i)
@@ -148,18 +148,18 @@ def long_csv(root: Path, groups: Groups | None, splits: Splits) -> Path:
 def npz(root: Path, groups: Groups | None, splits: Splits) -> Path:
     root.mkdir()
     x = np.random.default_rng(0).normal(size=(COUNT, 2, 5)).astype(np.float32)
-    arrays, of = {}, np.array(splits or ["train"] * COUNT)
-    for split in {*of.tolist()}:
-        mine = np.flatnonzero(of == split)
-        arrays |= {f"x_{split}": x[mine], f"y_{split}": mine // 2 % 2}
+    arrays, split_of = {}, np.array(splits or ["train"] * COUNT)
+    for split in {*split_of.tolist()}:
+        own = np.flatnonzero(split_of == split)
+        arrays |= {f"x_{split}": x[own], f"y_{split}": own // 2 % 2}
         if groups:
-            arrays[f"group_{split}"] = np.array(groups)[mine]
+            arrays[f"group_{split}"] = np.array(groups)[own]
     np.savez(root / "s.npz", **arrays)
     return root / "s.npz"
 
 
 def code(root: Path, groups: Groups | None, splits: Splits) -> Path:
-    """Its groups are near duplicates: a function and itself under other names."""
+    """Write functions and their near duplicates under other names, which form the groups."""
     write_corpus(root)
     for file in sorted(root.glob("*.py")):
         (root / f"again_{file.name}").write_text(file.read_text().replace("(", "_x(", 1))
@@ -169,7 +169,7 @@ def code(root: Path, groups: Groups | None, splits: Splits) -> Path:
 Open = Callable[[Path], Records[Any]]
 KINDS: dict[str, tuple[Callable[[Path, Groups | None, Splits], Path], Open]] = {
     "labels.csv": (labelled, lambda path: open_images("folder", path=path, size=8)),
-    "folders of classes": (of_classes, lambda path: open_images("folder", path=path, size=8)),
+    "folders of classes": (class_folders, lambda path: open_images("folder", path=path, size=8)),
     "coco": (coco, lambda path: open_detection("coco", path=str(path))),
     "pairs.csv": (pairs, lambda path: open_pairs("pairs", path=path)),
     "kitti": (kitti, lambda path: open_pairs("pairs", path=path)),
@@ -186,7 +186,7 @@ OVERVIEWS: dict[str, Callable[[Path], Any]] = {
     "npz": summarise_sequences,
 }
 SEEDS = ["patient {}", "s{}", "Größe {}"]
-kinds = pytest.mark.parametrize("kind", KINDS)
+each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def groups_of(seed: str) -> list[str]:
@@ -194,24 +194,24 @@ def groups_of(seed: str) -> list[str]:
 
 
 def members(records: Records[Any]) -> dict[str, set[str]]:
-    """The groups of each split."""
+    """Return the groups of each split."""
     return {split: {records.file.groups[row] for row in records.whole[split]} for split in SPLITS}
 
 
-@kinds
+@each_kind
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_group_is_in_one_split(kind: str, seed: str, tmp_path: Path) -> None:
+def test_group_is_in_one_split(kind: str, seed: str, tmp_path: Path) -> None:
     write, opened = KINDS[kind]
     records = opened(write(tmp_path / "d", groups_of(seed), None))
     splits = members(records)
     assert all(splits.values())
     assert sum(map(len, splits.values())) == len(set.union(*splits.values())) == COUNT // MEMBERS
     assert sum(map(len, records.whole.values())) == COUNT
-    words = records.describe_splits()
+    texts = records.describe_splits()
     name = "subject" if "sequences" in kind or kind == "npz" else "group"
     for split, groups in splits.items():
-        assert words[split].endswith(f"; {len(groups)} {name}{'s' * (len(groups) != 1)}")
-    assert f"by their {name}, which is in one split" in words["test"]
+        assert texts[split].endswith(f"; {len(groups)} {name}{'s' * (len(groups) != 1)}")
+    assert f"by their {name}, which is in one split" in texts["test"]
     assert "that are in several splits" not in str(records.tally)
 
 
@@ -223,7 +223,7 @@ def test_near_duplicates_of_a_function_are_in_one_split(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", OVERVIEWS)
-def test_a_group_in_two_given_splits_is_reported(kind: str, tmp_path: Path) -> None:
+def test_group_in_two_given_splits_is_reported(kind: str, tmp_path: Path) -> None:
     write, opened = KINDS[kind]
     groups = groups_of("p{}")
     splits = ["train"] * 40 + ["validation"] * 20 + ["test"] * 20
@@ -233,25 +233,27 @@ def test_a_group_in_two_given_splits_is_reported(kind: str, tmp_path: Path) -> N
         "train": 40,
         "validation": 20,
         "test": 20,
-    }, "they stay as they are given"
+    }, "given splits stay unchanged"
     (line,) = (line for line in OVERVIEWS[kind](path).lines() if "several splits" in line)
     assert "1 group" in line or "1 subject" in line
     assert line.endswith(
-        "that are in several splits, so that scores may be too good (give each one split): p0"
+        "that are in several splits, so that scores may be too high (assign each to one split): p0"
     )
 
 
 @pytest.mark.parametrize("kind", ["labels.csv", "folders of classes", "coco", "pairs.csv", "kitti", "masks"])
-def test_a_column_without_groups_changes_nothing(kind: str, tmp_path: Path) -> None:
+def test_empty_column_of_groups_changes_nothing(kind: str, tmp_path: Path) -> None:
     write, opened = KINDS[kind]
-    plain, empty = (opened(write(tmp_path / str(len(of)), of or None, None)) for of in ([], [""] * COUNT))
+    plain, empty = (
+        opened(write(tmp_path / str(len(groups)), groups or None, None)) for groups in ([], [""] * COUNT)
+    )
     assert empty.manifest().digest == plain.manifest().digest
     assert empty.describe_splits() == plain.describe_splits()
 
 
-@kinds
-def test_other_groups_are_other_data(kind: str, tmp_path: Path) -> None:
-    """Where they move inputs from one split to another."""
+@each_kind
+def test_other_groups_change_the_manifest(kind: str, tmp_path: Path) -> None:
+    """The groups move inputs from one split to another."""
     write, opened = KINDS[kind]
     before = opened(write(tmp_path / "d", groups_of("a{}"), None)).manifest()
     shutil.rmtree(tmp_path / "d")
@@ -262,7 +264,7 @@ def test_other_groups_are_other_data(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["labels.csv", "coco"])
-def test_a_node_with_the_decoded_files_alone_has_the_same_splits(
+def test_node_with_only_the_decoded_files_has_the_same_splits(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(KINDS[kind][0](tmp_path / "d", groups_of("a{}"), None))
@@ -272,32 +274,36 @@ def test_a_node_with_the_decoded_files_alone_has_the_same_splits(
             return {s: open_detection_split("coco", s, path=path, size=64, subset=0.5) for s in SPLITS}
         return {s: open_split("folder", s, path=path, size=24, subset=0.5) for s in SPLITS}
 
-    name = name_of_detection("coco", path, 64) if kind == "coco" else shared_name("folder", path, 24)
+    name = shared_name_of_detection("coco", path, 64) if kind == "coco" else shared_name("folder", path, 24)
     expected = opened()
     files = {split: images.file.path for split, images in expected.items()}
-    told = shared.publish(Storage(str(tmp_path / "kept")), name, files, tmp_path)
+    files_in_storage = shared.publish(Storage(str(tmp_path / "kept")), name, files, tmp_path)
     shutil.rmtree(path)
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "node"))
-    shared.use(json.loads(json.dumps(told)))
+    shared.use(json.loads(json.dumps(files_in_storage)))
     try:
-        assert {s: one.names() for s, one in opened().items()} == {s: e.names() for s, e in expected.items()}
+        assert {s: images.names() for s, images in opened().items()} == {
+            s: e.names() for s, e in expected.items()
+        }
     finally:
         shared.use(None)
 
 
 @pytest.mark.parametrize(
-    ("groups", "why"),
+    ("groups", "message"),
     [
-        (["p"] * COUNT, "a test split needs two groups of images of one class with no copies in common"),
+        (["p"] * COUNT, "a test split needs two groups of images of one class without common copies"),
         (["p"] * 70 + ["q"] * 10, "a validation split needs two groups of images of one class"),
     ],
 )
-def test_too_few_groups_are_told(groups: Groups, why: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=f"{why}.*; add groups, leave them out, or give the splits yourself"):
+def test_too_few_groups_are_rejected(groups: Groups, message: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=f"{message}.*. Add groups, remove the groups, or define the splits yourself"
+    ):
         open_images("folder", path=labelled(tmp_path / "d", groups, None), size=8)
 
 
-def test_a_class_of_one_group_is_trained_on_and_named(tmp_path: Path) -> None:
+def test_class_of_one_group_is_in_train_and_reported(tmp_path: Path) -> None:
     root = labelled(tmp_path / "d", groups_of("p{}"), None)
     text = (root / "labels.csv").read_text()
     (root / "labels.csv").write_text(text.replace("dog,p3", "lion,p3").replace("cat,p3", "lion,p3"))
@@ -307,23 +313,23 @@ def test_a_class_of_one_group_is_trained_on_and_named(tmp_path: Path) -> None:
     )
     assert lions == {"train"}
     for split in ("test", "validation"):
-        assert f"1 classes of too few groups to be in {split}, too (add groups, or" in str(records.tally)
+        assert f"1 classes with too few groups to be in {split} (add groups, or" in str(records.tally)
 
 
 @pytest.mark.parametrize(
-    ("row", "why"),
+    ("row", "message"),
     [
         ("all/1.png,p9", "labels.csv, line 82: all/1.png has the groups 'p0' and 'p9'; keep one"),
         ("all/999.png,p0", "labels.csv, line 82: there is no file"),
-        ("../d/all/1.png,p0", "labels.csv, line 82: .* does not lie in the folder of the table"),
+        ("../d/all/1.png,p0", "labels.csv, line 82: .* must be in the folder of the table"),
     ],
 )
-def test_tables_of_groups_that_are_wrong(row: str, why: str, tmp_path: Path) -> None:
+def test_invalid_tables_of_groups_are_rejected(row: str, message: str, tmp_path: Path) -> None:
     root = labelled(tmp_path / "d", groups_of("p{}"), None)
     file, group = row.split(",")
     with open(root / "labels.csv", "a") as table:
         table.write(f"\n{file},dog,{group}")
-    with pytest.raises(InputError, match=why):
+    with pytest.raises(InputError, match=message):
         open_images("folder", path=root, size=8)
 
 
@@ -332,43 +338,45 @@ HELD = st.sampled_from(["test", "validation"])
 
 
 @given(SIZES, st.integers(1, 4), st.text(max_size=5), HELD, st.randoms(use_true_random=False))
-def test_shares_are_near_and_no_split_is_empty(
+def test_fractions_are_close_and_no_split_is_empty(
     sizes: list[int], classes: int, seed: str, split: str, random: Any
 ) -> None:
-    """With groups of any sizes, each of one class, in any order."""
-    of = [(group, group % classes) for group, size in enumerate(sizes) for _ in range(size)]
-    random.shuffle(of)
-    groups, labels = [f"{seed}{group}" for group, _ in of], np.array([label for _, label in of])
-    keys = hash_names(f"{seed}/{i}" for i in range(len(of)))
+    """Groups have any sizes, one class each, and any order."""
+    members = [(group, group % classes) for group, size in enumerate(sizes) for _ in range(size)]
+    random.shuffle(members)
+    groups, labels = [f"{seed}{group}" for group, _ in members], np.array([label for _, label in members])
+    keys = hash_names(f"{seed}/{i}" for i in range(len(members)))
     if max(len(range(label, len(sizes), classes)) for label in range(classes)) < 2:
         return
     held, kept = hold_out_split(labels, keys, FRACTION, split, "images", groups)
     assert {groups[i] for i in held}.isdisjoint(groups[i] for i in kept)
-    assert sorted([*held, *kept]) == list(range(len(of)))
+    assert sorted([*held, *kept]) == list(range(len(members)))
     for label in range(classes):
-        mine = sizes[label::classes]
+        own = sizes[label::classes]
         count = (labels[held] == label).sum()
-        if len(mine) > 1:
-            assert 0 < count < sum(mine), "each class of two groups is on either side"
-            assert abs(count - FRACTION * sum(mine)) <= max(mine)
+        if len(own) > 1:
+            assert 0 < count < sum(own), "each class of two groups is on either side"
+            assert abs(count - FRACTION * sum(own)) <= max(own)
 
 
 @given(st.lists(st.integers(0, 9), min_size=20, max_size=80), st.lists(st.integers(0, 15), min_size=20), HELD)
-def test_copies_and_their_groups_are_in_one_split(of: list[int], contents: list[int], split: str) -> None:
-    """Also where one group has a copy of another's image."""
-    count = min(len(of), len(contents))
-    groups, keys = [f"g{group}" for group in of[:count]], hash_names(map(str, contents[:count]))
+def test_copies_and_their_groups_are_in_one_split(
+    group_numbers: list[int], contents: list[int], split: str
+) -> None:
+    """This holds even if one group has a copy of another group's image."""
+    count = min(len(group_numbers), len(contents))
+    groups, keys = [f"g{group}" for group in group_numbers[:count]], hash_names(map(str, contents[:count]))
     try:
         held, kept = hold_out_split(np.zeros(count, np.int64), keys, FRACTION, split, "images", groups)
-    except InputError:  # all of them are one
+    except InputError:  # All groups are joined into one.
         return
     for either in (groups, contents):
         assert {either[i] for i in held}.isdisjoint(either[i] for i in kept)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20)), min_size=2, max_size=80), HELD)
-def test_every_class_is_left_to_train_on(inputs: list[tuple[int, int]], split: str) -> None:
-    """Where groups have several classes."""
+def test_every_class_stays_in_train(inputs: list[tuple[int, int]], split: str) -> None:
+    """Groups have several classes."""
     labels, groups = np.array([label for label, _ in inputs]), [f"g{group}" for _, group in inputs]
     try:
         held, kept = hold_out_split(
@@ -380,8 +388,8 @@ def test_every_class_is_left_to_train_on(inputs: list[tuple[int, int]], split: s
     assert len(held)
 
 
-def test_the_split_by_groups_never_changes() -> None:
-    """Literal, so that no change of library or of code moves groups from one split to another."""
+def test_splits_by_groups_never_change() -> None:
+    """The groups are literal, so that no change of a library or of the code moves them between splits."""
     groups = [f"g{i // 3}" for i in range(30)]
     held, _ = hold_out_split(
         np.arange(30) % 2, hash_names(map(str, range(30))), 0.2, "test", "images", groups

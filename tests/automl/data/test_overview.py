@@ -1,4 +1,4 @@
-"""`automl data`: what it finds in a folder of photographs, and the sheet that it writes."""
+"""Test `automl data`: the summary of a folder of photographs, and the sheet of samples."""
 
 import json
 import shutil
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from automl.data.images.image_overview import APART, _match_hashes, summarise_images
+from automl.data.images.image_overview import MAX_DISTANCE, _match_hashes, summarise_images
 from automl.data.images.sheet import WIDEST, _draw_names
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -18,7 +18,9 @@ COUNTS = {"train/cat": 12, "train/dog": 14, "val/cat": 4, "val/dog": 3}
 
 @pytest.fixture
 def photos(tmp_path: Path, make_folder: Callable[..., Path]) -> Path:
-    """Of which one is damaged; of the test images one is a copy, and one was stored smaller and worse."""
+    """Write photographs: one is damaged, one test image is a copy, and one is a smaller version of a training
+    image.
+    """
     root = make_folder(tmp_path / "My photos", COUNTS)
     (root / "train/cat/0003.png").write_bytes(b"no picture")
     shutil.copy(root / "train/dog/0000.png", root / "val/dog/copy.png")
@@ -34,23 +36,25 @@ def photos(tmp_path: Path, make_folder: Callable[..., Path]) -> Path:
     return root
 
 
-def test_what_is_there(photos: Path) -> None:
-    found = summarise_images("folder", str(photos), 32)
-    assert {name: row["test"] for name, row in found.counts.items()} == {"cat": 4, "dog": 5}
-    assert {name: row["train"] + row["validation"] for name, row in found.counts.items()} == {
+def test_summary_of_photographs(photos: Path) -> None:
+    summary = summarise_images("folder", str(photos), 32)
+    assert {name: row["test"] for name, row in summary.counts.items()} == {"cat": 4, "dog": 5}
+    assert {name: row["train"] + row["validation"] for name, row in summary.counts.items()} == {
         "cat": 11,
         "dog": 16,
     }
-    assert found.skipped == ["train/cat/0003.png"]
-    assert found.alike == [
+    assert summary.skipped == ["train/cat/0003.png"]
+    assert summary.alike == [
         ("train/dog/0000.png", "val/dog/copy.png"),
         ("train/dog/scene.png", "val/dog/scene.jpg"),
     ]
-    assert max(found.sizes) == (300, 200)
-    assert len(found.sizes) == 36
+    assert max(summary.sizes) == (300, 200)
+    assert len(summary.sizes) == 36
 
 
-def test_the_command(photos: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_prints_the_summary_and_writes_the_sheet(
+    photos: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(photos.parent)
     code, out, err = cli("data", photos.name, "--size", "24", "--augment", "strong", "--json")
     assert code == 0, err
@@ -59,7 +63,7 @@ def test_the_command(photos: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     (line,) = (line for line in lines if line.startswith("left out"))
     assert "1 that cannot be decoded: train/cat/0003.png" in line
     assert "1 files of the operating system or hidden: train/cat/._0000.png" in line
-    assert "used: 1 turned upright, as their EXIF orientation says: train/dog/turned.jpg" in line
+    assert "used: 1 turned upright by their EXIF orientation: train/dog/turned.jpg" in line
     assert any("2 images look like one of another split" in line for line in lines)
     assert "next      automl search --data 'My photos'" in lines
     assert json.loads(out)["skipped"] == ["train/cat/0003.png"]
@@ -78,7 +82,7 @@ def test_the_command(photos: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
         (("My photos", "--augment", "loud"), "unknown augmentation 'loud'"),
     ],
 )
-def test_mistakes(
+def test_invalid_arguments_are_rejected(
     arguments: tuple[str, ...], message: str, photos: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(photos.parent)
@@ -88,15 +92,15 @@ def test_mistakes(
 
 
 @pytest.mark.parametrize("spread", [64, 20])
-def test_images_that_look_alike_are_those_of_all_pairs(spread: int) -> None:
-    """Where marks are spread out, and where most are in few quarters."""
+def test_matches_equal_a_comparison_of_all_pairs(spread: int) -> None:
+    """Hashes are spread evenly, or most of them share a few quarters."""
     draw = np.random.default_rng(0)
     old, new = (draw.integers(0, 2**spread, count, np.uint64, endpoint=False) for count in (400, 300))
     new[:100] = old[:100] ^ (np.uint64(1) << draw.integers(0, 64, 100, np.uint64))
-    near = np.bitwise_count(old[None] ^ new[:, None]) <= APART
-    found = _match_hashes(old, new)
-    assert ((found >= 0) == near.any(1)).all()
-    assert near[np.flatnonzero(found >= 0), found[found >= 0]].all()
+    near = np.bitwise_count(old[None] ^ new[:, None]) <= MAX_DISTANCE
+    matches = _match_hashes(old, new)
+    assert ((matches >= 0) == near.any(1)).all()
+    assert near[np.flatnonzero(matches >= 0), matches[matches >= 0]].all()
     assert _match_hashes(old[:0], new).max() == -1
     assert len(_match_hashes(old, new[:0])) == 0
 
@@ -104,7 +108,7 @@ def test_images_that_look_alike_are_those_of_all_pairs(spread: int) -> None:
 @pytest.mark.parametrize(
     "name", ["x", "n" * 300, "a\n\tb\x07", "\N{CJK UNIFIED IDEOGRAPH-732B}", "\u202eabc"]
 )
-def test_sheets_have_a_column_of_names(name: str) -> None:
+def test_sheet_has_a_column_of_names(name: str) -> None:
     column = _draw_names([name, "other"], 64, 68)
     assert column.height == 2 * 68 - 4
     assert column.width <= WIDEST + 8
@@ -117,13 +121,13 @@ def test_sequences(tmp_path: Path, cli: Cli) -> None:
     np.savez(tmp_path / "mine.npz", x_train=x, y_train=np.array(["run", "walk", "walk"] * 20))
     code, out, err = cli("data", str(tmp_path / "mine.npz"), "--json")
     assert code == 0, err
-    found = json.loads(out)
-    assert sum(found["sequences"].values()) == 60
-    assert sum(found["classes"]["walk"].values()) == 40
-    assert found["steps"] == [12, 12, 12]
-    assert next(iter(found["channels"].values())) == pytest.approx([3, 2], abs=0.3)
-    assert found["subjects"] == {}
+    summary = json.loads(out)
+    assert sum(summary["sequences"].values()) == 60
+    assert sum(summary["classes"]["walk"].values()) == 40
+    assert summary["steps"] == [12, 12, 12]
+    assert next(iter(summary["channels"].values())) == pytest.approx([3, 2], abs=0.3)
+    assert summary["subjects"] == {}
     rows = {line.split()[0]: line.split()[1:] for line in err.splitlines()}
-    assert rows["walk"] == [str(count) for count in found["classes"]["walk"].values()]
+    assert rows["walk"] == [str(count) for count in summary["classes"]["walk"].values()]
     assert rows["steps"] == ["12"]
     assert "automl search --data" in err

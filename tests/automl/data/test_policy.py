@@ -1,4 +1,4 @@
-"""Policies on batches: what they change, and that they are functions of their seeds alone."""
+"""Test augmentation policies on batches: their effect, and that they depend only on the seeds."""
 
 import pytest
 import torch
@@ -16,18 +16,20 @@ CASES: dict[str, tuple[Augment, Tensor]] = {
 
 
 @pytest.mark.parametrize(("policy", "images"), CASES.values(), ids=CASES)
-def test_each_image_has_a_draw_of_its_own(policy: Augment, images: Tensor) -> None:
+def test_images_are_changed_independently(policy: Augment, images: Tensor) -> None:
     before, state = images.clone(), torch.get_rng_state()
-    made = policy(images, SEEDS)
+    changed = policy(images, SEEDS)
     assert torch.equal(images, before)
     assert torch.equal(torch.get_rng_state(), state)
-    assert (made.shape, made.dtype) == (images.shape, images.dtype)
-    assert not torch.equal(made, images)
-    assert torch.equal(policy(images, SEEDS), made)
+    assert (changed.shape, changed.dtype) == (images.shape, images.dtype)
+    assert not torch.equal(changed, images)
+    assert torch.equal(policy(images, SEEDS), changed)
     order = torch.tensor([4, 2, 0])
-    assert torch.equal(policy(images[order], SEEDS[order]), made[order]), "with any others beside it"
+    assert torch.equal(policy(images[order], SEEDS[order]), changed[order]), (
+        "the other images of the batch have no effect"
+    )
     same = policy(images[:1].expand(6, *images.shape[1:]), SEEDS)
-    assert len({tuple(one.flatten().tolist()) for one in same}) > 1
+    assert len({tuple(image.flatten().tolist()) for image in same}) > 1
 
 
 def test_no_image_is_erased_with_probability_0() -> None:
@@ -36,11 +38,11 @@ def test_no_image_is_erased_with_probability_0() -> None:
 
 
 @pytest.mark.parametrize("at", [(0.5, 0.5), (0.0, 1.0), (0.3, 0.9)], ids=str)
-def test_a_box_of_another_image(at: tuple[float, float]) -> None:
-    """Its area is the other's share; at the edges less is left of it."""
+def test_cutmix_inserts_a_box_of_another_image(at: tuple[float, float]) -> None:
+    """The area of the box is the fraction of the other image. Less of it remains at the edges."""
     x, y = torch.arange(4.0).view(4, 1, 1, 1).expand(4, 3, 40, 40), torch.arange(4)
-    other, share = torch.tensor([1, 2, 3, 0]), torch.tensor([0.75, 0.5, 1.0, 0.91])
-    mixed, own, others, kept = apply_cutmix(x, y, other, share, torch.tensor([at] * 4))
+    other, fraction = torch.tensor([1, 2, 3, 0]), torch.tensor([0.75, 0.5, 1.0, 0.91])
+    mixed, own, others, kept = apply_cutmix(x, y, other, fraction, torch.tensor([at] * 4))
     assert own.tolist() == [0, 1, 2, 3]
     assert others.tolist() == other.tolist()
     for image, i, j, left in zip(mixed, own, others, kept, strict=True):
@@ -49,6 +51,6 @@ def test_a_box_of_another_image(at: tuple[float, float]) -> None:
         rows = (image[0] == j).any(1).nonzero().flatten()
         assert len(rows) == 0 or (image[0, rows[0] : rows[-1] + 1] == j).any(0).sum() > 0
     if at == (0.5, 0.5):
-        assert kept.tolist() == pytest.approx(share.tolist(), abs=0.03)
+        assert kept.tolist() == pytest.approx(fraction.tolist(), abs=0.03)
     else:
-        assert (kept >= share - 0.03).all()
+        assert (kept >= fraction - 0.03).all()

@@ -1,4 +1,4 @@
-"""Names with accents, composed and decomposed: one name, in every reader that compares two of them."""
+"""Test names with accents, composed and decomposed: every reader treats both spellings as first name."""
 
 import csv
 import json
@@ -16,7 +16,7 @@ from automl.data.sequences import long_csv, npz, ts
 from automl.data.stereo.pairs import find_pairs
 
 NAME = "Äpfel"
-ONE, OTHER = (unicodedata.normalize(form, NAME) for form in ("NFC", "NFD"))
+COMPOSED, DECOMPOSED = (unicodedata.normalize(form, NAME) for form in ("NFC", "NFD"))
 
 
 def picture(path: Path) -> None:
@@ -32,30 +32,32 @@ def table(path: Path, *rows: tuple[object, ...]) -> Path:
     return path
 
 
-def folders(root: Path, one: str, other: str) -> set[str]:
-    """Train and test as copied from two machines."""
-    for folder in (f"train/{one}", "train/b", f"val/{other}"):
+def folders(root: Path, first: str, second: str) -> set[str]:
+    """Write train and test folders as if copied from two machines."""
+    for folder in (f"train/{first}", "train/b", f"val/{second}"):
         picture(root / folder / "0.png")
-    found = list_images("folder", str(root), 32)
-    assert [len(images) for images in found.splits.values()] == [2, 1]
-    return {found.classes[item.label] for item in found.splits["test"]}
+    listing = list_images("folder", str(root), 32)
+    assert [len(images) for images in listing.splits.values()] == [2, 1]
+    return {listing.classes[item.label] for item in listing.splits["test"]}
 
 
-def labels(root: Path, one: str, other: str) -> set[str]:
+def labels(root: Path, first: str, second: str) -> set[str]:
     rows = []
-    for i, (on_disk, name, label) in enumerate([(one, other, one), (other, one, other), ("b", "b", "b")] * 2):
-        picture(root / f"{on_disk}{i}.png")
+    for i, (stored, name, label) in enumerate(
+        [(first, second, first), (second, first, second), ("b", "b", "b")] * 2
+    ):
+        picture(root / f"{stored}{i}.png")
         rows.append((f"{name}{i}.png", label))
     table(root / "labels.csv", ("file", "label"), *rows)
-    found = list_images("folder", str(root), 32)
-    assert sum(map(len, found.splits.values())) == 6
-    return {*found.classes} - {"b"}
+    listing = list_images("folder", str(root), 32)
+    assert sum(map(len, listing.splits.values())) == 6
+    return {*listing.classes} - {"b"}
 
 
-def boxes(root: Path, one: str, other: str) -> set[str]:
-    found = set()
-    for split, on_disk, name in (("train", one, other), ("val", other, one)):
-        image = root / split / f"{on_disk}.png"
+def boxes(root: Path, first: str, second: str) -> set[str]:
+    categories = set()
+    for split, stored, name in (("train", first, second), ("val", second, first)):
+        image = root / split / f"{stored}.png"
         picture(image)
         content = {
             "categories": [{"id": 1, "name": name}],
@@ -69,45 +71,49 @@ def boxes(root: Path, one: str, other: str) -> set[str]:
     listing = read_coco_folder(root)
     for photos in listing.splits.values():
         assert find_image_id(photos[0].image) == 7
-        found |= {*listing.categories.values()}
-    return found
+        categories |= {*listing.categories.values()}
+    return categories
 
 
-def series_csv(root: Path, one: str, other: str) -> set[str]:
+def series_csv(root: Path, first: str, second: str) -> set[str]:
     rows = [
         (f"{split}{label}", step, step, label, split)
-        for split, label in (("train", one), ("train", "b"), ("test", other))
+        for split, label in (("train", first), ("train", "b"), ("test", second))
         for step in range(3)
     ]
     file = table(root / "a.csv", ("series", "time", "x", "label", "split"), *rows)
     return {*long_csv.read_recording([file]).splits["test"].labels}
 
 
-def series_ts(root: Path, one: str, other: str) -> set[str]:
+def series_ts(root: Path, first: str, second: str) -> set[str]:
     files = []
-    for split, stated, label in (("TRAIN", one, other), ("TEST", other, one)):
+    for split, declared, label in (("TRAIN", first, second), ("TEST", second, first)):
         files.append(root / f"A_{split}.ts")
-        head = f"@univariate true\n@classLabel true {stated} b\n@data\n"
+        head = f"@univariate true\n@classLabel true {declared} b\n@data\n"
         files[-1].write_text(f"{head}1,2,3:{label}\n1,2,4:b\n", encoding="utf-8")
     return {*ts.read_recording(files).splits["test"].labels} - {"b"}
 
 
-def series_npz(root: Path, one: str, other: str) -> set[str]:
+def series_npz(root: Path, first: str, second: str) -> set[str]:
     x = np.ones((2, 1, 8))
-    np.savez(root / "a.npz", x_train=x, y_train=np.array([one, "b"]), x_test=x, y_test=np.array([other, "b"]))
+    np.savez(
+        root / "a.npz", x_train=x, y_train=np.array([first, "b"]), x_test=x, y_test=np.array([second, "b"])
+    )
     return {*npz.read_recording([root / "a.npz"]).splits["test"].labels} - {"b"}
 
 
-def pairs(root: Path, one: str, other: str) -> set[str]:
-    picture(root / one / "left.png")
-    rows = [tuple(f"{other}/left.png" for _ in range(3))]
+def pairs(root: Path, first: str, second: str) -> set[str]:
+    picture(root / first / "left.png")
+    rows = [tuple(f"{second}/left.png" for _ in range(3))]
     (pair,) = find_pairs(table(root / "a.csv", ("left", "right", "disparity"), *rows))
     return {unicodedata.normalize("NFC", pair.left.parent.name)}
 
 
-@pytest.mark.parametrize(("one", "other"), [(ONE, OTHER), (OTHER, ONE)], ids=["composed", "decomposed"])
+@pytest.mark.parametrize(
+    ("first", "second"), [(COMPOSED, DECOMPOSED), (DECOMPOSED, COMPOSED)], ids=["composed", "decomposed"]
+)
 @pytest.mark.parametrize("read", [folders, labels, boxes, series_csv, series_ts, series_npz, pairs])
-def test_a_name_is_the_same_in_both_spellings(
-    read: Callable[[Path, str, str], set[str]], one: str, other: str, tmp_path: Path
+def test_both_spellings_are_one_name(
+    read: Callable[[Path, str, str], set[str]], first: str, second: str, tmp_path: Path
 ) -> None:
-    assert read(tmp_path, one, other) == {ONE}
+    assert read(tmp_path, first, second) == {COMPOSED}

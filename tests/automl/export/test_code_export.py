@@ -121,11 +121,11 @@ def test_a_text_without_tokens_has_no_direction(folder: Path) -> None:
 def test_the_weights_are_those_of_the_model(exported: Any, folder: Path) -> None:
     task, model, _ = exported
     again = task.model()
-    nn.init.zeros_(again.code.places)
+    nn.init.zeros_(again.code.positions)
     from safetensors.torch import load_file
 
     again.load_state_dict(load_file(folder / "model.safetensors"))
-    assert torch.equal(again.code.places, model.code.places)
+    assert torch.equal(again.code.positions, model.code.positions)
 
 
 ELSEWHERE = """

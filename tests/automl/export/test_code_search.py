@@ -295,7 +295,7 @@ def test_the_command_lines_answers(model: Path, corpus: Path, cli: Cli) -> None:
 REFUSED: dict[str, tuple[Callable[[Path, Path], list[str]], str]] = {
     "unknown words": (
         lambda model, corpus: [str(model), "漢字", "--corpus", str(corpus)],
-        "the model knows no word of the query '漢字'; use other words",
+        "the model knows no word of the query '漢字'; choose other words",
     ),
     "an empty query": (
         lambda model, corpus: [str(model), "", "--corpus", str(corpus)],

@@ -1,4 +1,4 @@
-"""Functions of Python files: what is read, what is searched, what is left out."""
+"""Test functions of Python files: reading, searched code, files left out."""
 
 import json
 from collections.abc import Callable
@@ -46,7 +46,7 @@ async def read(path): return await path.read()
 '''
 
 
-def test_functions_and_methods_are_found_with_their_places() -> None:
+def test_functions_and_methods_have_their_lines() -> None:
     close, read = parse_python(SOURCE, "a.py")
     assert (close.name, close.location, close.query) == (
         "Reader.close",
@@ -57,7 +57,7 @@ def test_functions_and_methods_are_found_with_their_places() -> None:
     assert read.code == "async def read(path):\n    return await path.read()"
 
 
-def test_neither_docstrings_nor_comments_are_searched() -> None:
+def test_docstrings_and_comments_are_not_searched() -> None:
     close, _ = parse_python(SOURCE, "a.py")
     assert "open files" not in close.code.replace("'close all the open files now'", "")
     assert "return inner()" in close.code
@@ -71,7 +71,7 @@ def test_neither_docstrings_nor_comments_are_searched() -> None:
         ("def f(x):\n    return removes(x.older, 'a day')", None),
     ],
 )
-def test_a_docstring_that_was_left_in_the_code_is_found(code: str, words: str | None) -> None:
+def test_docstring_repeated_in_the_code_is_found(code: str, words: str | None) -> None:
     (function,) = parse_python('def f():\n    """Removes what is older than a day."""\n    g()', "a.py")
     planted = [type(function)(**{**vars(function), "code": code})]
     assert [leak.words for leak in find_leaks(planted)] == ([words] if words else [])
@@ -86,13 +86,13 @@ def test_a_docstring_that_was_left_in_the_code_is_found(code: str, words: str | 
         ("def a(x, y=1):\n    return x.get(y, 0) + 1", False),
     ],
 )
-def test_near_duplicates_are_the_same_up_to_names_and_constants(other: str, same: bool) -> None:
+def test_key_ignores_names_and_constants(other: str, same: bool) -> None:
     assert (shape_key(other) == shape_key("def a(x, y=1):\n    return x.get(y, 'z') + 1")) == same
 
 
 @pytest.fixture
 def code(tmp_path: Path) -> Path:
-    """A folder with thirty functions of different shapes, each twice under other names, and odd files."""
+    """Write thirty functions of different shapes, each twice under other names, and odd files."""
     for i in range(30):
         body = "\n".join(f"    x = x {'+-*/%'[(i >> k) % 5]} {k}" for k in range(i % 6 + 1))
         (tmp_path / f"f{i}.py").write_text(f'def f{i}(x):\n    """Do number {i}."""\n{body}\n    return x')
@@ -111,16 +111,16 @@ def code(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_files_that_cannot_be_read_are_named_and_left_out(code: Path) -> None:
-    found = read_source_folder(code)
-    assert len(found.functions) == 60
-    assert found.skipped["large.py"] == "of 50.0 MB; files above 1 MB are not read"
-    assert found.skipped["latin.py"] == "not UTF-8 at byte 8"
-    assert found.skipped["old.py"].startswith("no Python: Missing parentheses")
-    assert set(found.skipped) == {"large.py", "latin.py", "old.py", "null.py"}
+def test_unreadable_files_are_left_out_and_reported(code: Path) -> None:
+    result = read_source_folder(code)
+    assert len(result.functions) == 60
+    assert result.skipped["large.py"] == "50.0 MB; files above 1 MB are not read"
+    assert result.skipped["latin.py"] == "not UTF-8 at byte 8"
+    assert result.skipped["old.py"].startswith("no Python: Missing parentheses")
+    assert set(result.skipped) == {"large.py", "latin.py", "old.py", "null.py"}
 
 
-def test_near_duplicates_are_in_one_split_and_a_new_file_moves_none(code: Path) -> None:
+def test_near_duplicates_are_in_one_split_and_new_files_move_none(code: Path) -> None:
     corpus = open_corpus(code)
     split = {function.name: part for function, part in zip(corpus.functions, corpus.split, strict=True)}
     assert len(set(split.values())) == 3
@@ -130,7 +130,7 @@ def test_near_duplicates_are_in_one_split_and_a_new_file_moves_none(code: Path) 
     assert split.items() <= dict(zip([f.name for f in more.functions], more.split, strict=True)).items()
 
 
-def test_the_vocabulary_is_made_of_training_functions_alone(code: Path) -> None:
+def test_vocabulary_uses_training_functions_only(code: Path) -> None:
     corpus = open_corpus(code)
     texts = set(vocabulary_texts(corpus))
     train = [f for f, split in zip(corpus.functions, corpus.split, strict=True) if split == 0]
@@ -140,7 +140,7 @@ def test_the_vocabulary_is_made_of_training_functions_alone(code: Path) -> None:
     assert not {f.code for f in held_out} & texts
 
 
-def test_the_overview_counts_and_names(code: Path) -> None:
+def test_overview_counts_functions_and_lists_files(code: Path) -> None:
     lines = "\n".join(summarise_code(code).lines())
     assert sum(summarise_code(code).functions.values()) == 60
     assert "duplicates  60 functions are the same as another up to names: f0.py:1 and g0.py:1, " in lines
@@ -155,7 +155,7 @@ def test_the_overview_counts_and_names(code: Path) -> None:
         ({"a.py": "def f(:"}, "1 files were left out: a.py \\(no Python"),
         (
             {"a.py": 'def a(x):\n    """One."""\n    return x'},
-            "1 functions, 1 of them with a docstring; each split",
+            "1 functions, 1 of them with a docstring. Each split",
         ),
         (
             {"a.py": "def a(x):\n    return x\n\n\ndef b(x):\n    return -x"},
@@ -163,7 +163,9 @@ def test_the_overview_counts_and_names(code: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_learned_from_is_told(files: dict[str, str], message: str, tmp_path: Path) -> None:
+def test_folders_without_enough_functions_are_rejected(
+    files: dict[str, str], message: str, tmp_path: Path
+) -> None:
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=message):
@@ -216,7 +218,9 @@ def _missing(folder: Path) -> None:
         (_missing, "test-500.json cannot be read"),
     ],
 )
-def test_damaged_files_of_cosqa_are_told(damage: Callable[[Path], None], message: str, cosqa: Path) -> None:
+def test_damaged_files_of_cosqa_are_rejected(
+    damage: Callable[[Path], None], message: str, cosqa: Path
+) -> None:
     damage(cosqa)
     with pytest.raises(InputError, match=message):
         open_corpus(cosqa)

@@ -1,4 +1,4 @@
-"""Sub-tokens: the same without this project, and as a query has them."""
+"""Test sub-tokens: names match queries, and the tokenizer works without this project."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ def tokenizer() -> Tokenizer:
     return Tokenizer(train_tokenizer(TEXTS, 200))
 
 
-def test_names_are_taken_apart_as_people_write_them(tokenizer: Tokenizer) -> None:
+def test_names_are_split_into_words(tokenizer: Tokenizer) -> None:
     names, _ = tokenizer.encode(["getHTTPServer", "get_http_server", "Get HTTP server"], 10)
     assert (names == names[0]).all()
 
@@ -38,25 +38,25 @@ def test_rows_are_padded_and_cut(tokenizer: Tokenizer) -> None:
     assert tokens.dtype == np.int64
 
 
-def test_the_vocabulary_is_no_larger_than_asked() -> None:
+def test_vocabulary_has_at_most_the_requested_size() -> None:
     assert len(Tokenizer(train_tokenizer(TEXTS, 60))) <= 60
 
 
-def test_a_query_of_unknown_words_is_told(tokenizer: Tokenizer) -> None:
+def test_query_of_unknown_words_is_rejected(tokenizer: Tokenizer) -> None:
     tokenizer.check_known("server 漢字")
     with pytest.raises(InputError, match="knows no word of the query '漢字'"):
         tokenizer.check_known("漢字")
 
 
-def test_another_process_without_this_project_gives_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_tokenizer_works_without_this_project(tokenizer: Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(tokenizer.content)
     code = (
         "import json, sys, tokenizers; t = tokenizers.Tokenizer.from_file('tokenizer.json');"
         "print(json.dumps([t.encode(x).ids for x in json.loads(sys.argv[1])]))"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-I", "-c", code, json.dumps(TEXTS)],
         cwd=tmp_path, capture_output=True, text=True, check=True,
     )  # fmt: skip
     tokens, mask = tokenizer.encode(TEXTS, 50)
-    assert json.loads(done.stdout) == [row[real].tolist() for row, real in zip(tokens, mask, strict=True)]
+    assert json.loads(process.stdout) == [row[real].tolist() for row, real in zip(tokens, mask, strict=True)]

@@ -1,4 +1,4 @@
-"""Files in CodeSearchNet's layout."""
+"""Test files in CodeSearchNet's layout."""
 
 import gzip
 import json
@@ -31,14 +31,14 @@ def folder(tmp_path: Path) -> Path:
         "valid": [entry("c", "if ( x ) y"), entry("d", "x [ 0 ]")],
         "test": [entry("e", "k ( v ) - 30"), entry("f", "x / x")],
     }
-    for split, found in functions.items():
+    for split, entries in functions.items():
         (tmp_path / "go" / split).mkdir(parents=True)
-        content = "".join(json.dumps(function) + "\n" for function in found)
+        content = "".join(json.dumps(function) + "\n" for function in entries)
         (tmp_path / "go" / split / f"go_{split}_0.jsonl.gz").write_bytes(gzip.compress(content.encode()))
     return tmp_path / "go"
 
 
-def test_functions_keep_their_splits_and_copies_are_not_trained_on(folder: Path) -> None:
+def test_functions_keep_their_splits_and_copies_leave_train(folder: Path) -> None:
     assert is_code(folder)
     (folder / "train" / "._go_train_0.jsonl.gz").write_bytes(b"of macOS")
     corpus = open_corpus(folder)
@@ -52,9 +52,7 @@ def test_functions_keep_their_splits_and_copies_are_not_trained_on(folder: Path)
     assert (function.location, function.code, function.query) == ("src/a.go:12", "f ( x ) + 1", "Do a.")
 
 
-def test_their_archive_is_read_as_it_is(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_archive_is_read(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "cache"))
     packed = tmp_path / "packed" / "go" / "final"
     packed.mkdir(parents=True)
@@ -68,14 +66,14 @@ def test_their_archive_is_read_as_it_is(
 
 
 @pytest.mark.parametrize("line", ["{", "[]", "[" * 100_000, '{"func_name": "x"}', json.dumps(entry("x", ""))])
-def test_a_broken_line_is_named_and_left_out(line: str, folder: Path) -> None:
+def test_invalid_line_is_left_out_and_reported(line: str, folder: Path) -> None:
     (folder / "test" / "more.jsonl").write_text(line + "\n" + json.dumps(entry("g", "x ** 2")) + "\n")
     corpus = open_corpus(folder)
     assert corpus.skipped["test/more.jsonl:1"].startswith("no function in JSON")
     assert "g" in {function.name for function in corpus.functions}
 
 
-def of_hugging_face(name: str, code: str, **more: Any) -> dict[str, Any]:
+def hugging_face_entry(name: str, code: str, **more: Any) -> dict[str, Any]:
     return {
         "func_name": name,
         "func_code_string": f'def {name}(x, y):\n    """Do {name}."""\n    return {code}  # done\n',
@@ -90,7 +88,7 @@ def of_hugging_face(name: str, code: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("more", [{}, {"func_code_tokens": None}], ids=["tokens", "code"])
 def test_columns_may_have_the_names_of_hugging_face(more: dict[str, Any], folder: Path) -> None:
-    line = json.dumps(of_hugging_face("g", "x ** 2 - y", **more))
+    line = json.dumps(hugging_face_entry("g", "x ** 2 - y", **more))
     (folder / "test" / "more.jsonl").write_text(f"\n{line}\n\n")
     (folder / "valid").rename(folder / "validation")
     corpus = open_corpus(folder)
@@ -102,7 +100,7 @@ def test_columns_may_have_the_names_of_hugging_face(more: dict[str, Any], folder
     assert "done" not in function.code
 
 
-def test_why_lines_are_left_out_is_told(folder: Path) -> None:
+def test_reason_for_leaving_out_lines_is_reported(folder: Path) -> None:
     for file in folder.glob("test/*"):
         file.unlink()
     (folder / "test" / "a.jsonl").write_text('{"func_name": "a", "code": "def f(): 1"}\n' * 3)
@@ -112,10 +110,10 @@ def test_why_lines_are_left_out_is_told(folder: Path) -> None:
         open_corpus(folder)
 
 
-def test_what_is_missing_or_cut_off_is_told(folder: Path) -> None:
+def test_missing_or_truncated_files_are_rejected(folder: Path) -> None:
     file = folder / "valid" / "go_valid_0.jsonl.gz"
     file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(InputError, match=r"go_valid_0\.jsonl\.gz cannot be read .*; get it again"):
+    with pytest.raises(InputError, match=r"go_valid_0\.jsonl\.gz cannot be read .*; download it again"):
         open_corpus(folder)
     file.unlink()
     with pytest.raises(InputError, match="has no valid/"):
@@ -125,13 +123,13 @@ def test_what_is_missing_or_cut_off_is_told(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "same"), [("b . c ( b , 'y' , 2.5 )", True), ("b . c ( c , 'y' , 2.5 )", False), ("b", False)]
 )
-def test_tokens_are_the_same_up_to_names_and_constants(other: str, same: bool) -> None:
+def test_token_key_ignores_names_and_constants(other: str, same: bool) -> None:
     assert (
         token_key(other.split()) == token_key(["x", ".", "f", "(", "x", ",", "'z'", ",", "1", ")"])
     ) == same
 
 
-def test_photographs_with_a_script_among_them_are_no_code(tmp_path: Path) -> None:
+def test_photographs_with_a_script_are_no_code(tmp_path: Path) -> None:
     (tmp_path / "rename.py").write_text("def f(): return 1")
     assert is_code(tmp_path)
     for i in range(2):

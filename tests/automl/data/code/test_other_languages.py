@@ -1,4 +1,4 @@
-"""Functions of other languages: what is read, what is searched, what is left out."""
+"""Test functions of other languages: reading, searched code, files left out."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +19,16 @@ from automl.data.code.tokens import get_text
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A file with the line, name and query of each function. `secret` stands in all comments and docstrings,
-    `kept` in strings that look like comments. alike, other: a function that is that of `one` up to names and
-    constants, and one that is not. broken: what is no such code."""
+    """A file with the line, name and query of each function.
+
+    `secret` occurs in all comments and docstrings, `kept` in strings that look like comments. `alike` differs
+    from `original` only in names and constants, `other` in more. `broken` cannot be parsed.
+    """
 
     suffix: str
     source: str
-    found: list[tuple[int, str, str]]
-    one: str
+    functions: list[tuple[int, str, str]]
+    original: str
     alike: str
     other: str
     broken: str
@@ -65,13 +67,13 @@ func empty() {
 	// secret
 }
 """,
-    found=[
+    functions=[
         (11, "Reader.Close", "Close closes the secret reader, and says so. It may fail."),
         (19, "plain", ""),
         (22, "Open", "Blocks are secret docstrings, too."),
         (25, "after", ""),
     ],
-    one='func f(a int) string { return g(a, "x", 1) }',
+    original='func f(a int) string { return g(a, "x", 1) }',
     alike='// Other.\nfunc ff(b int) string { return gg(b, "yy", 22) }',
     other='func f(a int) string { return g(a, "x") }',
     broken="package a\nfunc f( {",
@@ -110,13 +112,13 @@ class Reader<T> {
 /** A secret record. */
 record R(int a) { R { check(a); } }
 """,
-    found=[
+    functions=[
         (10, "Reader.close", "Closes the secret Reader of a List&lt;T&gt;. It may fail."),
         (17, "Reader.Reader", ""),
         (22, "Reader.Inner.open", ""),
         (30, "R.R", ""),
     ],
-    one='class A { int f(int a) { return g(a, "x", 1, true); } }',
+    original='class A { int f(int a) { return g(a, "x", 1, true); } }',
     alike='class BB { /** D. */ int ff(int b) { return gg(b, "", 0x22, false); } }',
     other='class A { int f(int a) { return g(a, "x") + 1; } }',
     broken="class A { int f( { }",
@@ -161,7 +163,7 @@ Reader.prototype.open = function () { return this }
 
 function empty() { /* secret */ }
 """,
-    found=[
+    functions=[
         (8, "close", "Closes a secret reader."),
         (14, "plain", ""),
         (17, "Reader.prototype.open", "Secret prototypes."),
@@ -171,7 +173,7 @@ function empty() { /* secret */ }
         (31, "Reader.[Symbol.iterator]", ""),
         (33, "tell", "A secret value."),
     ],
-    one='function f(a) { return g(a, "x", 1, `${a}b`, /re/) }',
+    original='function f(a) { return g(a, "x", 1, `${a}b`, /re/) }',
     alike="/** D. */ function ff(b) { return gg(b, '', 2.5 /* c */, `cc${b}`, /other/g) }",
     other='function f(a) { return g(a, "x", 1, `${a}b`, h) }',
     broken="function f( {",
@@ -210,12 +212,12 @@ function top() { // secret
 }
 function emptied() { /* secret */ }
 """,
-    found=[
+    functions=[
         (13, "Reader.close", "Closes a secret reader."),
         (24, "plain", ""),
         (27, "top", "Secret functions."),
     ],
-    one='<?php function f($a) { return g($a, "x", 1, true); }',
+    original='<?php function f($a) { return g($a, "x", 1, true); }',
     alike="<?php /** D. */ function ff($b) { return gg($b, 'yy', 2.5, false); }",
     other='<?php function f($a) { return g($a, "x", 1) + true; }',
     broken="<?php function f( {",
@@ -263,14 +265,14 @@ secret
   end
 end
 """,
-    found=[
+    functions=[
         (3, "first", ""),
         (16, "Readers.Reader.close", "Closes a secret reader, and says so."),
         (23, "Readers.Reader.open", "Private, and secret."),
         (28, "Readers.Reader.plain", ""),
         (33, "Readers.Reader.block", ""),
     ],
-    one='def f(a); g(a, "x#{a}", 1, true); end',
+    original='def f(a); g(a, "x#{a}", 1, true); end',
     alike='# Other.\ndef ff(b); gg(b, "#{b}yy", 2.5, false); end',
     other='def f(a); g(a, "x", 1, true); end',
     broken="def f(\nclass",
@@ -294,25 +296,25 @@ def test_every_language_has_a_case() -> None:
 
 @each
 def test_functions_have_their_lines_names_and_queries(case: Case) -> None:
-    found = read(case, case.source)
-    assert [(f.line, f.name, f.query) for f in found] == case.found
-    assert all(f.file == f"a{case.suffix}" for f in found)
+    functions = read(case, case.source)
+    assert [(f.line, f.name, f.query) for f in functions] == case.functions
+    assert all(f.file == f"a{case.suffix}" for f in functions)
 
 
 @each
 def test_no_comment_stays_in_the_code(case: Case) -> None:
     assert "secret" in case.source
-    found = read(case, case.source)
-    for function in found:
+    functions = read(case, case.source)
+    for function in functions:
         assert "secret" not in function.code.lower()
         assert all(line.strip() for line in function.code.split("\n"))
-    assert any("kept" in function.code for function in found)
-    assert not list(find_leaks(found))
+    assert any("kept" in function.code for function in functions)
+    assert not list(find_leaks(functions))
 
 
 @each
-def test_what_stays_is_the_code(case: Case) -> None:
-    """By Pygments, which finds comments in its own way."""
+def test_all_code_is_kept(case: Case) -> None:
+    """Compare with Pygments, which finds comments independently."""
     lexer = get_lexer_by_name(BY_SUFFIX[case.suffix].name)
     whole = squeezed(
         "".join(
@@ -320,20 +322,22 @@ def test_what_stays_is_the_code(case: Case) -> None:
         )
     )
     for function in read(case, case.source):
-        code = function.code.removeprefix("#[Pure]")  # which Pygments takes for a comment
+        code = function.code.removeprefix("#[Pure]")  # Pygments takes this for a comment.
         assert squeezed(code) in whole
 
 
 @each
-def test_the_key_goes_by_neither_names_nor_constants(case: Case) -> None:
-    (one,), (alike,), (other,) = (read(case, source) for source in (case.one, case.alike, case.other))
-    assert one.key == alike.key
-    assert one.key != other.key
-    assert one.code != alike.code
+def test_key_ignores_names_and_constants(case: Case) -> None:
+    (original,), (alike,), (other,) = (
+        read(case, source) for source in (case.original, case.alike, case.other)
+    )
+    assert original.key == alike.key
+    assert original.key != other.key
+    assert original.code != alike.code
 
 
 @each
-def test_code_is_indented_as_its_first_line(case: Case) -> None:
+def test_code_is_indented_like_its_first_line(case: Case) -> None:
     for function in read(case, case.source):
         assert function.code == function.code.strip()
         if "\n" in function.code:
@@ -341,21 +345,21 @@ def test_code_is_indented_as_its_first_line(case: Case) -> None:
 
 
 @each
-def test_what_cannot_be_parsed_is_named(case: Case, tmp_path: Path) -> None:
+def test_unparsable_files_are_left_out_and_reported(case: Case, tmp_path: Path) -> None:
     (tmp_path / f"good{case.suffix}").write_text(case.source)
     (tmp_path / f"broken{case.suffix}").write_text(case.broken)
-    (tmp_path / f"small.min{case.suffix}").write_text(case.one + " " * MAX_LINE)
+    (tmp_path / f"small.min{case.suffix}").write_text(case.original + " " * MAX_LINE)
     (tmp_path / f"latin{case.suffix}").write_bytes("Ü".encode("latin1"))
-    found = read_source_folder(tmp_path)
+    result = read_source_folder(tmp_path)
     name = BY_SUFFIX[case.suffix].name
-    assert [f.name for f in found.functions] == [name for _, name, _ in case.found]
-    assert found.skipped[f"broken{case.suffix}"].startswith(f"no {name}: line ")
-    assert "minified" in found.skipped[f"small.min{case.suffix}"]
-    assert found.skipped[f"latin{case.suffix}"] == "not UTF-8 at byte 0"
-    assert len(found.skipped) == 3
+    assert [f.name for f in result.functions] == [name for _, name, _ in case.functions]
+    assert result.skipped[f"broken{case.suffix}"].startswith(f"no {name}: line ")
+    assert "minified" in result.skipped[f"small.min{case.suffix}"]
+    assert result.skipped[f"latin{case.suffix}"] == "not UTF-8 at byte 0"
+    assert len(result.skipped) == 3
 
 
-def test_what_is_nested_deeply_is_read() -> None:
+def test_deeply_nested_code_is_read() -> None:
     sums = "+".join(["1"] * 900)
     nested = "[" * 900 + "]" * 900
     (function,) = read(JAVASCRIPT, f"function f() {{\n  return {sums}\n    + {nested}\n}}")
@@ -382,11 +386,11 @@ def test_a_folder_of_all_languages(tmp_path: Path) -> None:
     assert is_code(tmp_path)
     corpus = open_corpus(tmp_path)
     assert {Path(f.file).suffix for f in corpus.functions} == {".py", *CASES}
-    assert len(corpus.functions) == 40 + sum(len(case.found) for case in CASES.values())
+    assert len(corpus.functions) == 40 + sum(len(case.functions) for case in CASES.values())
 
 
 @pytest.mark.parametrize(
-    ("file", "theirs"),
+    ("file", "downloaded"),
     [
         ("vendor/modules.txt", True),
         ("vendor/autoload.php", True),
@@ -394,18 +398,18 @@ def test_a_folder_of_all_languages(tmp_path: Path) -> None:
         ("vendor/x", False),
     ],
 )
-def test_downloaded_packages_are_not_entered(file: str, theirs: bool, tmp_path: Path) -> None:
+def test_downloaded_packages_are_not_entered(file: str, downloaded: bool, tmp_path: Path) -> None:
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).touch()
-    (tmp_path / "vendor" / "a.rb").write_text(RUBY.one)
-    if theirs:
+    (tmp_path / "vendor" / "a.rb").write_text(RUBY.original)
+    if downloaded:
         with pytest.raises(InputError, match="files of Python, Go, Java, JavaScript, PHP, Ruby"):
             read_source_folder(tmp_path)
     else:
         assert len(read_source_folder(tmp_path).functions) == 1
 
 
-def test_endings_are_those_of_one_language_each() -> None:
+def test_each_suffix_belongs_to_one_language() -> None:
     assert len(SUFFIXES) == len(set(SUFFIXES)) == 1 + sum(len(language.suffixes) for language in LANGUAGES)
 
 
@@ -419,7 +423,7 @@ def test_endings_are_those_of_one_language_each() -> None:
         (".go", "func (r *R) Close() { r.Close(); Closed() }", "func (r *R) f() { r.f(); Closed() }"),
     ],
 )
-def test_what_is_searched_by_names_is_without_them(suffix: str, source: str, unnamed: str) -> None:
+def test_unnamed_code_has_no_own_name(suffix: str, source: str, unnamed: str) -> None:
     prefix = "package a\n" if suffix == ".go" else ""
     (function,) = parse_functions(prefix + source, f"a{suffix}", BY_SUFFIX[suffix])
     assert get_text(function, "unnamed") == unnamed

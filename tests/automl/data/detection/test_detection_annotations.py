@@ -1,4 +1,4 @@
-"""What is read from annotation files, and every mistake in one that is told."""
+"""Test reading of annotation files and reports of every fault."""
 
 import json
 import re
@@ -22,7 +22,7 @@ SQUARE = [[2.0, 3.0, 12.0, 3.0, 12.0, 9.0, 2.0, 9.0]]
 
 
 def content() -> Content:
-    """Two images, one of them without objects."""
+    """Return two images, one of them without objects."""
     return {
         "images": [
             {"id": 7, "file_name": "a.png", "width": 20, "height": 10},
@@ -38,16 +38,16 @@ def content() -> Content:
     }
 
 
-def write(root: Path, name: str, what: Content) -> Path:
+def write(root: Path, name: str, value: Content) -> Path:
     folder = root / name
     folder.mkdir(parents=True)
-    for i, image in enumerate(what["images"]):
+    for i, image in enumerate(value["images"]):
         size = image["width"], image["height"]
         if "file_name" in image:
             Image.new("RGB", size, (i, len(name), 0)).save(folder / image["file_name"])
     (root / "annotations").mkdir(exist_ok=True)
     file = root / "annotations" / f"instances_{name}.json"
-    file.write_text(json.dumps(what))
+    file.write_text(json.dumps(value))
     return file
 
 
@@ -60,7 +60,7 @@ def root(tmp_path: Path) -> Path:
 
 def test_a_folder_is_read(root: Path) -> None:
     assert is_coco(root)
-    assert is_coco(root.parent)  # one that has it alone
+    assert is_coco(root.parent)  # a folder with only this folder
     listing = read_coco_folder(root)
     assert listing.categories == {3: "cat", 5: "dog"}
     assert {split: len(photos) for split, photos in listing.splits.items()} == {
@@ -71,16 +71,16 @@ def test_a_folder_is_read(root: Path) -> None:
     images = open_split("coco", "train", path=str(root), size=10)
     assert images.classes == ("cat", "dog")
     assert images.image(0).shape == (5, 10, 3)  # the longer side is bounded
-    found = images.objects(0)
-    assert found.boxes.tolist() == [[2, 3, 10, 6], [0, 0, 4, 4]]  # of the original
-    assert (found.labels.tolist(), found.crowd.tolist()) == ([2, 1], [False, True])
-    assert found.masks is not None
-    decoded = masks.decode_masks(found.masks, 5, 10)
+    objects = images.objects(0)
+    assert objects.boxes.tolist() == [[2, 3, 10, 6], [0, 0, 4, 4]]  # of the original
+    assert (objects.labels.tolist(), objects.crowd.tolist()) == ([2, 1], [False, True])
+    assert objects.masks is not None
+    decoded = masks.decode_masks(objects.masks, 5, 10)
     assert decoded[0].sum() == pytest.approx(60 / 4, abs=3)
     assert len(images.objects(1)) == 0  # data, not a mistake
 
 
-def test_polygons_and_both_kinds_of_run_lengths_are_one_mask() -> None:
+def test_polygons_and_run_lengths_give_the_same_mask() -> None:
     shape = np.zeros((10, 20), np.uint8)
     shape[3:9, 2:12] = 1
     runs = coco.encode(np.asfortranarray(shape))
@@ -116,9 +116,9 @@ def test_compressed_run_lengths_of_any_mask_are_accepted_and_others_refused(seed
 
 def test_boxes_of_objects_end_at_the_edge() -> None:
     annotation = {"bbox": [-0.5, 2, 30.5, 8.5], "category_id": 1}
-    found = build_objects([annotation], {1: 1}, (10, 30), masked=False)
-    assert found.boxes.tolist() == [[0, 2, 30, 8]]
-    assert found.areas.tolist() == [240]
+    objects = build_objects([annotation], {1: 1}, (10, 30), masked=False)
+    assert objects.boxes.tolist() == [[0, 2, 30, 8]]
+    assert objects.areas.tolist() == [240]
 
 
 def entry(kind: str, number: int, **values: Any) -> Callable[[Content], None]:
@@ -126,7 +126,7 @@ def entry(kind: str, number: int, **values: Any) -> Callable[[Content], None]:
 
 
 WRONG: list[tuple[Callable[[Content], Any], str]] = [
-    (lambda c: c.pop("images"), r"must have the lists `images`, `annotations` and `categories`"),
+    (lambda c: c.pop("images"), r"must have COCO's lists `images`, `annotations` and `categories`"),
     (entry("categories", 0, name=""), r"category 5 must have a `name`; got ''"),
     (entry("categories", 0, name=None), r"category 5 must have a `name`; got None"),
     (entry("categories", 0, name="cat"), r"2 categories are called 'cat'"),
@@ -134,7 +134,7 @@ WRONG: list[tuple[Callable[[Content], Any], str]] = [
     (entry("images", 1, id=7), r"an `id`, a whole number of its own; got 7 of 'b.png'"),
     (entry("images", 1, file_name="../b.png"), r"image 9 must have a `file_name` below the folder"),
     (entry("images", 1, width=0), r"image 9 \(b.png\) must have `width` and `height`"),
-    (entry("annotations", 0, image_id=8), r"annotation 1 is of image 8, which is not listed"),
+    (entry("annotations", 0, image_id=8), r"annotation 1 has the image 8, which is not listed"),
     (entry("annotations", 0, category_id=4), r"annotation 1 has category 4, which is not listed"),
     (entry("annotations", 0, bbox=[1, 2, 3]), r"annotation 1 must have a `bbox`, \[left, top, width"),
     (entry("annotations", 0, bbox=[1, 2, 3, float("nan")]), r"annotation 1 must have a `bbox`"),
@@ -146,7 +146,7 @@ WRONG: list[tuple[Callable[[Content], Any], str]] = [
     (entry("annotations", 0, bbox=[-3, 3, 10, 6]), r"annotation 1 has a box outside of its image a.png"),
     (
         entry("annotations", 1, segmentation={"size": [20, 10], "counts": [0, 4, 196]}),
-        r"annotation 2 of a.png: its mask is of size \[20, 10\] .* and the image of \[10, 20\]",
+        r"annotation 2 of a.png: its mask has size \[20, 10\] .* but the image has \[10, 20\]",
     ),
     (
         entry("annotations", 1, segmentation={"size": [10, 20], "counts": [0, 4, 195]}),
@@ -157,28 +157,28 @@ WRONG: list[tuple[Callable[[Content], Any], str]] = [
     (entry("images", 0, file_name="a" * 300), r"image 7 has a `file_name` of more than 255 bytes"),
     (entry("images", 0, file_name="..\\b.png"), r"image 7 must have a `file_name` below the folder"),
     (entry("categories", 0, id=[5]), r"a category must have an `id`, a whole number; got .*\[5\]"),
-    (entry("annotations", 0, image_id=[7]), r"annotation 1 is of image \[7\], which is not listed"),
+    (entry("annotations", 0, image_id=[7]), r"annotation 1 has the image \[7\], which is not listed"),
     (entry("annotations", 0, category_id={"a": 1}), r"annotation 1 has category {'a': 1}, which is not"),
-    (lambda c: c["annotations"].clear(), r"has no object that is not a crowd"),
-    (lambda c: c["annotations"].pop(0), r"has no object that is not a crowd"),
+    (lambda c: c["annotations"].clear(), r"must have objects that are not a crowd"),
+    (lambda c: c["annotations"].pop(0), r"must have objects that are not a crowd"),
 ]
 
 
-@pytest.mark.parametrize(("spoil", "said"), WRONG, ids=[said[:40] for _, said in WRONG])
-def test_mistakes_are_told_with_file_and_entry(
-    spoil: Callable[[Content], Any], said: str, tmp_path: Path
+@pytest.mark.parametrize(("spoil", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
+def test_faults_are_reported_with_file_and_entry(
+    spoil: Callable[[Content], Any], message: str, tmp_path: Path
 ) -> None:
-    what = content()
-    spoil(what)
+    value = content()
+    spoil(value)
     file = tmp_path / "instances_train.json"
-    file.write_text(json.dumps(what))
-    with pytest.raises(InputError, match=said) as raised:
+    file.write_text(json.dumps(value))
+    with pytest.raises(InputError, match=message) as raised:
         read_annotations(file)
     assert str(file) in str(raised.value)
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000])
-def test_what_is_no_json_is_told(text: str, tmp_path: Path) -> None:
+def test_invalid_json_is_rejected(text: str, tmp_path: Path) -> None:
     file = tmp_path / "instances_train.json"
     file.write_text(text)
     with pytest.raises(InputError, match=r"instances_train.json cannot be read as JSON"):
@@ -214,14 +214,14 @@ ODD: list[Content] = [
 
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: str(odd)[:50])
-def test_one_odd_object_is_left_out_and_named(
+def test_single_invalid_object_is_left_out_and_reported(
     odd: Content, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    what = content()
-    good = what["annotations"][0]
-    what["annotations"] = [{**good, "id": i} for i in range(15)] + [{**good, "id": -1, **odd}]
+    value = content()
+    good = value["annotations"][0]
+    value["annotations"] = [{**good, "id": i} for i in range(15)] + [{**good, "id": -1, **odd}]
     file = tmp_path / "instances_train.json"
-    file.write_text(json.dumps(what))
+    file.write_text(json.dumps(value))
     read = read_annotations(file)
     assert len(read.images[0].annotations) == 15
     assert len(build_objects(read.images[0].annotations, {5: 1}, (10, 20), masked=True)) == 15
@@ -229,22 +229,22 @@ def test_one_odd_object_is_left_out_and_named(
     assert re.fullmatch(
         r"warning: left out: 1 of 16 objects of .*_train.json: annotation -1 .*\n", capsys.readouterr().err
     )
-    what["annotations"] *= 2  # two of 32 are more than one in a hundred
-    file.write_text(json.dumps(what))
-    with pytest.raises(InputError, match=r"2 of its 32 objects are wrong, and one in a hundred"):
+    value["annotations"] *= 2  # Two of 32 are more than one in a hundred.
+    file.write_text(json.dumps(value))
+    with pytest.raises(InputError, match=r"2 of its 32 objects are wrong; at most one in a hundred"):
         read_annotations(file)
 
 
-def test_an_object_keeps_its_good_polygons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    what = content()
-    what["annotations"][0]["segmentation"] = [*SQUARE, [2, 3, 4, 3], [2, 3, 5e8, 3, 4, 5e8]]
+def test_valid_polygons_of_an_object_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    value = content()
+    value["annotations"][0]["segmentation"] = [*SQUARE, [2, 3, 4, 3], [2, 3, 5e8, 3, 4, 5e8]]
     file = tmp_path / "instances_train.json"
-    file.write_text(json.dumps(what))
+    file.write_text(json.dumps(value))
     assert read_annotations(file).images[0].annotations[0]["segmentation"] == SQUARE
     assert "2 polygons of" in capsys.readouterr().err
 
 
-def test_an_impossible_area_is_that_of_the_mask() -> None:
+def test_impossible_area_is_computed_from_the_box() -> None:
     for area in (NAN, HUGE, -1, 1e9, "60"):
         annotation = {"bbox": [2, 3, 10, 6], "category_id": 1, "area": area}
         assert build_objects([annotation], {1: 1}, (10, 20), masked=False).areas.tolist() == [60]
@@ -264,11 +264,11 @@ def write_roboflow(root: Path) -> None:
 
 
 def write_label_studio(root: Path) -> None:
-    what = content()
-    for image in what["images"]:
+    value = content()
+    for image in value["images"]:
         image["file_name"] = f"images\\{image['file_name']}"
     write(root, "images", content()).unlink()
-    (root / "result.json").write_text(json.dumps(what))
+    (root / "result.json").write_text(json.dumps(value))
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def write_label_studio(root: Path) -> None:
         (write_label_studio, {"train": "images/a.png"}),
     ],
 )
-def test_layouts_of_tools_are_read(
+def test_layouts_of_annotation_tools_are_read(
     make: Callable[[Path], None], names: dict[str, str], tmp_path: Path
 ) -> None:
     make(tmp_path / "export")
@@ -292,87 +292,89 @@ def test_layouts_of_tools_are_read(
     assert find_image_id(tmp_path / "export" / "new.png") is None
 
 
-def test_a_group_with_objects_in_any_split_is_a_category(tmp_path: Path) -> None:
+def test_group_with_objects_in_any_split_is_a_category(tmp_path: Path) -> None:
     write_roboflow(tmp_path)
     file = tmp_path / "valid" / "_annotations.coco.json"
-    what = json.loads(file.read_text())
-    what["annotations"][0]["category_id"] = 0
-    file.write_text(json.dumps(what))
+    value = json.loads(file.read_text())
+    value["annotations"][0]["category_id"] = 0
+    file.write_text(json.dumps(value))
     assert read_coco_folder(tmp_path).categories == {0: "animals", 3: "cat", 5: "dog"}
 
 
-def test_other_results_beside_images_are_no_annotations(tmp_path: Path) -> None:
+def test_other_result_files_are_no_annotations(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     (tmp_path / "result.json").write_text("{}")
     assert not is_coco(tmp_path)
 
 
-def test_images_that_are_not_there_are_told(root: Path) -> None:
+def test_missing_images_are_reported(root: Path) -> None:
     (root / "val2017" / "b.png").unlink()
-    with pytest.raises(InputError, match=r"instances_val2017.json names 1 of 2 images .* 9 \(.*b.png\)"):
+    with pytest.raises(
+        InputError, match=r"instances_val2017.json names 2 images; 1 do not exist: 9 \(.*b.png\)"
+    ):
         read_coco_folder(root)
 
 
-def test_an_image_of_another_size_is_told(root: Path) -> None:
+def test_image_of_another_size_is_reported(root: Path) -> None:
     Image.new("RGB", (10, 20)).save(root / "train2017" / "b.png")
-    said = r"b.png is of 10 x 20 pixels, and its annotations say 16 x 16"
-    with pytest.raises(InputError, match=said):
+    message = r"b.png has 10 x 20 pixels, but its annotations say 16 x 16"
+    with pytest.raises(InputError, match=message):
         open_split("coco", "train", path=str(root), size=64)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         summarise_detection(root)
 
 
 @pytest.mark.parametrize(
-    "look", [summarise_detection, lambda root: open_split("coco", "train", path=root, size=9)]
+    "summarise", [summarise_detection, lambda root: open_split("coco", "train", path=root, size=9)]
 )
-def test_images_that_do_not_fit_are_named_before_one_is_decoded(
-    look: Callable[[str], object], root: Path, monkeypatch: pytest.MonkeyPatch
+def test_wrong_images_are_reported_before_decoding(
+    summarise: Callable[[str], object], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(detection_cache, "_make_row", None)
     Image.new("RGB", (10, 20)).save(root / "train2017" / "a.png")  # lying on its side
     (root / "train2017" / "b.png").write_bytes(b"no image")
     with pytest.raises(
         InputError,
-        match=r"a.png is of 10 x 20 pixels, and its annotations say 20 x 10; .*b.png cannot be decoded .*; "
+        match=r"a.png has 10 x 20 pixels, but its annotations say 20 x 10; .*b.png cannot be decoded .*; "
         r"repair it, or remove it and its annotations \(2 of \d images are wrong\)",
     ):
-        look(str(root))
+        summarise(str(root))
 
 
-def test_other_categories_in_another_split_are_told(root: Path) -> None:
+def test_different_categories_of_splits_are_rejected(root: Path) -> None:
     file = root / "annotations" / "instances_val2017.json"
-    what = content()
-    what["categories"][1]["name"] = "horse"
-    file.write_text(json.dumps(what))
+    value = content()
+    value["categories"][1]["name"] = "horse"
+    file.write_text(json.dumps(value))
     with pytest.raises(InputError, match=r"must list the same categories; they differ in 3"):
         read_coco_folder(root)
 
 
 @pytest.mark.parametrize(
-    ("rename", "said"),
+    ("rename", "message"),
     [
-        ({"train2017": "mine"}, r"instances_mine.json must be called instances_train"),
-        ({"train2017": "val2014"}, r"are both of validation; keep one"),
+        ({"train2017": "mine"}, r"instances_mine.json must be named instances_train"),
+        ({"train2017": "val2014"}, r"are both of the split validation; keep one"),
         ({"train2017": None}, r"needs annotations/instances_train\*.json, train/_annotations.coco.json or"),
     ],
 )
-def test_files_that_are_of_no_split_are_told(root: Path, rename: dict[str, str | None], said: str) -> None:
+def test_files_without_a_split_are_rejected(root: Path, rename: dict[str, str | None], message: str) -> None:
     for old, new in rename.items():
         file = root / "annotations" / f"instances_{old}.json"
         if new is None:
             file.unlink()
         else:
             file.rename(file.with_name(f"instances_{new}.json"))
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_coco_folder(root)
 
 
-def test_data_without_masks_are_data(root: Path) -> None:
+def test_data_without_masks_are_read(root: Path) -> None:
     for file in root.glob("annotations/*.json"):
-        what = content()
-        for annotation in what["annotations"]:
+        value = content()
+        for annotation in value["annotations"]:
             del annotation["segmentation"]
-        file.write_text(json.dumps(what))
+        file.write_text(json.dumps(value))
     images = open_split("coco", "train", path=str(root), size=64)
     assert not images.has_masks
     assert images.objects(0).masks is None

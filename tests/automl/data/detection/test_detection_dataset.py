@@ -1,4 +1,4 @@
-"""The splits of detection data, the bundled scenes, and decoded splits in a storage."""
+"""Test the splits of detection data, the bundled scenes, and decoded splits in a storage."""
 
 import json
 import re
@@ -27,28 +27,28 @@ def forget() -> Iterator[None]:
     shared.use(None)
 
 
-def test_scenes_are_what_they_say() -> None:
+def test_boxes_and_masks_of_scenes_agree() -> None:
     images = open_split("scenes", "train", size=96)
     assert (len(images), images.classes, images.has_masks) == (800, tuple("0123456789"), True)
-    found = [images.objects(i) for i in range(len(images))]
-    assert any(len(each) == 0 for each in found)
-    assert {int(label) for each in found for label in each.labels} == set(range(1, 11))
+    all_objects = [images.objects(i) for i in range(len(images))]
+    assert any(len(objects) == 0 for objects in all_objects)
+    assert {int(label) for objects in all_objects for label in objects.labels} == set(range(1, 11))
     overlaps = 0
     for i in range(50):
-        objects = found[i]
+        objects = all_objects[i]
         assert objects.masks is not None
         shapes = masks.decode_masks(objects.masks, 96, 96)
-        assert (shapes.sum(0) <= 1).all()  # of each what is seen of it
+        assert (shapes.sum(0) <= 1).all()  # Masks cover only visible pixels.
         for (left, top, width, height), shape, area in zip(objects.boxes, shapes, objects.areas, strict=True):
             rows, columns = np.nonzero(shape)
             assert (left, top) == (columns.min(), rows.min())
             assert (left + width, top + height) == (columns.max() + 1, rows.max() + 1)
             assert area == shape.sum()
         corners = np.concatenate([objects.boxes[:, :2], objects.boxes[:, :2] + objects.boxes[:, 2:]], axis=1)
-        for one in range(len(objects)):
-            for other in range(one):
-                low = np.maximum(corners[one, :2], corners[other, :2])
-                overlaps += (low < np.minimum(corners[one, 2:], corners[other, 2:])).all()
+        for first in range(len(objects)):
+            for second in range(first):
+                low = np.maximum(corners[first, :2], corners[second, :2])
+                overlaps += (low < np.minimum(corners[first, 2:], corners[second, 2:])).all()
     assert overlaps > 5
     assert 0 < SEEN < 1
 
@@ -60,7 +60,7 @@ def test_scenes_of_a_seed_are_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "said"),
+    ("counts", "expected_text"),
     [
         ({"train": 60, "validation": 20, "test": 10}, dict.fromkeys(SPLITS, "the dataset's own")),
         ({"train": 60, "validation": 40}, {"test": "about 50% of the validation images, .*"}),
@@ -69,8 +69,8 @@ def test_scenes_of_a_seed_are_the_same() -> None:
     ],
     ids=["all", "no test", "train alone", "no validation"],
 )
-def test_splits_that_are_missing_are_made(
-    tmp_path: Path, counts: Mapping[str, int], said: Mapping[str, str]
+def test_missing_splits_are_held_out(
+    tmp_path: Path, counts: Mapping[str, int], expected_text: Mapping[str, str]
 ) -> None:
     path = str(tmp_path / "made")
     write_scenes(Path(path), counts)
@@ -82,11 +82,11 @@ def test_splits_that_are_missing_are_made(
     listed = open_detection_records("coco", path=path).manifest()
     rows = [(split, name) for split, name, *_ in listed.rows()]
     assert rows == [(split, name) for split, images in splits.items() for name in images.names()]
-    for split, text in said.items():
+    for split, text in expected_text.items():
         assert re.fullmatch(text, open_detection_records("coco", path=path).describe_splits()[split])
 
 
-def test_a_subset_is_a_part_that_grows() -> None:
+def test_larger_subset_contains_the_smaller() -> None:
     few, more = (set(open_split("scenes", "train", size=96, subset=s).names()) for s in (0.1, 0.3))
     assert 40 < len(few) < 120
     assert few < more
@@ -101,26 +101,26 @@ def test_a_subset_without_objects_is_refused(tmp_path: Path) -> None:
     number = next(each["id"] for each in content["images"] if kept.endswith(each["file_name"]))
     content["annotations"] = [each for each in content["annotations"] if each["image_id"] != number]
     file.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"there are 1 images for train and no objects in them"):
+    with pytest.raises(InputError, match=r"the 1 images of the train split have no objects"):
         open_split("coco", "train", path=str(tmp_path), size=96, subset=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("source", "path", "said"),
+    ("source", "path", "expected_text"),
     [
         ("cocos", None, r"unknown data source of detection 'cocos'.*Did you mean 'coco'"),
-        ("scenes", "x", r"scenes are made of digits and take no path"),
+        ("scenes", "x", r"scenes are bundled and take no path"),
         ("coco", None, r"needs the path of a folder in COCO's layout; pass --data FOLDER"),
         ("coco", "/proc/nowhere", r"there is no file or folder /proc/nowhere"),
     ],
 )
-def test_sources_that_cannot_be_are_told(source: str, path: str | None, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_invalid_sources_are_rejected(source: str, path: str | None, expected_text: str) -> None:
+    with pytest.raises(InputError, match=expected_text):
         open_split(source, "train", path=path, size=64)
 
 
 @pytest.mark.parametrize("own", [("train",), ("train", "validation"), SPLITS], ids=len)
-def test_other_nodes_read_what_one_has_decoded(
+def test_other_nodes_read_decoded_splits(
     own: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "made")
@@ -129,10 +129,10 @@ def test_other_nodes_read_what_one_has_decoded(
     (tmp_path / "search").mkdir()
     storage = Storage(str(tmp_path / "kept"))
     files = {split: images.file.path for split, images in expected.items()}
-    given = shared.publish(storage, shared_name("coco", path, 64), files, tmp_path / "search")
+    files_in_storage = shared.publish(storage, shared_name("coco", path, 64), files, tmp_path / "search")
     Path(path).rename(tmp_path / "elsewhere")
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "node"))
-    shared.use(given)
+    shared.use(files_in_storage)
     assert shared.is_shared(shared_name("coco", path, 64), SPLITS)
     assert not shared.is_shared(shared_name("coco", path, 96), SPLITS)
     for split, images in expected.items():
@@ -148,19 +148,19 @@ BACK = {3: Image.Transpose.ROTATE_180, 6: Image.Transpose.ROTATE_90, 8: Image.Tr
 
 @pytest.mark.parametrize("kind", ["jpg", "png", "tif"])
 @pytest.mark.parametrize(
-    ("orientation", "size", "of", "said"),
+    ("orientation", "size", "of", "expected_text"),
     [
         (1, (64, 48), "upright", ""),
-        (6, (64, 48), "upright", "images      4 turned upright, as their EXIF orientation says: train/0"),
+        (6, (64, 48), "upright", "images      4 turned upright by their EXIF orientation: train/0"),
         (8, (64, 48), "stored", "images      4 not turned upright, since their annotations"),
-        (3, (64, 48), "upright", "images      4 turned upright by EXIF, whose size does not tell"),
-        (8, (48, 48), "upright", "images      4 turned upright by EXIF, whose size does not tell"),
+        (3, (64, 48), "upright", "images      4 turned upright by EXIF (square, so it is unknown"),
+        (8, (48, 48), "upright", "images      4 turned upright by EXIF (square, so it is unknown"),
     ],
 )
-def test_boxes_lie_on_objects_of_images_that_exif_turns(
-    orientation: int, size: tuple[int, int], of: str, said: str, kind: str, tmp_path: Path
+def test_boxes_match_images_turned_by_exif(
+    orientation: int, size: tuple[int, int], of: str, expected_text: str, kind: str, tmp_path: Path
 ) -> None:
-    """`of`: the annotations are of the upright image, or of the one that is stored, whose size tells it."""
+    """The annotations (`of`) are of the upright or of the stored image, which the size tells."""
     (tmp_path / "annotations").mkdir()
     for split in ("train", "val"):
         (tmp_path / split).mkdir()
@@ -194,27 +194,27 @@ def test_boxes_lie_on_objects_of_images_that_exif_turns(
         left, top, width, height = images.objects(i).boxes[0].astype(int)
         inside = images.image(i)[top : top + height, left : left + width]
         assert np.abs(inside.astype(int) - RED).mean() < 30
-    assert str(images.file.count_changes()).startswith(said)
+    assert str(images.file.count_changes()).startswith(expected_text)
     lines = [line for line in summarise_detection(tmp_path).lines() if line.startswith("images   ")]
-    line = lines[1] if len(lines) > 1 else ""  # after the row of the table
-    assert line.startswith(said.replace(" 4 ", " 8 ")), "of both files"
+    line = lines[1] if len(lines) > 1 else ""  # The first line is a row of the table.
+    assert line.startswith(expected_text.replace(" 4 ", " 8 ")), "of both files"
 
 
-def test_what_a_folder_holds_is_told(tmp_path: Path) -> None:
-    """Numbers are those of the splits that are trained on."""
+def test_summary_of_a_folder(tmp_path: Path) -> None:
+    """The numbers are those of the splits in training."""
     write_scenes(tmp_path, {"train": 30, "validation": 8})
     shutil.copy(tmp_path / "train" / "0000.png", tmp_path / "train" / "0001.png")
-    found = summarise_detection(tmp_path)
-    assert found.images["train"] == 30
-    assert found.images["validation"] + found.images["test"] == 8
+    summary = summarise_detection(tmp_path)
+    assert summary.images["train"] == 30
+    assert summary.images["validation"] + summary.images["test"] == 8
     for split in SPLITS:
         images = open_split("coco", split, path=str(tmp_path), size=96)
         objects = [images.objects(i) for i in range(len(images))]
-        assert sum(row[split] for row in found.objects.values()) == sum(map(len, objects))
-        assert found.empty[split] == sum(len(each) == 0 for each in objects)
-    assert [*found.tally.kept.values()] == [(1, ["train/0001.png"])], "a copy"
-    assert images.listed + images.file.count_changes() == found.tally
-    text = "\n".join(found.lines())
+        assert sum(row[split] for row in summary.objects.values()) == sum(map(len, objects))
+        assert summary.empty[split] == sum(len(image_objects) == 0 for image_objects in objects)
+    assert [*summary.tally.kept.values()] == [(1, ["train/0001.png"])], "a copy"
+    assert images.listed + images.file.count_changes() == summary.tally
+    text = "\n".join(summary.lines())
     assert re.search(r"^images +30 +\d +\d$", text, re.MULTILINE)
     assert re.search(r"^masks +of every object$", text, re.MULTILINE)
     assert "96 to 96 pixels wide (median 96)" in text

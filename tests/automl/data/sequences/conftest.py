@@ -10,7 +10,7 @@ REAL = Path(os.environ.get("AUTOML_TEST_DATA", REPOSITORY.parent / "shared" / "d
 
 @pytest.fixture
 def basic_motions() -> Path:
-    """The name, less `_TRAIN.ts` and `_TEST.ts`, of 40 and 40 recordings of a watch."""
+    """Return the path, without `_TRAIN.ts` and `_TEST.ts`, of 40 and 40 recordings of a watch."""
     name = REAL / "sequences" / "BasicMotions"
     if not name.with_name("BasicMotions_TRAIN.ts").exists():
         pytest.skip(f"the real sequences {name}_TRAIN.ts are not here; AUTOML_TEST_DATA names their folder")
@@ -19,7 +19,7 @@ def basic_motions() -> Path:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a text file of the test's folder."""
+    """Return a function that writes a text file into the test's folder."""
 
     def make(name: str, text: str) -> Path:
         (tmp_path / name).write_text(text)

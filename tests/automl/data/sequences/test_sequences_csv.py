@@ -20,7 +20,7 @@ def rows(
 
 
 def dataset(more: str = "") -> str:
-    """Twelve sequences of four subjects, two of which are for test: lines 2 to 37."""
+    """Return twelve sequences of four subjects, three of them of the test split: lines 2 to 37."""
     text = HEAD
     for i in range(12):
         subject = ("anna", "ben", "cleo", "dan")[i // 3]
@@ -34,13 +34,13 @@ def test_splits_subjects_and_channels(write: Callable[..., Path]) -> None:
     assert len(splits["train"]) + len(splits["validation"]) == 9
     assert splits["test"].names() == ["s9", "s10", "s11"]
     assert splits["test"].subjects == ["dan"] * 3
-    for one in splits.values():
-        assert (one.classes, one.channels, one.steps) == (("a", "b"), ("x", "y"), 3)
-        assert one.values(0).tolist() == [[0, 1, 2], [0, 10, 20]]
+    for sequences in splits.values():
+        assert (sequences.classes, sequences.channels, sequences.steps) == (("a", "b"), ("x", "y"), 3)
+        assert sequences.values(0).tolist() == [[0, 1, 2], [0, 10, 20]]
     assert not set(splits["train"].subjects or []) & set(splits["validation"].subjects or [])
 
 
-def test_rows_come_in_any_order(write: Callable[..., Path]) -> None:
+def test_rows_may_have_any_order(write: Callable[..., Path]) -> None:
     lines = dataset().splitlines()
     mixed = [lines[0], *sorted(lines[1:], key=lambda line: line[::-1])]
     path = write("d.csv", "\n".join(mixed))
@@ -58,7 +58,7 @@ def test_rows_come_in_any_order(write: Callable[..., Path]) -> None:
             "1700000000000000001",
             "1700000000000000002",
             "1700000000000000003",
-        ),  # not the same as numbers of 64 bits
+        ),  # equal as floating-point numbers of 64 bits
         ("2024-05-01T12:00:00", "2024-05-01T12:00:00.5", "2024-05-02"),
         ("2024-05-01 12:00:00", "2024-05-01 12:00:01", "2024-05-01 12:00:02"),
     ],
@@ -73,7 +73,7 @@ def test_kinds_of_time(times: tuple[str, ...], write: Callable[..., Path]) -> No
 
 
 def test_without_subject_and_split(write: Callable[..., Path]) -> None:
-    """Labels that are numbers are in their order; an empty field is a missing value."""
+    """Integer labels are sorted as numbers. An empty field is a missing value."""
     text = "time,series,label,temperature\n"
     for i in range(60):
         text += f"0,{i},{9 + i % 2},{i}\n1,{i},{9 + i % 2},\n2,{i},{9 + i % 2},{i + 2}\n"
@@ -86,27 +86,27 @@ def test_without_subject_and_split(write: Callable[..., Path]) -> None:
     )
 
 
-def test_the_test_split_is_of_whole_subjects_too(write: Callable[..., Path]) -> None:
+def test_test_split_has_whole_subjects(write: Callable[..., Path]) -> None:
     text = HEAD.replace(",split", "")
     for i in range(60):
         text += rows(f"s{i}", label="ab"[i % 2], subject=f"p{i // 4}").replace(",train", "")
     path = write("d.csv", text)
     splits = [open_sequences("series", split, path=path) for split in ("train", "validation", "test")]
-    people = [set(one.subjects or []) for one in splits]
+    people = [set(sequences.subjects or []) for sequences in splits]
     assert sum(map(len, people)) == len(set.union(*people)) == 15
-    words = open_sequence_records("series", path=path).describe_splits()
+    texts = open_sequence_records("series", path=path).describe_splits()
     by = "sequences, chosen by their subject, which is in one split"
-    assert [len(each) for each in people] == [10, 1, 4]
-    assert words["test"] == f"about 27% of all {by}; 4 subjects"
-    assert words["validation"] == f"about 9% of the training {by}; 1 subject"
+    assert [len(names) for names in people] == [10, 1, 4]
+    assert texts["test"] == f"about 27% of all {by}; 4 subjects"
+    assert texts["validation"] == f"about 9% of the training {by}; 1 subject"
 
 
-def test_a_validation_split_of_its_own(write: Callable[..., Path]) -> None:
+def test_own_validation_split_is_used(write: Callable[..., Path]) -> None:
     path = write("d.csv", dataset(rows("v1", split="validation") + rows("v2", label="b", split="validation")))
     assert open_sequences("series", "validation", path=path).names() == ["v1", "v2"]
     assert len(open_sequences("series", "train", path=path)) == 9
-    words = open_sequence_records("series", path=path).describe_splits()
-    assert words == {
+    texts = open_sequence_records("series", path=path).describe_splits()
+    assert texts == {
         "train": "the dataset's own; 3 subjects",
         "validation": "the dataset's own; 1 subject",
         "test": "the dataset's own; 1 subject",
@@ -114,10 +114,10 @@ def test_a_validation_split_of_its_own(write: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "message"),
     [
         ("", "d.csv is empty"),
-        (HEAD, "d.csv has a header and no rows"),
+        (HEAD, "d.csv has no rows after its header"),
         (
             "series,when,x,label\na,0,1,u\n",
             "d.csv:1: a column 'time' is needed; the columns are series, when",
@@ -137,13 +137,13 @@ def test_a_validation_split_of_its_own(write: Callable[..., Path]) -> None:
         (dataset(rows(times=(0, "", 2))), "d.csv:39: time must be a number"),
         (dataset(rows(times=(0, "nan", 2))), "d.csv:39: time must be a number"),
         (dataset(rows(times=(0, "2024-05-01", 2))), "d.csv:39: time must be a number in all rows"),
-        # lines are those of the file, whatever comes before
+        # Lines are counted in the file, including empty ones.
         ("\n\n" + dataset("\n\ns,0,one,1,a,anna,train\n"), "d.csv:42: x: 'one' is not a number"),
         (dataset('"s\n1",0,1,1,a,anna,train\n\ns,0,one,1,a,anna,train\n'), "d.csv:41: x: 'one' is not"),
         (dataset('"s\n1",0,1,1,a,anna,train\n\ns,0,1\n'), "d.csv:41: Expected 7 columns, got 3: s,0,1"),
         (dataset('"s\n1",0,1,1,a,anna,train\n\n,,,,,,\n'), "d.csv:41: series is empty"),
         ("\n\nseries,when,x,label\na,0,1,u\n", "d.csv:3: a column 'time' is needed"),
-        (dataset(rows(times=(9,))), "d.csv:38: a sequence needs 2 steps or more, not 1"),
+        (dataset(rows(times=(9,))), "d.csv:38: a sequence must have at least 2 steps; got 1"),
         (
             dataset("s,0,,,a,anna,train\ns,1,,NaN,a,anna,train\n"),
             "d.csv:38: all values of the sequence are missing",
@@ -157,22 +157,22 @@ def test_a_validation_split_of_its_own(write: Callable[..., Path]) -> None:
         (dataset(rows(label="")), "d.csv:38: label is empty"),
         (dataset(rows("")), "d.csv:38: series is empty"),
         (dataset(rows(split="valid")), "d.csv:38: split must be one of train, validation, test, not 'valid'"),
-        (dataset().replace("train", "test"), "nothing to train on: no row where split is train"),
+        (dataset().replace("train", "test"), "must have rows where split is train"),
         (
             dataset(rows(label="c", split="test")),
-            "d.csv:38: the test label 'c' must be among those to train on: a, b",
+            "d.csv:38: the test label 'c' must be among those of the train split: a, b",
         ),
         (
             HEAD + rows("s0") + rows("s1", label="b"),
-            "a test split of whole subjects needs two or more; there is one, 'anna'",
+            "a test split of whole subjects needs at least two subjects; got one, 'anna'",
         ),
         (
             HEAD + rows("s0") + rows("s1", label="b", subject="ben"),
-            "of class '[ab]' nothing would be left to train on: a test split is of whole subjects",
+            "class '[ab]' would have no training data: a test split consists of whole subjects",
         ),
     ],
 )
-def test_what_is_wrong_is_named(text: str, why: str, write: Callable[..., Path]) -> None:
-    with pytest.raises(InputError, match=why) as raised:
+def test_invalid_files_are_rejected(text: str, message: str, write: Callable[..., Path]) -> None:
+    with pytest.raises(InputError, match=message) as raised:
         open_sequences("series", "train", path=write("d.csv", text))
     assert "\n" not in str(raised.value)

@@ -1,4 +1,4 @@
-"""Batches, normalisation, splits and the manifest, on data of every kind that has an end."""
+"""Test batches, normalisation, splits and the manifest of sequences."""
 
 import pickle
 from collections.abc import Callable
@@ -22,7 +22,9 @@ LENGTHS = np.random.default_rng(1).integers(2, 12, 80)
 
 
 def data(seed: int = 0) -> dict[str, Any]:
-    """80 sequences of 3 channels and up to 12 steps: 60 to train on, 20 for test with the longest."""
+    """Return 80 sequences of 3 channels and up to 12 steps: 60 for training, 20 for test including the
+    longest.
+    """
     random = np.random.default_rng(seed)
     x = random.normal(size=(80, 3, 12)) * [[1], [10], [0]] + [[0], [-5], [7]]
     x[random.random(x.shape) < 0.1] = np.nan
@@ -51,25 +53,25 @@ def every(sequences: Sequences) -> torch.Tensor:
     return torch.arange(len(sequences))
 
 
-def test_batches_have_one_shape_and_say_what_is_real(path: Path) -> None:
-    for one in opened(path).values():
-        assert one.steps == 12, "the longest of all splits, which is for test"
-        x, mask = one.gather(torch.tensor([len(one) - 1, 0, 0, -1]))
-        assert (x.dtype, mask.dtype, one.lengths.dtype, one.labels.dtype) == (
+def test_batches_have_one_shape_and_a_mask(path: Path) -> None:
+    for sequences in opened(path).values():
+        assert sequences.steps == 12, "the longest of all splits, which is for test"
+        x, mask = sequences.gather(torch.tensor([len(sequences) - 1, 0, 0, -1]))
+        assert (x.dtype, mask.dtype, sequences.lengths.dtype, sequences.labels.dtype) == (
             torch.float32, torch.bool, torch.int64, torch.int64,
         )  # fmt: skip
         assert (x.shape, mask.shape) == ((4, 3, 12), (4, 12))
         assert torch.equal(x[[0, 1]], x[[3, 2]])
-        assert mask.sum(dim=1).tolist() == one.lengths[[-1, 0, 0, -1]].tolist()
-        x, mask = one.gather(every(one))
+        assert mask.sum(dim=1).tolist() == sequences.lengths[[-1, 0, 0, -1]].tolist()
+        x, mask = sequences.gather(every(sequences))
         assert x.isfinite().all()
         assert (x[~mask[:, None].expand_as(x)] == 0).all()
-        assert one.gather(torch.empty(0, dtype=torch.int64))[0].shape == (0, 3, 12)
+        assert sequences.gather(torch.empty(0, dtype=torch.int64))[0].shape == (0, 3, 12)
         with pytest.raises(IndexError):
-            one.gather(torch.tensor([len(one)]))
+            sequences.gather(torch.tensor([len(sequences)]))
 
 
-def test_normalised_by_the_training_data_alone(path: Path) -> None:
+def test_statistics_are_those_of_the_training_data(path: Path) -> None:
     splits = opened(path)
     train = splits["train"]
     real = [train.values(i) for i in range(len(train))]
@@ -79,18 +81,18 @@ def test_normalised_by_the_training_data_alone(path: Path) -> None:
         assert train.mean[channel].item() == pytest.approx(known.mean(), rel=1e-5)
         assert train.std[channel].item() == pytest.approx(known.std(), rel=1e-5)
     assert (train.mean[2].item(), train.std[2].item()) == (7, 1), "a channel that never changes"
-    for one in splits.values():
-        assert torch.equal(torch.stack([one.mean, one.std]), torch.stack([train.mean, train.std]))
-        x, mask = one.raw(every(one))
-        assert torch.equal(normalise(x, mask, one.mean, one.std), one.gather(every(one))[0]), (
-            "as it is deployed"
-        )
+    for sequences in splits.values():
+        assert torch.equal(torch.stack([sequences.mean, sequences.std]), torch.stack([train.mean, train.std]))
+        x, mask = sequences.raw(every(sequences))
+        assert torch.equal(
+            normalise(x, mask, sequences.mean, sequences.std), sequences.gather(every(sequences))[0]
+        ), "as it is deployed"
     off = [i for i in range(len(train)) if np.isnan(train.values(i)[1]).all()]
     assert off
     assert (train.gather(torch.tensor(off))[0][:, 1] == 0).all(), "the training mean"
-    part = opened(path, subset=0.3)
-    assert not torch.equal(part["test"].mean, train.mean), "what is not trained on is not counted"
-    assert torch.equal(part["test"].mean, part["train"].mean)
+    smaller = opened(path, subset=0.3)
+    assert not torch.equal(smaller["test"].mean, train.mean), "what is not trained on is not counted"
+    assert torch.equal(smaller["test"].mean, smaller["train"].mean)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,7 @@ def test_normalised_by_the_training_data_alone(path: Path) -> None:
         ([1, 2], [1, 2]),
     ],
 )
-def test_gaps(values: list[float], filled: list[float]) -> None:
+def test_gaps_are_filled(values: list[float], filled: list[float]) -> None:
     both = np.array([values, np.arange(len(values))], np.float32)
     before = both.copy()
     np.testing.assert_array_equal(fill_gaps(both), np.array([filled, np.arange(len(values))], np.float32))
@@ -120,10 +122,10 @@ def test_gaps(values: list[float], filled: list[float]) -> None:
         ([[1e-42, 0], [0, 1e-42]], 5e-43, 1),  # below what 32 bits can divide by
     ],
 )
-def test_statistics(values: list[list[float]], mean: float, std: float) -> None:
+def test_statistics_of_extreme_values(values: list[list[float]], mean: float, std: float) -> None:
     x = np.array(values, np.float64)
-    got = compute_statistics(np.full(2, 2), x.mean(axis=1)[:, None], x.var(axis=1)[:, None])
-    assert [one.item() for one in got] == pytest.approx([mean, std], rel=1e-6)
+    statistics = compute_statistics(np.full(2, 2), x.mean(axis=1)[:, None], x.var(axis=1)[:, None])
+    assert [value.item() for value in statistics] == pytest.approx([mean, std], rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -139,14 +141,14 @@ def test_order_of_classes(labels: list[str], order: list[str]) -> None:
     assert sort_labels(labels) == order
 
 
-def test_subset_is_of_train_and_validation_alone(path: Path) -> None:
-    shares = [opened(path, subset=share) for share in (0.001, 0.3, 1.0)]
-    for less, more in pairwise(shares):
+def test_subset_applies_to_train_and_validation_only(path: Path) -> None:
+    subsets = [opened(path, subset=fraction) for fraction in (0.001, 0.3, 1.0)]
+    for less, more in pairwise(subsets):
         for split in ("train", "validation"):
             assert set(less[split].names()) <= set(more[split].names())
         assert len(less["train"]) < len(more["train"])
         assert less["test"].names() == more["test"].names()
-    assert sorted(shares[0]["train"].labels.tolist()) == [0, 1, 2, 3], "at least one of each class"
+    assert sorted(subsets[0]["train"].labels.tolist()) == [0, 1, 2, 3], "at least one of each class"
 
 
 def test_pickles_hold_no_values(path: Path) -> None:
@@ -158,19 +160,19 @@ def test_pickles_hold_no_values(path: Path) -> None:
     assert torch.equal(again.gather(every(train))[0], train.gather(every(train))[0])
 
 
-# What tells whether data are the same
+# Manifests
 
 
-def where(manifest: Manifest) -> dict[str, str]:
+def splits_by_name(manifest: Manifest) -> dict[str, str]:
     return {name: split for split, name, _, _ in manifest.rows()}
 
 
 @pytest.mark.parametrize("subset", [1.0, 0.5])
-def test_the_manifest_lists_what_is_opened(path: Path, subset: float) -> None:
+def test_manifest_lists_the_opened_sequences(path: Path, subset: float) -> None:
     rows = [
-        (split, name, one.classes[label])
-        for split, one in opened(path, subset=subset).items()
-        for name, label in zip(one.names(), one.labels.tolist(), strict=True)
+        (split, name, sequences.classes[label])
+        for split, sequences in opened(path, subset=subset).items()
+        for name, label in zip(sequences.names(), sequences.labels.tolist(), strict=True)
     ]
     assert [
         row[:3] for row in open_sequence_records("series", path=path, subset=subset).manifest().rows()
@@ -178,7 +180,7 @@ def test_the_manifest_lists_what_is_opened(path: Path, subset: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "text"),
     [
         (lambda d: d["x_train"].__setitem__((7, 0, 1), 99), "1 changed (train/7)"),
         (lambda d: d["x_test"].__setitem__((7, 0, 1), np.nan), "1 changed (test/7)"),
@@ -188,7 +190,7 @@ def test_the_manifest_lists_what_is_opened(path: Path, subset: float) -> None:
         (lambda d: d["x_train"].__setitem__((7, 0, -1), 99), ""),  # padding
     ],
 )
-def test_changed_data_are_named(change: Callable[[dict[str, Any]], object], told: str, path: Path) -> None:
+def test_changed_data_are_reported(change: Callable[[dict[str, Any]], object], text: str, path: Path) -> None:
     before, changed = open_sequence_records("series", path=path).manifest(), data()
     changed["x_test"][7, 0, 1] = 0.5 if np.isnan(changed["x_test"][7, 0, 1]) else changed["x_test"][7, 0, 1]
     np.savez(path, **changed)
@@ -196,37 +198,39 @@ def test_changed_data_are_named(change: Callable[[dict[str, Any]], object], told
     change(changed)
     np.savez(path, **changed)
     after = open_sequence_records("series", path=path).manifest()
-    assert str(compare_manifests(before, after)) == told
-    assert (after.digest == before.digest) == (told == "")
+    assert str(compare_manifests(before, after)) == text
+    assert (after.digest == before.digest) == (text == "")
     stayed = {
-        name: split for name, split in where(before).items() if name in where(after) and name != "train/7"
+        name: split
+        for name, split in splits_by_name(before).items()
+        if name in splits_by_name(after) and name != "train/7"
     }
-    assert stayed == {name: split for name, split in where(after).items() if name != "train/7"}
+    assert stayed == {name: split for name, split in splits_by_name(after).items() if name != "train/7"}
 
 
-def test_mistakes(path: Path) -> None:
+def test_unknown_split_is_rejected(path: Path) -> None:
     with pytest.raises(InputError, match=r"unknown split 'valid'.*Did you mean 'validation'"):
         open_sequences("series", "valid", path=path)
 
 
-def test_nothing_can_be_held_out(tmp_path: Path) -> None:
+def test_too_few_sequences_are_rejected(tmp_path: Path) -> None:
     x = np.arange(12.0).reshape(2, 2, 3)
     np.savez(tmp_path / "d.npz", x_train=x, y_train=[0, 1], x_test=x, y_test=[0, 1])
     with pytest.raises(InputError, match="a validation split needs two different sequences of one class"):
         open_sequences("series", "train", path=tmp_path / "d.npz")
 
 
-# The file that it is kept in
+# Cache files
 
 
 def kept(cache: Path) -> list[Path]:
     return sorted(cache.glob("*.arrow"))
 
 
-def test_content_decides_the_file(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_file_depends_on_content(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened(path)
     (first,) = kept(cache)
-    monkeypatch.setattr(caches, "_make_columns", None)  # nothing is read again
+    monkeypatch.setattr(caches, "_make_columns", None)  # Nothing is read again.
     opened(path.rename(path.with_name("moved.npz")))
     open_sequence_records("series", path=path.with_name("moved.npz")).manifest()
     assert kept(cache) == [first]
@@ -238,7 +242,7 @@ def test_content_decides_the_file(path: Path, cache: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("damage", ["truncated", "empty", "zeroed", "garbage"])
-def test_a_damaged_file_is_built_again(
+def test_damaged_cache_is_built_again(
     damage: str, path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = open_sequences("series", "test", path=path).gather(torch.arange(20))[0]
@@ -249,17 +253,17 @@ def test_a_damaged_file_is_built_again(
     file.unlink()
     file.write_bytes(bad[damage])
     assert torch.equal(open_sequences("series", "test", path=path).gather(torch.arange(20))[0], before)
-    assert "is damaged and is built again" in capsys.readouterr().err
+    assert "was damaged and is built again" in capsys.readouterr().err
 
 
-def test_what_is_wrong_leaves_nothing(tmp_path: Path, cache: Path) -> None:
+def test_invalid_data_leave_no_file(tmp_path: Path, cache: Path) -> None:
     np.savez(tmp_path / "d.npz", **(data() | {"y_train": np.zeros(60, int)}))
     with pytest.raises(InputError):
         opened(tmp_path / "d.npz")
     assert [file.suffix for file in cache.iterdir() if file.is_file()] == [".lock"]
 
 
-def test_a_full_disk_is_told(path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported(path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez(path, **{key: np.concatenate([value] * 30) for key, value in data().items()})
     monkeypatch.setenv("AUTOML_CACHE", str(small_disk))
     with pytest.raises(InputError, match=r"no disk space left .*disk full at .*AUTOML_CACHE"):

@@ -14,7 +14,7 @@ NAME = "human+activity+recognition+using+smartphones.zip"
 
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Mirror]]:
-    """Its archive is the one that is known."""
+    """Serve a small archive whose hash is the expected one."""
     content = write_zip(tmp_path / "a.zip", nested=True).read_bytes()
     known = sequence_sources.SequenceSource(
         name="ucihar", about="", address=ucihar.ADDRESS, sha256=hashlib.sha256(content).hexdigest()
@@ -25,7 +25,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Mir
         yield Mirror
 
 
-def test_the_known_archive() -> None:
+def test_archive_is_the_published_one() -> None:
     assert sequence_sources.SOURCES["ucihar"].address == ucihar.ADDRESS
     assert sequence_sources.SOURCES["ucihar"].sha256 == ucihar.SHA256
     assert len(bytes.fromhex(ucihar.SHA256)) == 32
@@ -38,7 +38,7 @@ def test_downloaded_once(mirror: type[Mirror]) -> None:
 
 
 @pytest.mark.parametrize("change", ["another", "cut short", "no archive"])
-def test_another_archive_is_refused(change: str, mirror: type[Mirror], cache: Path) -> None:
+def test_other_archives_are_refused(change: str, mirror: type[Mirror], cache: Path) -> None:
     whole = mirror.files[NAME]
     if change == "another":
         mirror.files[NAME] = whole[:-1] + bytes([whole[-1] ^ 1])
@@ -47,14 +47,14 @@ def test_another_archive_is_refused(change: str, mirror: type[Mirror], cache: Pa
     else:
         mirror.files[NAME] = b"<html>Sign in</html>"
     hashes = r"the SHA-256 [0-9a-f]{64}, not [0-9a-f]{64}"
-    why = rf"smartphones.zip is not the archive that is known: its \d+ bytes have {hashes}; .*--data PATH"
-    left = ["ucihar.lock"]
+    message = rf"smartphones.zip is not the expected file: its \d+ bytes have {hashes}; .*--data PATH"
+    files = ["ucihar.lock"]
     if change == "cut short":
-        why = rf"was not received whole \(\d+ of {len(whole)} bytes\); .*--data PATH"
-        left += [f"ucihar.part-{NAME}{end}" for end in ("", ".json")]
-    with pytest.raises(InputError, match=why):
+        message = rf"was not received completely \(\d+ of {len(whole)} bytes\); .*--data PATH"
+        files += [f"ucihar.part-{NAME}{end}" for end in ("", ".json")]
+    with pytest.raises(InputError, match=message):
         open_sequences("ucihar", "train")
-    assert sorted(path.name for path in (cache / "downloads").iterdir()) == left
+    assert sorted(path.name for path in (cache / "downloads").iterdir()) == files
     mirror.files[NAME], mirror.fraction = whole, 1.0
     assert len(open_sequences("ucihar", "train")) > 0
 

@@ -12,7 +12,7 @@ from automl.data.sequences.sequence_splits import choose_subjects
 from automl.data.sequences.ucihar import INNER, SIGNALS
 from automl.data.splits import FRACTION
 
-PLACES: dict[str, Callable[[Path], Path]] = {
+WRITERS: dict[str, Callable[[Path], Path]] = {
     "folder": write_folder,
     "folder above it": lambda root: write_folder(root).parent,
     "zip": lambda root: write_zip(root / "har.zip"),
@@ -26,40 +26,44 @@ def subjects(sequences: Sequences) -> set[str]:
     return set(sequences.subjects)
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=WRITERS)
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     (tmp_path / "data").mkdir()
-    place = PLACES[request.param](tmp_path / "data")
+    written = WRITERS[request.param](tmp_path / "data")
     if request.param == "zip in a folder":
-        shutil.rmtree(place / INNER.removesuffix(".zip"))
-    return place
+        shutil.rmtree(written / INNER.removesuffix(".zip"))
+    return written
 
 
 @pytest.mark.parametrize("source", ["ucihar", "series"])
 def test_splits_are_by_subject(path: Path, source: str) -> None:
     splits = {split: open_sequences(source, split, path=path) for split in ("train", "validation", "test")}
-    assert {split: len(one) for split, one in splits.items()} == {"train": 60, "validation": 12, "test": 24}
+    assert {split: len(sequences) for split, sequences in splits.items()} == {
+        "train": 60,
+        "validation": 12,
+        "test": 24,
+    }
     assert subjects(splits["test"]) == {str(i) for i in TEST_SUBJECTS[:2]}
     assert subjects(splits["train"]) | subjects(splits["validation"]) == {str(i) for i in TRAIN_SUBJECTS[:6]}
     assert not subjects(splits["train"]) & subjects(splits["validation"])
-    for one in splits.values():
-        assert one.classes == ACTIVITIES
-        assert one.channels == SIGNALS
-        assert (one.steps, set(one.lengths.tolist())) == (128, {128})
-        assert one.labels.bincount().tolist() == [len(one) // 6] * 6
+    for sequences in splits.values():
+        assert sequences.classes == ACTIVITIES
+        assert sequences.channels == SIGNALS
+        assert (sequences.steps, set(sequences.lengths.tolist())) == (128, {128})
+        assert sequences.labels.bincount().tolist() == [len(sequences) // 6] * 6
 
 
-def test_each_value_is_where_it_belongs(tmp_path: Path) -> None:
+def test_values_labels_and_subjects_match_the_files(tmp_path: Path) -> None:
     test = open_sequences("ucihar", "test", path=write_folder(tmp_path))
-    expected, activity, who = windows(TEST_SUBJECTS[:2], 12, len("test"))
+    expected, activity, person = windows(TEST_SUBJECTS[:2], 12, len("test"))
     for i in range(len(test)):
         np.testing.assert_allclose(test.values(i), expected[i], rtol=1e-6)
     assert test.labels.tolist() == (activity - 1).tolist()
-    assert test.subjects == [str(i) for i in who]
+    assert test.subjects == [str(i) for i in person]
     assert test.names()[5] == "test/5"
 
 
-def test_more_subjects_move_none(tmp_path: Path) -> None:
+def test_more_subjects_move_no_other_subject(tmp_path: Path) -> None:
     held = []
     for count in (6, 12, 21):
         root = write_folder(tmp_path / str(count), each=6, train=TRAIN_SUBJECTS[:count])
@@ -72,22 +76,22 @@ def test_more_subjects_move_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_at_least_one_subject_and_not_all(count: int, split: str) -> None:
     for start in range(0, 2000, count):
-        out = choose_subjects([f"person {i}" for i in range(start, start + count)], FRACTION, split)
-        assert 1 <= out.sum() < count
+        held_out = choose_subjects([f"person {i}" for i in range(start, start + count)], FRACTION, split)
+        assert 1 <= held_out.sum() < count
     assert abs(choose_subjects([str(i) for i in range(3000)], FRACTION, split).mean() - FRACTION) < 0.03
 
 
-def test_splits_in_words(tmp_path: Path) -> None:
+def test_splits_are_described(tmp_path: Path) -> None:
     path = write_folder(tmp_path)
-    told = open_sequence_records("ucihar", path=path).describe_splits()
-    assert told == {
+    texts = open_sequence_records("ucihar", path=path).describe_splits()
+    assert texts == {
         "train": "the training sequences, less those for validation; 5 subjects",
         "validation": "about 17% of the training sequences, chosen by their subject, which is in one split; "
         "1 subject",
         "test": "the dataset's own; 2 subjects",
     }
-    told = open_sequence_records("ucihar", path=path, subset=0.5).describe_splits()
-    assert told["validation"].startswith("about 0.5 of each class of about 17% of the training")
+    texts = open_sequence_records("ucihar", path=path, subset=0.5).describe_splits()
+    assert texts["validation"].startswith("about 0.5 of each class of about 17% of the training")
 
 
 def test_manifest(tmp_path: Path) -> None:
@@ -113,7 +117,7 @@ def drop(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "why"),
+    ("damage", "message"),
     [
         (lambda f: (f / SIGNAL).unlink(), r"body_gyro_y_train.txt is missing \(1 files in all\)"),
         (lambda f: (f / "activity_labels.txt").unlink(), r"activity_labels.txt is missing"),
@@ -123,7 +127,7 @@ def drop(folder: Path, name: str) -> None:
         (lambda f: drop(f, "test/subject_test.txt"), "subject_test.txt has 23 lines and y_test.txt has 24"),
         (
             lambda f: line(f, SIGNAL, 3, lambda text: text.rsplit(" ", 1)[0]),
-            "body_gyro_y_train.txt:3: 127 values in a window, where others have 128",
+            "body_gyro_y_train.txt:3: the window has 127 values; others have 128",
         ),
         (
             lambda f: line(f, SIGNAL, 70, lambda text: text[:-3] + "x"),
@@ -150,17 +154,17 @@ def drop(folder: Path, name: str) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named(damage: Callable[[Path], object], why: str, tmp_path: Path) -> None:
+def test_invalid_folders_are_rejected(damage: Callable[[Path], object], message: str, tmp_path: Path) -> None:
     folder = write_folder(tmp_path)
     damage(folder)
-    with pytest.raises(InputError, match=why):
+    with pytest.raises(InputError, match=message):
         open_sequences("ucihar", "train", path=folder)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
+@pytest.mark.parametrize("fraction", [0.0, 0.3, 0.99])
 @pytest.mark.parametrize("nested", [False, True])
-def test_truncated_archive(share: float, nested: bool, tmp_path: Path) -> None:
+def test_truncated_archive_is_rejected(fraction: float, nested: bool, tmp_path: Path) -> None:
     archive = write_zip(tmp_path / "har.zip", nested)
-    archive.write_bytes(archive.read_bytes()[: int(share * archive.stat().st_size)])
+    archive.write_bytes(archive.read_bytes()[: int(fraction * archive.stat().st_size)])
     with pytest.raises(InputError, match=r"har.zip is damaged or not an archive"):
         open_sequences("ucihar", "train", path=archive)

@@ -1,4 +1,4 @@
-"""Stereo pairs as the training loop reads them: the bundled set, splits, crops, the cache."""
+"""Test stereo pairs in training: the bundled set, splits, crops and the cache."""
 
 import pickle
 from pathlib import Path
@@ -31,23 +31,23 @@ def write_csv(folder: Path, count: int, header: str = "left,right,disparity", sp
     return folder / "pairs.csv"
 
 
-def test_the_right_image_shows_at_x_minus_d_what_the_left_one_shows_at_x():
-    """Of pixels whose disparity is known; with another disparity it is not so."""
+def test_right_image_at_x_minus_disparity_matches_the_left_at_x():
+    """It matches at pixels of known disparity. With another disparity it does not."""
     errors, wrong = [], []
     for i in range(6):
         draw = np.random.default_rng([17, 0, i])
         left, right, disparity = planes.render(planes.draw_scene(draw), planes.HEIGHT, planes.WIDTH)
         y, x = np.nonzero(np.isfinite(disparity))
         u = x - disparity[y, x]
-        for found, shift in ((errors, 0), (wrong, 3)):
+        for errors_of_shift, shift in ((errors, 0), (wrong, 3)):
             at = np.clip(u + shift, 0, planes.WIDTH - 1)
             seen = planes.interpolate(right.astype(float), at, y.astype(float))
-            found.append(np.abs(seen - left[y, x]).mean(1))
+            errors_of_shift.append(np.abs(seen - left[y, x]).mean(1))
     assert np.median(np.concatenate(errors)) < 3 < 0.5 * np.median(np.concatenate(wrong))
     assert (np.concatenate(errors) < 12).mean() > 0.85
 
 
-def test_a_hidden_pixel_and_one_outside_of_the_right_image_have_no_disparity():
+def test_hidden_and_outside_pixels_have_no_disparity():
     texture = np.random.default_rng(0).uniform(0, 255, (60, 60, 3))
     back = planes.Surface((4.0, 0.0, 0.0), texture, 1.0)
     front = planes.Surface((10.0, 0.0, 0.0), texture[::-1], 1.0, (30.0, 8.0, 11.0, 8.0))
@@ -61,9 +61,9 @@ def test_a_hidden_pixel_and_one_outside_of_the_right_image_have_no_disparity():
     assert (row[42:] == 4).all()
 
 
-def test_the_bundled_set_is_the_same_each_time_and_below_the_maximum():
+def test_bundled_set_is_reproducible_and_below_the_maximum():
     first, again = (planes.render(planes.draw_scene(np.random.default_rng(5)), 80, 176) for _ in range(2))
-    assert all((one == other).all() for one, other in zip(first, again, strict=True))
+    assert all((array == same).all() for array, same in zip(first, again, strict=True))
     known = np.isfinite(first[2])
     assert 0.5 < known.mean() < 1
     assert first[2][known].min() >= 0
@@ -71,13 +71,13 @@ def test_the_bundled_set_is_the_same_each_time_and_below_the_maximum():
 
 
 @pytest.mark.usefixtures("few")
-def test_the_bundled_splits_are_opened_from_the_cache():
+def test_bundled_splits_are_opened_from_the_cache():
     data = open_pairs("planes")
     assert [len(data.rows(split)) for split in ("train", "validation", "test")] == [3, 2, 2]
     for split in planes.COUNTS:
         for i, row in enumerate(data.rows(split)):
-            wanted = planes.draw_pair(split, i)
-            assert all((a == b).all() for a, b in zip(data.pair(row), wanted, strict=True))
+            expected = planes.draw_pair(split, i)
+            assert all((a == b).all() for a, b in zip(data.pair(row), expected, strict=True))
     assert data.describe_splits() == dict.fromkeys(planes.COUNTS, "the dataset's own")
     with pytest.raises(InputError, match="planes is bundled and takes no path"):
         open_pairs("planes", path="somewhere")
@@ -97,7 +97,7 @@ def test_a_damaged_file_is_not_sound(tmp_path):
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("at", [(0.0, 0.0), (1.0, 1.0), (0.5, 0.25)])
-def test_both_images_and_the_disparities_have_the_same_crop(at):
+def test_images_and_disparities_have_the_same_crop(at):
     data = open_pairs("planes")
     row = int(data.rows("train")[0])
     top, left = round(at[0] * (80 - 64)), round(at[1] * (176 - 128))
@@ -106,7 +106,7 @@ def test_both_images_and_the_disparities_have_the_same_crop(at):
 
 
 @pytest.mark.usefixtures("few")
-def test_a_crop_larger_than_the_pair_is_unknown_beyond_it():
+def test_crop_beyond_the_pair_has_no_disparity():
     data = open_pairs("planes")
     row = int(data.rows("train")[0])
     left, right, disparity = data.crop(row, (0.7, 0.3), 96, 128)
@@ -116,33 +116,33 @@ def test_a_crop_larger_than_the_pair_is_unknown_beyond_it():
     assert left[:80].any()
 
 
-def test_splits_are_carved_by_content_and_do_not_move(tmp_path):
+def test_splits_are_held_out_by_content_and_do_not_move(tmp_path):
     path = write_csv(tmp_path, 24)
     before = open_pairs("pairs", path=path)
-    parts = {split: {before.file.names[r] for r in before.rows(split)} for split in planes.COUNTS}
-    assert sum(map(len, parts.values())) == 24
-    assert all(parts.values())
+    names_of_splits = {split: {before.file.names[r] for r in before.rows(split)} for split in planes.COUNTS}
+    assert sum(map(len, names_of_splits.values())) == 24
+    assert all(names_of_splits.values())
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], *lines[:4:-1]]))  # fewer, in another order
     after = open_pairs("pairs", path=path)
     for split in planes.COUNTS:
-        assert {after.file.names[r] for r in after.rows(split)} <= parts[split]
+        assert {after.file.names[r] for r in after.rows(split)} <= names_of_splits[split]
 
 
-def test_a_subset_leaves_the_test_split_whole(tmp_path):
+def test_subset_keeps_the_whole_test_split(tmp_path):
     path = write_csv(tmp_path, 24)
-    whole, part = (open_pairs("pairs", path=path, subset=subset) for subset in (1.0, 0.3))
-    assert (whole.rows("test") == part.rows("test")).all()
-    assert 0 < len(part.rows("train")) < len(whole.rows("train"))
-    assert {*part.rows("train")} <= {*whole.rows("train")}
+    whole, subset_pairs = (open_pairs("pairs", path=path, subset=subset) for subset in (1.0, 0.3))
+    assert (whole.rows("test") == subset_pairs.rows("test")).all()
+    assert 0 < len(subset_pairs.rows("train")) < len(whole.rows("train"))
+    assert {*subset_pairs.rows("train")} <= {*whole.rows("train")}
 
 
 @pytest.mark.parametrize(("count", "split"), [(1, ""), (3, ",test")])
-def test_without_pairs_to_spare_there_are_no_splits(tmp_path, count, split):
+def test_too_few_pairs_are_rejected(tmp_path, count, split):
     path = write_csv(
         tmp_path, count, "left,right,disparity,split" if split else "left,right,disparity", split
     )
-    with pytest.raises(InputError, match="add stereo pairs, or give the splits"):
+    with pytest.raises(InputError, match="Add stereo pairs, or define the splits"):
         open_pairs("pairs", path=path)
 
 
@@ -153,7 +153,7 @@ def test_pairs_need_a_path():
         open_pairs("plane")
 
 
-def test_the_manifest_has_each_pair_and_changes_with_its_content(tmp_path):
+def test_manifest_lists_each_pair_and_changes_with_its_content(tmp_path):
     path = write_csv(tmp_path, 8)
     before = open_pairs("pairs", path=path).manifest()
     assert len(before) == 8
@@ -161,12 +161,12 @@ def test_the_manifest_has_each_pair_and_changes_with_its_content(tmp_path):
     assert open_pairs("pairs", path=path).manifest().digest != before.digest
 
 
-def test_what_a_table_of_pairs_holds_is_told(tmp_path):
-    found = summarise_stereo(write_csv(tmp_path, 12))
-    assert sum(found.pairs.values()) == 12
-    assert all(found.pairs.values())
-    assert (found.known, found.sizes) == (1, [(30, 20)])
-    assert found.disparities[0] < found.disparities[1] < found.disparities[2] < 9
-    lines = list(found.lines())
+def test_summary_of_a_table_of_pairs(tmp_path):
+    summary = summarise_stereo(write_csv(tmp_path, 12))
+    assert sum(summary.pairs.values()) == 12
+    assert all(summary.pairs.values())
+    assert (summary.known, summary.sizes) == (1, [(30, 20)])
+    assert summary.disparities[0] < summary.disparities[1] < summary.disparities[2] < 9
+    lines = list(summary.lines())
     assert "sizes       30 x 20 pixels" in lines
     assert lines[-1].startswith("disparity   known of 100% of the pixels; median 4.")
