@@ -50,7 +50,7 @@ _shared_data: SharedData | None = None
 
 def use(shared: Mapping[str, Any] | None) -> None:
     """Let this process look into a storage first; None for no storage."""
-    global _told
+    global _shared_data
     _shared_data = None if shared is None else from_json(SharedData, shared, "shared data")
 
 
