@@ -178,9 +178,7 @@ class Records(Generic[File]):
             texts[split] = f"about {fraction:.0%} of {base},{by_class} chosen by their {by}"
         for split in SPLITS:
             if self.subset < 1 and split != "test":
-                texts[split] = (
-                    f"about {self.subset:.3g} of {'by_class class base ' * self.classed}{texts[split]}"
-                )
+                texts[split] = f"about {self.subset:.3g} of {'each class of ' * self.classed}{texts[split]}"
             if self._grouped:
                 texts[split] += f"; {counts[split]} {self.group_noun}{'s' * (counts[split] != 1)}"
         return texts

@@ -90,7 +90,8 @@ def read_series(file: Path, count: int) -> tuple[list[str], list[tuple[str, np.n
 def _list_channels(file: Path, table: pa.Table) -> list[str]:
     channels = [name for name in table.column_names if name not in (*NEEDED, *OPTIONAL)]
     if not channels:
-        raise InputError(f"{file} has no channels: columns beside {', '.join((*NEEDED, *OPTIONAL))}")
+        others = ", ".join((*NEEDED, *OPTIONAL))
+        raise InputError(f"{file} has no channels, which are columns other than {others}")
     return channels
 
 
