@@ -15,7 +15,7 @@ def run_examples(names: list[str]) -> None:
         text = inspect.getdoc(getattr(automl, name)) or ""
         test = doctest.DocTestParser().get_doctest(text, variables, name, name, 0)
         assert test.examples, f"{name} has no example"
-        told: list[str] = []
-        runner.run(test, out=told.append, clear_globs=False)
-        assert not runner.failures, "".join(told)
+        output: list[str] = []
+        runner.run(test, out=output.append, clear_globs=False)
+        assert not runner.failures, "".join(output)
         variables = test.globs

@@ -102,7 +102,7 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
     def run(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as end:
             main(arguments)
-        said = capsys.readouterr()
-        return int(end.value.code or 0), said.out, said.err
+        output = capsys.readouterr()
+        return int(end.value.code or 0), output.out, output.err
 
     return run

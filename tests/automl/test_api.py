@@ -84,9 +84,9 @@ def test_a_search_takes_the_settings_as_keywords() -> None:
 
 
 def test_a_result_stands_for_its_search(tmp_path: Path) -> None:
-    found = SimpleNamespace(search="mine", storage="elsewhere")
-    assert resolve_search(found) == ("mine", "elsewhere")
-    assert resolve_search(found, "here") == ("mine", "here")
+    result = SimpleNamespace(search="mine", storage="elsewhere")
+    assert resolve_search(result) == ("mine", "elsewhere")
+    assert resolve_search(result, "here") == ("mine", "here")
     assert resolve_search("mine") == ("mine", "searches")
     assert resolve_search("mine", tmp_path) == ("mine", str(tmp_path))
     with pytest.raises(

@@ -33,8 +33,8 @@ FUNCTIONS = [name for name in automl.__all__ if inspect.isfunction(getattr(autom
 
 def documented(name: str, section: str) -> list[str]:
     text = inspect.getdoc(getattr(automl, name)) or ""
-    found = re.search(rf"^{section}:\n((?: .*\n|\n)+)", text + "\n", re.M)
-    return re.findall(r"^ {4}([\w*]+): ", found[1], re.M) if found else []
+    match = re.search(rf"^{section}:\n((?: .*\n|\n)+)", text + "\n", re.M)
+    return re.findall(r"^ {4}([\w*]+): ", match[1], re.M) if match else []
 
 
 @pytest.mark.parametrize("name", sorted(set(automl.__all__) - {*SEARCH, *MODEL, *CODE, *TRAIN, *STUDY}))
@@ -76,7 +76,7 @@ def test_a_function_documents_its_parameters(name: str) -> None:
 def test_a_class_documents_its_attributes(name: str) -> None:
     value = getattr(automl, name)
     if name == "Callback":
-        events = [one for key, one in vars(value).items() if key.startswith("on_")]
+        events = [method for key, method in vars(value).items() if key.startswith("on_")]
         assert len(events) == 7
         assert all("Args:\n" in (inspect.getdoc(event) or "") for event in events)
     elif is_dataclass(value):

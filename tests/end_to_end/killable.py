@@ -28,9 +28,9 @@ class Search:
         return self.folder / "searches" / self.name
 
     def start(self) -> None:
-        made = (self.place / STUDY_FILE).exists()
-        options = ["--resume", self.name] if made else ["--name", self.name, *map(str, self.options)]
-        if not made:  # killed before its first trial, it is simply started again
+        exists = (self.place / STUDY_FILE).exists()
+        options = ["--resume", self.name] if exists else ["--name", self.name, *map(str, self.options)]
+        if not exists:  # killed before its first trial, it is simply started again
             subprocess.run(["rm", "-rf", self.folder / "searches"], check=True)
         with (self.folder / "output").open("a") as output:
             self.process = subprocess.Popen(
@@ -59,8 +59,8 @@ class Search:
         """The processes called so, once there are that many."""
         end = time.monotonic() + 60
         while time.monotonic() < end and self.process is not None and self.process.poll() is None:
-            if len(found := self.children(name)) >= count:
-                return found
+            if len(processes := self.children(name)) >= count:
+                return processes
             time.sleep(0.05)
         return []
 

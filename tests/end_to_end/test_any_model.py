@@ -43,42 +43,43 @@ def suggested(output, command):
     ],
 )
 def test_from_photographs_to_a_served_model_by_what_each_command_suggests(automl, folder, backbone):
-    said = automl("data", "photos", "--size", 32)
-    (left_out,) = (line for line in said.splitlines() if line.startswith("left out"))
+    output = automl("data", "photos", "--size", 32)
+    (left_out,) = (line for line in output.splitlines() if line.startswith("left out"))
     assert f"{len(BROKEN)} that cannot be decoded: Training/above/{BROKEN[0]}" in left_out
-    assert "Training/above/1.png and validation/above/once more.png" in said
-    assert "imbalanced" in said
-    said = automl(
-        *suggested(said, "automl search"), "--backbone", backbone, "--size", 32, "--trials", 2, "--epochs", 2,
+    assert "Training/above/1.png and validation/above/once more.png" in output
+    assert "imbalanced" in output
+    output = automl(
+        *suggested(output, "automl search"), "--backbone", backbone, "--size", 32, "--trials", 2,
+        "--epochs", 2,
         "--concurrent", 1, "--json",
     )  # fmt: skip
     turned = "1 turned upright by their EXIF orientation: Training/above/turned.jpeg"
     assert turned in left_out
-    assert turned in said
-    found = last(said)
-    assert found["search"].startswith("photos-")
-    assert (found["trials"], found["errors"]) == (2, 0)
-    model = found["best"]["config"]["model"]
+    assert turned in output
+    result = last(output)
+    assert result["search"].startswith("photos-")
+    assert (result["trials"], result["errors"]) == (2, 0)
+    model = result["best"]["config"]["model"]
     own = backbone.startswith("models/")
     assert model["backbone"] == (f"{folder}/{backbone}" if own else backbone)
     assert bool(model["code"]) == own
 
-    said = automl(*suggested(said, "automl confirm"), "--top", 1, "--seeds", 2, "--json")
-    verdict = last(said)
+    output = automl(*suggested(output, "automl confirm"), "--top", 1, "--seeds", 2, "--json")
+    verdict = last(output)
     assert verdict["complete"]
-    page = automl(*suggested(said, "automl report")).split()[1]
+    page = automl(*suggested(output, "automl report")).split()[1]
     assert Path(page).is_file()
-    export = suggested(said, "automl export")
+    export = suggested(output, "automl export")
     assert ("--best" in export) == (verdict["winner"] is not None), "else the plain backbone is deployed"
-    said = automl(*export)
-    _, exported, _ = suggested(said, "automl predict")
+    output = automl(*export)
+    _, exported, _ = suggested(output, "automl predict")
     predictions = last(automl("predict", exported, "photos/validation", "--json"))
     assert len(predictions) == 33
     assert set(predictions[0]["probabilities"]) == {"above", "below"}
 
     Image.open(folder / "photos/validation/below/3.png").save(folder / "photo.jpg", quality=95)
     (prediction,) = last(automl("predict", exported, "photo.jpg", "--json"))
-    with serve_model(suggested(said, "mlflow models"), folder) as address:
+    with serve_model(suggested(output, "mlflow models"), folder) as address:
         card = (folder / exported / "MODEL_CARD.md").read_text()
         served, client = re.search(r"Served by `(.*?)`.*?```python\n(.*?)```", card, re.S).groups()
         assert served.startswith("mlflow models serve")
@@ -112,8 +113,8 @@ def faces(tmp_path):
 )
 def test_built_in_spaces_of_transformers_and_resnets(automl, faces, space, size):
     options = ["--space", space, "--data", "faces", "--size", size, "--trials", 3, "--epochs", 1]
-    found = last(automl("search", *options, "--json"))
-    assert (found["trials"], found["errors"]) == (3, 0)
+    result = last(automl("search", *options, "--json"))
+    assert (result["trials"], result["errors"]) == (3, 0)
     automl("export", "--best", "--out", "out")
     (prediction,) = last(automl("predict", "out", faces / "s1" / "0.pgm", "--json"))
     assert set(prediction["probabilities"]) == {f"s{i}" for i in range(6)}
@@ -125,9 +126,9 @@ def test_placements_on_a_shared_training_that_was_trained(automl, folder):
     common = ["--space", "folder", "--data", "photos", "--backbone", "models/mine.py:Net", "--size", 32]
     first = last(automl("search", *common, "--trials", 1, "--epochs", 3, "--name", "backbone", "--json"))
     shared_training = ["--init-from", first["best"]["run_id"], "--epochs", 1]
-    found = last(automl("search", *common, *shared_training, "--trials", 8, "--name", "placed", "--json"))
-    assert (found["trials"], found["errors"]) == (8, 0)
-    weights = found["best"]["config"]["model"]["weights"]
+    result = last(automl("search", *common, *shared_training, "--trials", 8, "--name", "placed", "--json"))
+    assert (result["trials"], result["errors"]) == (8, 0)
+    weights = result["best"]["config"]["model"]["weights"]
     assert weights.endswith(f"backbone/trials/{first['best']['number']:04d}/checkpoint.pt")
     automl("confirm", "--search", "placed", "--top", 1, "--seeds", 2)
     automl("export", "--best", "--search", "placed", "--out", "out", "--trust")

@@ -77,9 +77,11 @@ class Cluster:
                    "--object-store-memory", "100000000", "--temp-dir", self.temporary]  # fmt: skip
         with (self.folder / f"{name}.log").open("wb") as log:
             self.nodes[name] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        said = self.folder / f"{name}.log"
-        until(lambda: "Ray runtime started" in said.read_text() or self.nodes[name].poll() is not None, name)
-        assert self.nodes[name].poll() is None, said.read_text()
+        log_file = self.folder / f"{name}.log"
+        until(
+            lambda: "Ray runtime started" in log_file.read_text() or self.nodes[name].poll() is not None, name
+        )
+        assert self.nodes[name].poll() is None, log_file.read_text()
 
     def processes(self, name: str) -> list[psutil.Process]:
         with suppress(psutil.NoSuchProcess):
@@ -110,10 +112,10 @@ class Cluster:
             "import ray; ray.init(log_to_driver=False); "
             f"print([node['NodeID'] for node in ray.nodes() if {name!r} in node['Resources']][0])"
         )
-        found = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", script], env=self.environment, capture_output=True, text=True, check=True
         )
-        return found.stdout.split()[-1]
+        return process.stdout.split()[-1]
 
     def drain(self, name: str, seconds: int = 600) -> None:
         """Give notice, as the owner of a spot machine does."""
@@ -194,18 +196,18 @@ def moments(request: pytest.FixtureRequest) -> random.Random:
 
 @pytest.fixture
 def search(tmp_path: Path) -> Iterator[Search]:
-    made = Search(tmp_path)
-    yield made
-    if made.running():
-        assert made.process is not None
-        made.process.kill()
-        made.process.wait()
+    search = Search(tmp_path)
+    yield search
+    if search.running():
+        assert search.process is not None
+        search.process.kill()
+        search.process.wait()
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(tmp_path) as made:
-        yield made
+    with Cluster(tmp_path) as cluster:
+        yield cluster
 
 
 def all_train(cluster: Cluster, names: Sequence[str]) -> Callable[[], bool]:

@@ -22,19 +22,19 @@ def last(output):
 
 
 def search(automl, trials):
-    found = last(
+    result = last(
         automl("search", "--data", "project", "--trials", trials, "--epochs", 1, "--concurrent", 1, "--json")
     )
-    assert found["search"].startswith("project-")
-    assert (found["trials"], found["errors"]) == (trials, 0)
-    assert found["best"]["config"]["task"] == "code-retrieval"
-    assert found["best"]["metric"] == "mrr"
-    return found["search"]
+    assert result["search"].startswith("project-")
+    assert (result["trials"], result["errors"]) == (trials, 0)
+    assert result["best"]["config"]["task"] == "code-retrieval"
+    assert result["best"]["metric"] == "mrr"
+    return result["search"]
 
 
 def test_from_a_folder_of_code_to_functions_that_are_found(automl, folder):
-    said = automl("data", "project")
-    assert re.search(r"left out +1: broken\.py \(no Python", said)
+    output = automl("data", "project")
+    assert re.search(r"left out +1: broken\.py \(no Python", output)
     search(automl, 1)
     automl("export", "--baseline", "--out", "model")
     assert {"query.onnx", "code.onnx", "tokenizer.json"} <= {

@@ -34,12 +34,12 @@ def two_sizes(trial):
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """A Ray of three nodes, each with a cache of its own, beside a head that runs nothing."""
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     for i in range(NODES):
-        made.add_node(num_cpus=1, env_vars={"AUTOML_CACHE": str(tmp_path / f"node{i}")})
-    made.wait_for_nodes()
-    yield made
-    made.shutdown()
+        cluster.add_node(num_cpus=1, env_vars={"AUTOML_CACHE": str(tmp_path / f"node{i}")})
+    cluster.wait_for_nodes()
+    yield cluster
+    cluster.shutdown()
 
 
 @pytest.mark.long
@@ -57,8 +57,8 @@ def test_three_nodes_decode_as_little_as_they_can(cluster: Cluster, tmp_path: Pa
     result = json.loads(run.stdout)
     assert (result["trials"], result["errors"]) == (12, 0)
     session = Path(cluster.head_node.get_session_dir_path())
-    said = run.stderr + "".join(file.read_text() for file in session.glob("logs/worker-*.err"))
-    decoded = re.findall(r"decoded \d+ digits (?:train|validation) images into (\S+)", said)
+    output = run.stderr + "".join(file.read_text() for file in session.glob("logs/worker-*.err"))
+    decoded = re.findall(r"decoded \d+ digits (?:train|validation) images into (\S+)", output)
     assert len(decoded) == len(set(decoded)), "no file twice"
     shared = [Path(file) for file in decoded if Path(file).parent.name == "head"]
     assert len(shared) == 2, "both splits of the baseline's size, once in all, by the driver"
@@ -66,6 +66,6 @@ def test_three_nodes_decode_as_little_as_they_can(cluster: Cluster, tmp_path: Pa
     assert len(others) <= 2 * NODES, "the other size, at most once a node"
     assert len({file.name for file in others}) <= 2
     for i in range(NODES):  # whichever have trained have what they needed
-        there = {file.name for file in (tmp_path / f"node{i}").glob("*.arrow")}
-        assert there <= {file.name for file in (*shared, *others)}
+        files = {file.name for file in (tmp_path / f"node{i}").glob("*.arrow")}
+        assert files <= {file.name for file in (*shared, *others)}
     assert sum((tmp_path / f"node{i}" / shared[0].name).exists() for i in range(NODES)) >= 2

@@ -30,14 +30,14 @@ STOPS = int(os.environ.get("AUTOML_STOPS", "2"))  # trials to stop; more for a s
 
 
 def workers_of(process: psutil.Process) -> list[psutil.Process]:
-    found = []
+    losses = []
     for child in process.children(recursive=True):
         try:
             if "RayTrainWorker" in " ".join(child.cmdline()):
-                found.append(child)
+                losses.append(child)
         except psutil.Error:
             continue
-    return found
+    return losses
 
 
 def epochs_tracked(store: str) -> int:

@@ -24,9 +24,9 @@ pytestmark = pytest.mark.long
 def search(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     size = ["--trials", TRIALS, "--epochs", min(6, 3 + KILLS), "--subset", 0.5]
-    made = Search(tmp_path, "killed", ["--space", "digits", *size])
-    yield made
-    made.end()
+    search = Search(tmp_path, "killed", ["--space", "digits", *size])
+    yield search
+    search.end()
 
 
 @pytest.mark.timeout(2400)

@@ -85,24 +85,24 @@ class Cluster:
 
     def trials(self) -> list[psutil.Process]:
         """The processes in which trials run."""
-        found = []
+        matches = []
         for process in psutil.Process(self.head.pid).children(recursive=True):
             try:
                 if "ray::TrialActor" in " ".join(process.cmdline()):
-                    found.append(process)
+                    matches.append(process)
             except psutil.Error:
                 continue
-        return found
+        return matches
 
     def gauges(self) -> dict[tuple[str, str], float]:
         """What Prometheus would read of a search: the values by gauge and state."""
         page = requests.get(f"http://127.0.0.1:{self.metrics}/metrics", timeout=10).text
-        found = {}
+        values = {}
         for name, tags, value in re.findall(r"^ray_automl_(\w+)\{(.*)\} (\S+)$", page, re.MULTILINE):
             assert 'search="sent"' in tags
             state = re.search(r'state="(\w+)"', tags)
-            found[name, state[1] if state else ""] = float(value)
-        return found
+            values[name, state[1] if state else ""] = float(value)
+        return values
 
 
 @contextmanager
@@ -196,9 +196,9 @@ def bare(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator[Clust
 def runs(store: Path) -> tuple[mlflow.entities.Run, list[mlflow.entities.Run]]:
     """The search's run and its trials'."""
     client = mlflow.MlflowClient(f"sqlite:///{store}")
-    found = client.search_runs([client.get_experiment_by_name("digits").experiment_id])
-    (parent,) = (run for run in found if "mlflow.parentRunId" not in run.data.tags)
-    return parent, [run for run in found if "mlflow.parentRunId" in run.data.tags]
+    runs = client.search_runs([client.get_experiment_by_name("digits").experiment_id])
+    (parent,) = (run for run in runs if "mlflow.parentRunId" not in run.data.tags)
+    return parent, [run for run in runs if "mlflow.parentRunId" in run.data.tags]
 
 
 def said(log: str) -> list[str]:
@@ -355,14 +355,14 @@ def test_the_same_command_goes_on_with_it(life: Life) -> None:
 def test_the_log_of_a_job_reads_well(life: Life) -> None:
     lines = said(life.log)
     assert lines[0].startswith("search sent in ")
-    told = [line for line in lines if re.match(r"\d\d:\d\d:\d\d \d{3} xresnet18\S* ", line)]
+    epochs = [line for line in lines if re.match(r"\d\d:\d\d:\d\d \d{3} xresnet18\S* ", line)]
     assert (
-        1 <= sum(": running at " not in line for line in told) <= TRIALS
+        1 <= sum(": running at " not in line for line in epochs) <= TRIALS
     )  # the others: long ones, a minute apart
-    assert re.search(r" \| .* trials, .* core hours", told[0])
+    assert re.search(r" \| .* trials, .* core hours", epochs[0])
     end = lines.index(next(line for line in lines if line.startswith("search sent: ")))
     assert "images to train on" in lines[1]
-    assert lines[2:end] == told
+    assert lines[2:end] == epochs
     assert all(line.isprintable() for line in lines)
 
 

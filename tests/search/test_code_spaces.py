@@ -27,7 +27,7 @@ CNN = {
 def restated(model: CodeModel) -> dict[str, object]:
     """All options of an encoder by their published names."""
     options = {**ENCODERS[model.backbone].options, **model.options}
-    found: dict[str, object] = {
+    configs: dict[str, object] = {
         "self_attention_activation": options["attention_activation"],
         "self_attention_hidden_size": options["hidden"],
         "self_attention_intermediate_size": options["intermediate"],
@@ -38,14 +38,14 @@ def restated(model: CodeModel) -> dict[str, object]:
     if model.backbone == "cnn-selfattention":
         count = options["convolutions"]
         assert options["channels"] == options["kernels"] == ""  # one width and one kernel in all
-        found |= {
+        configs |= {
             "1dcnn_position_encoding": options["cnn_positions"],
             "1dcnn_layer_list": [options["hidden"]] * count,
             "1dcnn_kernel_width": [options["kernel"]] * count,
             "1dcnn_add_residual_connections": options["residual"] == "before",
             "1dcnn_activation": options["cnn_activation"],
         }
-    return found
+    return configs
 
 
 def test_the_first_trials_after_the_baseline_are_the_published_encoders() -> None:

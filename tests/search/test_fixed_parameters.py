@@ -13,9 +13,9 @@ from search.space import Space
 from search.spaces import SPACES
 
 
-def space(draws: Any = draw, **given: Any) -> Space:
-    published = given.pop("published", ())
-    values = {"baseline": {"modules": 0}, **given}
+def space(draws: Any = draw, **fields: Any) -> Space:
+    published = fields.pop("published", ())
+    values = {"baseline": {"modules": 0}, **fields}
     return Space(name="mine", draw=draws, published=lambda: published, summary="", **values)
 
 
@@ -58,12 +58,12 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize("what", ["baseline", "plain", "published"])
-@pytest.mark.parametrize(("params", "told"), WRONG, ids=[str(params) for params, _ in WRONG])
-def test_what_does_not_fit(what: str, params: dict[str, Any], told: list[str]) -> None:
-    given = {what: [params] if what == "published" else params}
+@pytest.mark.parametrize(("params", "messages"), WRONG, ids=[str(params) for params, _ in WRONG])
+def test_what_does_not_fit(what: str, params: dict[str, Any], messages: list[str]) -> None:
+    fields = {what: [params] if what == "published" else params}
     with pytest.raises(InputError) as error:
-        check_fixed_parameters(space(tunable, **given))
-    for part in (f"`{what}` of space 'mine'", *told):
+        check_fixed_parameters(space(tunable, **fields))
+    for part in (f"`{what}` of space 'mine'", *messages):
         assert part in str(error.value)
 
 
@@ -76,13 +76,13 @@ def forced(trial: optuna.Trial) -> TrialConfig:
 @pytest.mark.parametrize("draws", [forced, draw])
 @pytest.mark.parametrize("what", ["baseline", "plain"])
 def test_a_plain_trial_with_attention_in_it(draws: Any, what: str) -> None:
-    given: dict[str, Any] = {"baseline": {"modules": 0}, "plain": {"modules": 0}}
+    fields: dict[str, Any] = {"baseline": {"modules": 0}, "plain": {"modules": 0}}
     if draws is draw:
-        given[what] = {}  # modules are drawn
+        fields[what] = {}  # modules are drawn
     else:
         what = "baseline"
     with pytest.raises(InputError) as error:
-        check_fixed_parameters(space(draws, **given))
+        check_fixed_parameters(space(draws, **fields))
     assert f"`{what}` of space 'mine', " in str(error.value)
     assert "comes out with attention in it (ssa@stage1.block1" in str(error.value)
     assert f"set FUNCTION.{what} to" in str(error.value)

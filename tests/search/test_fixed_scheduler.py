@@ -77,13 +77,13 @@ def test_what_was_running_goes_on_first(tmp_path: Path) -> None:
 def test_the_device_that_a_trial_began_on_is_known(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     scheduler = make(study, "a")
-    one, other = scheduler.ask(), scheduler.ask()
-    assert one is not None
+    first, other = scheduler.ask(), scheduler.ask()
+    assert first is not None
     assert other is not None
     profile = {"time_ratio": 1.0}
     history = report(0.3).history
-    scheduler.report(one.number, Report(history=history, profile=profile, device="a fast one"))
-    scheduler.report(one.number, Report(history=[*history, *history], profile=profile, device="a slow one"))
+    scheduler.report(first.number, Report(history=history, profile=profile, device="a fast one"))
+    scheduler.report(first.number, Report(history=[*history, *history], profile=profile, device="a slow one"))
     scheduler.end(other.number, Report(infeasible="too large", profile=profile, device="a slow one"))
     assert [record.device for record in make(study, "a").records.values()] == ["a fast one", "a slow one"]
     assert [record.profile for record in make(study, "a").records.values()] == [profile, profile]

@@ -42,7 +42,7 @@ def suggest(trial: optuna.Trial, kind: str, name: str, count: int) -> int:
     return round(trial.suggest_float(name, 0.0, 0.1 * (count - 1), step=0.1) / 0.1)
 
 
-def space_of(tree: Tree, share: bool = False) -> Space:
+def space_of(tree: Tree, has_fraction: bool = False) -> Space:
     def draw(trial: optuna.Trial) -> TrialConfig:
         node, path = tree, "c"
         while node is not None:
@@ -52,7 +52,7 @@ def space_of(tree: Tree, share: bool = False) -> Space:
             index = suggest(trial, kind, path, len(branches))
             node, path = branches[index], f"{path}{index}"
         # With `share`, all cells make the same configuration, which a search would not repeat.
-        name = "folder" if share else path
+        name = "folder" if has_fraction else path
         return TrialConfig(data=ImageData(source=name, size=32), training=ImageTraining(epochs=EPOCHS))
 
     return Space(name="tree", draw=draw, baseline={}, published=lambda: PUBLISHED, summary="")
@@ -65,14 +65,14 @@ def combinations(tree: Tree, path: str = "c") -> list[dict[str, Any]]:
     if tree == "refused":
         return []
     kind, branches = tree
-    found = []
+    cells = []
     order = range(len(branches)) if kind != "categorical" else reversed(range(len(branches)))
     values: Mapping[str, Any] = {"categorical": str, "int": lambda i: 2 * i, "float": lambda i: i * 0.1}
     for index in order:
-        found += [
+        cells += [
             {path: values[kind](index), **below} for below in combinations(branches[index], f"{path}{index}")
         ]
-    return found
+    return cells
 
 
 @given(TREES)
@@ -97,10 +97,10 @@ def test_the_cells_are_all_combinations_in_order(tree: Tree) -> None:
 )
 @settings(max_examples=40, deadline=None)
 def test_each_cell_is_trained_once_for_each_seed(
-    tree: Tree, seeds: int, share: bool, baseline_share: float, ends: list[tuple[str, bool]]
+    tree: Tree, seeds: int, has_fraction: bool, baseline_share: float, ends: list[tuple[str, bool]]
 ) -> None:
     """Any space, seeds, shares and ends of trials, with the run killed and resumed at any point."""
-    space = space_of(tree, share)
+    space = space_of(tree, has_fraction)
     cells = grid_cells(space)
     asked = [(cell.label, seed) for seed in range(7, 7 + seeds) for cell in cells]
     with tempfile.TemporaryDirectory() as folder:
@@ -154,18 +154,18 @@ def make(folder: Path, seeds: int = 1, space: Space = SMALL) -> GridScheduler:
 
 def test_cells_come_in_order_and_all_with_one_seed_first(tmp_path: Path) -> None:
     scheduler = make(tmp_path, seeds=2)
-    found = []
-    while len(found) < 18 and (record := scheduler.ask()) is not None:
-        found.append((record.variant, record.config.seed))
-    assert [seed for _, seed in found] == [0] * 9 + [1] * 9
-    labels = [label for label, _ in found[:9]]
+    trials = []
+    while len(trials) < 18 and (record := scheduler.ask()) is not None:
+        trials.append((record.variant, record.config.seed))
+    assert [seed for _, seed in trials] == [0] * 9 + [1] * 9
+    labels = [label for label, _ in trials[:9]]
     assert labels[:4] == [
         "modules=0",
         "modules=1, first=ssa",
         "modules=1, first=sagan",
         "modules=2, first=ssa, heads=1",
     ]
-    assert labels == [label for label, _ in found[9:]]
+    assert labels == [label for label, _ in trials[9:]]
     assert [str(record.role) for record in scheduler.records.values()][:2] == ["baseline", "candidate"]
 
 

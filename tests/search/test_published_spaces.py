@@ -150,8 +150,8 @@ EVERY_CHOICE = [(space, name) for space, rows in CHOICES.items() for name in row
 
 @pytest.mark.parametrize("space", NUMBERS)
 def test_nothing_else_is_drawn(space: str) -> None:
-    found = {name for params, _ in drawn(space) for name in params}
-    assert found == {*NUMBERS[space], *CHOICES[space], *FIXED[space]}
+    names = {name for params, _ in drawn(space) for name in params}
+    assert names == {*NUMBERS[space], *CHOICES[space], *FIXED[space]}
 
 
 @pytest.mark.parametrize(("space", "name"), EVERY_NUMBER)
@@ -182,10 +182,10 @@ def test_the_test_of_the_scale_can_fail(space: str, name: str) -> None:
 
 @pytest.mark.parametrize(("space", "name"), EVERY_CHOICE)
 def test_choices_are_the_sources_and_equally_likely(space: str, name: str) -> None:
-    found = values(space, name)
-    assert set(found) == set(CHOICES[space][name])
-    assert len(set(map(type, found))) == 1
-    assert chisquare([found.count(choice) for choice in CHOICES[space][name]]).pvalue > LEVEL
+    drawn_values = values(space, name)
+    assert set(drawn_values) == set(CHOICES[space][name])
+    assert len(set(map(type, drawn_values))) == 1
+    assert chisquare([drawn_values.count(choice) for choice in CHOICES[space][name]]).pvalue > LEVEL
 
 
 @pytest.mark.parametrize("space", NUMBERS)
@@ -194,8 +194,8 @@ def test_what_is_fixed_is_as_published(space: str) -> None:
         training, options = config.training, config.model.options
         assert {name: getattr(training, name) for name in TRAINING[space]} == TRAINING[space]
         assert {name: options[name] for name in OPTIONS[space]} == OPTIONS[space]
-        given = {"learning_rate", "weight_decay", "decay_every", "optimizer"} & params.keys()
-        assert {name: getattr(training, name) for name in given} == {name: params[name] for name in given}
+        own = {"learning_rate", "weight_decay", "decay_every", "optimizer"} & params.keys()
+        assert {name: getattr(training, name) for name in own} == {name: params[name] for name in own}
         assert not config.model.placement
 
 

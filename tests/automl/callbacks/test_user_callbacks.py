@@ -139,8 +139,8 @@ def test_settings_keep_callbacks_by_name_alone() -> None:
     assert settings.to_json()["callbacks"] == ["mine.py:Name"]
     assert settings.absolute().to_json()["callbacks"] == [f"{Path.cwd()}/mine.py:Name"]
     assert settings.user_code() == ["mine.py:Name"], "which resuming the search names"
-    one = Heard()
-    assert automl.Settings(space="digits", callbacks=one).callbacks == (one,)  # type: ignore[arg-type]
+    callback = Heard()
+    assert automl.Settings(space="digits", callbacks=callback).callbacks == (callback,)  # type: ignore[arg-type]
 
 
 class FakeWriter:

@@ -61,8 +61,8 @@ CALLS: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("arguments", CALLS.values(), ids=CALLS)
 def test_a_saved_file_is_the_same_call(arguments: tuple[str, ...], tmp_path: Path) -> None:
     command, file = Command(), str(tmp_path / "saved.yaml")
-    said = command(*arguments, "--json", "--save-config", file)
-    assert command("--config", file) == {**said, "as_json": False}, "which is not of what was asked"
+    output = command(*arguments, "--json", "--save-config", file)
+    assert command("--config", file) == {**output, "as_json": False}, "which is not of what was asked"
 
 
 def test_the_command_line_goes_first(tmp_path: Path) -> None:

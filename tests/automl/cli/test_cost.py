@@ -19,8 +19,8 @@ def test_a_placement_costs_what_its_formula_says(cli: Cli) -> None:
         *MODEL, "--place", "stage2.block2=decomposed:heads=8,normalisation=scaling", "--json"
     )
     assert code == 0, err
-    found = json.loads(out)
-    plain, placed = found["plain"], found["placement"]
+    costs = json.loads(out)
+    plain, placed = costs["plain"], costs["placement"]
     spec = Spec("decomposed", {"heads": 8, "normalisation": "scaling"})
     formula = spec.cost(128, 4 * 4)
     assert placed["parameters"] - plain["parameters"] == formula.parameters
@@ -129,9 +129,9 @@ def test_models_of_every_task_have_costs_and_sites(
     assert names
     code, out, err = cli("cost", *MODELS[model], "--place", f"{names[0]}=conv1x1", "--batch", "2", "--json")
     assert code == 0, err
-    found = json.loads(out)
-    assert found["placement"]["parameters"] > found["plain"]["parameters"]
-    assert min(value for cost in found.values() for value in cost.values()) > 0
+    costs = json.loads(out)
+    assert costs["placement"]["parameters"] > costs["plain"]["parameters"]
+    assert min(value for cost in costs.values() for value in cost.values()) > 0
     assert any(text in err for text in TEXT)
 
 

@@ -47,8 +47,8 @@ def exported(storage: str) -> str:
 
 
 def compared(storage: str) -> str:
-    found = compare.run_compare(["older:baseline"], storage=storage)
-    return found[0].name
+    comparisons = compare.run_compare(["older:baseline"], storage=storage)
+    return comparisons[0].name
 
 
 @pytest.mark.usefixtures("store")
@@ -63,25 +63,25 @@ def test_all_act_on_the_one_that_was_worked_on_last(
     workers = FakeWorkers(lambda variant, seed: 0.9 + 0.001 * (seed % 3) + 0.02 * variant.startswith("ssa"))
     monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
     monkeypatch.setattr(export, "_export", fake_export)
-    place = str(storage)
+    address = str(storage)
     for name in ("older", "newer"):
         fake_search(storage, name=name)
-        for one in FOUND:
-            (storage / name / one.folder).write("checkpoint.pt", b"")
-    assert [act(place) for act in (reported, told, listed, exported)] == ["newer"] * 4
-    with old_folder("older", place) as (folder, metadata):  # as `--resume` does
+        for search_name in FOUND:
+            (storage / name / search_name.folder).write("checkpoint.pt", b"")
+    assert [act(address) for act in (reported, told, listed, exported)] == ["newer"] * 4
+    with old_folder("older", address) as (folder, metadata):  # as `--resume` does
         write_metadata(folder, replace(metadata, plan=replace(metadata.plan, trials=8)))
-    assert [act(place) for act in (reported, told, listed, exported)] == ["older"] * 4
-    run_confirm("newer", top=1, seeds=6, storage=place)
-    run_confirm("older", top=1, seeds=6, storage=place)
+    assert [act(address) for act in (reported, told, listed, exported)] == ["older"] * 4
+    run_confirm("newer", top=1, seeds=6, storage=address)
+    run_confirm("older", top=1, seeds=6, storage=address)
     acts: list[Acts] = [reported, told, listed, exported, compared, confirmed]
     capsys.readouterr()
     for act in acts:
-        assert act(place) == "older", act
-        said = capsys.readouterr().err
-        assert said.count(f"the latest search in {place} is older\n") == (act is not listed)
-    run_confirm("newer", storage=place)
-    assert told(place) == "newer", "the verdict was asked for again"
+        assert act(address) == "older", act
+        message = capsys.readouterr().err
+        assert message.count(f"the latest search in {address} is older\n") == (act is not listed)
+    run_confirm("newer", storage=address)
+    assert told(address) == "newer", "the verdict was asked for again"
 
 
 def fake_export(out: Any, chosen: Chosen, quantize: str | None, trust: bool) -> export.ExportResult:

@@ -74,9 +74,9 @@ def test_more_images_and_more_seeds_show_less() -> None:
 
 def test_a_preview_trains_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    told: list[str] = []
-    forecast = preview(Settings(space="digits", trials=8, size=24, epochs=6), told.append)
-    assert told, "it shows what it does"
+    output: list[str] = []
+    forecast = preview(Settings(space="digits", trials=8, size=24, epochs=6), output.append)
+    assert output, "it shows what it does"
     assert forecast.epoch is not None
     assert forecast.measuring is not None
     assert (forecast.trials, forecast.epochs) == (8, 6)

@@ -21,8 +21,8 @@ def test_all_of_it_goes_and_nothing_else(storage: Storage) -> None:
     (storage / "mine" / FOUND[0].folder).write("checkpoint.pt", b"weights")
     (storage / ".data").write("images", b"")
     before = (storage / "other").files()
-    found = run_remove("mine", str(storage))
-    assert found.size > len(b"weights")
+    removable = run_remove("mine", str(storage))
+    assert removable.size > len(b"weights")
     assert not (storage / "mine").files()
     assert not folder.exists(), "nor is there a working copy"
     assert other.exists()

@@ -25,10 +25,10 @@ def test_what_is_worked_on_last_comes_first(storage: Storage) -> None:
     with old_folder("b", str(storage)):
         pass
     (storage / "b" / "trials/0001").write("checkpoint.pt", bytes(2_000_000))
-    found = list_searches(str(storage))
-    assert [one.name for one in found] == ["b", "c", "a"]
-    assert found[0].age <= found[1].age <= found[2].age
-    assert found[0].size > 2_000_000 > found[1].size > 1000
+    searches = list_searches(str(storage))
+    assert [search.name for search in searches] == ["b", "c", "a"]
+    assert searches[0].age <= searches[1].age <= searches[2].age
+    assert searches[0].size > 2_000_000 > searches[1].size > 1000
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def test_a_line(records, locked: bool, state: str, trials: str, tmp_path: Path) 
     folder = fake_search(tmp_path, records)
     if locked:
         with FileLock(folder / ".lock"):
-            (one,) = list_searches(str(tmp_path))
+            (search,) = list_searches(str(tmp_path))
     else:
-        (one,) = list_searches(str(tmp_path))
-    heading, line = searches_table([one])
+        (search,) = list_searches(str(tmp_path))
+    heading, line = searches_table([search])
     assert heading.split() == ["name", "space", "state", "trials", "best", "verdict", "age", "size"]
     assert line.split()[:5] == ["mine", "digits", state, trials, "0.85"]
-    assert (one.problem, one.verdict, one.metric) == (None, None, "accuracy")
+    assert (search.problem, search.verdict, search.metric) == (None, None, "accuracy")
 
 
 def test_damage_is_told_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:

@@ -44,11 +44,11 @@ def pairs(count: int, seed: int, shift: float = 0.3) -> tuple[np.ndarray, np.nda
 @pytest.mark.parametrize("count", [2, 5, 10, 14, 30])
 def test_paired_agrees_with_scipy_and_statsmodels(count):
     a, b = pairs(count, count)
-    found = paired(a - b, margin=0.5)
-    assert found.mean == pytest.approx(np.mean(a - b), abs=1e-12)
-    assert found.p_margin == pytest.approx(ttost_paired(a, b, -0.5, 0.5)[0], abs=1e-12)
-    assert found.sd == pytest.approx(np.std(a - b, ddof=1), abs=1e-12)
-    assert found.count == count
+    difference = paired(a - b, margin=0.5)
+    assert difference.mean == pytest.approx(np.mean(a - b), abs=1e-12)
+    assert difference.p_margin == pytest.approx(ttost_paired(a, b, -0.5, 0.5)[0], abs=1e-12)
+    assert difference.sd == pytest.approx(np.std(a - b, ddof=1), abs=1e-12)
+    assert difference.count == count
 
 
 SHAPES = {
@@ -66,13 +66,14 @@ def test_an_interval_is_what_its_test_does_not_reject(count, shape, alpha):
     """So what is printed of a difference never says that 0 is excluded beside a large p."""
     for seed in range(5):
         d = SHAPES[shape](np.random.default_rng(seed), count)
-        found = paired(d, margin=0.5, resolution=0.01, alpha=alpha)
-        assert (found.low > 0 or found.high < 0) == (found.p <= alpha * (1 + 1e-9))
-        assert found.bounded == (count >= least_pairs(alpha))
-        if found.bounded:
-            for end, inwards in ((found.low, 1), (found.high, -1)):
+        difference = paired(d, margin=0.5, resolution=0.01, alpha=alpha)
+        assert (difference.low > 0 or difference.high < 0) == (difference.p <= alpha * (1 + 1e-9))
+        assert difference.bounded == (count >= least_pairs(alpha))
+        if difference.bounded:
+            for end, inwards in ((difference.low, 1), (difference.high, -1)):
                 just_in, just_out = (
-                    paired(d - end - inwards * way * 1e-6, margin=0.5, resolution=0.01).p for way in (1, -1)
+                    paired(d - end - inwards * direction * 1e-6, margin=0.5, resolution=0.01).p
+                    for direction in (1, -1)
                 )
                 assert just_out <= alpha * (1 + 1e-4)
                 assert just_in >= alpha * (1 - 1e-4)
@@ -81,22 +82,22 @@ def test_an_interval_is_what_its_test_does_not_reject(count, shape, alpha):
 @pytest.mark.parametrize("counts", [(2, 3), (8, 8), (30, 12)])
 def test_unpaired_agrees_with_scipy_and_statsmodels(counts):
     a, b = pairs(counts[0], 1)[0], pairs(counts[1], 2)[1]
-    found = unpaired(a, b, margin=0.5)
+    difference = unpaired(a, b, margin=0.5)
     test = stats.ttest_ind(a, b, equal_var=False)
     interval = test.confidence_interval(0.95)
-    assert found.p == pytest.approx(test.pvalue, abs=1e-12)
-    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), abs=1e-12)
-    assert found.p_margin == pytest.approx(ttost_ind(a, b, -0.5, 0.5, usevar="unequal")[0], abs=1e-12)
-    assert found.count == min(counts)
-    assert found.sd is None
+    assert difference.p == pytest.approx(test.pvalue, abs=1e-12)
+    assert (difference.low, difference.high) == pytest.approx((interval.low, interval.high), abs=1e-12)
+    assert difference.p_margin == pytest.approx(ttost_ind(a, b, -0.5, 0.5, usevar="unequal")[0], abs=1e-12)
+    assert difference.count == min(counts)
+    assert difference.sd is None
 
 
 @pytest.mark.parametrize("count", [2, 5, 9])
 def test_sign_flips_are_counted_exactly(count):
     d = np.random.default_rng(count).normal(0.4, 1, count)
     means = [np.mean(d * signs) for signs in product((1, -1), repeat=count)]
-    share = np.mean([abs(mean) >= abs(d.mean()) - 1e-12 for mean in means])
-    assert sign_flip(d) == pytest.approx(share, abs=1e-12)
+    fraction = np.mean([abs(mean) >= abs(d.mean()) - 1e-12 for mean in means])
+    assert sign_flip(d) == pytest.approx(fraction, abs=1e-12)
 
 
 @pytest.mark.parametrize("count", [2, 8, 14])
@@ -155,12 +156,12 @@ def test_a_larger_difference_never_has_a_larger_p(seed):
 
 def test_a_ratio_is_of_the_logarithms():
     ours, theirs = [1.1, 1.3, 1.2], [1.0, 1.0, 1.1]
-    found = paired_ratio(ours, theirs)
+    ratio = paired_ratio(ours, theirs)
     logs = np.log(ours) - np.log(theirs)
     interval = stats.ttest_1samp(logs, 0).confidence_interval(0.95)
-    assert (found.mean, found.low, found.high) == pytest.approx(tuple(np.exp([logs.mean(), *interval])))
+    assert (ratio.mean, ratio.low, ratio.high) == pytest.approx(tuple(np.exp([logs.mean(), *interval])))
     back = paired_ratio(theirs, ours)
-    assert (back.low, back.high) == pytest.approx((1 / found.high, 1 / found.low))
+    assert (back.low, back.high) == pytest.approx((1 / ratio.high, 1 / ratio.low))
     with pytest.raises(ValueError, match="2 or more"):
         paired_ratio([1.0], [1.0])
 
@@ -220,7 +221,7 @@ def test_step_down_is_holm(seed):
 
 
 @pytest.mark.parametrize(
-    ("looks", "bounds"),
+    ("analyses", "bounds"),
     [
         # Lan and DeMets' O'Brien-Fleming-type boundaries, from the program of Reboussin et al. (2000).
         ((1, 2, 3, 4, 5), (4.877, 3.357, 2.680, 2.290, 2.031)),
@@ -228,16 +229,16 @@ def test_step_down_is_holm(seed):
         ((7,), (1.960,)),
     ],
 )
-def test_boundaries_are_those_that_are_published(looks, bounds):
-    found = stats.norm.isf(np.array(nominal_levels(looks, 0.05)) / 2)
-    assert found == pytest.approx(bounds, abs=1e-3)
+def test_boundaries_are_those_that_are_published(analyses, bounds):
+    bound = stats.norm.isf(np.array(nominal_levels(analyses, 0.05)) / 2)
+    assert bound == pytest.approx(bounds, abs=1e-3)
 
 
 def test_all_looks_together_have_the_level():
-    looks = tuple(range(6, 21))
-    bounds = stats.norm.isf(np.array(nominal_levels(looks, 0.05)) / 2)
+    analyses = tuple(range(6, 21))
+    bounds = stats.norm.isf(np.array(nominal_levels(analyses, 0.05)) / 2)
     generator = np.random.default_rng(0)
-    sums = generator.normal(size=(200_000, 20)).cumsum(1)[:, 5:] / np.sqrt(looks)
+    sums = generator.normal(size=(200_000, 20)).cumsum(1)[:, 5:] / np.sqrt(analyses)
     assert (np.abs(sums) > bounds).any(1).mean() == pytest.approx(0.05, abs=0.002)
     assert spent(1, 0.05) == pytest.approx(0.05)
 
@@ -291,7 +292,7 @@ def experiments(noise, seeds, finalists, gains=0.0, count=EXPERIMENTS):
 
 
 def said(differences):
-    return [verdict([paired(d, margin=0.5) for d in one])[0] for one in differences]
+    return [verdict([paired(d, margin=0.5) for d in sample])[0] for sample in differences]
 
 
 @pytest.mark.parametrize("finalists", [1, 3])
@@ -302,12 +303,12 @@ def test_nothing_is_claimed_where_nothing_is(noise, finalists):
 
 @pytest.mark.parametrize("finalists", [1, 3])
 def test_looking_again_and_again_claims_nothing_either(noise, finalists):
-    looks = tuple(range(least_pairs(ALPHA / finalists), 13))
+    analyses = tuple(range(least_pairs(ALPHA / finalists), 13))
     claims = 0
-    for differences in experiments(noise, looks[-1], finalists):
-        for i, seeds in enumerate(looks):
+    for differences in experiments(noise, analyses[-1], finalists):
+        for i, seeds in enumerate(analyses):
             now = [paired(d[:seeds], margin=0.5) for d in differences]
-            word, _ = verdict(now, level=lambda alpha, i=i: nominal_levels(looks, alpha)[i])
+            word, _ = verdict(now, level=lambda alpha, i=i: nominal_levels(analyses, alpha)[i])
             if word != "undecided":
                 claims += word in ("better", "worse")
                 break
@@ -320,9 +321,9 @@ def test_the_interval_covers_the_truth(noise, finalists):
     gains = np.array([0.4, 0.0, -0.3])[:finalists]
     covered = []
     for differences in experiments(noise, 10, finalists, gains):
-        found = [paired(d, margin=0.5) for d in differences]
-        _, lead = verdict(found)
-        covered.append(found[lead].low <= gains[lead] <= found[lead].high)
+        results = [paired(d, margin=0.5) for d in differences]
+        _, lead = verdict(results)
+        covered.append(results[lead].low <= gains[lead] <= results[lead].high)
     assert 0.93 <= np.mean(covered) <= 0.97
 
 
@@ -336,8 +337,8 @@ PLAIN = 6  # with the least spread
 def pools():
     """Accuracies of real trainings in points on a tenth of the images each, less their mean there."""
     scores = [hits.mean(1) for hits in np.array_split(trainings()[1], 10, axis=1)]
-    made = -2.2 * np.random.default_rng(5).gamma(2.0, size=10_000)
-    return {**{i: values - values.mean() for i, values in enumerate(scores)}, "made": made - made.mean()}
+    pool = -2.2 * np.random.default_rng(5).gamma(2.0, size=10_000)
+    return {**{i: values - values.mean() for i, values in enumerate(scores)}, "made": pool - pool.mean()}
 
 
 def unlike(pools, pool, seeds, finalists=1, count=EXPERIMENTS):
@@ -357,14 +358,14 @@ def test_nothing_is_claimed_of_variants_that_differ_in_spread_and_skewness_alone
 def test_sign_flips_alone_would_claim_something(pools):
     """Why they are not alone."""
     wider = {**pools, "made": 2 * pools["made"]}
-    alone = [sign_flip(d) <= ALPHA for one in unlike(wider, "made", 10, count=20_000) for d in one]
+    alone = [sign_flip(d) <= ALPHA for samples in unlike(wider, "made", 10, count=20_000) for d in samples]
     assert np.mean(alone) > 0.055
 
 
 @pytest.mark.parametrize("pool", UNLIKE)
 def test_the_interval_covers_the_truth_of_unlike_variants(pools, pool):
-    found = [paired(d, margin=0.5) for one in unlike(pools, pool, 10) for d in one]
-    assert 0.93 <= np.mean([d.low <= 0 <= d.high for d in found]) <= 0.97
+    results = [paired(d, margin=0.5) for samples in unlike(pools, pool, 10) for d in samples]
+    assert 0.93 <= np.mean([d.low <= 0 <= d.high for d in results]) <= 0.97
 
 
 def answers(generator, seeds, images, spread=0.01):
@@ -384,8 +385,8 @@ def answers(generator, seeds, images, spread=0.01):
 @pytest.mark.parametrize(("seeds", "images", "spread"), [(10, 50, 0.01), (6, 200, 0.03), (40, 100, 0.01)])
 def test_the_interval_over_images_covers_the_truth(seeds, images, spread):
     generator = np.random.default_rng(0)
-    found = [answers(generator, seeds, images, spread) for _ in range(1000)]
-    assert 0.93 <= np.mean([abs(d.mean()) <= reach_over_inputs(d) for d in found]) <= 0.97
+    samples = [answers(generator, seeds, images, spread) for _ in range(1000)]
+    assert 0.93 <= np.mean([abs(d.mean()) <= reach_over_inputs(d) for d in samples]) <= 0.97
 
 
 def test_more_seeds_do_not_make_up_for_few_images():

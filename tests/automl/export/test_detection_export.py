@@ -70,21 +70,21 @@ def test_the_graph_finds_what_torchvision_finds(masks: bool) -> None:
     numbers = torch.Generator().manual_seed(1)
     images = [torch.randint(256, (h, w, 3), generator=numbers, dtype=torch.uint8) for h, w in SIZES]
     padded = torch.randint(256, (len(images), 96, 96, 3), generator=numbers, dtype=torch.uint8)
-    for place, image in zip(padded, images, strict=True):
-        place[: image.shape[0], : image.shape[1]] = image
-    given = {"images": padded, "sizes": torch.tensor(SIZES)}
-    graph = {name: torch.from_numpy(value) for name, value in task.deployment(model).run(given).items()}
+    for canvas, image in zip(padded, images, strict=True):
+        canvas[: image.shape[0], : image.shape[1]] = image
+    inputs = {"images": padded, "sizes": torch.tensor(SIZES)}
+    graph = {name: torch.from_numpy(value) for name, value in task.deployment(model).run(inputs).items()}
     with torch.no_grad():
-        found = model([image.permute(2, 0, 1).float() / 255 for image in images])
-    assert sum(len(one["scores"]) for one in found) > len(images)
-    for i, one in enumerate(found):
-        count = len(one["scores"])
-        torch.testing.assert_close(graph["scores"][i][:count], one["scores"], rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(graph["boxes"][i][:count], one["boxes"], rtol=1e-5, atol=1e-4)
-        assert torch.equal(graph["labels"][i][:count], one["labels"])
+        detections = model([image.permute(2, 0, 1).float() / 255 for image in images])
+    assert sum(len(detection["scores"]) for detection in detections) > len(images)
+    for i, detection in enumerate(detections):
+        count = len(detection["scores"])
+        torch.testing.assert_close(graph["scores"][i][:count], detection["scores"], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(graph["boxes"][i][:count], detection["boxes"], rtol=1e-5, atol=1e-4)
+        assert torch.equal(graph["labels"][i][:count], detection["labels"])
         assert not graph["scores"][i][count:].any()
         if masks:
-            check_masks(graph["masks"][i][:count], one["boxes"], one["masks"])
+            check_masks(graph["masks"][i][:count], detection["boxes"], detection["masks"])
 
 
 SIZES = [(96, 96), (60, 96), (96, 33)]
@@ -117,15 +117,18 @@ def test_pictures_become_results_of_coco_and_pictures(result: ExportResult, tmp_
     small.save(tmp_path / "small.png")
     small.resize((288, 288), Image.Resampling.NEAREST).save(tmp_path / "large.png")
     (tmp_path / "broken.png").write_bytes(b"no image")
-    told = run_predict(Path(str(result.folder)), [tmp_path], out=tmp_path / "out")
-    assert [Path(one.input).name for one in told.predictions] == ["large.png", "small.png"]
-    assert "cannot be read as an image" in told.unread[str(tmp_path / "broken.png")]
+    result_of_files = run_predict(Path(str(result.folder)), [tmp_path], out=tmp_path / "out")
+    assert [Path(prediction.input).name for prediction in result_of_files.predictions] == [
+        "large.png",
+        "small.png",
+    ]
+    assert "cannot be read as an image" in result_of_files.unread[str(tmp_path / "broken.png")]
     labels = json.loads((Path(str(result.folder)) / CONFIG).read_text())["graphs"]["model"]["details"][
         "labels"
     ]
-    found = {}
+    answers = {}
     for name, side in (("small", 96), ("large", 288)):
-        entries = found[name] = json.loads((tmp_path / "out" / f"{name}.json").read_text())
+        entries = answers[name] = json.loads((tmp_path / "out" / f"{name}.json").read_text())
         with Image.open(tmp_path / "out" / f"{name}.png") as picture:
             assert picture.size == (side, side)
         assert entries
@@ -140,7 +143,7 @@ def test_pictures_become_results_of_coco_and_pictures(result: ExportResult, tmp_
             if box[2:].all():  # the mask lies in its box
                 assert box[0] >= left - 2
                 assert box[0] + box[2] <= left + width + 2
-    assert len(found["small"]) == len(found["large"])
+    assert len(answers["small"]) == len(answers["large"])
 
 
 @pytest.mark.parametrize(

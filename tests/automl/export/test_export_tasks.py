@@ -96,17 +96,19 @@ def test_the_deployed_model_scores_what_the_trained_one_does(case: Task, result:
 
 
 def test_what_is_told_of_inputs_and_outputs(case: Task, result: ExportResult) -> None:
-    told = json.loads((Path(str(result.folder)) / CONFIG).read_text())
+    interface = json.loads((Path(str(result.folder)) / CONFIG).read_text())
     session = onnxruntime.InferenceSession(str(result.folder / ONNX))
-    (graph,) = told["graphs"].values()
+    (graph,) = interface["graphs"].values()
     for kind, values in (("inputs", session.get_inputs()), ("outputs", session.get_outputs())):
-        assert [(one["name"], one["shape"]) for one in graph[kind]] == [(v.name, v.shape) for v in values]
-    assert all(one["shape"][0] == "N" for one in (*graph["inputs"], *graph["outputs"]))
+        assert [(tensor["name"], tensor["shape"]) for tensor in graph[kind]] == [
+            (v.name, v.shape) for v in values
+        ]
+    assert all(tensor["shape"][0] == "N" for tensor in (*graph["inputs"], *graph["outputs"]))
     card = (Path(str(result.folder)) / CARD).read_text()
     assert "Scores on the test split" in card
-    assert ("label" in card) == bool(told["labels"])
-    for one in graph["inputs"]:
-        assert f"Input `{one['name']}`: {one['dtype']}, shape" in card
+    assert ("label" in card) == bool(interface["labels"])
+    for tensor in graph["inputs"]:
+        assert f"Input `{tensor['name']}`: {tensor['dtype']}, shape" in card
     for channel in graph["details"].get("channels", ()):
         assert channel in card
 
@@ -140,7 +142,7 @@ def series_csv(file: Path, values: np.ndarray) -> None:
 
 
 def series_ts(file: Path, values: np.ndarray) -> None:
-    lines = [":".join([*(",".join(str(v) for v in c) for c in one), "0"]) for one in values]
+    lines = [":".join([*(",".join(str(v) for v in c) for c in row), "0"]) for row in values]
     file.write_text("\n".join(["@dimensions 2", "@classLabel true 0 1", "@data", *lines]))
 
 
@@ -164,15 +166,15 @@ def test_series_are_predicted(
     values = np.random.default_rng(1).normal(size=(2, 2, 7)).astype(np.float32)
     file = tmp_path / f"mine{suffix}"
     WRITERS[suffix](file, values)
-    found = run_predict(str(result.folder), [file]).predictions
+    predictions = run_predict(str(result.folder), [file]).predictions
     padded = torch.from_numpy(np.pad(values, ((0, 0), (0, 0), (0, STEPS - 7))))
     inputs = {"values": padded, "lengths": torch.tensor([7, 7])}
     expected = case.deployment(model).run(inputs)["probabilities"]
-    for one, row in zip(found, expected, strict=True):
-        assert one.input.startswith(str(file))
-        np.testing.assert_allclose(list(one.values["probabilities"].values()), row, atol=1e-4)
-        assert one.values["label"] == str(row.argmax())
-        assert one.text == f"{one.values['label']} ({one.values['probability']:.1%})"
+    for prediction, row in zip(predictions, expected, strict=True):
+        assert prediction.input.startswith(str(file))
+        np.testing.assert_allclose(list(prediction.values["probabilities"].values()), row, atol=1e-4)
+        assert prediction.values["label"] == str(row.argmax())
+        assert prediction.text == f"{prediction.values['label']} ({prediction.values['probability']:.1%})"
 
 
 @pytest.mark.parametrize("case", ["larnn, lengths"], indirect=True)
@@ -201,9 +203,9 @@ def test_numbers_are_predicted(
     (tmp_path / "rows.csv").write_text("1,2,3,4\n0,0,0,0\n")
     code, out, err = cli("predict", str(result.folder), str(tmp_path / "rows.csv"), "--json", "--trust")
     assert code == 0, err
-    told, (first, second) = json.loads(out), err.splitlines()[-2:]
-    assert [one["input"] for one in told] == [f"{tmp_path / 'rows.csv'}:{i}" for i in (1, 2)]
-    assert told[0]["weight"] != told[1]["weight"]
+    answers, (first, second) = json.loads(out), err.splitlines()[-2:]
+    assert [answer["input"] for answer in answers] == [f"{tmp_path / 'rows.csv'}:{i}" for i in (1, 2)]
+    assert answers[0]["weight"] != answers[1]["weight"]
     assert first.startswith(f"{tmp_path / 'rows.csv'}:1: weight ")
     assert second.startswith(f"{tmp_path / 'rows.csv'}:2: weight ")
 

@@ -29,7 +29,7 @@ SPEEDS = {"model.onnx": Speed(latency=1.25, throughput=1234.5, batch=32, ratio=1
 
 
 def card(task: Task | None = None, **more: Any) -> str:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "chosen": RUN,
         "test": {"accuracy": 0.5},
         "differences": {},
@@ -40,11 +40,11 @@ def card(task: Task | None = None, **more: Any) -> str:
     task = task or opened()
     deployment = task.deployment(task.model())
     tensors = task.model_inputs("test", 2)
-    given |= {
+    fields |= {
         "labels": deployment.labels,
         "graphs": {"model": Interface.of(deployment, as_arrays(tensors), deployment.run(tensors))},
     }
-    return model_card(task, **(given | more))
+    return model_card(task, **(fields | more))
 
 
 def rows(page: str, heading: str) -> list[list[str]]:
@@ -94,10 +94,10 @@ def test_ten_lines_of_python_as_predict_has_it(exported: ExportResult, tmp_path:
     pixels = (load_digits().images[7] * (255 / 16)).round().astype(np.uint8)
     photo = Image.fromarray(pixels).resize((24, 24))
     photo.save(folder / "photo.jpg", quality=95)
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
     )
-    label, probability = said.stdout.split()
+    label, probability = output.stdout.split()
     (expected,) = run_predict(folder, [folder / "photo.jpg"]).predictions
     assert label == expected.values["label"]
     assert float(probability) == pytest.approx(
@@ -106,7 +106,7 @@ def test_ten_lines_of_python_as_predict_has_it(exported: ExportResult, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("run", "said", "limit"),
+    ("run", "sentences", "limit"),
     [
         (
             BEST,
@@ -126,10 +126,10 @@ def test_ten_lines_of_python_as_predict_has_it(exported: ExportResult, tmp_path:
     ],
     ids=["none", "better", "undecided"],
 )
-def test_the_verdict(run: Chosen, said: list[str], limit: str) -> None:
+def test_the_verdict(run: Chosen, sentences: list[str], limit: str) -> None:
     page = card(chosen=run)
     verdict = page.partition("## Verdict")[2].partition("## Data")[0]
-    assert all(part in verdict for part in said)
+    assert all(part in verdict for part in sentences)
     assert limit in page
 
 

@@ -39,5 +39,5 @@ def test_attention_of_any_dimensions(extra: tuple[int, ...], mask: str, tmp_path
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     for batch in (1, 3):
         x = torch.randn(batch, rows, 8)
-        (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
-        torch.testing.assert_close(torch.from_numpy(found), model(x), rtol=1e-4, atol=1e-4)
+        (output,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+        torch.testing.assert_close(torch.from_numpy(output), model(x), rtol=1e-4, atol=1e-4)

@@ -62,8 +62,10 @@ def test_agrees_with_what_evaluation_sees(
         Image.fromarray(pixels.round().astype(np.uint8)).save(files[-1])
     predictions = run_predict(exported.folder, files).predictions
     assert [prediction.input for prediction in predictions] == list(map(str, files))
-    found = np.array([list(prediction.values["probabilities"].values()) for prediction in predictions])
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+    probabilities = np.array(
+        [list(prediction.values["probabilities"].values()) for prediction in predictions]
+    )
+    np.testing.assert_allclose(probabilities, expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("content", [b"", b"no image", b"\x89PNG\r\n\x1a\n" + bytes(100)])
@@ -73,9 +75,9 @@ def test_a_file_that_is_no_image(content: bytes, exported: ExportResult, tmp_pat
     with pytest.raises(InputError, match=r"a.png cannot be read as an image"):
         run_predict(exported.folder, [file])
     good = picture(tmp_path / "good.png")
-    found = run_predict(exported.folder, [file, good])
-    assert [prediction.input for prediction in found.predictions] == [str(good)]
-    assert list(found.unread) == [str(file)], "it costs that file alone"
+    result = run_predict(exported.folder, [file, good])
+    assert [prediction.input for prediction in result.predictions] == [str(good)]
+    assert list(result.unread) == [str(file)], "it costs that file alone"
 
 
 def test_a_truncated_image(exported: ExportResult, tmp_path: Path) -> None:
@@ -102,9 +104,9 @@ def test_a_folder_stands_for_its_images(exported: ExportResult, tmp_path: Path) 
     files = [picture(tmp_path / name) for name in ("a.png", "b.PNG", "more/c.bmp")]
     files.append(files[0].rename(tmp_path / "d.jpg_large"))
     (tmp_path / "e.jxl").write_bytes(b"not read here")
-    found = run_predict(exported.folder, [tmp_path])
-    assert {prediction.input for prediction in found.predictions} == {*map(str, files[1:])}
-    assert [*found.unread] == [str(tmp_path / "e.jxl")]
+    result = run_predict(exported.folder, [tmp_path])
+    assert {prediction.input for prediction in result.predictions} == {*map(str, files[1:])}
+    assert [*result.unread] == [str(tmp_path / "e.jxl")]
 
 
 def test_a_file_is_read_as_for_training(exported: ExportResult, tmp_path: Path) -> None:
@@ -115,7 +117,7 @@ def test_a_file_is_read_as_for_training(exported: ExportResult, tmp_path: Path) 
     Image.fromarray(grey).transpose(Image.Transpose.ROTATE_90).save(tmp_path / "turned.png", exif=exif)
     Image.fromarray(grey.astype(np.uint16) << 4).save(tmp_path / "12 bits.png")
     files = [tmp_path / name for name in ("seen.png", "turned.png", "12 bits.png")]
-    seen, turned, deep = (found.values for found in run_predict(exported.folder, files).predictions)
+    seen, turned, deep = (prediction.values for prediction in run_predict(exported.folder, files).predictions)
     assert seen == turned == deep
 
 

@@ -41,21 +41,21 @@ def test_what_is_said_of_it_is_true(
     quantized: ExportResult, test_split: tuple[np.ndarray, np.ndarray]
 ) -> None:
     inputs, labels = test_split
-    folder, said = quantized.folder, quantized.quantized
-    assert said is not None
+    folder, facts = quantized.folder, quantized.quantized
+    assert facts is not None
     whole, small = (run(folder / name, inputs).argmax(1) for name in ("model.onnx", "model.int8.onnx"))
-    assert said.accuracy == pytest.approx((small == labels).mean())
-    assert said.difference == pytest.approx((small == labels).mean() - (whole == labels).mean())
-    assert said.agreement == pytest.approx((small == whole).mean())
+    assert facts.accuracy == pytest.approx((small == labels).mean())
+    assert facts.difference == pytest.approx((small == labels).mean() - (whole == labels).mean())
+    assert facts.agreement == pytest.approx((small == whole).mean())
     size, before = ((folder / name).stat().st_size for name in ("model.int8.onnx", "model.onnx"))
-    assert (said.size, said.size_ratio) == (size, size / before)
-    assert said.size_ratio < 0.4
-    assert said.latency_ratio == quantized.speeds["model.int8.onnx"].ratio > 0
-    assert said.calibrated == 229  # all there are
+    assert (facts.size, facts.size_ratio) == (size, size / before)
+    assert facts.size_ratio < 0.4
+    assert facts.latency_ratio == quantized.speeds["model.int8.onnx"].ratio > 0
+    assert facts.calibrated == 229  # all there are
     page = (folder / "MODEL_CARD.md").read_text()
     assert "ranges taken from 229 training\ninputs" in page
-    assert f"| accuracy | {said.accuracy:.4f} |" in page
-    assert f"| difference from `model.onnx` | {said.difference:+.4f} |" in page
+    assert f"| accuracy | {facts.accuracy:.4f} |" in page
+    assert f"| difference from `model.onnx` | {facts.difference:+.4f} |" in page
     assert "model.int8.onnx" not in quantized.differences  # it is another model, not another form
 
 
@@ -95,12 +95,12 @@ def test_optimising_the_graph_does_not_change_it(
 def test_calibrated_on_training_images_alone(
     trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[np.ndarray] = []
+    batches: list[np.ndarray] = []
     asked: list[str] = []
     model_inputs: Callable[..., dict[str, torch.Tensor]] = ImageClassification.model_inputs
 
     def quantize(source: Path, target: Path, inputs: Arrays) -> None:
-        given.append(inputs["images"])
+        batches.append(inputs["images"])
         raise OSError(5, "enough")
 
     def spy(task: ImageClassification, split: Any, count: int) -> dict[str, torch.Tensor]:
@@ -119,7 +119,7 @@ def test_calibrated_on_training_images_alone(
         image.tobytes()
         for (image,) in zip(as_arrays(opened().model_inputs("train", 229))["images"], strict=True)
     }
-    (inputs,) = given
+    (inputs,) = batches
     assert len(inputs) == len(training_images) == 229
     assert {image.tobytes() for image in inputs} == training_images
 

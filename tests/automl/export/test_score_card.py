@@ -45,12 +45,12 @@ def card(true: list[int], answered: list[int], count: int = 3) -> ScoreCard:
 
 
 def test_a_card_of_few() -> None:
-    found = card([0, 0, 0, 1, 1, 1], [0, 1, 1, 0, 1, 2])
-    assert found.matrix.tolist() == [[1, 2, 0], [1, 1, 1], [0, 0, 0]]
-    assert found.accuracy == pytest.approx(2 / 6)
-    assert found.counts.tolist() == [3, 3, 0]
-    np.testing.assert_allclose(found.recall, [1 / 3, 1 / 3, np.nan])
-    assert found.confusions() == [
+    scores = card([0, 0, 0, 1, 1, 1], [0, 1, 1, 0, 1, 2])
+    assert scores.matrix.tolist() == [[1, 2, 0], [1, 1, 1], [0, 0, 0]]
+    assert scores.accuracy == pytest.approx(2 / 6)
+    assert scores.counts.tolist() == [3, 3, 0]
+    np.testing.assert_allclose(scores.recall, [1 / 3, 1 / 3, np.nan])
+    assert scores.confusions() == [
         ("label 0", "label 1", 2),
         ("label 1", "label 0", 1),
         ("label 1", "label 2", 1),
@@ -59,24 +59,24 @@ def test_a_card_of_few() -> None:
 
 def test_the_file_has_the_whole_matrix(tmp_path: Path) -> None:
     draw = np.random.RandomState(0).randint(0, 30, (2, 500)).tolist()
-    found = card(*draw, count=30)
-    found.write_csv(tmp_path / "matrix.csv")
+    scores = card(*draw, count=30)
+    scores.write_csv(tmp_path / "matrix.csv")
     with (tmp_path / "matrix.csv").open(newline="") as file:
         heading, *lines = csv.reader(file)
-    assert heading == ["true", *found.labels]
-    assert [line[0] for line in lines] == found.labels
-    assert [list(map(int, line[1:])) for line in lines] == found.matrix.tolist()
+    assert heading == ["true", *scores.labels]
+    assert [line[0] for line in lines] == scores.labels
+    assert [list(map(int, line[1:])) for line in lines] == scores.matrix.tolist()
     wrong = Counter((f"label {t}", f"label {a}") for t, a in zip(*draw, strict=True) if t != a)
-    assert {(t, a): n for t, a, n in found.confusions()} == wrong
+    assert {(t, a): n for t, a, n in scores.confusions()} == wrong
 
 
 def test_agreement() -> None:
-    given = Answers(
+    answers = Answers(
         labels=["a", "b"],
         true=np.array([0, 1, 1, 0]),
         answered={"one": np.array([0, 0, 1, 1]), "other": np.array([0, 0, 1, 0])},
     )
-    assert given.agreement("one", "other") == 0.75
+    assert answers.agreement("one", "other") == 0.75
 
 
 def test_answers_are_of_the_whole_split_in_its_order() -> None:

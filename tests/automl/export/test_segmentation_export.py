@@ -72,21 +72,21 @@ def test_masks_and_overlays_are_of_the_size_of_the_image(
 ) -> None:
     photo = np.random.default_rng(0).integers(0, 256, (50, 90, 3), np.uint8)
     Image.fromarray(photo).save(tmp_path / "photo.png")
-    found = run_predict(result.folder, [tmp_path / "photo.png"], out=tmp_path / "out")
-    assert [file.name for file in found.predictions[0].files] == ["photo.png", "photo-overlay.png"]
-    mask, overlay = (Image.open(file) for file in found.predictions[0].files)
+    result_of_file = run_predict(result.folder, [tmp_path / "photo.png"], out=tmp_path / "out")
+    assert [file.name for file in result_of_file.predictions[0].files] == ["photo.png", "photo-overlay.png"]
+    mask, overlay = (Image.open(file) for file in result_of_file.predictions[0].files)
     assert (mask.mode, mask.size, overlay.mode, overlay.size) == ("P", (90, 50), "RGB", (90, 50))
     labels = np.asarray(mask)
-    shares = found.predictions[0].values["shares"]
-    assert {NAMES[label] for label in np.unique(labels)} == shares.keys()
-    assert sum(shares.values()) == pytest.approx(1)
-    assert [*shares.values()] == sorted(shares.values(), reverse=True)
+    fractions = result_of_file.predictions[0].values["shares"]
+    assert {NAMES[label] for label in np.unique(labels)} == fractions.keys()
+    assert sum(fractions.values()) == pytest.approx(1)
+    assert [*fractions.values()] == sorted(fractions.values(), reverse=True)
     halves = (photo.astype(float) + np.asarray(mask.convert("RGB"))) / 2
     assert np.abs(np.asarray(overlay) - halves).max() <= 1
     size = (64, 64)
-    given = np.asarray(Image.fromarray(photo).resize(size, Image.Resampling.BILINEAR))
+    resized = np.asarray(Image.fromarray(photo).resize(size, Image.Resampling.BILINEAR))
     own = task.deployment(task.model()).inputs["images"]
-    assert given.shape == tuple(own.shape[1:])
+    assert resized.shape == tuple(own.shape[1:])
 
 
 def test_colours_are_those_of_pascal_voc() -> None:

@@ -30,12 +30,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_latency_throughput_and_ratio(clock: Clock) -> None:
-    found = measure_speed({"a": clock.model(1), "b": clock.model(4)}, {"x": np.zeros((100, 3))})
-    assert found["a"].latency == pytest.approx(2)
-    assert found["b"].latency == pytest.approx(5)
-    assert found["a"].throughput == pytest.approx(1e3 * BATCH / (1 + BATCH))
-    assert [found[name].ratio for name in "ab"] == pytest.approx([1, 2.5])
-    assert found["a"].batch == found["b"].batch == BATCH
+    speeds = measure_speed({"a": clock.model(1), "b": clock.model(4)}, {"x": np.zeros((100, 3))})
+    assert speeds["a"].latency == pytest.approx(2)
+    assert speeds["b"].latency == pytest.approx(5)
+    assert speeds["a"].throughput == pytest.approx(1e3 * BATCH / (1 + BATCH))
+    assert [speeds[name].ratio for name in "ab"] == pytest.approx([1, 2.5])
+    assert speeds["a"].batch == speeds["b"].batch == BATCH
     assert [each for each, _ in clock.ran] == [1, 4] * (len(clock.ran) // 2), "in turn"
     assert clock.ran.count((1, 1)) == 1 + ROUNDS[1]
 

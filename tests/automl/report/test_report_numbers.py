@@ -75,8 +75,8 @@ def test_the_heatmap_is_the_mean_over_the_best_baseline(trials: list[FrozenTrial
     cells, alone = effects(search)
     assert alone == 0
     assert set(cells) == set(frame.index)
-    for place, effect in cells.items():
-        mean, std, count = frame.loc[place]
+    for cell, effect in cells.items():
+        mean, std, count = frame.loc[cell]
         assert effect.mean == pytest.approx(mean, abs=1e-9)
         assert effect.count == count
         assert (effect.spread is None) == (count == 1)
@@ -141,9 +141,9 @@ def test_the_audit_is_spearmans_correlation(trials: list[FrozenTrial], search: S
         for t in trials
         if t.state is TrialState.PRUNED and not t.constraints
     ]
-    found = {check.kind: check for check in checks(search)}
-    assert {check.milestone for check in found.values()} == {2.0}
-    for kind, check in found.items():
+    audits = {check.kind: check for check in checks(search)}
+    assert {check.milestone for check in audits.values()} == {2.0}
+    for kind, check in audits.items():
         of = [(a, b) for a, b, kinds in rows if kind == "all" or kind in kinds]
         assert check.count == len(of)
         assert check.pruned == sum(kind == "all" or kind in kinds for kinds in pruned)
@@ -172,9 +172,9 @@ def test_the_audit_warns_of_late_bloomers_alone(tmp_path: Path) -> None:
     add(None, 0.4, None)
     search = made(tmp_path, trials)
     doubtful = {check.kind for check in checks(search) if check.doubtful}
-    found = {check.kind: check.correlation for check in checks(search)}
-    assert found["ssa"] == found["sagan"] == pytest.approx(-1)
-    assert found["plain"] == pytest.approx(1)
+    correlations = {check.kind: check.correlation for check in checks(search)}
+    assert correlations["ssa"] == correlations["sagan"] == pytest.approx(-1)
+    assert correlations["plain"] == pytest.approx(1)
     assert "ssa" in doubtful
     assert not doubtful & {"sagan", "plain"}
     plot = audit(search)
@@ -205,32 +205,32 @@ def test_the_importance_finds_what_decides(tmp_path: Path) -> None:
         spaces = {name: kinds[name] for name in params}
         trials.append(frozen(params, spaces, TrialConfig(), plan_of(), State.COMPLETE, history))
     search = made(tmp_path, trials)
-    found = {item.name: item for item in importances(search)}
-    assert {name: item.count for name, item in found.items()} == {
+    items = {item.name: item for item in importances(search)}
+    assert {name: item.count for name, item in items.items()} == {
         "rate": 90,
         "noise": 90,
         "kind": 90,
         "options": 30,
     }
-    assert [item.common for item in found.values()] == [name != "options" for name in found]
-    assert next(iter(found)) == "rate"
-    shares = {name: item.fanova or 0.0 for name, item in found.items()}
-    assert shares["rate"] > 0.8
-    assert shares["noise"] < 0.1
-    assert shares["options"] > 3 * shares["noise"]
+    assert [item.common for item in items.values()] == [name != "options" for name in items]
+    assert next(iter(items)) == "rate"
+    fractions = {name: item.fanova or 0.0 for name, item in items.items()}
+    assert fractions["rate"] > 0.8
+    assert fractions["noise"] < 0.1
+    assert fractions["options"] > 3 * fractions["noise"]
 
     # Optuna's own answer on the same trials, without us between.
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize")
     study.add_trials(trials)
     everything = optuna.importance.get_param_importances(study)
-    assert {name: item.ped_anova for name, item in found.items()} == pytest.approx(everything)
+    assert {name: item.ped_anova for name, item in items.items()} == pytest.approx(everything)
     common = optuna.importance.get_param_importances(
         study, evaluator=optuna.importance.FanovaImportanceEvaluator(n_trees=32, seed=0)
     )
     # The forest sees percent here, and splits a few ties otherwise.
-    assert {name: shares[name] for name in common} == pytest.approx(common, abs=0.005)
-    assert "rate" in importance(search, list(found.values())).says
+    assert {name: fractions[name] for name in common} == pytest.approx(common, abs=0.005)
+    assert "rate" in importance(search, list(items.values())).says
 
 
 def test_importance_of_few_or_equal_trials_is_not_made_up(tmp_path: Path) -> None:
@@ -280,13 +280,13 @@ def test_fates_add_up(trials: list[FrozenTrial], search: Search) -> None:
 
 
 def test_reasons_that_differ_in_numbers_alone_are_one(trials: list[FrozenTrial], search: Search) -> None:
-    found = reasons(search)
+    failures = reasons(search)
     texts = Counter(t.user_attrs.get("reason") for t in trials if t.constraints)
-    infeasible = {r.text: len(r.numbers) for r in found if r.state is State.INFEASIBLE}
+    infeasible = {r.text: len(r.numbers) for r in failures if r.state is State.INFEASIBLE}
     over = sum(count for text, count in texts.items() if text and "exceeds" in text)
     assert sorted(infeasible.values()) == sorted([over, texts[DIVERGED]])
     assert over > 1
-    assert any(r.text == "no reason was given" for r in found if r.state is State.ERROR)
+    assert any(r.text == "no reason was given" for r in failures if r.state is State.ERROR)
 
 
 def test_gates_are_the_last_ones(trials: list[FrozenTrial], search: Search) -> None:
@@ -297,11 +297,11 @@ def test_gates_are_the_last_ones(trials: list[FrozenTrial], search: Search) -> N
                 values[site, kind].append(abs(read_history(trial.user_attrs)[-1][f"gate.{site}"]))
     table = gates(search).table
     assert table is not None
-    expected = {place: (len(v), pd.Series(v).median(), max(v)) for place, v in values.items()}
-    found = {(row[0], row[1]): row[2:] for row in table.rows}
-    assert set(found) == set(expected)
+    expected = {cell: (len(v), pd.Series(v).median(), max(v)) for cell, v in values.items()}
+    rows = {(row[0], row[1]): row[2:] for row in table.rows}
+    assert set(rows) == set(expected)
     for gate, numbers in expected.items():
-        assert found[gate] == pytest.approx(numbers)
+        assert rows[gate] == pytest.approx(numbers)
 
 
 def test_gates_of_an_old_search(tmp_path: Path) -> None:
@@ -379,14 +379,14 @@ def test_results_by_class_are_those_of_the_best_and_the_baseline(
     assert "on the validation split" in section.lead
     classes, confusions = section.plots
     assert classes.table is not None
-    found = {row[0]: row[1:] for row in classes.table.rows}
-    assert found.keys() == {"cat", "dog", "eel"}, "what no input is of has no result"
+    rows = {row[0]: row[1:] for row in classes.table.rows}
+    assert rows.keys() == {"cat", "dog", "eel"}, "what no input is of has no result"
     assert "no inputs of yak" in classes.note
     true, answered = kept[search.best.number]
     for i, values in enumerate(zip(*precision_recall_fscore_support(true, answered), strict=True)):
         precision, recall, f1, count = values
         (baseline,) = f1_score(*kept[search.baseline.number], labels=[i], average=None)
-        assert found[labels[i]] == pytest.approx([count, recall, precision, f1, baseline])
+        assert rows[labels[i]] == pytest.approx([count, recall, precision, f1, baseline])
     matrix = confusion_matrix(true, answered)
     np.fill_diagonal(matrix, 0)
     assert confusions.table is not None
@@ -445,10 +445,10 @@ def test_replicates_tell_how_far_trainings_of_one_shared_training_are_apart(tmp_
         params = {"modules": 1, "site1": 0} if placement else {"modules": 0}
         kinds = {name: IntDistribution(0, 1) for name in params}
         history = [{"epoch": 6, "resource": 6.0, "accuracy": score}]
-        made = frozen(params, kinds, config, plan_of(), State.COMPLETE, history)
+        trial_of = frozen(params, kinds, config, plan_of(), State.COMPLETE, history)
         if perturb:
-            made.set_user_attr(ROLE, str(Role.REPLICATE))
-        return made
+            trial_of.set_user_attr(ROLE, str(Role.REPLICATE))
+        return trial_of
 
     placed = {"stage1.block1": Spec("ssa")}
     trials = [trial(0, 0.90), trial(1, 0.80), *(trial(i % 2, 0.87, **placed) for i in range(4))]

@@ -68,14 +68,14 @@ def test_the_mean_and_the_shares_are_those_of_the_ranks(tmp_path: Path) -> None:
     assert plot.table is not None
     assert plot.figure is not None
     assert len(plot.table.rows) == 2
-    for row, found in zip(plot.table.rows, of.values(), strict=True):
-        _, seeds, queries, mean, low, high, middle, *shares = row
+    for row, ranks_of in zip(plot.table.rows, of.values(), strict=True):
+        _, seeds, queries, mean, low, high, middle, *fractions = row
         assert (seeds, queries) == (1, QUERIES)
-        assert mean == pytest.approx(sum(1 / int(rank) for rank in found) / QUERIES, rel=1e-6)
+        assert mean == pytest.approx(sum(1 / int(rank) for rank in ranks_of) / QUERIES, rel=1e-6)
         assert f"MRR {mean:.4f} (95 % CI {low:.4f} to {high:.4f} over queries)" in plot.says
-        assert middle == np.median(found)
-        counts, _ = np.histogram(found, [low for low, _ in BINS] + [np.inf])
-        assert shares == pytest.approx(counts / QUERIES)
+        assert middle == np.median(ranks_of)
+        counts, _ = np.histogram(ranks_of, [low for low, _ in BINS] + [np.inf])
+        assert fractions == pytest.approx(counts / QUERIES)
     assert hits.table is not None
     assert misses.table is not None
     assert len(hits.table.rows) + len(misses.table.rows) == EXAMPLES
@@ -111,9 +111,9 @@ def test_the_bootstrap_agrees_with_the_closed_form(seeds: int) -> None:
 
 
 def test_more_seeds_do_not_make_up_for_few_queries() -> None:
-    one = 1 / drawn(0)[None, :20]
-    low, high = interval(one)
-    again = interval(np.repeat(one, 50, axis=0))
+    reciprocal = 1 / drawn(0)[None, :20]
+    low, high = interval(reciprocal)
+    again = interval(np.repeat(reciprocal, 50, axis=0))
     assert again == pytest.approx((low, high), abs=0.1 * (high - low))
 
 
@@ -159,20 +159,20 @@ def test_a_confirmation_is_on_the_test_split_over_its_seeds(tmp_path: Path) -> N
     leave(search, search.best, drawn(1))
     value = verdict_of(metric="mrr", unit="mrr", margin=0.01)
     file = save_verdict(search.folder, value)
-    place = file.parent
+    folder = file.parent
     plan = plan_of(**PLAN)
-    name = study_name(place, search.metadata)
-    study = create_study(place, name=name, directions=[StudyDirection.MAXIMIZE])
+    name = study_name(folder, search.metadata)
+    study = create_study(folder, name=name, directions=[StudyDirection.MAXIMIZE])
     seeds = [1000 + i for i in range(6)]
     for variant in (SSA, "baseline"):
         for seed in seeds:
             record = search.best.record
-            one = frozen({}, {}, record.config.change(seed=seed), plan, record.state, record.history)
-            one.set_user_attr(VARIANT, variant)
-            study.add_trial(one)
-    for record in read_records(place, name):
+            trial = frozen({}, {}, record.config.change(seed=seed), plan, record.state, record.history)
+            trial.set_user_attr(VARIANT, variant)
+            study.add_trial(trial)
+    for record in read_records(folder, name):
         answers_of(drawn(record.config.seed, first=0.5 if record.variant == SSA else 0.2)).save(
-            search.metadata.location / place.name / record.folder
+            search.metadata.location / folder.name / record.folder
         )
     search = read_search("made-up", str(tmp_path))
     (section,) = ranks(search)
@@ -187,10 +187,10 @@ def test_a_confirmation_is_on_the_test_split_over_its_seeds(tmp_path: Path) -> N
 
 def test_choices_are_shown_against_mrr(tmp_path: Path) -> None:
     search = made(tmp_path, 80)
-    found = importances(search)
-    assert found
-    assert found[0].ped_anova is not None
-    plots = slices(search, found)
+    items = importances(search)
+    assert items
+    assert items[0].ped_anova is not None
+    plots = slices(search, items)
     assert all(plot.figure is not None for plot in plots)
     assert search.best is not None
     assert search.score(search.best) == max(search.score(trial) for trial in search.done)
@@ -213,8 +213,8 @@ def test_the_page_has_ranks_hits_and_misses(tmp_path: Path) -> None:
 def test_the_verdict_of_mrr_is_not_rounded_away(tmp_path: Path) -> None:
     search = made(tmp_path)
     value = verdict_of(metric="mrr", unit="mrr", margin=0.01)
-    for one in value["comparisons"]:
-        one["difference"], one["interval"] = 0.0123, [0.0021, 0.0225]
+    for comparison in value["comparisons"]:
+        comparison["difference"], comparison["interval"] = 0.0123, [0.0021, 0.0225]
     save_verdict(search.folder, value)
     (verdict,) = read_search("made-up", str(tmp_path)).verdicts
     assert "+0.012 mrr, +0.002 to +0.022" in forest(verdict).says

@@ -70,10 +70,10 @@ def test_not_too_often(searches: Path) -> None:
 @pytest.fixture
 def result(searches: Path) -> SearchResult:
     """No more of one than figures are made from."""
-    made = object.__new__(SearchResult)
+    result = object.__new__(SearchResult)
     for name, value in (("folder", str(searches / "made-up")), ("search", "made-up")):
-        object.__setattr__(made, name, value)
-    return made
+        object.__setattr__(result, name, value)
+    return result
 
 
 @pytest.mark.parametrize("name", PLOTS)

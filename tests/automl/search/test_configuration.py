@@ -37,9 +37,9 @@ def test_parameters_of_a_space_are_set() -> None:
 
 
 def test_what_is_given_nowhere_is_drawn_and_told() -> None:
-    found = [of_space(SPACES["digits"], {"modules": "3"}) for _ in range(2)]
-    assert found[0] == found[1]
-    config, drawn = found[0]
+    configs = [of_space(SPACES["digits"], {"modules": "3"}) for _ in range(2)]
+    assert configs[0] == configs[1]
+    config, drawn = configs[0]
     assert len(config.model.placement) == 3
     assert {"site2", "type3"} <= drawn.keys()
 

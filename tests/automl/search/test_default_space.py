@@ -29,9 +29,9 @@ def photographs(folder: Path, *sizes: tuple[int, int]) -> str:
     [([(20, 30)], 32), ([(92, 112)], 64), ([(300, 200)], 128), ([(40, 300), (90, 90), (120, 94)], 64)],
 )
 def test_the_size_follows_the_images(sizes: list[tuple[int, int]], side: int, tmp_path: Path) -> None:
-    found = fit(photographs(tmp_path / "photos", *sizes))
-    assert found.settings == {"space": "folder", "backbone": "xresnet18", "size": side}
-    assert f"backbone xresnet18 at {side} px, since there are " in found.why
+    space = fit(photographs(tmp_path / "photos", *sizes))
+    assert space.settings == {"space": "folder", "backbone": "xresnet18", "size": side}
+    assert f"backbone xresnet18 at {side} px, since there are " in space.why
 
 
 def test_what_is_given_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,14 +64,14 @@ def test_stereo_pairs_get_their_space(tmp_path: Path) -> None:
 def test_a_training_of_few_steps_gets_more_epochs(
     settings: dict[str, Any], training: dict[str, Any], epochs: int | None
 ) -> None:
-    found = fit_epochs(Settings(**{"space": "folder", **settings}), opened(training=training))
+    fitted = fit_epochs(Settings(**{"space": "folder", **settings}), opened(training=training))
     if epochs is None:
-        assert found is None
+        assert fitted is None
     else:
-        assert found is not None
-        assert found.settings == {"epochs": epochs}
-        assert "steps of" in found.why
-        assert "--epochs chooses another number" in found.why
+        assert fitted is not None
+        assert fitted.settings == {"epochs": epochs}
+        assert "steps of" in fitted.why
+        assert "--epochs chooses another number" in fitted.why
 
 
 def test_a_search_of_few_photographs_says_how_long_it_trains(

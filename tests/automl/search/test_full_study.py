@@ -22,7 +22,7 @@ from search.memory_study import memory_study
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "disk full at FOLDER, about 10 MB needed, "),
         (OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)), "disk full at FOLDER, about 10 MB needed, "),
@@ -32,7 +32,7 @@ from search.memory_study import memory_study
 )
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_it_says_what_is_wrong_and_how_to_go_on(
-    error: OSError, said: str, wrapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: OSError, message: str, wrapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*what: object, **more: object) -> None:
         if wrapped:
@@ -47,9 +47,9 @@ def test_it_says_what_is_wrong_and_how_to_go_on(
         interrupt=Interrupt(),
         advice="go on",
     )
-    said = said.replace("FOLDER", str(tmp_path))
+    message = message.replace("FOLDER", str(tmp_path))
     with pytest.raises(
-        InputError, match=rf"the study in {tmp_path} cannot be written \({said}.*free disk space, then"
+        InputError, match=rf"the study in {tmp_path} cannot be written \({message}.*free disk space, then"
     ):
         workers.run(
             FixedScheduler(memory_study(RandomSampler()), PLAN, []),

@@ -76,8 +76,8 @@ def test_the_plan_knows_what_a_guess_may_come_to() -> None:
 
 
 def test_a_result_shows_itself_in_a_few_lines() -> None:
-    found = result([0.8, 0.9], None)
-    assert repr(found).splitlines() == [
+    summary = result([0.8, 0.9], None)
+    assert repr(summary).splitlines() == [
         "search    mine",
         "space     digits",
         "trials    2: 2 completed",
@@ -86,15 +86,15 @@ def test_a_result_shows_itself_in_a_few_lines() -> None:
         "folder    folder",
         "next      automl.run_confirm('mine')",
     ]
-    html = found._repr_html_()
+    html = summary._repr_html_()
     assert html.count("<tr>") == 7
     assert ">automl.run_confirm(&#x27;mine&#x27;)<" in html
     assert "none has completed" in repr(result([0.8], None, State.PRUNED))
 
 
 def test_its_trials_are_a_table() -> None:
-    found = result([0.8, 0.9], None)
-    table = found.trials
+    summary = result([0.8, 0.9], None)
+    table = summary.trials
     assert list(table.number) == [0, 1]
     assert list(table.accuracy) == [0.8, 0.9]
     shown = ["state", "role", "placement", "epochs_done", "steps", "seconds", "run_id"]
@@ -103,6 +103,6 @@ def test_its_trials_are_a_table() -> None:
         "seconds": 1.0, "run_id": "abc",
     }  # fmt: skip
     assert set(flat(TrialConfig())) < set(table.columns)
-    assert to_json(found)["trials"] == 2
-    assert json.dumps(to_json(found))
+    assert to_json(summary)["trials"] == 2
+    assert json.dumps(to_json(summary))
     assert result([0.8], None, State.INFEASIBLE).trials.accuracy[0] == 0.8

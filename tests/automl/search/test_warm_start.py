@@ -56,8 +56,8 @@ def test_each_setting_is_compared_or_has_no_influence_on_scores(field: str) -> N
 
 
 def test_the_same_weights_elsewhere_are_the_same() -> None:
-    here, there = (replace(BASE, weights=file, weights_digest="abc") for file in ("a.pt", "b.pt"))
-    assert not incomparable(metadata(there), metadata(here), SPACES["digits"])
+    here, other = (replace(BASE, weights=file, weights_digest="abc") for file in ("a.pt", "b.pt"))
+    assert not incomparable(metadata(other), metadata(here), SPACES["digits"])
 
 
 @pytest.mark.parametrize(

@@ -97,9 +97,9 @@ def test_options_tell_trials_apart(case: str, store: MlflowClient, tmp_path: Pat
         result = make_result(
             folder, "mine", scheduler, settings=settings, runs=runs, begun=0, untracked=0, page="", devices=1
         )
-        found = read_folder(folder)
+        record = read_folder(folder)
     leading = {trial.number: str(trial) for trial in result.leading}
-    rows = [" ".join(map(str, row)) for row in listing(found).table.rows]
+    rows = [" ".join(map(str, row)) for row in listing(record).table.rows]
     for number, (_, seen) in enumerate(tried):
         run, trial = store.get_run(runs[number]), study.trials[number]
         assert seen.items() <= run.data.params.items()
@@ -109,5 +109,5 @@ def test_options_tell_trials_apart(case: str, store: MlflowClient, tmp_path: Pat
             names = (scheduler.records[number].name, run.info.run_name, leading[number], rows[number])
             assert all(text in name for name in names), text
             assert text in trial.user_attrs["model"] + trial.user_attrs["placement"]
-    whats = [trial.where for trial in found.trials]
+    whats = [trial.where for trial in record.trials]
     assert len(set(whats)) == len(tried), whats

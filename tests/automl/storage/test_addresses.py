@@ -55,10 +55,10 @@ def test_what_libraries_say(tmp_path: Path) -> None:
             raise ConnectionError(ADDRESS)
         except ConnectionError:
             log.exception("it failed")
-    said = (tmp_path / "log.txt").read_text()
-    assert PLANTED not in said
-    assert f"{PUBLIC} does not answer" in said
-    assert f"ConnectionError: {PUBLIC}" in said
+    text = (tmp_path / "log.txt").read_text()
+    assert PLANTED not in text
+    assert f"{PUBLIC} does not answer" in text
+    assert f"ConnectionError: {PUBLIC}" in text
 
 
 def test_the_command_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,12 +15,12 @@ def test_what_is_written_is_read(count: int, classes: int, tmp_path: Path) -> No
     labels = [f"Klasse ä {i}" for i in range(classes)]
     values = (true == answered).astype(float)
     Answers(labels=labels, true=true, answered=answered, values=values).save(Storage(tmp_path))
-    found = read_answers(Storage(tmp_path))
-    assert found is not None
-    assert found.labels == labels
-    for ours, theirs in ((found.true, true), (found.answered, answered), (found.values, values)):
+    answers = read_answers(Storage(tmp_path))
+    assert answers is not None
+    assert answers.labels == labels
+    for ours, theirs in ((answers.true, true), (answers.answered, answered), (answers.values, values)):
         assert ours.tolist() == theirs.tolist()
-    assert found.card.matrix.sum() == count
+    assert answers.card.matrix.sum() == count
     assert (tmp_path / ANSWERS_FILE).stat().st_size < 1500 + 4 * count + 10 * classes
 
 
@@ -39,12 +39,12 @@ def test_answers_of_a_retrieval(tmp_path: Path) -> None:
         for i in range(EXAMPLES + 5)
     ]
     Answers(values=1 / ranks, examples=examples).save(Storage(tmp_path))
-    found = read_answers(Storage(tmp_path))
-    assert found is not None
-    assert np.round(1 / found.values).astype(int).tolist() == ranks.tolist()
-    assert found.examples == examples[:EXAMPLES]
-    assert (len(found.labels), len(found.true), len(found.answered)) == (0, 0, 0)
-    assert found.card.matrix.shape == (0, 0)
+    answers = read_answers(Storage(tmp_path))
+    assert answers is not None
+    assert np.round(1 / answers.values).astype(int).tolist() == ranks.tolist()
+    assert answers.examples == examples[:EXAMPLES]
+    assert (len(answers.labels), len(answers.true), len(answers.answered)) == (0, 0, 0)
+    assert answers.card.matrix.shape == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,8 @@ def test_what_was_asked_can_be_read_again(tmp_path: Path) -> None:
     assert metadata.settings.max_params == "5M"
     assert metadata.provenance.keys() >= {"command", "commit", "versions", "gpus", "cores", "started"}
     assert metadata.provenance["versions"].keys() >= {"torch", "optuna", "ray"}
-    with old_folder("mine", str(tmp_path)) as (place, again):
-        assert (place, again) == (folder, metadata)
+    with old_folder("mine", str(tmp_path)) as (opened, again):
+        assert (opened, again) == (folder, metadata)
 
 
 def test_looking_whether_a_store_takes_a_search_leaves_nothing_there(
@@ -259,16 +259,16 @@ def test_a_space_that_is_a_function(tmp_path: Path) -> None:
     assert settings.title == "test_a_space_that_is_a_function.mine"
     with new_folder(settings, PLAN, fingerprint=fingerprint(settings.load_space()), data="d") as (
         folder,
-        one,
+        field,
     ):
-        assert one.load_space()(FixedTrial({"epochs": 7})).training.epochs == 7
-    found = read_metadata(folder, str(tmp_path))
-    assert found.settings == replace(one.settings, space=settings.space_name)
+        assert field.load_space()(FixedTrial({"epochs": 7})).training.epochs == 7
+    metadata = read_metadata(folder, str(tmp_path))
+    assert metadata.settings == replace(field.settings, space=settings.space_name)
     with pytest.raises(InputError, match=rf"function \S+mine of a notebook .* is in {folder}/space.py"):
-        found.load_space()
-    assert found.load_space(mine).draw is mine
+        metadata.load_space()
+    assert metadata.load_space(mine).draw is mine
     with pytest.raises(InputError, match=r"space 'digits' has changed since .*, or is another one"):
-        found.load_space("digits")
+        metadata.load_space("digits")
 
 
 def test_a_function_of_a_notebook_is_at_hand_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,11 +279,11 @@ def test_a_function_of_a_notebook_is_at_hand_in_it(tmp_path: Path, monkeypatch: 
     mine.baseline = {"epochs": 3}  # type: ignore[attr-defined]
     settings = Settings(space=mine, storage=str(tmp_path))
     with new_folder(settings, PLAN, fingerprint=fingerprint(settings.load_space()), data="d") as (folder, _):
-        found = read_metadata(folder, str(tmp_path))
-    assert (found.settings.space_name, found.settings.title) == ("__main__:mine", "mine")
+        metadata = read_metadata(folder, str(tmp_path))
+    assert (metadata.settings.space_name, metadata.settings.title) == ("__main__:mine", "mine")
     monkeypatch.setattr(sys.modules["__main__"], "mine", mine, raising=False)
-    assert found.load_space().baseline == {"epochs": 3}
-    source = source_of(found.load_space())
+    assert metadata.load_space().baseline == {"epochs": 3}
+    source = source_of(metadata.load_space())
     assert source.startswith("def mine(trial: optuna.Trial)")
     assert source.endswith("\nmine.baseline = {'epochs': 3}\n")
 
@@ -341,10 +341,12 @@ def test_what_killed_processes_were_writing_is_deleted(tmp_path: Path) -> None:
 def test_a_search_is_called_as_its_folder(tmp_path: Path) -> None:
     folder, metadata = make(tmp_path / "here", data="pictures")
     moved = folder.rename(tmp_path / "final")
-    with old_folder("final", str(tmp_path)) as (place, found):
-        assert (place, found.name, found.identity) == (moved, "final", metadata.identity)
-        assert found.location.address == str(moved)
-        assert found.settings.data == str(Path("pictures").resolve()), "as it was where the search was made"
+    with old_folder("final", str(tmp_path)) as (opened, opened_metadata):
+        assert (opened, opened_metadata.name, opened_metadata.identity) == (moved, "final", metadata.identity)
+        assert opened_metadata.location.address == str(moved)
+        assert opened_metadata.settings.data == str(Path("pictures").resolve()), (
+            "as it was where the search was made"
+        )
     moved.rename(tmp_path / "my search (old)")
     with pytest.raises(InputError, match="was renamed to what no search may be called"):
         read_metadata(tmp_path / "my search (old)", str(tmp_path))

@@ -14,24 +14,24 @@ def test_what_is_written_is_read_listed_and_removed(storage: Storage, tmp_path: 
     assert storage.files() == {}
     assert storage.folders() == []
     assert storage.total() == 0
-    one = storage / "one"
-    one.write("a", b"first")
-    one.write("a", b"second")
-    one.write("below/b c", bytes(5 << 20))
-    assert one.read("a") == b"second"
-    assert (one.exists("a"), one.exists("b"), one.exists("below")) == (True, False, False)
-    assert (one.size("a"), one.size("b")) == (6, None)
-    assert one.files().keys() == {"a", "below/b c"}
+    folder = storage / "one"
+    folder.write("a", b"first")
+    folder.write("a", b"second")
+    folder.write("below/b c", bytes(5 << 20))
+    assert folder.read("a") == b"second"
+    assert (folder.exists("a"), folder.exists("b"), folder.exists("below")) == (True, False, False)
+    assert (folder.size("a"), folder.size("b")) == (6, None)
+    assert folder.files().keys() == {"a", "below/b c"}
     assert storage.files().keys() == {"one/a", "one/below/b c"}
     assert storage.folders() == ["one"]
-    assert storage.total() == one.total() == 6 + (5 << 20)
-    with one.open("below/b c") as file:
+    assert storage.total() == folder.total() == 6 + (5 << 20)
+    with folder.open("below/b c") as file:
         file.seek(-1, 2)
         assert file.read() == b"\0"
-    one.fetch("a", tmp_path / "here" / "a")
+    folder.fetch("a", tmp_path / "here" / "a")
     assert (tmp_path / "here" / "a").read_bytes() == b"second"
-    one.remove("a")
-    assert one.files().keys() == {"below/b c"}
+    folder.remove("a")
+    assert folder.files().keys() == {"below/b c"}
     storage.clear()
     assert not storage.exists("one/below/b c")
 

@@ -50,46 +50,46 @@ def make(folder: Path, name: str, text: str) -> None:
 def test_what_the_driver_writes_is_in_the_store_and_on_another_machine(
     location: Storage, tmp_path: Path
 ) -> None:
-    here, there = tmp_path / "here", tmp_path / "there"
-    here.mkdir()
-    with writing(location, here):
-        make(here, "search.json", "{}")
+    local, remote = tmp_path / "here", tmp_path / "there"
+    local.mkdir()
+    with writing(location, local):
+        make(local, "search.json", "{}")
         soon(lambda: location.exists("search.json"))
-        make(here, "confirm/verdict.json", "1")
-        make(here, "confirm/verdict.json.123", "half")
-        make(here, "ray/tune/state", "x")
-        make(here, "report/index.html", "x")
-        make(here, "trials/0001/checkpoint.pt", "x")
-        make(here, ".lock", "")
+        make(local, "confirm/verdict.json", "1")
+        make(local, "confirm/verdict.json.123", "half")
+        make(local, "ray/tune/state", "x")
+        make(local, "report/index.html", "x")
+        make(local, "trials/0001/checkpoint.pt", "x")
+        make(local, ".lock", "")
         assert is_written(location)
     assert not is_written(location)
     assert location.files().keys() == {"search.json", "confirm/verdict.json", NOTE}
-    update(location, there)
-    assert (there / "confirm" / "verdict.json").read_text() == "1"
-    make(there, "report/index.html", "y")
+    update(location, remote)
+    assert (remote / "confirm" / "verdict.json").read_text() == "1"
+    make(remote, "report/index.html", "y")
     # What changes is fetched anew, what goes goes there too.
-    with writing(location, here):
-        make(here, "confirm/verdict.json", "22")
-        (here / "search.json").unlink()
-    update(location, there)
-    assert (there / "confirm" / "verdict.json").read_text() == "22"
-    assert not (there / "search.json").exists()
-    assert (there / "report" / "index.html").read_text() == "y", "a report stays where it was made"
+    with writing(location, local):
+        make(local, "confirm/verdict.json", "22")
+        (local / "search.json").unlink()
+    update(location, remote)
+    assert (remote / "confirm" / "verdict.json").read_text() == "22"
+    assert not (remote / "search.json").exists()
+    assert (remote / "report" / "index.html").read_text() == "y", "a report stays where it was made"
 
 
 def test_a_study_is_copied_whole_while_it_is_written(location: Storage, tmp_path: Path) -> None:
-    here, there = tmp_path / "here", tmp_path / "there"
-    here.mkdir()
-    with writing(location, here):
-        study = create_study(here, name="mine", directions=[optuna.study.StudyDirection.MAXIMIZE])
+    local, remote = tmp_path / "here", tmp_path / "there"
+    local.mkdir()
+    with writing(location, local):
+        study = create_study(local, name="mine", directions=[optuna.study.StudyDirection.MAXIMIZE])
         for number in range(40):
             study.add_trial(optuna.trial.create_trial(value=number))
             if number % 10 == 9:
                 time.sleep(0.2)
-                update(location, there)
-                assert open_study(there, name="mine").trials
-    update(location, there)
-    assert [t.value for t in open_study(there, name="mine").trials] == list(range(40))
+                update(location, remote)
+                assert open_study(remote, name="mine").trials
+    update(location, remote)
+    assert [t.value for t in open_study(remote, name="mine").trials] == list(range(40))
 
 
 def test_a_copy_that_is_ahead_of_the_store_is_kept(location: Storage, tmp_path: Path) -> None:
@@ -173,9 +173,9 @@ def test_a_writer_that_was_taken_for_dead_stops(location: Storage, tmp_path: Pat
         with writing(location, tmp_path / "here"):
             make(tmp_path / "here", "log.txt", "gone on")
             other.send_signal(signal.SIGCONT)
-            _, said = other.communicate(timeout=60)
+            _, output = other.communicate(timeout=60)
     assert other.returncode == -signal.SIGTERM
-    assert "is running in another process" in said
+    assert "is running in another process" in output
     assert location.read("log.txt") == b"gone on"
 
 
@@ -198,8 +198,8 @@ def test_a_store_that_goes_away_is_waited_for(
         soon(lambda: location.exists("log.txt"))
         away = True
         make(tmp_path / "here", "log.txt", "2")
-    assert "warning" in (said := capsys.readouterr().err)
-    assert str(tmp_path / "here") in said
+    assert "warning" in (message := capsys.readouterr().err)
+    assert str(tmp_path / "here") in message
     assert (tmp_path / "here" / "log.txt").read_text() == "2"
 
 
@@ -214,5 +214,5 @@ def test_no_store_and_a_damaged_note(location: Storage, object_store: ObjectStor
 
 def test_each_search_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path))
-    one = folder_of(Storage("s3://bucket/searches/one?region=us-east-1"))
-    assert one == tmp_path / "searches" / "s3-bucket-searches" / "one"
+    folder = folder_of(Storage("s3://bucket/searches/one?region=us-east-1"))
+    assert folder == tmp_path / "searches" / "s3-bucket-searches" / "one"

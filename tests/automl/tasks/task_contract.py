@@ -33,7 +33,9 @@ class TaskTestCase:
 
     def test_batches_are_a_function_of_the_seed_and_the_epoch(self) -> None:
         task, again = self.make(), self.make()
-        first, second, other = (leaves(one, epoch) for one, epoch in ((task, 0), (again, 0), (task, 1)))
+        first, second, other = (
+            leaves(instance, epoch) for instance, epoch in ((task, 0), (again, 0), (task, 1))
+        )
         assert len(first) == len(second)
         assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
         assert any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(first, other, strict=True))
@@ -60,8 +62,8 @@ class TaskTestCase:
         return list(range(task.size(split)))
 
     def test_models_of_one_seed_are_equal(self) -> None:
-        one, other = (self.make().model().state_dict() for _ in range(2))
-        assert all(torch.equal(one[name], other[name]) for name in one)
+        first, other = (self.make().model().state_dict() for _ in range(2))
+        assert all(torch.equal(first[name], other[name]) for name in first)
 
     def test_two_workers_score_what_one_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each has its part; what they add up and gather is the whole."""
@@ -106,12 +108,12 @@ class TaskTestCase:
     def test_its_data_come_from_a_storage(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         task = self.make()
         assert not task.is_shared(task.config, SPLITS)
-        given = task.share_data(Storage(str(tmp_path / "kept")), tmp_path, SPLITS)
-        assert (given is None) == (task.shared_name(task.config) is None)
+        files = task.share_data(Storage(str(tmp_path / "kept")), tmp_path, SPLITS)
+        assert (files is None) == (task.shared_name(task.config) is None)
         monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "another"))
-        shared.use(given)
+        shared.use(files)
         try:
-            assert task.is_shared(task.config, SPLITS) == (given is not None)
+            assert task.is_shared(task.config, SPLITS) == (files is not None)
             again = self.make()
             assert all(torch.equal(a, b) for a, b in zip(leaves(task, 0), leaves(again, 0), strict=True))
         finally:
@@ -135,15 +137,15 @@ class Worker:
         self.rank, self.sent, self.meet = rank, sent, meet
 
     def total(self, values: torch.Tensor) -> torch.Tensor:
-        one, other = self.gather(values)
-        return one + other
+        first, other = self.gather(values)
+        return first + other
 
     def gather(self, value: Any) -> list[Any]:
         self.sent[self.rank] = value
         self.meet.wait()
-        found = list(self.sent)
+        values_sent = list(self.sent)
         self.meet.wait()
-        return found
+        return values_sent
 
 
 def both(evaluators: list[Any], method: str = "compute") -> Any:

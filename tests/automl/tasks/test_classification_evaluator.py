@@ -26,18 +26,18 @@ def scored(metric: Metric, counts: list[int]) -> tuple[dict[str, float], Any, to
     for index in torch.arange(len(true)).split(7):
         evaluator.update(logits[index], labels[index])
         evaluator.index = [*evaluator.index, index]
-    found = {name: value.item() for name, value in evaluator.compute(HERE).items()}
-    return found, evaluator.answers(HERE), logits
+    scores = {name: value.item() for name, value in evaluator.compute(HERE).items()}
+    return scores, evaluator.answers(HERE), logits
 
 
 def test_metrics_and_answers_are_those_of_scikit_learn() -> None:
-    found, answers, logits = scored(BALANCED_ACCURACY, [20, 9, 31])
+    score, answers, logits = scored(BALANCED_ACCURACY, [20, 9, 31])
     true = answers.true
-    assert found["balanced_accuracy"] == pytest.approx(
+    assert score["balanced_accuracy"] == pytest.approx(
         sklearn.balanced_accuracy_score(true, answers.answered)
     )
     macro = sklearn.roc_auc_score(true, logits.double().softmax(1).numpy(), multi_class="ovr")
-    assert found["auc"] == pytest.approx(macro)
+    assert score["auc"] == pytest.approx(macro)
     card = answers.card
     assert np.array_equal(card.matrix, sklearn.confusion_matrix(true, answers.answered))
     each = sklearn.precision_recall_fscore_support(true, answers.answered)
@@ -46,8 +46,8 @@ def test_metrics_and_answers_are_those_of_scikit_learn() -> None:
 
 
 def test_a_metric_without_a_value_is_left_out_or_refused() -> None:
-    found, *_ = scored(BALANCED_ACCURACY, [9, 0])
-    assert found.keys() == {"accuracy", "balanced_accuracy", "macro_f1", "loss"}
+    score, *_ = scored(BALANCED_ACCURACY, [9, 0])
+    assert score.keys() == {"accuracy", "balanced_accuracy", "macro_f1", "loss"}
     with pytest.raises(InputError, match="two classes or more"):
         scored(AUC, [9, 0])
 

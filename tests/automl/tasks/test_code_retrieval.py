@@ -51,8 +51,8 @@ def test_the_losses_are_what_they_are_defined_as(similarity: Any, folder: Path) 
         hinge += sum(max(0.0, 0.3 - s[i] + s[j]) for j in range(4) if j != i) / 12
     for loss, expected in (("softmax", softmax), ("hinge", hinge)):
         task = opened(folder, loss=loss, similarity=similarity, temperature=0.1, margin=0.3)
-        found = task.loss(vectors, ((), ()))  # type: ignore[arg-type]
-        assert found.item() == pytest.approx(expected, rel=1e-5)
+        value = task.loss(vectors, ((), ()))  # type: ignore[arg-type]
+        assert value.item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_docstring_finds_its_function_and_the_test_asks_for_names_too(folder: Path) -> None:

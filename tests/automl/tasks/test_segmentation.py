@@ -57,15 +57,15 @@ def answers(images: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
 def restated(logits: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     """By sets of pixels, class by class."""
     answered = logits.argmax(1)
-    pixels = [place for place in np.ndindex(*truth.shape) if truth[place] != IGNORE]
+    pixels = [pixel for pixel in np.ndindex(*truth.shape) if truth[pixel] != IGNORE]
     iou, dice = [], []
     for label in range(CLASSES):
-        true = {place for place in pixels if truth[place] == label}
-        found = {place for place in pixels if answered[place] == label}
+        true = {pixel for pixel in pixels if truth[pixel] == label}
+        predicted = {pixel for pixel in pixels if answered[pixel] == label}
         if true:
-            iou.append(len(true & found) / len(true | found))
-            dice.append(2 * len(true & found) / (len(true) + len(found)))
-    right = [truth[place] == answered[place] for place in pixels]
+            iou.append(len(true & predicted) / len(true | predicted))
+            dice.append(2 * len(true & predicted) / (len(true) + len(predicted)))
+    right = [truth[pixel] == answered[pixel] for pixel in pixels]
     return {"miou": np.mean(iou), "pixel_accuracy": np.mean(right), "dice": np.mean(dice)}
 
 
@@ -82,9 +82,9 @@ def evaluated(
 
 def test_metrics_are_those_of_their_definitions():
     logits, truth = answers()
-    found = {name: float(value) for name, value in evaluated(logits, truth).compute(HERE).items()}
-    assert found == pytest.approx(restated(logits.numpy(), truth.numpy()), abs=1e-12)
-    assert {metric.name for metric in Segmentation.spec.metrics} == found.keys()
+    scores = {name: float(value) for name, value in evaluated(logits, truth).compute(HERE).items()}
+    assert scores == pytest.approx(restated(logits.numpy(), truth.numpy()), abs=1e-12)
+    assert {metric.name for metric in Segmentation.spec.metrics} == scores.keys()
 
 
 def test_metrics_agree_with_segmentation_models_pytorch():
@@ -98,11 +98,11 @@ def test_metrics_agree_with_segmentation_models_pytorch():
         num_classes=CLASSES,
         ignore_index=-1,
     )
-    there = (tp + fn).sum(0) > 0
-    each = [stats.sum(0)[there] for stats in (tp, fp, fn, tn)]
-    found = evaluated(logits, truth).compute(HERE)
-    assert float(found["miou"]) == pytest.approx(float(smp.iou_score(*each, reduction=None).mean()))
-    assert float(found["dice"]) == pytest.approx(float(smp.f1_score(*each, reduction=None).mean()))
+    present = (tp + fn).sum(0) > 0
+    each = [stats.sum(0)[present] for stats in (tp, fp, fn, tn)]
+    scores = evaluated(logits, truth).compute(HERE)
+    assert float(scores["miou"]) == pytest.approx(float(smp.iou_score(*each, reduction=None).mean()))
+    assert float(scores["dice"]) == pytest.approx(float(smp.f1_score(*each, reduction=None).mean()))
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -134,12 +134,12 @@ def test_a_single_image_has_the_metric_as_its_value():
 def test_the_loss_is_cross_entropy_plus_dice_loss():
     logits, truth = answers()
     p = np.exp(logits.double().log_softmax(1).numpy())
-    there = truth.numpy() != IGNORE
-    surprise = [-np.log(p[b, truth[b, y, x], y, x]) for b, y, x in np.argwhere(there)]
+    labelled = truth.numpy() != IGNORE
+    surprise = [-np.log(p[b, truth[b, y, x], y, x]) for b, y, x in np.argwhere(labelled)]
     dice = []
     for label in range(CLASSES - 1):
         true = (truth.numpy() == label).astype(float)
-        dice.append(2 * (p[:, label] * true).sum() / ((p[:, label] * there).sum() + true.sum()))
+        dice.append(2 * (p[:, label] * true).sum() / ((p[:, label] * labelled).sum() + true.sum()))
     loss = segmentation_loss(logits, truth, HERE)
     assert float(loss) == pytest.approx(np.mean(surprise) + 1 - np.mean(dice), rel=1e-5)
 

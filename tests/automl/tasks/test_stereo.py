@@ -41,19 +41,19 @@ def opened(runtime: Runtime = HERE, **parts: Any) -> Stereo:
 def truths(count: int = 6) -> np.ndarray:
     """Disparities of which some are unknown, some at the maximum and above."""
     draw = np.random.default_rng(3)
-    found = draw.uniform(0, 1.3 * MAXIMUM, (count, 9, 12)).astype(np.float32)
-    found[draw.random(found.shape) < 0.3] = np.inf
-    found[0, 0, :3] = 0, MAXIMUM, np.nan
-    found[1] = np.inf  # a pair in which nothing counts
-    return found
+    predicted = draw.uniform(0, 1.3 * MAXIMUM, (count, 9, 12)).astype(np.float32)
+    predicted[draw.random(predicted.shape) < 0.3] = np.inf
+    predicted[0, 0, :3] = 0, MAXIMUM, np.nan
+    predicted[1] = np.inf  # a pair in which nothing counts
+    return predicted
 
 
-def restated(found: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+def restated(predicted: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     wrong, true = [], []
-    for place in np.ndindex(*truth.shape):
-        if 0 <= truth[place] < MAXIMUM:
-            wrong.append(abs(float(found[place]) - float(truth[place])))
-            true.append(float(truth[place]))
+    for pixel in np.ndindex(*truth.shape):
+        if 0 <= truth[pixel] < MAXIMUM:
+            wrong.append(abs(float(predicted[pixel]) - float(truth[pixel])))
+            true.append(float(truth[pixel]))
     errors, at = np.array(wrong), np.array(true)
     return {
         "epe": errors.mean(),
@@ -65,13 +65,13 @@ def restated(found: np.ndarray, truth: np.ndarray) -> dict[str, float]:
 
 def test_metrics_are_those_of_their_definitions_with_unknown_pixels():
     truth, draw = truths(), np.random.default_rng(4)
-    found = (np.nan_to_num(truth, posinf=5) + draw.normal(0, 4, truth.shape)).astype(np.float32)
+    predicted = (np.nan_to_num(truth, posinf=5) + draw.normal(0, 4, truth.shape)).astype(np.float32)
     evaluator = StereoEvaluator(MAXIMUM, torch.device("cpu"))
     for part in (slice(0, 4), slice(4, 6)):
-        larger = np.pad(found[part], ((0, 0), (0, 3), (0, 4)), constant_values=99)  # as the model pads
+        larger = np.pad(predicted[part], ((0, 0), (0, 3), (0, 4)), constant_values=99)  # as the model pads
         evaluator.update(torch.from_numpy(larger), torch.from_numpy(truth[part]))
     metrics = {name: float(value) for name, value in evaluator.compute(HERE).items()}
-    assert metrics == pytest.approx(restated(found, truth), abs=1e-10)
+    assert metrics == pytest.approx(restated(predicted, truth), abs=1e-10)
     assert metrics["d1"] < metrics["error_3px"] < metrics["error_1px"]
 
 
@@ -86,16 +86,16 @@ def test_an_error_of_exactly_three_pixels_is_no_wrong_pixel():
 def test_the_loss_is_the_weighted_smooth_l1_of_pixels_that_count(weights):
     truth, draw = truths().astype(np.float64), np.random.default_rng(5)
     outputs = draw.uniform(0, MAXIMUM, (len(weights), *truth.shape))
-    found = disparity_loss(list(torch.from_numpy(outputs)), torch.from_numpy(truth), MAXIMUM, HERE)
+    loss = disparity_loss(list(torch.from_numpy(outputs)), torch.from_numpy(truth), MAXIMUM, HERE)
     wanted = 0.0
     for weight, output in zip(weights, outputs, strict=True):
         losses = []
-        for place in np.ndindex(*truth.shape):
-            if 0 <= truth[place] < MAXIMUM:
-                error = abs(output[place] - truth[place])
+        for pixel in np.ndindex(*truth.shape):
+            if 0 <= truth[pixel] < MAXIMUM:
+                error = abs(output[pixel] - truth[pixel])
                 losses.append(0.5 * error**2 if error < 1 else error - 0.5)
         wanted += weight * np.mean(losses)
-    assert float(found) == pytest.approx(wanted, abs=1e-10)
+    assert float(loss) == pytest.approx(wanted, abs=1e-10)
 
 
 def test_pixels_that_do_not_count_have_no_gradient():
@@ -134,13 +134,13 @@ def test_two_workers_have_the_loss_of_one():
 
 
 def test_two_workers_score_what_one_does():
-    truth, found = truths(), np.random.default_rng(6).uniform(0, MAXIMUM, (6, 9, 12)).astype(np.float32)
+    truth, predicted = truths(), np.random.default_rng(6).uniform(0, MAXIMUM, (6, 9, 12)).astype(np.float32)
     evaluators = [StereoEvaluator(MAXIMUM, torch.device("cpu")) for _ in range(3)]
     for evaluator, part in zip(evaluators, (slice(0, None, 2), slice(1, None, 2), slice(None)), strict=True):
-        evaluator.update(torch.from_numpy(found[part]), torch.from_numpy(truth[part]))
+        evaluator.update(torch.from_numpy(predicted[part]), torch.from_numpy(truth[part]))
     two = {name: float(value) for name, value in both(evaluators[:2]).items()}
-    one = {name: float(value) for name, value in evaluators[2].compute(HERE).items()}
-    assert two == pytest.approx(one, abs=1e-10)
+    merged = {name: float(value) for name, value in evaluators[2].compute(HERE).items()}
+    assert two == pytest.approx(merged, abs=1e-10)
 
 
 def test_both_workers_batches_are_those_of_one():
@@ -186,7 +186,7 @@ def test_a_placement_does_not_change_the_backbone_that_a_seed_makes():
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("parts", "message"),
     [
         ({"data": {"height": 40}}, "data.height must be a multiple of 16 from 32 to 4096; got 40"),
         ({"data": {"max_disparity": 8}}, "data.max_disparity must be a multiple of 16 from 16"),
@@ -199,6 +199,6 @@ def test_a_placement_does_not_change_the_backbone_that_a_seed_makes():
         ({"data": {"source": "pairs"}}, "pairs need the path of a folder"),
     ],
 )
-def test_what_cannot_be_trained_is_told(parts, said):
-    with pytest.raises(InputError, match=said):
+def test_what_cannot_be_trained_is_told(parts, message):
+    with pytest.raises(InputError, match=message):
         opened(**parts)

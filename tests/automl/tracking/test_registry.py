@@ -45,10 +45,10 @@ def test_the_alias_names_a_model_that_predicts_like_the_trained_one(
     # The store has files of its own: the export folder may go.
     away = shutil.move(quantized.folder, tmp_path / "away")
     try:
-        found = probabilities(registered.uri, inputs.numpy())
+        answers = probabilities(registered.uri, inputs.numpy())
     finally:
         shutil.move(away, quantized.folder)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(answers, expected, rtol=0, atol=1e-4)
 
 
 def test_the_version_belongs_to_its_run(quantized: ExportResult, at_work: Path) -> None:
