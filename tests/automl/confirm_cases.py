@@ -219,7 +219,7 @@ class FakeWorkers:
         self.trained: list[tuple[str, int]] = []
         self.devices, self.device = 1.0, "core"
         self.interrupt = Interrupt()
-        self.capacity = ClusterCapacity(TrialResources(), most=1, look=lambda labels: {})
+        self.capacity = ClusterCapacity(TrialResources(), most=1, list_nodes=lambda labels: {})
 
     @contextmanager
     def open(self, settings: Settings, log: Path, advice: str) -> Iterator["FakeWorkers"]:

@@ -19,7 +19,7 @@ def trial(number: int, state: State) -> TrialRecord:
 def test_without_an_agent_a_search_counts_on() -> None:
     records = {0: trial(0, State.COMPLETE), 1: trial(1, State.RUNNING)}
     shape = TrialResources(cpus=2)
-    capacity = ClusterCapacity(shape, most=3, look=lambda labels: {})
+    capacity = ClusterCapacity(shape, most=3, list_nodes=lambda labels: {})
     gauges = PrometheusGauges(
         "mine", records, PLAN, slots=capacity.slots, devices=shape.workers, device="core"
     )

@@ -43,7 +43,7 @@ def test_it_says_what_is_wrong_and_how_to_go_on(
     workers = Workers(
         settings=Settings(space="digits"),
         shape=TrialResources(),
-        capacity=ClusterCapacity(TrialResources(), most=1, look=lambda labels: {}),
+        capacity=ClusterCapacity(TrialResources(), most=1, list_nodes=lambda labels: {}),
         interrupt=Interrupt(),
         advice="go on",
     )
