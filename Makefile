@@ -21,7 +21,7 @@ demo: setup
 	$(BIN)/automl predict exports/demo docs/seven.png
 	$(BIN)/automl report
 
-# No more than two at once: searches start their own Ray. tests/conftest.py has the order.
+# At most two processes, since searches start their own Ray. tests/conftest.py sets the order.
 test: setup
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
@@ -34,11 +34,11 @@ check: setup
 	$(BIN)/codespell
 	$(MAKE) docs
 
-# The documentation site, into site/: a broken link or a page that is not in the navigation is an error.
+# Build the documentation site in site/. A broken link or a page outside the navigation is an error.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-# Names, docstrings, messages and documents against the rules of plain English. Words: scripts/prose_words.py.
+# Check names, docstrings, messages and documents for plain English. scripts/prose_words.py has the words.
 prose: setup
 	$(BIN)/python scripts/prose.py
 	$(BIN)/python scripts/api_docstrings.py
@@ -47,44 +47,44 @@ fix: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# docs/tour.ipynb, from top to bottom with its outputs. A few minutes on two cores.
+# Run docs/tour.ipynb and save its outputs. A few minutes on two cores.
 tour: setup
 	$(BIN)/python scripts/tour.py
 
-# Writes docs/explanation/findings.md: where attention helps on Imagenette, whose archive DATA names. Hours; goes on where it was
-# ended. FINDINGS may hold options of the script, such as those of the page that is there (45 minutes on two cores):
+# Write docs/explanation/findings.md, where attention helps on Imagenette. DATA is its archive. Takes hours, and
+# continues after an interruption. FINDINGS has options of the script. The page was made with (45 minutes on two cores):
 # make findings DATA=imagenette2-128.tgz FINDINGS="--subset 0.2 --trials 24 --top 1"
 findings: setup
 	$(BIN)/python scripts/findings.py --data $(DATA) $(FINDINGS)
 
-# Writes docs/reference/backbones.md: what works on more than a hundred models. Two hours on two cores; can be resumed.
+# Write docs/reference/backbones.md, checks of more than a hundred models. Two hours on two cores; can be resumed.
 backbones-table: setup
 	$(BIN)/python scripts/backbones_table.py
 
-# Ratios against what one would use instead, interleaved, into benchmarks/results. About 15 minutes on two
-# cores; leave the machine alone meanwhile. `quality` needs the archive that AUTOML_TEST_DATA names.
+# Compare speed with other libraries, interleaved, and write benchmarks/results. About 15 minutes on two idle
+# cores. `quality` needs the archive in AUTOML_TEST_DATA.
 bench: setup
 	@for name in attention resolution step data overhead quality larnn; do \
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 
-# The search itself: the regret of what is found on planted and recorded tables, what branches from trained
-# trunks tell of trainings from scratch, and a thousand trials. About an hour on two cores.
+# Measure the search: its regret on planted and recorded tables, how well shared partial trainings predict
+# trainings from scratch, and a thousand trials. About an hour on two cores.
 bench-search: setup
 	@for name in placements fidelity scale; do \
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 	$(BIN)/python benchmarks/draw_placements.py
 
-# One driver of 512 slots whose trainings are played, on a Ray of 64 node managers on this machine: about seven
-# minutes and 13 GB.
+# Measure one driver of 512 slots with simulated trainings, on a Ray of 64 node managers on this machine. About
+# seven minutes and 13 GB.
 bench-cluster: setup
 	$(BIN)/python benchmarks/bench_cluster.py
 
-# Whether the measured ratio of two epochs' times can be believed beside busy processes. About half an hour.
+# Measure the error of time ratios beside busy processes. About half an hour.
 bench-time-ratio: setup
 	$(BIN)/python benchmarks/bench_time_ratio.py
 
-# `bench` on a machine with a GPU and no installation of ours: torch, torchvision, pyarrow and fastai, and
-# timm where it is there.
+# Run `bench` on a machine with a GPU, without `make setup`. Needs torch, torchvision, pyarrow and fastai; timm is
+# optional.
 bench-gpu:
 	@for name in attention resolution step data packing; do \
 		echo "benchmarks/bench_$$name.py"; PYTHONPATH=. $(PYTHON) benchmarks/bench_$$name.py || exit 1; done

@@ -1,14 +1,14 @@
-"""Does one driver keep 512 slots busy? A search of trials of 20 s on 64 nodes with 8 slots each.
+"""Measure how busy one driver keeps 512 slots, in a search of trials of 20 s on 64 nodes with 8 slots each.
 
-The search's own engine, study on disk, rungs, callbacks and MLflow, under Ray Tune on a Ray of 64 node
-managers, all on this machine. Only the trainings are played: a trial sleeps through four epochs of 5 s and
-reports what an epoch reports. 512 processes of their own would take 30 GB, so a few actors play the slots:
-each slot is a `tune.Trainable` of its own in one of them, to which the driver speaks as to an actor. What the
-driver sends, waits for and reads is all there; what the processes of 512 trials do on their nodes is not.
-The nodes' managers, those actors and the driver share the machine's cores.
+The search uses its own scheduler, study on disk, rungs, callbacks and MLflow, and Ray Tune on a Ray of 64
+node managers, all on this machine. Only the trainings are simulated: a trial sleeps through four epochs of 5
+s and reports like an epoch. 512 processes would take 30 GB, so a few actors simulate the slots. Each slot is
+a `tune.Trainable` in one of them, and the driver calls it like an actor. So the driver's messages and waits
+are real; the work of 512 processes on their nodes is missing. Node managers, actors and driver share the
+machine's cores.
 
-A slot is busy while an epoch lasts. Counted is from when each slot had begun its first trial to when the last
-trial was begun. `docs/decisions/0007-one-driver.md` says what limits it.
+A slot is busy during an epoch. The measurement starts when every slot has started its first trial and ends
+when the last trial starts. `docs/decisions/0007-one-driver.md` explains the limit.
 """
 
 import argparse
@@ -51,18 +51,18 @@ from search.trial_scheduler import Plan
 from search.tuner import REPORT, run_trials
 
 EPOCHS = 4
-# What each node sees to by itself, with cores of its own, would take this machine's.
-NODES_REST = {
+# Background work of node managers, which would take this machine's cores.
+NODE_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "REPORTER_UPDATE_INTERVAL_MS": "600000",  # its statistics
+    "REPORTER_UPDATE_INTERVAL_MS": "600000",  # statistics of a node
     "RAY_memory_monitor_refresh_ms": "0",
     "RAY_raylet_report_resources_period_milliseconds": "1000",
 }
 NODE = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
 
 
-class Played(tune.Trainable):
-    """A trial that reports without training. Later reports are better, so that none is cut."""
+class SimulatedTrial(tune.Trainable):
+    """Trial that reports without training. Later reports are better, so that none is pruned."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self.reset_config(config)
@@ -90,8 +90,8 @@ class Played(tune.Trainable):
         return {REPORT: report, "done": report.is_last}
 
 
-class Player:
-    """Plays some slots in one process: a trainable for each, and time that passes without work."""
+class Simulator:
+    """Actor that simulates some slots in one process, with a trainable for each."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -99,29 +99,29 @@ class Player:
         self.epochs: list[tuple[int, int, float, float]] = []  # slot, trial's number, begin, end
 
     async def open(self, slot: int, kwargs: dict[str, Any]) -> None:
-        self.slots[slot] = Played(**kwargs)
+        self.slots[slot] = SimulatedTrial(**kwargs)
 
     async def call(self, slot: int, method: str, *args: Any, **kwargs: Any) -> Any:
         trainable = self.slots[slot]
         if method == "train":
-            begun = time.time()
+            start = time.time()
             await asyncio.sleep(self.seconds)
-            self.epochs.append((slot, trainable.config["number"], begun, time.time()))
+            self.epochs.append((slot, trainable.config["number"], start, time.time()))
         return getattr(trainable, method)(*args, **kwargs)
 
-    async def played(self) -> list[tuple[int, int, float, float]]:
+    async def get_epochs(self) -> list[tuple[int, int, float, float]]:
         return self.epochs
 
 
 class Slot:
-    """What Tune takes for an actor."""
+    """Stand-in for one of Tune's actors."""
 
-    def __init__(self, player: Any, number: int, kwargs: dict[str, Any]) -> None:
-        self.player, self.number = player, number
-        self.__ray_ready__ = Method(lambda: player.open.remote(number, kwargs))
+    def __init__(self, simulator: Any, number: int, kwargs: dict[str, Any]) -> None:
+        self.simulator, self.number = simulator, number
+        self.__ray_ready__ = Method(lambda: simulator.open.remote(number, kwargs))
 
     def __getattr__(self, name: str) -> "Method":
-        return Method(lambda *args, **kwargs: self.player.call.remote(self.number, name, *args, **kwargs))
+        return Method(lambda *args, **kwargs: self.simulator.call.remote(self.number, name, *args, **kwargs))
 
 
 class Method:
@@ -130,23 +130,23 @@ class Method:
 
 
 class Slots(ray.actor.ActorClass):
-    """What Tune takes for the class of its actors: makes slots, on one player after the other."""
+    """Stand-in for the class of Tune's actors. It distributes slots over the simulators in turn."""
 
-    def __init__(self, players: list[Any]) -> None:
-        self.players, self.made = players, 0
+    def __init__(self, simulators: list[Any]) -> None:
+        self.simulators, self.count = simulators, 0
 
     def options(self, **kwargs: Any) -> "Slots":
         return self
 
     def remote(self, **kwargs: Any) -> Slot:
-        self.made += 1
-        return Slot(self.players[self.made % len(self.players)], self.made, kwargs)
+        self.count += 1
+        return Slot(self.simulators[self.count % len(self.simulators)], self.count, kwargs)
 
 
 @contextmanager
 def cluster_of(nodes: int, slots: int) -> Iterator[None]:
-    """A Ray of so many nodes on this machine, and the driver's process connected to it."""
-    os.environ.update(NODES_REST)
+    """Start a Ray with so many nodes on this machine, and connect this process to it."""
+    os.environ.update(NODE_SETTINGS)
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 0})
     for _ in range(nodes):
         cluster.add_node(wait=False, num_cpus=slots, **NODE)
@@ -159,23 +159,23 @@ def cluster_of(nodes: int, slots: int) -> Iterator[None]:
         cluster.shutdown()
 
 
-def row(case: str, peer: str, ours: float, theirs: float, unit: str, *, least: bool = False) -> Row:
-    """least: the less the better."""
+def make_row(case: str, peer: str, ours: float, theirs: float, unit: str, *, least: bool = False) -> Row:
+    """Return a row. least: True if less is better."""
     ratio = theirs / ours if least else ours / theirs
-    made = Row(case=case, peer=peer, ours=ours, theirs=theirs, unit=unit, spread=(ratio, ratio), ratio=ratio)
-    show(made)
-    return made
+    row = Row(case=case, peer=peer, ours=ours, theirs=theirs, unit=unit, spread=(ratio, ratio), ratio=ratio)
+    show(row)
+    return row
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=64)
     parser.add_argument("--slots", type=int, default=8, help="of a node")
-    parser.add_argument("--players", type=int, default=8, help="processes that play the slots")
+    parser.add_argument("--simulators", type=int, default=8, help="processes that simulate the slots")
     parser.add_argument("--trials", type=int, default=5000)
     parser.add_argument("--seconds", type=float, default=5.0, help="of an epoch")
     parser.add_argument("--sampler", default="random")
-    parser.add_argument("--patience", type=float, default=600, help="seconds that MLflow gets to catch up")
+    parser.add_argument("--patience", type=float, default=600, help="seconds for MLflow to catch up")
     options = parser.parse_args()
     slots = options.nodes * options.slots
     memory: list[tuple[float, ...]] = []
@@ -196,10 +196,10 @@ def main() -> None:
             checkpoint=partial(below, Storage(str(folder))),
         )
         with cluster_of(options.nodes, options.slots), MlflowProcess(run_spec) as writer:
-            actor = ray.remote(num_cpus=0, max_concurrency=2 * slots)(Player)
-            players = [actor.remote(options.seconds) for _ in range(options.players)]
-            played = Slots(players)
-            replace_actors(played)
+            actor = ray.remote(num_cpus=0, max_concurrency=2 * slots)(Simulator)
+            simulators = [actor.remote(options.seconds) for _ in range(options.simulators)]
+            actor_class = Slots(simulators)
+            replace_actors(actor_class)
             study = create_study(folder, name="cluster", directions=[StudyDirection.MAXIMIZE])
             tracker = Tracker(writer)
             scheduler = SearchScheduler(
@@ -218,18 +218,18 @@ def main() -> None:
             ]
             writes = psutil.Process(writer.process.pid)
             threading.Thread(target=watch, args=(psutil.Process(), writes), daemon=True).start()
-            begun, cpu = time.time(), time.thread_time()
+            start, cpu = time.time(), time.thread_time()
             with progress:
                 run_trials(
-                    Played,
+                    SimulatedTrial,
                     scheduler,
                     assign=lambda record: {"trial": record.config.to_json(), "folder": record.folder},
                     resources={"CPU": 1},
                     capacity=ClusterCapacity(TrialResources()),
                     folder=folder / "ray",
                 )
-            cpu, wall = time.thread_time() - cpu, time.time() - begun
-            epochs = [epoch for player in players for epoch in ray.get(player.played.remote())]
+            cpu, wall = time.thread_time() - cpu, time.time() - start
+            epochs = [epoch for simulator in simulators for epoch in ray.get(simulator.get_epochs.remote())]
             behind = tracker.drain(0)
             ended = time.time()
             missing = tracker.close(options.patience)
@@ -240,26 +240,28 @@ def main() -> None:
     over = min(begin for _, number, begin, _ in epochs if number == last)
     later = len({n for _, n, _, _ in epochs} - {n for _, n, begin, _ in epochs if begin <= full})
     taken = sum(max(0.0, min(end, over) - max(begin, full)) for *_, begin, end in epochs)
-    driver, mlflow = (max(one) for one in zip(*memory, strict=True))
+    driver, mlflow = (max(values) for values in zip(*memory, strict=True))
     capacity = EPOCHS * options.seconds / slots
     print(
         f"{len(states)} trials drawn by {options.sampler}, {set(map(str, states))}, in {wall:.0f} s\n"
-        f"all slots busy after {full - begun:.1f} s, the last trial begun after {over - begun:.1f} s\n"
-        f"MLflow {behind} trials behind in the end, {missing} after {caught_up:.0f} s more"
+        f"all slots busy after {full - start:.1f} s, the last trial started after {over - start:.1f} s\n"
+        f"MLflow {behind} trials behind at the end, {missing} after {caught_up:.0f} s more"
     )
     rows = [
-        row(f"part of {slots} slots that is busy", "all of them", taken / slots / (over - full), 1.0, ""),
-        row("trials begun in a second", "with all busy", later / (over - full), 1 / capacity, "/s"),
-        row(
-            "driver's thread, a trial",
-            "that there is with all busy",
+        make_row(
+            f"fraction of {slots} slots that is busy", "all of them", taken / slots / (over - full), 1.0, ""
+        ),
+        make_row("trials started per second", "with all busy", later / (over - full), 1 / capacity, "/s"),
+        make_row(
+            "time of the driver's thread per trial",
+            "available with all busy",
             cpu / len(states),
             capacity,
             "s",
             least=True,
         ),
-        row("driver's memory at most", "at the first trial", driver, memory[0][0], "MiB", least=True),
-        row("memory of its process for MLflow", "the driver's", mlflow, driver, "MiB", least=True),
+        make_row("driver's peak memory", "at the first trial", driver, memory[0][0], "MiB", least=True),
+        make_row("memory of its process for MLflow", "the driver's", mlflow, driver, "MiB", least=True),
     ]
     write("cluster", rows)
 

@@ -1,9 +1,9 @@
-"""What interim analyses of a confirmation cost and save: error rate, power and seeds that are trained.
+"""Simulate interim analyses of confirmations: their error rate, power and number of trained seeds.
 
-Simulated confirmations of up to ten and twenty seeds, with one finalist and with three, of which one is
-better by none, one and two standard deviations of a seed's difference; the margin is 0.7 of these. Compared
-are no interim analyses, those that `automl.confirm` has (O'Brien-Fleming-type spending, Lan and DeMets 1983),
-and Pocock-type ones. Takes about two minutes on one core.
+The confirmations have up to ten or twenty seeds, and one or three finalists. One finalist is better by 0, 1
+or 2 standard deviations of a seed's difference; the margin is 0.7 of them. The benchmark compares no interim
+analyses, those of `automl.confirm` (O'Brien-Fleming-type spending, Lan and DeMets 1983), and Pocock-type
+ones. Takes about two minutes on one core.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def pocock(fraction: float, alpha: float) -> float:
     return alpha * math.log(1 + (math.e - 1) * min(1.0, fraction))
 
 
-WAYS: dict[str, Spending | None] = {
+METHODS: dict[str, Spending | None] = {
     "none": None,
     "O'Brien-Fleming-type": statistics.spent,
     "Pocock-type": pocock,
@@ -37,23 +37,23 @@ WAYS: dict[str, Spending | None] = {
 
 
 def confirm(
-    differences: np.ndarray, looks: Sequence[int], levels: dict[float, Sequence[float]]
+    differences: np.ndarray, analyses: Sequence[int], levels: dict[float, Sequence[float]]
 ) -> tuple[Word, int]:
-    """The verdict on `differences` (finalists, seeds), and after how many seeds it came.
+    """Return the outcome for `differences` (finalists, seeds) and the number of seeds it took.
 
-    levels: of each look, by the error rate that they spend together.
+    levels: level of each analysis, by the error rate that they spend together.
     """
-    word: Word = "undecided"
-    for i, seeds in enumerate(looks):
-        found: list[Difference] = [paired(d[:seeds], margin=MARGIN) for d in differences]
-        word, _ = verdict(found, level=partial(level_at, levels, i))
-        if word != "undecided":
-            return word, seeds
-    return word, looks[-1]
+    outcome: Word = "undecided"
+    for i, seeds in enumerate(analyses):
+        pairs: list[Difference] = [paired(d[:seeds], margin=MARGIN) for d in differences]
+        outcome, _ = verdict(pairs, level=partial(level_at, levels, i))
+        if outcome != "undecided":
+            return outcome, seeds
+    return outcome, analyses[-1]
 
 
-def level_at(levels: dict[float, Sequence[float]], look: int, alpha: float) -> float:
-    return levels[alpha][look]
+def level_at(levels: dict[float, Sequence[float]], analysis: int, alpha: float) -> float:
+    return levels[alpha][analysis]
 
 
 def main() -> None:
@@ -63,25 +63,25 @@ def main() -> None:
         for finalists in (1, 3):
             first = min(least_pairs(ALPHA / finalists), most)
             rates = [2 * ALPHA, *(ALPHA / (finalists - rank) for rank in range(finalists))]
-            for way, spending in WAYS.items():
-                looks = (most,) if spending is None else tuple(range(first, most + 1))
+            for method, spending in METHODS.items():
+                analyses = (most,) if spending is None else tuple(range(first, most + 1))
                 levels: dict[float, Sequence[float]] = {
-                    rate: (rate,) if spending is None else nominal_levels(looks, rate, spending)
+                    rate: (rate,) if spending is None else nominal_levels(analyses, rate, spending)
                     for rate in rates
                 }
                 for gain in GAINS:
-                    random = np.random.default_rng(0)  # the same confirmations whatever the way
+                    random = np.random.default_rng(0)  # the same confirmations whatever the method
                     noise = random.standard_normal((CONFIRMATIONS, finalists, most))
                     noise[:, 0] += gain
-                    words: Counter[Word] = Counter()
+                    outcomes: Counter[Word] = Counter()
                     used = []
                     for differences in noise:
-                        word, seeds = confirm(differences, looks, levels)
-                        words[word] += 1
+                        outcome, seeds = confirm(differences, analyses, levels)
+                        outcomes[outcome] += 1
                         used.append(seeds)
-                    case = f"{most} seeds, {finalists} finalists, {gain:g} sd, {way}"
-                    shares: dict[str, float] = {w: n / CONFIRMATIONS for w, n in sorted(words.items())}
-                    values[case] = {**shares, "seeds": float(np.mean(used))}
+                    case = f"{most} seeds, {finalists} finalists, {gain:g} sd, {method}"
+                    rates_of: dict[str, float] = {w: n / CONFIRMATIONS for w, n in sorted(outcomes.items())}
+                    values[case] = {**rates_of, "seeds": float(np.mean(used))}
                     print(f"{case}: {values[case]}", flush=True)
     write_values("interim", values)
 

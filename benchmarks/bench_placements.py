@@ -1,17 +1,18 @@
-"""True regret of the placement that a search returns, against trainings, on planted tables (`planted.py`) and
-on recorded trainings (`recorded.py`).
+"""Measure the true regret of searches by number of trainings, on planted and on recorded tables.
 
-Each method (`searchers.py`) searches every kind of table 50 times, each time with new effects. After each
-count of trainings it says which trial it would return, and the regret is how much the best placement (with
-the best hyperparameters where these are drawn) is worth more, by the truth. Ours returns the trial of the
-highest posterior mean. What the model alone does shows where random search returns by it, too.
-"random, shrunk" trains random placements and returns the one of the best mean, shrunk by the true ratio of
-variances: the best that can be done without effects that placements share. Recorded tables have last epochs
-alone, so that nothing is stopped early there.
+The tables are those of `planted.py` and `recorded.py`. Each method (`searchers.py`) searches every kind of
+table 50 times, each time with new effects. The regret is the difference in true effect between the best
+placement, with the best hyperparameters if these are drawn, and the trial that the method would return after
+a number of trainings.
 
-The table first, then the search: where split-half reliability over six seeds is below one half, no method is
-called better. Intervals are of 2,000 bootstrap samples of the 50 repetitions. Takes about half an hour on
-two cores; `--kinds` names some, and keeps what was measured of the others.
+The placement sampler returns the trial with the highest posterior mean. "random, returned by the model" shows
+the part of the model in that. "random, shrunk" trains random placements and returns the one with the best
+mean, shrunk by the true ratio of variances: the best result without effects that placements share. Recorded
+tables have only last epochs, so nothing is stopped early there.
+
+If the split-half reliability of a table over six seeds is below 0.5, no method is called better on it.
+Intervals come from 2,000 bootstrap samples of the 50 repetitions. Takes about half an hour on two cores.
+`--kinds` measures some kinds and keeps the results of the others.
 """
 
 import argparse
@@ -29,109 +30,127 @@ import optuna
 import planted
 import recorded
 from harness import RESULTS, write_values
-from searchers import Choose, Found, Table, halved, lucky, modelled, shrunk, stock, whole
+from searchers import (
+    Choose,
+    Progress,
+    Table,
+    best_posterior,
+    best_score,
+    best_shrunk_mean,
+    search_with_pruner,
+    search_with_ray,
+    search_without_pruning,
+)
 from threadpoolctl import threadpool_limits
 
 from search.placement_sampler import parse_placement
 from search.samplers import load_sampler
 
 RUNS = 50
-NEAR = 0.5  # of regret that is good enough: points, or in shared partial trainings of what a blind choice has
-SHARE = 0.8  # of the runs
+# A regret that is good enough: in points, or in shared partial trainings relative to a random choice.
+NEAR = 0.5
+FRACTION = 0.8  # of the runs
 AT = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """search: of a table with a seed. most: trainings. settings: can return by hyperparameters, too.
+    """Method of search.
 
-    early: stops trainings early.
+    Attributes:
+        search: Searches a table with a seed.
+        most: Largest number of trainings.
+        settings: True if it can return trials with hyperparameters, too.
+        early: True if it stops trainings early.
     """
 
     title: str
-    search: Callable[[Any, int], Found]
+    search: Callable[[Any, int], Progress]
     most: int
     settings: bool = True
     early: bool = False
 
-    def does(self, kind: str) -> bool:
+    def supports(self, kind: str) -> bool:
         if kind not in planted.KINDS:
             return not self.early
         return self.settings or not planted.KINDS[kind].settings
 
 
-def sampled(sampler: str, choose: Choose) -> Callable[[Table, int], Found]:
-    return lambda table, seed: whole(table, load_sampler(sampler, seed=seed), choose, AT.__contains__)
+def with_sampler(sampler: str, choose: Choose) -> Callable[[Table, int], Progress]:
+    return lambda table, seed: search_without_pruning(
+        table, load_sampler(sampler, seed=seed), choose, AT.__contains__
+    )
 
 
 METHODS = {
-    "ours": Method(title="placement sampler", search=sampled("placement", modelled), most=384),
-    "tpe": Method(title="TPE", search=sampled("tpe", lucky), most=256),
+    "ours": Method(title="placement sampler", search=with_sampler("placement", best_posterior), most=384),
+    "tpe": Method(title="TPE", search=with_sampler("tpe", best_score), most=256),
     "tpe-asha": Method(
         title="TPE + ASHA",
-        search=lambda table, seed: halved(table, load_sampler("tpe", seed=seed)),
+        search=lambda table, seed: search_with_pruner(table, load_sampler("tpe", seed=seed)),
         most=64,
         early=True,
     ),
-    "stock": Method(title="OptunaSearch + ASHAScheduler", search=stock, most=64, early=True),
-    "gp": Method(title="GPSampler", search=sampled("gp", lucky), most=64),
-    "random": Method(title="random", search=sampled("random", lucky), most=4096),
+    "stock": Method(title="OptunaSearch + ASHAScheduler", search=search_with_ray, most=64, early=True),
+    "gp": Method(title="GPSampler", search=with_sampler("gp", best_score), most=64),
+    "random": Method(title="random", search=with_sampler("random", best_score), most=4096),
     "random-shrunk": Method(
-        title="random, shrunk", search=sampled("random", shrunk), most=4096, settings=False
+        title="random, shrunk", search=with_sampler("random", best_shrunk_mean), most=4096, settings=False
     ),
     "random-model": Method(
-        title="random, returned by the model", search=sampled("random", modelled), most=256
+        title="random, returned by the model", search=with_sampler("random", best_posterior), most=256
     ),
 }
 
 
 def regrets(work: tuple[str, str, int]) -> list[float]:
-    """Of one run of a method on a kind of table, at each of `AT` up to the method's most."""
+    """Return the regrets of a run of a method on a kind of table, at each of `AT` up to its most."""
     name, kind_name, seed = work
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore")
-    method, table = METHODS[name], make(kind_name, seed)
+    method, table = METHODS[name], make_table(kind_name, seed)
     counts = [count for count in AT if count <= method.most]
-    found: list[float] = []
+    values: list[float] = []
     returned: dict[str, float | str] = {}
     for spent, params in method.search(table, seed):
-        while len(found) < len(counts) and counts[len(found)] < spent - 1e-9:  # it came to that without these
-            found.append(regret(table, returned))
+        # At these counts, the trainings since the last one were not done yet.
+        while len(values) < len(counts) and counts[len(values)] < spent - 1e-9:
+            values.append(regret(table, returned))
         returned = params
         if spent >= counts[-1] - 1e-9:
             break
-    return [*found, *[regret(table, returned)] * (len(counts) - len(found))]
+    return [*values, *[regret(table, returned)] * (len(counts) - len(values))]
 
 
 def regret(table: Table, params: dict[str, float | str]) -> float:
     placement = parse_placement(params)
     assert placement is not None
-    return table.best - table.signed_value(placement) + table.loss(params)
+    return table.best - table.effect(placement) + table.loss(params)
 
 
-def make(kind: str, seed: int) -> planted.Table | recorded.Table:
+def make_table(kind: str, seed: int) -> planted.Table | recorded.Table:
     if kind in planted.KINDS:
         return planted.Table(planted.KINDS[kind], seed)
     return recorded.Table(recorded.RECORDINGS[kind], seed)
 
 
 def kinds() -> list[str]:
-    """Those that there are: recorded ones once they have enough seeds."""
-    enough = (one for one in recorded.RECORDINGS.values() if recorded.seeds(one) >= recorded.ENOUGH)
-    return [*planted.KINDS, *(one.name for one in enough)]
+    """Return the kinds of tables: all planted ones, and recorded ones with enough seeds."""
+    complete = (table for table in recorded.RECORDINGS.values() if recorded.seeds(table) >= recorded.ENOUGH)
+    return [*planted.KINDS, *(table.name for table in complete)]
 
 
 def needed(near: np.ndarray) -> float:
-    """Trainings until `SHARE` of the runs are near; infinite where too few ever are. near: (runs, counts)."""
-    enough = np.flatnonzero(near.mean(axis=0) >= SHARE)
+    """Return the trainings until FRACTION of the runs are near, or infinity. near: (runs, counts)."""
+    enough = np.flatnonzero(near.mean(axis=0) >= FRACTION)
     return float(AT[enough[0]]) if len(enough) else float("inf")
 
 
 def summary(values: np.ndarray, random: np.random.Generator) -> dict[str, Any]:
-    """Of regrets of shape (runs, counts), with intervals."""
+    """Return means of regrets (runs, counts), with intervals."""
     near = values <= NEAR + 1e-9
     picks = random.integers(len(values), size=(2000, len(values)))
-    means, shares = values[picks].mean(axis=1), near[picks].mean(axis=1)
+    means, fractions = values[picks].mean(axis=1), near[picks].mean(axis=1)
     costs = [needed(near[pick]) for pick in picks]
     low, high = np.quantile(costs, [0.025, 0.975], method="nearest")
     return {
@@ -139,33 +158,33 @@ def summary(values: np.ndarray, random: np.random.Generator) -> dict[str, Any]:
         "regret": values.mean(axis=0).round(3).tolist(),
         "regret_interval": np.quantile(means, [0.025, 0.975], axis=0).round(3).T.tolist(),
         "near": near.mean(axis=0).round(3).tolist(),
-        "near_interval": np.quantile(shares, [0.025, 0.975], axis=0).round(3).T.tolist(),
+        "near_interval": np.quantile(fractions, [0.025, 0.975], axis=0).round(3).T.tolist(),
         "needed": finite(needed(near)),
         "needed_interval": [finite(float(low)), finite(float(high))],
     }
 
 
 def finite(value: float) -> int | None:
-    """None, as JSON has no infinity: more than the method was given."""
+    """Return None for infinity, which JSON does not have: more trainings than the method had."""
     return int(value) if np.isfinite(value) else None
 
 
-def audited(kind: str) -> dict[str, Any]:
-    """What is said of a kind of table, without its methods."""
-    audit = make(kind, 0).audit()
+def describe_table(kind: str) -> dict[str, Any]:
+    """Return the results of a kind of table, without its methods."""
+    audit = make_table(kind, 0).audit()
     if kind in planted.KINDS:
         return {**asdict(planted.KINDS[kind]), "reliability": {**asdict(audit), "ranks": audit.ranks}}
     recording = recorded.RECORDINGS[kind]
-    limits = recorded.limits(recording)  # what is found there is judged by half of the seeds alone
+    limits = recorded.limits(recording)  # with half of the seeds hidden
     ranks = audit.ranks and limits["known"]["high"] < limits["any"]["low"]
     return {"says": recording.says, "limits": limits, "reliability": {**asdict(audit), "ranks": ranks}}
 
 
-def measured() -> dict[str, Any]:
-    """The tables of the result file."""
+def read_tables() -> dict[str, Any]:
+    """Return the tables of the result file."""
     file = RESULTS / "placements-cpu.json"
-    found: dict[str, Any] = json.loads(file.read_text())["tables"] if file.exists() else {}
-    return found
+    tables: dict[str, Any] = json.loads(file.read_text())["tables"] if file.exists() else {}
+    return tables
 
 
 def main() -> None:
@@ -178,30 +197,30 @@ def main() -> None:
     options = parser.parse_args()
     if options.most:
         METHODS.update({n: replace(m, most=min(m.most, options.most)) for n, m in METHODS.items()})
-    tables = measured()
-    # Each process has a core. With a thread for each core in each, BLAS takes several times as long.
+    tables = read_tables()
+    # With a thread per core in every process, BLAS takes several times as long.
     context = multiprocessing.get_context("fork")
     with context.Pool(options.processes, threadpool_limits, (1,)) as pool:
         for kind in options.kinds:
-            tables[kind] = {**audited(kind), "methods": {}}
+            tables[kind] = {**describe_table(kind), "methods": {}}
             print(f"{kind}: {tables[kind]['reliability']}", flush=True)
-            for name in [name for name in options.methods if METHODS[name].does(kind)]:
-                begun = time.perf_counter()
+            for name in [name for name in options.methods if METHODS[name].supports(kind)]:
+                start = time.perf_counter()
                 values = np.array(
                     pool.map(regrets, [(name, kind, run) for run in range(options.runs)], chunksize=1)
                 )
-                found = summary(values, np.random.default_rng(0))
-                found["seconds"] = round(time.perf_counter() - begun, 1)
-                tables[kind]["methods"][name] = {"title": METHODS[name].title, **found}
-                near = dict(zip(found["trainings"], found["near"], strict=True))
-                needs = f"{found['needed']} {found['needed_interval']}"
+                result = summary(values, np.random.default_rng(0))
+                result["seconds"] = round(time.perf_counter() - start, 1)
+                tables[kind]["methods"][name] = {"title": METHODS[name].title, **result}
+                near = dict(zip(result["trainings"], result["near"], strict=True))
+                needs = f"{result['needed']} {result['needed_interval']}"
                 print(f"  {METHODS[name].title:30} needs {needs}; near {near}", flush=True)
             write_values(
                 "placements",
                 {
                     "runs": options.runs,
                     "near": NEAR,
-                    "share": SHARE,
+                    "share": FRACTION,
                     "noise": planted.NOISE,
                     "tables": {kind: tables[kind] for kind in kinds() if kind in tables},
                 },

@@ -1,9 +1,9 @@
-"""One, five and seven decomposed attentions in ResNet-50 and its feature pyramid against conventional ones.
+"""Compare one, five and seven decomposed attentions in ResNet-50 with pyramid with conventional ones.
 
-The places are the published ones of the space `coco-da`. A step is forward and backward through backbone and
-pyramid with one image; heads and proposals, which no attention changes, are left out. The resolution grows
-until the conventional model takes more than LIMIT. Takes about 25 minutes on two cores; what is measured is
-written after each number of modules.
+The sites are the published ones of the space `coco-da`. A step is forward and backward through backbone and
+pyramid with one image, without heads and proposals, which attention does not change. The resolution grows
+until the conventional model takes more than LIMIT. Takes about 25 minutes on two cores. Results are written
+after each number of modules.
 """
 
 import torch
@@ -17,17 +17,17 @@ from backbones.detector import build_detector
 from search.detection_spaces import FULL, PYRAMID, published_sites
 
 SIDES = (448, 640, 1024)
-LOOK = [torch.rand(3, 128, 128) for _ in range(2)]
+EXAMPLE = [torch.rand(3, 128, 128) for _ in range(2)]
 
 
-def model(places: list[str], *, conventional: bool) -> nn.Module:
+def make_model(sites: list[str], *, conventional: bool) -> nn.Module:
     torch.manual_seed(0)
     detector = build_detector(build(FULL.backbone, classes=10), classes=10, masks=False)
     placement = {
         name: Spec("decomposed", {"normalisation": "scaling", "key_channels": width, "value_channels": width})
-        for name, width in ((place, 64 if place in PYRAMID else 128) for place in places)
+        for name, width in ((site, 64 if site in PYRAMID else 128) for site in sites)
     }
-    pyramid = insert(detector, placement, LOOK).backbone
+    pyramid = insert(detector, placement, EXAMPLE).backbone
     assert isinstance(pyramid, nn.Module)
     return open_gates(pyramid, conventional=conventional)
 
@@ -40,10 +40,10 @@ def step(model: nn.Module, side: int) -> None:
 
 def main() -> None:
     rows = []
-    for places in published_sites(FULL):
-        if len(places) in (1, 5, 7) and places != published_sites(FULL)[1]:  # of the single ones the first
-            ours, theirs = (model(places, conventional=conventional) for conventional in (False, True))
-            rows += grow(f", modules: {len(places)}", ours, theirs, step, SIDES)
+    for sites in published_sites(FULL):
+        if len(sites) in (1, 5, 7) and sites != published_sites(FULL)[1]:  # only the first single site
+            ours, theirs = (make_model(sites, conventional=conventional) for conventional in (False, True))
+            rows += grow(f", modules: {len(sites)}", ours, theirs, step, SIDES)
             write("pyramid", rows)
 
 

@@ -1,13 +1,13 @@
-"""False verdicts of confirmations whose variants go on from one shared partial training a seed, where all
-variants are the same.
+"""Measure false verdicts of confirmations whose variants are equal and continue shared partial trainings.
 
-Simulated: 2,000 confirmations of six, eight and ten shared partial trainings each. Shared partial trainings
-differ by a point, both variants of a shared partial training by the noise of branches, whose shape is
-normal, skewed or has heavy tails, and may be wider in one variant. Real: 20 confirmations on digits, each of
-six plain trainings of four epochs that branch after the third into two that differ by 1e-6 in their weights
-(`automl.training.continuation`), scored on the test split.
+Simulated are 2,000 confirmations of six, eight and ten shared partial trainings each. Shared partial
+trainings differ by a point. The two variants of each differ by the noise of branches, which is normal, skewed
+or has heavy tails, and may be wider in one variant. Real are 20 confirmations on digits with six plain
+trainings of four epochs each. These branch after the third epoch into two that differ by 1e-6 in their
+weights (`automl.training.continuation`) and are scored on the test split.
 
-`better` and `worse` are to come out in at most 5 %. The real ones take about ten minutes on one core.
+At most 5 % of the outcomes may be `better` or `worse`. The real confirmations take about ten minutes on one
+core.
 """
 
 import argparse
@@ -27,13 +27,13 @@ from automl.training.loop import evaluate, fit, start
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 
 SIMULATED, REAL = 2000, 20
-SHARED_TRAININGS = 6  # of a real one: the fewest that can show a difference
+SHARED_TRAININGS = 6  # of a real confirmation: the fewest that can show a difference
 MARGIN = 0.5  # points
 EPOCHS, AT, PERTURB = 4, 3, 1e-6
 
 
 def noises(random: np.random.Generator, count: int) -> dict[str, np.ndarray]:
-    """Of two variants at `count` shared partial trainings, `(2, count)`, with a mean of 0."""
+    """Return the noise of two variants in `count` shared partial trainings, `(2, count)`, by kind."""
     normal = random.standard_normal((2, count))
     skewed = random.gamma(2.0, size=(2, count)) - 2.0
     return {
@@ -44,19 +44,19 @@ def noises(random: np.random.Generator, count: int) -> dict[str, np.ndarray]:
     }
 
 
-def simulated(count: int) -> dict[str, Counter[str]]:
-    """The verdicts by the kind of noise, of confirmations of `count` shared partial trainings."""
+def simulate(count: int) -> dict[str, Counter[str]]:
+    """Return the outcomes by kind of noise, of confirmations of `count` shared partial trainings."""
     random = np.random.default_rng(count)
-    found: dict[str, Counter[str]] = {}
+    outcomes: dict[str, Counter[str]] = {}
     for _ in range(SIMULATED):
         shared_trainings = random.standard_normal(count)
         for kind, noise in noises(random, count).items():
             ours, theirs = shared_trainings + 0.2 * noise
-            found.setdefault(kind, Counter())[verdict([paired(ours - theirs, margin=MARGIN)])[0]] += 1
-    return found
+            outcomes.setdefault(kind, Counter())[verdict([paired(ours - theirs, margin=MARGIN)])[0]] += 1
+    return outcomes
 
 
-def opened(seed: int) -> Task:
+def open_digits(seed: int) -> Task:
     training = ImageTraining(epochs=EPOCHS, batch_size=32, learning_rate=3e-3, schedule="flat-cosine")
     config = TrialConfig(
         data=ImageData(source="digits", size=32),
@@ -68,28 +68,34 @@ def opened(seed: int) -> Task:
 
 
 def branches(seed: int) -> list[float]:
-    """The test accuracies, in percent, of two branches that are the same but for rounding."""
-    task = opened(seed)
+    """Return the test accuracies [%] of two branches that differ by 1e-6."""
+    task = open_digits(seed)
     shared_training = start(task)
     list(islice(fit(task, shared_training), AT))
-    found = []
+    accuracies = []
     for variant in (1, 2):
         state = continue_training(task, shared_training, perturb=PERTURB, seed=variant)
         list(fit(task, state))
-        found.append(100 * float(evaluate(task, state.scored, "test")["accuracy"]))
-    return found
+        accuracies.append(100 * float(evaluate(task, state.scored, "test")["accuracy"]))
+    return accuracies
 
 
-def real() -> dict[str, Any]:
+def confirm_digits() -> dict[str, Any]:
     torch.set_num_threads(1)
-    words, differences = Counter[str](), []
+    outcomes, differences = Counter[str](), []
     for i in range(REAL):
         pairs = np.array([branches(i * SHARED_TRAININGS + seed) for seed in range(SHARED_TRAININGS)])
-        apart = pairs[:, 0] - pairs[:, 1]
-        differences += apart.tolist()
-        words[verdict([paired(apart, margin=MARGIN, resolution=100 / opened(0).size("test"))])[0]] += 1
-        print(f"  {i + 1} of {REAL}: {dict(words)}, sd of a difference {np.std(differences):.3f}", flush=True)
-    return {"verdicts": words, "sd": float(np.std(differences, ddof=1)), "shared_trainings": SHARED_TRAININGS}
+        gaps = pairs[:, 0] - pairs[:, 1]
+        differences += gaps.tolist()
+        outcomes[verdict([paired(gaps, margin=MARGIN, resolution=100 / open_digits(0).size("test"))])[0]] += 1
+        print(
+            f"  {i + 1} of {REAL}: {dict(outcomes)}, sd of a difference {np.std(differences):.3f}", flush=True
+        )
+    return {
+        "verdicts": outcomes,
+        "sd": float(np.std(differences, ddof=1)),
+        "shared_trainings": SHARED_TRAININGS,
+    }
 
 
 def main() -> None:
@@ -97,14 +103,14 @@ def main() -> None:
     parser.parse_args()
     values: dict[str, Any] = {}
     for count in (6, 8, 10):
-        for kind, words in simulated(count).items():
-            rate = (words["better"] + words["worse"]) / SIMULATED
+        for kind, outcomes in simulate(count).items():
+            rate = (outcomes["better"] + outcomes["worse"]) / SIMULATED
             values[f"simulated, {count} shared partial trainings, {kind}"] = {
-                "verdicts": words,
+                "verdicts": outcomes,
                 "false": rate,
             }
             print(f"{count} shared partial trainings, {kind}: {rate:.3f} false", flush=True)
-    values["real"] = real()
+    values["real"] = confirm_digits()
     write_values("shared-nulls", values)
 
 

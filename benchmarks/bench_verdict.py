@@ -1,11 +1,12 @@
-"""From nothing to a verdict on digits: 16 trials, then 2 finalists and the baseline with 5 fresh seeds.
+"""Time the way to a verdict on digits: 16 trials, then 2 finalists and the baseline with 5 fresh seeds.
 
-Ours is `automl search --confirm`, as a person types it, with an empty cache. It would train controls, which
-the peer does not have, if a finalist were better, which five seeds cannot show. It runs once from new weights
-and once with `--init shared`, whose verdict is of placements that go into shared partial trainings. The peer
-does the same job with stock parts as their documentation shows them: fastai's Learner in Ray Train's
-TorchTrainer in a Tune function, OptunaSearch with ASHA, the seeds as further Tune trials. Its choices are
-fastai's own: its xresnet18 at a quarter of its width, with or without its self-attention, and the same
+This project runs `automl search --confirm` with an empty cache. It would train controls, which the peer does
+not have, if a finalist were better, which five seeds cannot show. It runs once from new weights and once with
+`--init shared`, whose verdict is on placements in shared partial trainings.
+
+The peer does the same job with other libraries as their documentation shows: fastai's Learner in Ray Train's
+TorchTrainer in a Tune function, OptunaSearch with ASHA, and the seeds as further Tune trials. It chooses
+fastai's xresnet18 at a quarter of its width, with or without fastai's self-attention, and the same
 hyperparameters. Both run on two cores, one trial on each.
 """
 
@@ -33,7 +34,7 @@ def shared_trainings(folder: Path) -> dict[str, float]:
 
 
 def ours(folder: Path, *options: str) -> dict[str, float]:
-    """Wall time, the search's part of it, seconds of training, and the mean test accuracy of the variants."""
+    """Return wall time, the search's time, seconds of training, and mean test accuracy of the variants."""
     automl = Path(sys.executable).parent / "automl"
     environment = {**os.environ, "AUTOML_CACHE": str(folder / "cache")}
     environment.pop("MLFLOW_TRACKING_URI", None)
@@ -42,12 +43,12 @@ def ours(folder: Path, *options: str) -> dict[str, float]:
         str(automl), "search", "--space", "digits", "--trials", str(TRIALS), "--name", "bench", *options,
         "--confirm", "--top", str(TOP), "--seeds", str(SEEDS), "--json",
     ]  # fmt: skip
-    begun = time.perf_counter()
+    start = time.perf_counter()
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    wall = time.perf_counter() - begun
+    wall = time.perf_counter() - start
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    searched, verdict = found["seconds"], found["confirmation"]
+    result = json.loads(done.stdout.splitlines()[-1])
+    searched, verdict = result["seconds"], result["confirmation"]
     print(verdict["sentence"], flush=True)
     scores = [
         s
@@ -65,32 +66,32 @@ def ours(folder: Path, *options: str) -> dict[str, float]:
 
 
 def _trained(folder: Path) -> float:
-    """Seconds of the epochs in both studies, summed over the slots."""
+    """Return the seconds of the epochs in both studies, summed over the slots."""
     from search.study import open_study, read_history
 
     total = 0.0
-    for place, name in ((folder, "bench"), (folder / "confirm", "bench-confirm")):
-        study = open_study(place, name=name)
+    for study_folder, name in ((folder, "bench"), (folder / "confirm", "bench-confirm")):
+        study = open_study(study_folder, name=name)
         total += sum(m["seconds"] for trial in study.trials for m in read_history(trial.user_attrs))
     return total
 
 
 def theirs(folder: Path) -> dict[str, float]:
-    """The same with stock parts, in a process of its own."""
-    begun = time.perf_counter()
+    """Return the same figures of the peer, run in a process."""
+    start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, __file__, "stock"], cwd=folder, capture_output=True, text=True,
-        # Ray Train frees what stopped trials held through the cluster that the default folder names as the
-        # latest one, and waits for ever where that is another one.
+        # Ray Train frees resources of stopped trials through the latest cluster in Ray's folder. If that is
+        # another cluster, it waits for ever.
         env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(folder)},
     )  # fmt: skip
-    wall = time.perf_counter() - begun
+    wall = time.perf_counter() - start
     assert done.returncode == 0, done.stderr[-3000:]
     return {"wall": wall, **json.loads(done.stdout.splitlines()[-1])}
 
 
 def save_digits(root: Path) -> None:
-    """The digits as a person would have them: PNG files in a folder for each class, a fifth set aside."""
+    """Write the digits as PNG files in a folder for each class, a fifth of them as the test split."""
     import numpy as np
     from PIL import Image
     from sklearn.datasets import load_digits
@@ -102,13 +103,13 @@ def save_digits(root: Path) -> None:
     train, valid = train_test_split(rest, test_size=0.2, stratify=digits.target[rest], random_state=0)
     for split, members in (("train", train), ("valid", valid), ("test", test)):
         for i in members:
-            place = root / split / str(digits.target[i])
-            place.mkdir(parents=True, exist_ok=True)
-            Image.fromarray((digits.images[i] * 255 / 16).astype("uint8")).save(place / f"{i}.png")
+            folder = root / split / str(digits.target[i])
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray((digits.images[i] * 255 / 16).astype("uint8")).save(folder / f"{i}.png")
 
 
 def worker(values: dict[str, Any]) -> None:
-    """Trains one configuration with fastai and reports each epoch to Ray Train."""
+    """Train one configuration with fastai and report each epoch to Ray Train."""
     import ray.train
     import torch
     from fastai.vision.all import (
@@ -140,11 +141,11 @@ def worker(values: dict[str, Any]) -> None:
         order = 60
 
         def before_epoch(self) -> None:
-            self.begun = time.perf_counter()
+            self.start = time.perf_counter()
 
         def after_epoch(self) -> None:
             score = float(self.learn.recorder.values[-1][-1])
-            ray.train.report({"accuracy": score, "seconds": time.perf_counter() - self.begun})
+            ray.train.report({"accuracy": score, "seconds": time.perf_counter() - self.start})
 
     learner = Learner(
         loaders,
@@ -160,7 +161,7 @@ def worker(values: dict[str, Any]) -> None:
 
 
 def stock() -> None:
-    """The peer's whole job; ends with its figures as JSON."""
+    """Do the peer's whole job and print its figures as JSON."""
     import ray
     import ray.train
     import ray.train.torch
@@ -169,10 +170,10 @@ def stock() -> None:
     from ray.tune.schedulers import ASHAScheduler
     from ray.tune.search.optuna import OptunaSearch
 
-    here = Path.cwd()
-    save_digits(here / "digits")
+    folder = Path.cwd()
+    save_digits(folder / "digits")
     ray.init(address="local", num_cpus=2, include_dashboard=True, log_to_driver=False)
-    fixed = {"data": str(here / "digits")}
+    fixed = {"data": str(folder / "digits")}
 
     def trial(values: dict[str, Any]) -> None:
         trainer = ray.train.torch.TorchTrainer(
@@ -180,17 +181,17 @@ def stock() -> None:
             train_loop_config=values,
             scaling_config=ray.train.ScalingConfig(num_workers=1),
             run_config=ray.train.RunConfig(
-                storage_path=str(here / "train"), callbacks=[TuneReportCallback()]
+                storage_path=str(folder / "train"), callbacks=[TuneReportCallback()]
             ),
         )
         trainer.fit()
 
-    def tuned(space: dict[str, Any], **more: Any) -> Any:
+    def tune_space(space: dict[str, Any], **more: Any) -> Any:
         results = tune.Tuner(
             tune.with_resources(trial, {"memory": 2.0**20}),
             param_space=space,
             tune_config=tune.TuneConfig(metric="accuracy", mode="max", max_concurrent_trials=2, **more),
-            run_config=tune.RunConfig(storage_path=str(here / "tune"), verbose=0),
+            run_config=tune.RunConfig(storage_path=str(folder / "tune"), verbose=0),
         ).fit()
         assert not results.errors, results.errors
         return results
@@ -206,20 +207,20 @@ def stock() -> None:
         "batch_size": tune.choice([32, 64, 128]),
         "label_smoothing": tune.uniform(0.0, 0.2),
     }
-    begun = time.perf_counter()
-    found = tuned(
+    start = time.perf_counter()
+    trials = tune_space(
         space, num_samples=TRIALS, search_alg=OptunaSearch(seed=0), scheduler=ASHAScheduler(max_t=EPOCHS)
     )
-    searched = time.perf_counter() - begun
-    training = [result.metrics_dataframe["seconds"].sum() for result in found]
-    ranked = sorted(found, key=lambda result: result.metrics["accuracy"], reverse=True)
+    searched = time.perf_counter() - start
+    training = [result.metrics_dataframe["seconds"].sum() for result in trials]
+    ranked = sorted(trials, key=lambda result: result.metrics["accuracy"], reverse=True)
     finalists = [r.config for r in ranked if r.config["sa"]][:TOP]
     baseline = [r.config for r in ranked if not r.config["sa"]][:1]
     variants = [*baseline, *finalists]
     grid = tune.grid_search(
         [{**variant, "valid": "test", "seed": seed} for seed in range(1, SEEDS + 1) for variant in variants]
     )
-    begun = time.perf_counter()
+    start = time.perf_counter()
 
     def seeded(values: dict[str, Any]) -> None:
         trial(values["variant"])
@@ -228,10 +229,10 @@ def stock() -> None:
         tune.with_resources(seeded, {"memory": 2.0**20}),
         param_space={"variant": grid},
         tune_config=tune.TuneConfig(metric="accuracy", mode="max", max_concurrent_trials=2),
-        run_config=tune.RunConfig(storage_path=str(here / "seeds"), verbose=0),
+        run_config=tune.RunConfig(storage_path=str(folder / "seeds"), verbose=0),
     ).fit()
     assert not results.errors, results.errors
-    confirmed = time.perf_counter() - begun
+    confirmed = time.perf_counter() - start
     training += [result.metrics_dataframe["seconds"].sum() for result in results]
     ray.shutdown()
     print(
@@ -247,21 +248,21 @@ def stock() -> None:
 
 
 def main() -> None:
-    found: list[dict[str, dict[str, float]]] = []
+    rounds: list[dict[str, dict[str, float]]] = []
     for i in range(int(os.environ.get("ROUNDS", "3"))):
-        found.append({})
+        rounds.append({})
         for measure in (
             (scratch, theirs, shared_trainings) if i % 2 == 0 else (shared_trainings, theirs, scratch)
         ):
             name = measure.__name__
             with tempfile.TemporaryDirectory() as folder:
-                found[-1][name] = measure(Path(folder))
-            print(name, found[-1][name], flush=True)
+                rounds[-1][name] = measure(Path(folder))
+            print(name, rounds[-1][name], flush=True)
 
-    def row(side: str, case: str, key: str, unit: str, better: int = -1) -> Row:
-        pairs = [(one[side], one["theirs"]) for one in found]
+    def make_row(side: str, case: str, key: str, unit: str, better: int = -1) -> Row:
+        pairs = [(times[side], times["theirs"]) for times in rounds]
         ratios = [(a[key] / b[key]) ** better for a, b in pairs]
-        made = Row(
+        row = Row(
             case=f"{case}, {'from new weights' if side == 'scratch' else 'into shared partial trainings'}",
             peer="fastai in TorchTrainer in Tune, OptunaSearch + ASHA",
             ours=statistics.median(a[key] for a, _ in pairs),
@@ -270,17 +271,17 @@ def main() -> None:
             spread=(min(ratios), max(ratios)),
             ratio=statistics.median(ratios),
         )
-        show(made)
-        return made
+        show(row)
+        return row
 
     rows = []
     for side in ("scratch", "shared_trainings"):
         rows += [
-            row(side, "from nothing to a verdict", "wall", "s"),
-            row(side, "of it, the search", "search", "s"),
-            row(side, "of it, the seeds", "confirm", "s"),
-            row(side, "seconds of training, over both slots", "training", "s"),
-            row(side, "mean test accuracy of baseline and finalists", "accuracy", "%", 1),
+            make_row(side, "from nothing to a verdict", "wall", "s"),
+            make_row(side, "of it, the search", "search", "s"),
+            make_row(side, "of it, the seeds", "confirm", "s"),
+            make_row(side, "seconds of training, over both slots", "training", "s"),
+            make_row(side, "mean test accuracy of baseline and finalists", "accuracy", "%", 1),
         ]
     write("verdict", rows)
 

@@ -1,18 +1,18 @@
-"""Placements on real images: a recorded table, and the script that records it.
+"""Record a table of placements on real images: `data/nette-*.parquet`.
 
-A quarter-width xresnet18 on three tenths of Imagenette at 48 px: 25 single modules (five types at five
-sites), 20 pairs of them and the plain model, with `SEEDS`, each trained from scratch for seven epochs, and
-branched from the plain training of that seed after three, five and six of them
-(`automl.training.continuation`). Branches of a seed share shared partial training, order and crops;
-replicates are plain with weights that differ by 1e-6.
+The model is a quarter-width xresnet18 on three tenths of Imagenette at 48 px. The placements are 25 single
+modules (five types at five sites), 20 pairs of them, and the plain model, with `SEEDS`. Each is trained from
+scratch for seven epochs, and branched from the plain training of its seed after three, five and six epochs
+(`automl.training.continuation`). Branches of a seed have the same shared partial training, order and crops.
+Replicates are plain models with weights that differ by 1e-6.
 
     python benchmarks/nette.py --hours 2
 
-It goes on from what `data/nette-*.parquet` hold, and writes them again every few minutes. A row is one
-training: its placement, seed, the epoch `at` which it left the shared partial training (0: from scratch),
-and of each validation image the loss in steps of 1/16 up to 16 and whether it was right. All of it is about
-two hours on two cores with AVX-512, and up to 12 on older ones. Needs the archive that AUTOML_TEST_DATA or
-../shared/data holds.
+The script continues the files and writes them every few minutes. A row is one training: its placement, seed,
+the epoch `at` which it left the shared partial training (0: from scratch), and for each validation image the
+loss in steps of 1/16 up to 16 and whether the answer was right. The whole table takes about two hours on two
+cores with AVX-512, and up to 12 on older ones. The archive must be in the folder AUTOML_TEST_DATA or in
+../shared/data.
 """
 
 import argparse
@@ -52,13 +52,13 @@ PAIRS = 20
 EPOCHS, BRANCHES = 7, (3, 5, 6)  # whole trainings, and when branches leave the shared partial training
 SEEDS = {0: 6, 3: 5, 5: 5, 6: 9}  # at each; branches of one epoch cost least
 PLACEMENTS_PER_REPLICATE, PERTURB = 2, 1e-6
-STEPS, MOST = 16, 255  # of a loss: parts of a nat, and the largest that is kept
+STEPS, MOST = 16, 255  # of a loss: steps per nat, and the largest number of steps
 SAVE = 300  # seconds between two writings
 
 
 @dataclass(frozen=True)
 class Work:
-    """One training. name: of the placement, or `plain` or `replicate N`. at: 0 for one from scratch."""
+    """One training. name: the placement, `plain` or `replicate N`. at: 0 if it is from scratch."""
 
     name: str
     seed: int
@@ -68,8 +68,8 @@ class Work:
     def placement(self) -> dict[str, Spec]:
         if "@" not in self.name:
             return {}
-        parts = (part.split("@") for part in self.name.split(" + "))
-        return {site: Spec(kind) for kind, site in parts}
+        modules = (module.split("@") for module in self.name.split(" + "))
+        return {site: Spec(kind) for kind, site in modules}
 
 
 def singles() -> list[str]:
@@ -77,17 +77,17 @@ def singles() -> list[str]:
 
 
 def pairs() -> list[str]:
-    """Some of all pairs of two sites, always the same."""
+    """Return some of all pairs of modules at two sites, always the same."""
     every = [
-        f"{one} + {other}"
-        for one, other in itertools.combinations(singles(), 2)
-        if one.partition("@")[2] != other.partition("@")[2]
+        f"{first} + {second}"
+        for first, second in itertools.combinations(singles(), 2)
+        if first.partition("@")[2] != second.partition("@")[2]
     ]
     return sorted(random.Random(0).sample(every, PAIRS))
 
 
 def everything() -> Iterator[Work]:
-    """In the order in which they are of use: whole tables of few seeds before more seeds."""
+    """Yield all trainings: complete tables of few seeds before more seeds."""
     for seed in range(max(SEEDS.values())):
         ats = [at for at in (0, *BRANCHES) if seed < SEEDS[at]]
         for at in ats:
@@ -108,45 +108,45 @@ def config(work: Work) -> TrialConfig:
     )
 
 
-def opened(work: Work) -> Task:
+def open_work(work: Work) -> Task:
     torch.set_num_threads(1)
     return open_task(config(work), Runtime(device=torch.device("cpu"), precision="fp32"))
 
 
 def answers(task: Task, state: TrainingState) -> tuple[np.ndarray, np.ndarray]:
-    """The loss of each validation image, in steps, and whether it was right."""
+    """Return the loss of each validation image, in steps, and whether the answer was right."""
     whole = open_task(task.config.change(data={"subset": 1.0}), task.runtime)
     losses, hits = [], []
     model = state.scored.eval()
     with torch.inference_mode():
-        for part in whole.parts("validation"):
-            logits = call(model, part.inputs).float()
-            losses.append(F.cross_entropy(logits, part.targets, reduction="none"))
-            hits.append(logits.argmax(1) == part.targets)
+        for batch in whole.parts("validation"):
+            logits = call(model, batch.inputs).float()
+            losses.append(F.cross_entropy(logits, batch.targets, reduction="none"))
+            hits.append(logits.argmax(1) == batch.targets)
     steps = (torch.cat(losses) * STEPS).round().clamp(0, MOST)
     return steps.numpy().astype(np.uint8), torch.cat(hits).numpy()
 
 
-def shared_training(seed: int, folder: Path) -> None:
-    """Trains the plain model of a seed and keeps it at each of BRANCHES."""
-    task = opened(Work("plain", seed, 0))
+def train_shared(seed: int, folder: Path) -> None:
+    """Train the plain model of a seed and keep it at each of BRANCHES."""
+    task = open_work(Work("plain", seed, 0))
     state = start(task)
     for record in fit(task, state):
         if record["epoch"] in BRANCHES:
-            place = Storage(str(folder / f"{seed}-{record['epoch']}"))
-            checkpoint.save(place, task.config, state, [])
+            storage = Storage(str(folder / f"{seed}-{record['epoch']}"))
+            checkpoint.save(storage, task.config, state, [])
         if record["epoch"] == max(BRANCHES):
             return
 
 
-def train(given: tuple[Work, Path]) -> dict[str, Any]:
-    """The row of one training."""
-    work, folder = given
-    task = opened(work)
+def train(arguments: tuple[Work, Path]) -> dict[str, Any]:
+    """Train and return the row."""
+    work, folder = arguments
+    task = open_work(work)
     if work.at == 0:
         state = start(task)
     else:
-        plain = opened(Work("plain", work.seed, work.at))
+        plain = open_work(Work("plain", work.seed, work.at))
         stem = start(plain)
         checkpoint.restore(
             stem, checkpoint.read(Storage(str(folder / f"{work.seed}-{work.at}")), torch.device("cpu"))
@@ -172,7 +172,7 @@ def file_of(at: int) -> Path:
 
 
 def read() -> list[dict[str, Any]]:
-    """The rows so far."""
+    """Return the rows so far."""
     return [
         row for at in (0, *BRANCHES) if file_of(at).exists() for row in pq.read_table(file_of(at)).to_pylist()
     ]
@@ -190,35 +190,40 @@ def write(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--hours", type=float, default=24.0, help="no training is begun after so long")
+    parser.add_argument("--hours", type=float, default=24.0, help="start no training after so many hours")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
-    asked = parser.parse_args()
+    options = parser.parse_args()
     rows = read()
     done = {Work(row["placement"], row["seed"], row["at"]) for row in rows}
     todo = [work for work in everything() if work not in done]
     print(f"{len(done)} trainings are recorded, {len(todo)} are not", flush=True)
     if not todo:
         return
-    end = time.monotonic() + 3600 * asked.hours
-    written = begun = time.monotonic()
+    end = time.monotonic() + 3600 * options.hours
+    written = start_time = time.monotonic()
     with (
         tempfile.TemporaryDirectory() as folder,
-        multiprocessing.get_context("spawn").Pool(asked.processes) as pool,
+        multiprocessing.get_context("spawn").Pool(options.processes) as pool,
     ):
         seeds = sorted({work.seed for work in todo})
-        shared_trainings = {seeds[0]: pool.apply_async(shared_training, (seeds[0], Path(folder)))}
+        shared_trainings = {seeds[0]: pool.apply_async(train_shared, (seeds[0], Path(folder)))}
         for seed, following in zip(seeds, [*seeds[1:], None], strict=True):
-            mine = [work for work in todo if work.seed == seed]
+            todo_of_seed = [work for work in todo if work.seed == seed]
             shared_trainings[seed].get()
-            if following is not None:  # while this one's branches leave a process idle
-                shared_trainings[following] = pool.apply_async(shared_training, (following, Path(folder)))
-            for i, row in enumerate(pool.imap_unordered(train, [(work, Path(folder)) for work in mine]), 1):
+            if following is not None:  # the branches of this seed may leave a process idle
+                shared_trainings[following] = pool.apply_async(train_shared, (following, Path(folder)))
+            for i, row in enumerate(
+                pool.imap_unordered(train, [(work, Path(folder)) for work in todo_of_seed]), 1
+            ):
                 rows.append(row)
                 now = time.monotonic()
-                if i == len(mine) or now - written > SAVE or now > end:
+                if i == len(todo_of_seed) or now - written > SAVE or now > end:
                     write(rows)
                     written = now
-                    print(f"seed {seed}: {i} of {len(mine)}, {(now - begun) / 60:.0f} min", flush=True)
+                    print(
+                        f"seed {seed}: {i} of {len(todo_of_seed)}, {(now - start_time) / 60:.0f} min",
+                        flush=True,
+                    )
                 if now > end:
                     pool.terminate()
                     return

@@ -1,15 +1,14 @@
-"""Tables of recorded trainings: plain and single modules on Imagenette (`nette.py`), from scratch and in
-shared partial trainings.
+"""Read tables of recorded trainings on Imagenette (`nette.py`), from scratch and in shared partial trainings.
 
-Each repetition of a benchmark takes half of the seeds. A training shows the score of one of them, each seed
-once before the first one comes again. What a placement is worth is its mean over the other half, which no
-search sees. The best of these is the best by luck, too, so regrets are a little too large, of all methods
-alike.
+The trainings are of the plain model and of single modules. Each repetition of a benchmark uses half of the
+seeds. A training shows the score of one of them; every seed is used once before the first is used again. The
+effect of a placement is its mean over the other half, which no search sees. The best of these means is partly
+luck, so regrets are slightly too large, equally for all methods.
 
-From scratch, scores are accuracies in points, and so are regrets. In shared partial trainings they are
-validation losses in thousandths of a nat below the shared partial training's plain training, trials know
-their shared partial training, and regrets are parts of what a placement has that is taken blindly: 0 of the
-best, 1 of the mean of all.
+From scratch, scores and regrets are accuracies in points. In shared partial trainings, scores are validation
+losses in thousandths of a nat below the plain training of the same shared partial training, trials know their
+shared partial training, and regrets are relative to a placement chosen at random: 0 is the best placement, 1
+the mean of all.
 """
 
 import itertools
@@ -20,7 +19,7 @@ from functools import lru_cache
 import nette
 import numpy as np
 import optuna
-from bench_fidelity import of, whole
+from bench_fidelity import complete_seeds, score_of
 from reliability import Reliability, reliability
 
 from search import choices
@@ -31,7 +30,7 @@ ENOUGH = 4  # seeds
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """at: as in `nette.Work`. score: `accuracy` or `loss`. shared partial trainings: see above."""
+    """Recorded trainings. at: as in `nette.Work`. score: `accuracy` or `loss`."""
 
     name: str
     says: str
@@ -41,8 +40,8 @@ class Recording:
 
 
 RECORDINGS = {
-    one.name: one
-    for one in (
+    recording.name: recording
+    for recording in (
         Recording(
             name="nette", says="26 placements on Imagenette at 48 px, recorded", at=0, score="accuracy"
         ),
@@ -59,12 +58,14 @@ RECORDINGS = {
 
 @lru_cache
 def scores(recording: Recording) -> np.ndarray:
-    """Of plain and each single module, in the order of `names`, with each seed that is whole."""
+    """Return scores (names, seeds) in the order of `names`, of the seeds that are complete."""
     at = recording.at
     rows = {(row["at"], row["placement"], row["seed"]): row for row in nette.read() if row["at"] == at}
-    seeds = whole(rows, at, names())
-    found = np.array([[of(rows[at, name, seed], recording.score) for seed in seeds] for name in names()])
-    return 1000 * (found - found[0]) if recording.shared_trainings else found
+    seeds = complete_seeds(rows, at, names())
+    table = np.array(
+        [[score_of(rows[at, name, seed], recording.score) for seed in seeds] for name in names()]
+    )
+    return 1000 * (table - table[0]) if recording.shared_trainings else table
 
 
 def names() -> list[str]:
@@ -76,26 +77,28 @@ def seeds(recording: Recording) -> int:
 
 
 class Table:
-    """best: the worth of the best placement. spread: the variance of placements' scores.
+    """Table of recorded scores.
 
-    noise: the standard deviation of one placement's.
+    Attributes:
+        best: Effect of the best placement.
+        spread: Variance of the placements' scores.
+        noise: Standard deviation of the scores of one placement.
     """
 
     def __init__(self, recording: Recording, seed: int) -> None:
         self.recording = recording
         order = np.random.default_rng(seed).permutation(seeds(recording))
-        self._shown, judged = np.array_split(scores(recording)[:, order], 2, axis=1)
-        self._trained: Counter[tuple[int, int]] = Counter()  # of a placement and a seed
-        self._worths = judged.mean(axis=1)
+        self._shown, hidden = np.array_split(scores(recording)[:, order], 2, axis=1)
+        self._trained: Counter[tuple[int, int]] = Counter()  # by placement and seed
+        self._effects = hidden.mean(axis=1)
         if recording.shared_trainings:
-            self._worths = (self._worths - self._worths.mean()) / np.ptp(
-                [self._worths.max(), self._worths.mean()]
+            self._effects = (self._effects - self._effects.mean()) / np.ptp(
+                [self._effects.max(), self._effects.mean()]
             )
-        self.best = float(self._worths.max())
+        self.best = float(self._effects.max())
         single = float(_own(recording).var(axis=1, ddof=1).mean())
         self.noise = single**0.5
-        part = max(0.0, self.audit().intraclass)
-        self.spread = part * single
+        self.spread = max(0.0, self.audit().intraclass) * single
 
     def draw(self, trial: optuna.Trial) -> IndexedPlacement:
         modules = tuple(
@@ -105,43 +108,45 @@ class Table:
         return IndexedPlacement("", modules)
 
     def shared_training(self, placement: IndexedPlacement) -> int | None:
-        """That the next training of a placement goes on from."""
+        """Return the shared partial training that the next training of a placement continues."""
         return self._next(_row(placement)) if self.recording.shared_trainings else None
 
     def score(self, placement: IndexedPlacement, params: dict[str, float | str]) -> float:
-        """What a training shows."""
+        """Return the score of the next training."""
         row = _row(placement)
         seed = self._next(row)
         self._trained[row, seed] += 1
         return float(self._shown[row, seed])
 
     def _next(self, row: int) -> int:
-        """The seed that a placement has had least often; in shared partial trainings, of these that of the
-        fewest trials.
+        """Return the seed that a placement has had least often, and of these the one with the fewest trials.
+
+        Only shared partial trainings count the trials of other placements.
         """
         uses: Counter[int] = Counter()
         for (_, seed), count in self._trained.items():
             uses[seed] += count * self.recording.shared_trainings
         return min(range(self._shown.shape[1]), key=lambda seed: (self._trained[row, seed], uses[seed], seed))
 
-    def worth(self, placement: IndexedPlacement) -> float:
-        return float(self._worths[_row(placement)])
+    def effect(self, placement: IndexedPlacement) -> float:
+        return float(self._effects[_row(placement)])
 
     def loss(self, params: dict[str, float | str]) -> float:
-        """No hyperparameters are drawn."""
+        """Return 0: no hyperparameters are drawn."""
         return 0.0
 
     def audit(self) -> Reliability:
-        """Of scores less their seed's mean, as a model has them that knows blocks."""
+        """Return the reliability of scores less the mean of their seed, as a model with blocks uses them."""
         return reliability(_own(self.recording))
 
 
 def limits(recording: Recording, tables: int = 2000, seed: int = 0) -> dict[str, dict[str, float]]:
-    """Mean regrets over all halves of one table, of `tables` made-up ones with the variances of this one.
+    """Return the regrets of ideal searches, from `tables` generated tables with the variances of this one.
 
-    known: of the placement that is truly best. means: of the best mean over the shown seeds, all that a
-    search can learn. any: of one that is taken blindly. Of each the mean over tables, and 5 and 95 %. Where
-    these lie within one another, one table cannot tell searches apart.
+    Each is a mean over all halves of the seeds, with its mean over tables and its 5 % and 95 % quantiles.
+    `known` is the regret of the true best placement, `means` that of the best mean over the shown seeds,
+    which is all that a search can learn, and `any` that of a random placement. If their ranges overlap, one
+    table cannot distinguish searches.
     """
     own = _own(recording)
     rows, columns = own.shape
@@ -150,28 +155,28 @@ def limits(recording: Recording, tables: int = 2000, seed: int = 0) -> dict[str,
     spread = max(0.0, means.var(ddof=1) - noise / columns)
     draw = np.random.default_rng(seed)
     truth = draw.normal(0, np.sqrt(spread), (tables, rows))
-    made = truth[:, :, None] + draw.normal(0, np.sqrt(noise), (tables, rows, columns))
-    found: dict[str, list[np.ndarray]] = {"known": [], "means": [], "any": []}
+    generated = truth[:, :, None] + draw.normal(0, np.sqrt(noise), (tables, rows, columns))
+    regrets: dict[str, list[np.ndarray]] = {"known": [], "means": [], "any": []}
     for half in itertools.combinations(range(columns), columns - columns // 2):
-        shown = made[:, :, half].mean(axis=2)
-        judged = np.delete(made, half, axis=2).mean(axis=2)
-        best, every = judged.max(axis=1), np.arange(tables)
-        blind = best - judged.mean(axis=1)
-        unit = blind if recording.shared_trainings else 1.0
-        found["known"].append((best - judged[every, truth.argmax(axis=1)]) / unit)
-        found["means"].append((best - judged[every, shown.argmax(axis=1)]) / unit)
-        found["any"].append(blind / unit)
-    told = {}
-    for name, regrets in found.items():
-        low, high = np.quantile(np.mean(regrets, axis=0), [0.05, 0.95])
-        told[name] = {"mean": float(np.mean(regrets)), "low": float(low), "high": float(high)}
-    return told
+        shown = generated[:, :, half].mean(axis=2)
+        hidden = np.delete(generated, half, axis=2).mean(axis=2)
+        best, every = hidden.max(axis=1), np.arange(tables)
+        random = best - hidden.mean(axis=1)
+        unit = random if recording.shared_trainings else 1.0
+        regrets["known"].append((best - hidden[every, truth.argmax(axis=1)]) / unit)
+        regrets["means"].append((best - hidden[every, shown.argmax(axis=1)]) / unit)
+        regrets["any"].append(random / unit)
+    result = {}
+    for name, values in regrets.items():
+        low, high = np.quantile(np.mean(values, axis=0), [0.05, 0.95])
+        result[name] = {"mean": float(np.mean(values)), "low": float(low), "high": float(high)}
+    return result
 
 
 def _own(recording: Recording) -> np.ndarray:
-    """Scores less what a seed's have in common."""
-    found: np.ndarray = scores(recording) - scores(recording).mean(axis=0)
-    return found
+    """Return scores less the mean of their seed."""
+    centred: np.ndarray = scores(recording) - scores(recording).mean(axis=0)
+    return centred
 
 
 def _row(placement: IndexedPlacement) -> int:

@@ -1,10 +1,10 @@
-"""Searches of tables of placements, as generators of what they would return after so many trainings.
+"""Search tables of placements. Each search is a generator of its best trial after each number of trainings.
 
-Each yields the trainings so far, of which those that were ended early count as the part that they took, and
-the parameters of the trial that the search would return then. Samplers of Optuna return the trial with the
-best score, as Optuna does. Early stopping is asynchronous successive halving after a ninth and a third of the
-epochs: Optuna's pruner beside its TPE, and Ray's ASHAScheduler beside its OptunaSearch, both as they come;
-the trials run one after another.
+It yields the number of trainings so far, in which a stopped training counts as the fraction that ran, and the
+parameters of the trial that the search would return. Optuna's samplers return the trial with the best score,
+as Optuna does. Early stopping is asynchronous successive halving after a ninth and a third of the epochs:
+Optuna's pruner with its TPE, and Ray's ASHAScheduler with its OptunaSearch, both with their defaults. Trials
+run one after another.
 """
 
 from collections import defaultdict
@@ -27,22 +27,22 @@ RUNGS = (1, 3, 9)  # ninths of a training's epochs
 
 Table = planted.Table | recorded.Table
 Params = dict[str, float | str]
-Found = Iterator[tuple[float, Params]]
+Progress = Iterator[tuple[float, Params]]
 Choose = Callable[[Study, Table], FrozenTrial]
 
 
-def lucky(study: Study, table: Table) -> FrozenTrial:
-    """The trial with the best score."""
+def best_score(study: Study, table: Table) -> FrozenTrial:
+    """Return the trial with the best score."""
     return study.best_trial
 
 
-def modelled(study: Study, table: Table) -> FrozenTrial:
-    """The trial of the highest posterior mean of the model of placements."""
+def best_posterior(study: Study, table: Table) -> FrozenTrial:
+    """Return the trial with the highest posterior mean in the model of placements."""
     return best_trial(study)
 
 
-def shrunk(study: Study, table: Table) -> FrozenTrial:
-    """The best mean by placement, shrunk towards the mean of all by the true ratio of variances."""
+def best_shrunk_mean(study: Study, table: Table) -> FrozenTrial:
+    """Return the trial with the best mean by placement, shrunk by the true ratio of variances."""
     scores: defaultdict[Any, list[float]] = defaultdict(list)
     first: dict[Any, FrozenTrial] = {}
     trials = study.get_trials(deepcopy=False)
@@ -61,8 +61,10 @@ def shrunk(study: Study, table: Table) -> FrozenTrial:
     return first[max(scores, key=mean)]
 
 
-def whole(table: Table, sampler: BaseSampler, choose: Choose, when: Callable[[int], bool]) -> Found:
-    """Every trial is trained to its end. when: after which counts it is wanted what would be returned."""
+def search_without_pruning(
+    table: Table, sampler: BaseSampler, choose: Choose, when: Callable[[int], bool]
+) -> Progress:
+    """Train every trial to its end. `when` selects the counts at which to yield."""
     study = optuna.create_study(direction="maximize", sampler=sampler)
     for count in range(1, 10**9):
         trial = study.ask()
@@ -74,8 +76,8 @@ def whole(table: Table, sampler: BaseSampler, choose: Choose, when: Callable[[in
             yield count, choose(study, table).params
 
 
-def halved(table: planted.Table, sampler: BaseSampler) -> Found:
-    """Optuna's sampler and SuccessiveHalvingPruner."""
+def search_with_pruner(table: planted.Table, sampler: BaseSampler) -> Progress:
+    """Search with Optuna's sampler and SuccessiveHalvingPruner."""
     pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3)
     study = optuna.create_study(direction="maximize", sampler=sampler, pruner=pruner)
     spent = 0.0
@@ -97,8 +99,8 @@ def halved(table: planted.Table, sampler: BaseSampler) -> Found:
         yield spent, study.best_trial.params
 
 
-def stock(table: planted.Table, seed: int) -> Found:
-    """Ray's OptunaSearch and ASHAScheduler. Returned is the best last score, as by `get_best_result`."""
+def search_with_ray(table: planted.Table, seed: int) -> Progress:
+    """Search with Ray's OptunaSearch and ASHAScheduler. The best last score wins, as in `get_best_result`."""
     from ray.tune.schedulers import ASHAScheduler
     from ray.tune.search.optuna import OptunaSearch
 

@@ -1,4 +1,4 @@
-"""That Ray, Optuna and PyTorch still have what is used of them beside their public API, in one file each."""
+"""Ray, Optuna and PyTorch still have the private names that this project uses, in one file each."""
 
 import inspect
 import pkgutil
@@ -22,8 +22,8 @@ FILES = {
 }
 
 
-def difference(name, parameters=None, attributes=(), constants=(), reader=None):
-    """In what the library differs from a row of its table; None if it does not."""
+def find_difference(name, parameters=None, attributes=(), constants=(), reader=None):
+    """Return how the library differs from a row of its table, or None."""
     try:
         value = pkgutil.resolve_name(name)
         if parameters is not None and list(inspect.signature(value).parameters) != parameters:
@@ -45,9 +45,9 @@ def difference(name, parameters=None, attributes=(), constants=(), reader=None):
 @pytest.mark.parametrize(
     ("library", "name"), [(library, name) for library, (_, used) in FILES.items() for name in used]
 )
-def test_a_library_has_what_is_used_of_it(library, name):
+def test_library_has_the_private_names_in_use(library, name):
     file, used = FILES[library]
-    wrong = difference(name, **used[name])
+    wrong = find_difference(name, **used[name])
     assert wrong is None, f"{library} changed {name}: see {file} ({wrong})"
 
 
@@ -62,18 +62,18 @@ def test_a_library_has_what_is_used_of_it(library, name):
         ("shlex:join does not look it up", {"name": "shlex:deque", "reader": "shlex:join"}),
     ],
 )
-def test_a_difference_is_found(wrong, used):
-    assert wrong in difference(**used)
+def test_differences_are_reported(wrong, used):
+    assert wrong in find_difference(**used)
 
 
-def test_ray_is_bound_to_the_minor_version_that_was_tested():
+def test_ray_is_limited_to_the_tested_minor_version():
     requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     (bound,) = (line for line in requirements if line.startswith("ray["))
     major, minor = map(int, version("ray").split(".")[:2])
     assert bound.endswith(f"<{major}.{minor + 1}")
 
 
-# The brackets keep this file out of what it looks for.
+# The brackets prevent a match with this file.
 RAY = r"ray\.[a-z_.]*_(internal|private)|class[_]cache|tune[_]controller"
 TORCH = r"torch\.([a-z_]+\.)*_[a-z]|from torch\._|import _BatchNorm"
 OPTUNA = r"\._(storage|study_id|trial_id|backend|contains|suggest)\b"
@@ -87,15 +87,15 @@ OPTUNA = r"\._(storage|study_id|trial_id|backend|contains|suggest)\b"
         ("Optuna", OPTUNA, ["search/", "automl/search/", "automl/callbacks/", "benchmarks/"]),
     ],
 )
-def test_no_other_file_uses_what_a_library_keeps_to_itself(library, pattern, where):
-    found = subprocess.run(
+def test_private_names_of_a_library_are_used_in_one_file(library, pattern, where):
+    result = subprocess.run(
         ["git", "grep", "-lE", pattern, "--", *where], cwd=ROOT, capture_output=True, text=True
     )
-    assert found.stdout.split() == [FILES[library][0]]
+    assert result.stdout.split() == [FILES[library][0]]
 
 
-def test_each_use_says_what_it_would_cost_to_give_it_up():
-    """Of Ray: the docstrings of the product's uses; what tests and benchmarks use comes after them."""
+def test_each_use_of_ray_states_its_reason():
+    """The functions for tests and benchmarks, at the end of the file, need no reason."""
     text = (ROOT / FILES["Ray"][0]).read_text().partition("# -- nodes and actors")[2]
     product = text.partition("# -- for tests and benchmarks")[0]
     functions = re.findall(r'^def (\w+)\(.*?"""(.*?)"""', product, re.DOTALL | re.MULTILINE)

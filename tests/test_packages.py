@@ -1,4 +1,4 @@
-"""The packages have general names: what is imported under them must be ours."""
+"""The packages have general names, so imports of them must come from this repository."""
 
 import ast
 import importlib
@@ -20,16 +20,16 @@ def test_each_package_is_imported_from_this_repository(package):
 
 
 def test_every_package_is_listed():
-    there = {
+    packages = {
         ".".join(file.parent.relative_to(ROOT).parts)
         for top in ("attention", "automl", "backbones", "cluster", "search")
         for file in (ROOT / top).rglob("__init__.py")
     }
-    assert there == set(PACKAGES)
+    assert packages == set(PACKAGES)
 
 
 def test_every_file_beside_the_code_is_installed_with_it():
-    there = {
+    files = {
         file
         for package in PACKAGES
         for file in (ROOT / package.replace(".", "/")).rglob("*")
@@ -38,7 +38,7 @@ def test_every_file_beside_the_code_is_installed_with_it():
     folders = {package: ROOT / package.replace(".", "/") for package in DATA}
     installed = [set(folders[package].glob(name)) for package, names in DATA.items() for name in names]
     assert all(installed), "each pattern names files"
-    assert there == set().union(*installed)
+    assert files == set().union(*installed)
 
 
 @pytest.mark.parametrize("package", sorted(set(PACKAGES) - {"automl"}))  # whose names are its API
@@ -46,14 +46,14 @@ def test_a_package_lists_its_modules(package):
     folder = ROOT / package.replace(".", "/")
     contents = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
     listed = set(re.findall(r"^(\w+)  +\S", contents, re.M))
-    there = {file.stem for file in folder.glob("*.py")}
-    there |= {file.parent.name for file in folder.glob("*/__init__.py")}
-    assert listed - {"__main__"} == there - {"__init__", "__main__"}
+    modules = {file.stem for file in folder.glob("*.py")}
+    modules |= {file.parent.name for file in folder.glob("*/__init__.py")}
+    assert listed - {"__main__"} == modules - {"__init__", "__main__"}
 
 
 @pytest.mark.parametrize("package", ["attention", "backbones"])
-def test_what_is_loaded_later_has_no_modules_name(package):
-    """Importing `package.name` would put the module in its place."""
+def test_lazy_names_differ_from_module_names(package):
+    """Otherwise importing `package.name` would replace the name with the module."""
     modules = {file.stem for file in (ROOT / package).glob("*.py")}
     module = importlib.import_module(package)
     assert not modules & set(module.__all__)

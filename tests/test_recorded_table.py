@@ -1,4 +1,4 @@
-"""The table of recorded trainings that searches are replayed on."""
+"""The table of recorded trainings on which searches are simulated."""
 
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +12,7 @@ SEEDS, IMAGES = 4, 200
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Of trainings that are right for so many images; the seed after the last one is not whole."""
+    """Return the module with generated trainings. The seed after the last one is incomplete."""
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
     import nette
     import recorded
@@ -33,7 +33,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return recorded
 
 
-def test_trainings_show_one_half_of_the_seeds_and_the_other_one_judges(recorded: ModuleType) -> None:
+def test_trainings_show_one_half_of_the_seeds_and_effects_use_the_other(recorded: ModuleType) -> None:
     scratch = recorded.RECORDINGS["nette"]
     assert recorded.seeds(scratch) == SEEDS
     table, scores = recorded.Table(scratch, 3), recorded.scores(scratch)
@@ -46,33 +46,33 @@ def test_trainings_show_one_half_of_the_seeds_and_the_other_one_judges(recorded:
     rest = list(scores[row])
     for value in shown[:2]:
         rest.remove(value)
-    assert table.signed_value(placement) == pytest.approx(np.mean(rest))
+    assert table.effect(placement) == pytest.approx(np.mean(rest))
     plain = table.draw(optuna.trial.FixedTrial({"modules": 0}))
-    every = [table.signed_value(plain)]
+    every = [table.effect(plain)]
     for site in range(5):
         for kind in recorded.nette.TYPES:
             drawn = {"modules": 1, "site1": site, "type1": kind}
-            every.append(table.signed_value(table.draw(optuna.trial.FixedTrial(drawn))))
+            every.append(table.effect(table.draw(optuna.trial.FixedTrial(drawn))))
     assert table.best == pytest.approx(max(every))
     assert table.spread >= 0
 
 
-def test_what_a_table_can_show_lies_between_the_truth_and_blindness(
+def test_regret_of_a_perfect_search_is_between_truth_and_chance(
     recorded: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scratch = recorded.RECORDINGS["nette"]
     noise = recorded.scores(scratch) - recorded.scores(scratch).mean(axis=1, keepdims=True)
     monkeypatch.setattr(recorded, "scores", lambda recording: noise)
-    same = recorded.limits(scratch, tables=300)  # all are worth the same: to know the truth helps nothing
+    same = recorded.limits(scratch, tables=300)  # without effects, to know the truth does not help
     assert same["known"]["mean"] == pytest.approx(same["any"]["mean"], rel=0.15)
     assert same["means"]["mean"] == pytest.approx(same["any"]["mean"], rel=0.15)
     monkeypatch.setattr(recorded, "scores", lambda recording: noise + 20 * np.arange(26)[:, None])
-    apart = recorded.limits(scratch, tables=300)
-    assert apart["known"]["mean"] <= apart["means"]["mean"] < 0.02 * apart["any"]["mean"]
-    assert apart["any"]["low"] > same["any"]["high"]
+    strong = recorded.limits(scratch, tables=300)
+    assert strong["known"]["mean"] <= strong["means"]["mean"] < 0.02 * strong["any"]["mean"]
+    assert strong["any"]["low"] > same["any"]["high"]
 
 
-def test_in_shared_trainings_a_training_is_compared_with_the_plain_one(
+def test_scores_in_shared_trainings_are_differences_from_plain(
     recorded: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = np.random.default_rng(1).integers(10, 200, (26, SEEDS, IMAGES)).astype(np.uint8)
@@ -86,20 +86,20 @@ def test_in_shared_trainings_a_training_is_compared_with_the_plain_one(
     mean = losses.mean(axis=2) / 16
     assert np.allclose(recorded.scores(shared_trainings), 1000 * (mean[0] - mean))
     table = recorded.Table(shared_trainings, 0)
-    one, other = (
+    ssa, sagan = (
         table.draw(optuna.trial.FixedTrial({"modules": 1, "site1": 0, "type1": kind}))
         for kind in ("ssa", "sagan")
     )
     plain = table.draw(optuna.trial.FixedTrial({"modules": 0}))
-    told = []
-    for placement in (one, other, one, one):
-        told.append(table.shared_training(placement))
+    numbers = []
+    for placement in (ssa, sagan, ssa, ssa):
+        numbers.append(table.shared_training(placement))
         table.score(placement, {})
-    assert told == [0, 1, 1, 0], "each placement in each shared partial training, and these as often"
+    assert numbers == [0, 1, 1, 0], "each placement in each shared partial training, equally often"
     assert table.score(plain, {}) == 0
-    worths = [table.signed_value(plain), *(
-        table.signed_value(table.draw(optuna.trial.FixedTrial({"modules": 1, "site1": site, "type1": kind})))
+    effects = [table.effect(plain), *(
+        table.effect(table.draw(optuna.trial.FixedTrial({"modules": 1, "site1": site, "type1": kind})))
         for site in range(5) for kind in recorded.nette.TYPES
     )]  # fmt: skip
-    assert (table.best, max(worths)) == (pytest.approx(1), pytest.approx(1))
-    assert np.mean(worths) == pytest.approx(0, abs=1e-9)
+    assert (table.best, max(effects)) == (pytest.approx(1), pytest.approx(1))
+    assert np.mean(effects) == pytest.approx(0, abs=1e-9)

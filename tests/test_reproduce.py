@@ -43,7 +43,7 @@ def parse(line: str) -> click.Context:
     return typer.main.get_command(app).commands[words[1]].make_context(words[1], words[2:])  # type: ignore[attr-defined]
 
 
-def place(config: TrialConfig, spec: Spec, where: str | None) -> TrialConfig:
+def insert_at_fixed_site(config: TrialConfig, spec: Spec, where: str | None) -> TrialConfig:
     spec.build(64)
     return config.change(model={"placement": {where or "stage1.block2.branch": spec}})
 
@@ -59,17 +59,17 @@ def test_every_item_has_a_command_and_a_state():
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_every_command_is_understood(line, monkeypatch):
-    """Up to the configuration, which is checked; no data are opened, so that attention has a fixed place."""
-    monkeypatch.setattr("automl.trials.train.place", place)
+    """The configuration is checked. No data is opened, so attention has a fixed site."""
+    monkeypatch.setattr("automl.trials.train.place", insert_at_fixed_site)
     context = parse(line)
-    given = context.params
-    if given.get("space") is not None:
-        assert given["space"] in SPACES
+    params = context.params
+    if params.get("space") is not None:
+        assert params["space"] in SPACES
     if context.info_name == "study":
-        assert given["name"] in STUDIES
-    if context.info_name == "data" and given["download"] is not None:
-        assert given["download"] in PUBLISHED
-    if context.info_name == "train" and given["like"] is None:
+        assert params["name"] in STUDIES
+    if context.info_name == "data" and params["download"] is not None:
+        assert params["download"] in PUBLISHED
+    if context.info_name == "train" and params["like"] is None:
         read_config(context)
 
 

@@ -1,4 +1,4 @@
-"""The searches that benchmarks compare on tables of placements."""
+"""Searches that benchmarks compare on tables of placements."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +21,7 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_each_pays_for_what_it_trains_and_returns_what_it_has_tried(
+def test_each_search_counts_trainings_and_returns_a_tried_placement(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bench_placements import METHODS as ALL
@@ -30,29 +30,29 @@ def test_each_pays_for_what_it_trains_and_returns_what_it_has_tried(
 
     assert list(ALL) == METHODS
     table = Table(KINDS["light"], 3)
-    found = list(takewhile(lambda one: one[0] <= 12, ALL[name].search(table, 3)))
-    costs = [spent for spent, _ in found]
+    steps = list(takewhile(lambda step: step[0] <= 12, ALL[name].search(table, 3)))
+    costs = [spent for spent, _ in steps]
     assert all(later - before > 0 for before, later in pairwise(costs))
     assert (any(spent % 1 > 0.01 for spent in costs)) == ALL[name].early
-    assert all(0 <= regret(table, params) < 10 for _, params in found)
+    assert all(0 <= regret(table, params) < 10 for _, params in steps)
     monkeypatch.setitem(ALL, name, replace(ALL[name], most=12))
     values = regrets((name, "light", 3))
     assert len(values) == 3, "after 4, 8 and 12 trainings"
     assert np.isfinite(values).all()
 
 
-def test_a_training_shows_more_of_its_worth_the_longer_it_lasts() -> None:
+def test_score_grows_with_the_fraction_of_a_training() -> None:
     from planted import KINDS, NOISE, Table
 
     from search.placement_model import IndexedModule, IndexedPlacement
 
     table = Table(KINDS["light"], 0)
     placement = IndexedPlacement("", (IndexedModule(1, "ssa"),))
-    shown = [table.train(placement, {}) for _ in range(4000)]
-    third, whole = (np.array([show(part) for show in shown]) for part in (1 / 3, 1.0))
-    worth = table.signed_value(placement)
-    assert third.mean() == pytest.approx(worth / 3, abs=0.08)
-    assert whole.mean() == pytest.approx(worth, abs=0.08)
+    trainings = [table.train(placement, {}) for _ in range(4000)]
+    third, whole = (np.array([score(fraction) for score in trainings]) for fraction in (1 / 3, 1.0))
+    effect = table.effect(placement)
+    assert third.mean() == pytest.approx(effect / 3, abs=0.08)
+    assert whole.mean() == pytest.approx(effect, abs=0.08)
     assert third.std() == pytest.approx(NOISE, rel=0.05)
     assert whole.std() == pytest.approx(NOISE, rel=0.05)
     assert np.corrcoef(third, whole)[0, 1] == pytest.approx(1 / 3, abs=0.05)
