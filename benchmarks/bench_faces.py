@@ -67,7 +67,7 @@ def main() -> None:
         verdict = automl(
             "confirm", "--search", name, "--top", 1, "--seeds", options.seeds, *storage, "--json"
         )
-        results[name] = {"validation": best["value"], "verdict": verdict["sentence"]}
+        results[name] = {"validation": best["value"], "verdict": verdict["headline"]}
     (against,) = automl("compare", "scratch", "backbone", *storage, "--json")["comparisons"]
     results["backbone against scratch"] = against
     settings = {key: getattr(options, key) for key in ("trials", "epochs", "seeds")}

@@ -16,7 +16,7 @@ import numpy as np
 from harness import write_values
 
 from automl.confirm import statistics
-from automl.confirm.statistics import ALPHA, Difference, Word, least_pairs, nominal_levels, paired, verdict
+from automl.confirm.statistics import ALPHA, Difference, Outcome, least_pairs, nominal_levels, paired, verdict
 
 CONFIRMATIONS = 1000
 MARGIN = 0.7  # standard deviations
@@ -38,12 +38,12 @@ METHODS: dict[str, Spending | None] = {
 
 def confirm(
     differences: np.ndarray, analyses: Sequence[int], levels: dict[float, Sequence[float]]
-) -> tuple[Word, int]:
+) -> tuple[Outcome, int]:
     """Return the outcome for `differences` (finalists, seeds) and the number of seeds it took.
 
     levels: level of each analysis, by the error rate that they spend together.
     """
-    outcome: Word = "undecided"
+    outcome: Outcome = "undecided"
     for i, seeds in enumerate(analyses):
         pairs: list[Difference] = [paired(d[:seeds], margin=MARGIN) for d in differences]
         outcome, _ = verdict(pairs, level=partial(level_at, levels, i))
@@ -73,7 +73,7 @@ def main() -> None:
                     random = np.random.default_rng(0)  # the same confirmations whatever the method
                     noise = random.standard_normal((CONFIRMATIONS, finalists, most))
                     noise[:, 0] += gain
-                    outcomes: Counter[Word] = Counter()
+                    outcomes: Counter[Outcome] = Counter()
                     used = []
                     for differences in noise:
                         outcome, seeds = confirm(differences, analyses, levels)

@@ -49,7 +49,7 @@ def ours(folder: Path, *options: str) -> dict[str, float]:
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     searched, verdict = result["seconds"], result["confirmation"]
-    print(verdict["sentence"], flush=True)
+    print(verdict["headline"], verdict["figures"], sep="\n", flush=True)
     scores = [
         s
         for variant in verdict["variants"]

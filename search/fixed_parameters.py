@@ -12,7 +12,7 @@ from attention import InputError
 from search.config import TrialConfig
 from search.memory_study import memory_study
 from search.optuna_internals import identifier_of
-from search.record import where
+from search.record import placement_name
 from search.space import Space
 
 DRAWS = 20  # of each: what is given may be asked for in some of them alone
@@ -29,8 +29,8 @@ def check_fixed_parameters(space: Space) -> None:
             if space.as_baseline(config) != config:
                 raise InputError(
                     f"`{what}` of space {space.name!r}, {dict(params)}, comes out with attention in it "
-                    f"({where(config)}); set FUNCTION.{what} to the parameters that make a trial the plain "
-                    f"backbone, such as {{'modules': 0}}"
+                    f"({placement_name(config)}); set FUNCTION.{what} to the parameters that make a trial "
+                    f"the plain backbone, such as {{'modules': 0}}"
                 )
     for params in space.published():
         _configs(space, "published", params)

@@ -11,6 +11,7 @@ from search.config import Model, TrialConfig
 TRIALS_FOLDER = "trials"  # the folder of the trials' folders, in the search's folder
 SHARED_FOLDER = "shared_trainings"  # and of what trials share that go on from a plain training
 CHECKPOINT_FILE = "checkpoint.pt"  # in a trial's folder
+MAX_LISTED = 3  # modules in the short name of a placement
 
 Metrics = dict[str, float]
 
@@ -164,15 +165,43 @@ class _FrozenRecord(TrialRecord):
         raise AttributeError(f"a callback cannot change the record of a trial; it sets {name!r}")
 
 
-def where(config: TrialConfig) -> str:
-    """Return the placement in short: `ssa@stage1.block2.branch + sagan@stage2.block1`, or `plain`."""
-    return " + ".join(f"{spec.type}@{site}" for site, spec in config.model.placement.items()) or "plain"
+def placement_name(config: TrialConfig, *, options: bool = True) -> str:
+    """Return the short name of a placement, for people, or `plain`.
+
+    Sites of equal modules are listed together: `ssa @ stage2.block1, stage3.block2 + sagan @ stage1.block1`.
+    Of more than three modules, the name has the first two: `ssa @ stage1.block1, stage2.block1 + 3 more`.
+
+    Args:
+        config: The configuration with the placement.
+        options: Include the options of the modules: `decomposed(heads=8) @ stage1.block2`.
+    """
+    modules = list(config.model.placement.items())
+    listed = modules if len(modules) <= MAX_LISTED else modules[: MAX_LISTED - 1]
+    sites: dict[str, list[str]] = {}
+    for site, spec in listed:
+        sites.setdefault(str(spec) if options else spec.type, []).append(site)
+    names = [f"{module} @ {', '.join(group)}" for module, group in sites.items()]
+    if len(listed) < len(modules):
+        names.append(f"{len(modules) - len(listed)} more")
+    return " + ".join(names) or "plain"
 
 
-def placement_name(config: TrialConfig, at: str = "@", between: str = " + ") -> str:
-    """Return what sits where, with its options: `decomposed(heads=8)@stage1.block2`, or `plain`."""
-    placement = config.model.placement
-    return between.join(f"{spec}{at}{site}" for site, spec in placement.items()) or "plain"
+def placement_names(configs: Sequence[TrialConfig]) -> list[str]:
+    """Return short names of placements, with options only where two would have the same name without."""
+    short = [placement_name(config, options=False) for config in configs]
+    placements = {
+        name: [config.model.placement for other, config in zip(short, configs, strict=True) if other == name]
+        for name in short
+    }
+    return [
+        placement_name(config, options=any(other != config.model.placement for other in placements[name]))
+        for name, config in zip(short, configs, strict=True)
+    ]
+
+
+def placement_key(config: TrialConfig) -> str:
+    """Return all modules of a placement, for programs: `decomposed(heads=8)@stage1.block2`, or `plain`."""
+    return " + ".join(f"{spec}@{site}" for site, spec in config.model.placement.items()) or "plain"
 
 
 def model_name(config: TrialConfig) -> str:

@@ -32,7 +32,7 @@ from search.record import (
     TrialRecord,
     chosen_options,
     model_name,
-    placement_name,
+    placement_key,
 )
 from search.study import (
     CONFIG,
@@ -195,7 +195,7 @@ class TrialScheduler(ABC):
         attributes = {
             **(attributes or {}),
             ROLE: str(role),
-            PLACEMENT: placement_name(config),
+            PLACEMENT: placement_key(config),
             MODEL: model_name(config),
             **chosen_options(config),
             CONFIG: config.to_json(),

@@ -76,8 +76,9 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
 
     verdict = result.verdict
     which = f" (confirmation {result.number})" if result.number > 1 else ""
-    print(f"confirmed {result.search}{which}: {verdict.said or 'no verdict'}")
-    print(f"verdict   {verdict.sentence}")
+    print(f"confirmed {result.search}{which}: {verdict.final or 'no verdict'}")
+    print(f"verdict   {verdict.headline}")
+    print(f"          {verdict.figures}")
     for comparison in result.value["comparisons"]:
         print(f"          {comparison['sentence']}")
     for remark in verdict.remarks:

@@ -285,5 +285,5 @@ def detectable(error: float, seeds: int) -> float:
 
 def _model(config: TrialConfig, settings: Settings) -> ExampleModel:
     expected = model_cost(config, settings.runtime)
-    where = placement_name(config, " at ") if config.model.placement else "no attention"
+    where = placement_name(config) if config.model.placement else "no attention"
     return ExampleModel(what=f"{model_name(config)}, {where}", params=expected.params, macs=expected.macs)

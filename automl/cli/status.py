@@ -31,7 +31,7 @@ class Status:
     quiet: seconds since the last epoch ended, None before the first. hours: of training, over all slots.
     left: seconds that the rest takes at the rate so far, in as many slots as are in use.
     said: the latest confirmation's verdict in one word, `unfinished` before it has one, None without any.
-    verdict: the same in a sentence. resume: the command that resumes it.
+    verdict, figures: its headline and the line of figures below it. resume: the command that resumes it.
     """
 
     search: str
@@ -49,6 +49,7 @@ class Status:
     left: float | None
     said: str | None
     verdict: str | None
+    figures: str | None
     resume: str
 
     @property
@@ -88,7 +89,7 @@ class Status:
             timing += f", about {format_duration(self.left)} left"
         lines.append(timing)
         if self.verdict is not None:
-            lines.append(f"verdict   {self.verdict}")
+            lines += [f"verdict   {self.verdict}", f"          {self.figures}"]
         if self.state == "stopped":
             lines.append(f"next      {self.resume}")
         return lines
@@ -155,7 +156,8 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
         hours=sum(map(_seconds, records)) / 3600,
         left=_left(records, plan) if state == "running" else None,
         said=(found[1].verdict if found and not unfinished else "unfinished") if begun else None,
-        verdict=found[1].sentence if found else None,
+        verdict=found[1].headline if found else None,
+        figures=found[1].figures if found else None,
         resume=resume,
     )
 

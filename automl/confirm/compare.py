@@ -13,7 +13,7 @@ from attention import InputError, unknown
 from automl.config.command_line import format_command
 from automl.config.units import decimals
 from automl.confirm.protocol import confirmations
-from automl.confirm.statistics import ALPHA, Difference, Word, holm_factors, paired, step_down, unpaired
+from automl.confirm.statistics import ALPHA, Difference, Outcome, holm_factors, paired, step_down, unpaired
 from automl.confirm.wording import confidence_interval
 from automl.confirm.written import VERDICT_FILE, read_verdict
 from automl.data.manifest import Manifest
@@ -88,7 +88,7 @@ class Compared:
         name: The name as it was given.
         variant: The scores of the model.
         reference: The scores of the first model.
-        word: `better`, `worse`, `equivalent`, `undecided` or `cannot tell`.
+        outcome: `better`, `worse`, `equivalent`, `undecided` or `cannot tell`.
         paired: True if both were trained with the same seeds.
         difference: The difference with its interval.
         p_holm: The p-value, adjusted for all comparisons of the call.
@@ -104,7 +104,7 @@ class Compared:
     name: str
     variant: VariantScores
     reference: VariantScores
-    word: Word
+    outcome: Outcome
     paired: bool
     difference: Difference
     p_holm: float
@@ -113,7 +113,7 @@ class Compared:
     def to_json(self) -> dict[str, Any]:
         d = self.difference
         return {
-            **{key: getattr(self, key) for key in ("name", "word", "paired", "p_holm", "sentence")},
+            **{key: getattr(self, key) for key in ("name", "outcome", "paired", "p_holm", "sentence")},
             "difference": d.mean,
             "interval": [d.low, d.high] if d.bounded else None,
             "p": d.p,
@@ -207,17 +207,17 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
     ):
         d = test(alpha=ALPHA / factor)
         p = min(1.0, factor * d.p)
-        word: Word = "undecided"
+        outcome: Outcome = "undecided"
         if claimed:
-            word = "better" if d.mean > 0 else "worse"
+            outcome = "better" if d.mean > 0 else "worse"
         elif d.p_margin <= ALPHA:
-            word = "equivalent"
+            outcome = "equivalent"
         spread = d.bounded and d.low < d.high
-        if word in ("equivalent", "undecided") and (not spread or 0 < margin < resolution):
-            word = "cannot tell"  # no spread is known, or less than one image is asked for
+        if outcome in ("equivalent", "undecided") and (not spread or 0 < margin < resolution):
+            outcome = "cannot tell"  # no spread is known, or less than one image is asked for
         seeds = f"{d.count} paired seeds" if is_paired else f"{d.count} or more seeds each, not paired"
         sentence = (
-            f"{label} against {labels[0]}: {word}, {d.mean:+.{digits}f} {gap} "
+            f"{label} against {labels[0]}: {outcome}, {d.mean:+.{digits}f} {gap} "
             f"({confidence_interval(d, digits)}, p = {p:.2g}{family}, {seeds}, {split} split)"
         )
         made.append(
@@ -225,7 +225,7 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
                 name=sample.name,
                 variant=sample.variant(split, label),
                 reference=reference,
-                word=word,
+                outcome=outcome,
                 paired=is_paired,
                 difference=d,
                 p_holm=p,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from automl.config.units import decimals
+from automl.config import units
 from search.metric import Chance, signed_unit
 
 
@@ -33,9 +33,9 @@ class Design:
     shared_trainings: bool = False
 
     @property
-    def places(self) -> int:
+    def decimals(self) -> int:
         """Decimal places of a difference."""
-        return decimals(self.margin)
+        return units.decimals(self.margin)
 
     @property
     def signed(self) -> str:

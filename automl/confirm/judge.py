@@ -13,10 +13,10 @@ from automl.confirm.scores import Scores
 from automl.confirm.statistics import (
     ALPHA,
     EQUAL_TIME,
-    WORDS,
+    OUTCOMES,
     Difference,
+    Outcome,
     Ratio,
-    Word,
     least_pairs,
     paired,
     pairs_needed,
@@ -25,16 +25,15 @@ from automl.confirm.variants import CONTROL_ROLES, Variant
 from automl.confirm.verdict import Comparison, Verdict
 from search.record import Role
 
+# Reasons for `cannot tell`, each with an explanation.
 _HYPERPARAMETERS = (
-    "the gain may come from the hyperparameters, as the plain backbone with the finalist's own is not shown "
-    "to be worse"
+    "the gain may come from the hyperparameters",
+    "The plain backbone with the finalist's own hyperparameters is not shown to be worse.",
 )
-# Why a result cannot be trusted where training times were not equal.
-_UNEVEN = {
-    "better": "the gain may come from longer training",
-    "worse": "the loss may come from shorter training",
-    "equivalent": "the finalists are not shown to have trained as long as the baseline",
-}
+_LONGER = "the gain may come from longer training"
+_SHORTER = "the loss may come from shorter training"
+_OTHER_TIME = "a finalist may have trained for another time than the baseline"
+_UNEQUAL_TIME = {"better": _LONGER, "worse": _SHORTER, "equivalent": _OTHER_TIME}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +46,9 @@ class _Look:
     multiplies p. awaited: plain variants without which it is not known whether a finalist is better.
     """
 
-    word: Word
+    outcome: Outcome
     reason: str
+    explanation: str
     lead: int
     standing: Sequence[Variant]
     differences: Sequence[Difference]
@@ -90,7 +90,7 @@ def judge(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scor
         if last or len(seen) in looks:
             found = _look(design, baseline, finalists, plain, scores, seen, looks)
             awaited = found.awaited if found is not None else ()
-            shown = found is not None and found.word in ("better", "worse", "equivalent")
+            shown = found is not None and found.outcome in ("better", "worse", "equivalent")
             decided = not awaited and (last or shown)
             if decided or awaited:
                 break
@@ -119,7 +119,7 @@ def judge(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scor
     if found is None:
         return Verdict(design=design, complete=decided, warnings=warnings)
     least = least_pairs(ALPHA / len(finalists))
-    undecided = decided and found.word == "undecided"
+    undecided = decided and found.outcome == "undecided"
     if undecided and len(found.used) < least:
         warnings.append(
             f"{len(found.used)} seeds with {len(finalists)} finalists cannot show any difference, however "
@@ -159,8 +159,9 @@ def judge(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scor
     needed = partial(_needed, d=lead.difference, finalists=len(finalists), looks=looks)
     return Verdict(
         design=design,
-        word=found.word,
+        outcome=found.outcome,
         reason=found.reason,
+        explanation=found.explanation,
         complete=decided,
         lead=lead,
         comparisons=comparisons,
@@ -210,7 +211,7 @@ def _look(
     family = len(finalists)
     differences = [_difference(design, scores, variant, baseline, used) for variant in standing]
     times = [time_ratio(scores[variant.name], scores[baseline.name], used) for variant in standing]
-    fair = [_fair(time) if design.equal == "time" else WORDS for time in times]
+    fair = [_fair(time) if design.equal == "time" else OUTCOMES for time in times]
     ahead = statistics.ahead(differences, level=level, family=family, fair=fair)
     awaited = [
         plain[variant.plain]
@@ -222,16 +223,20 @@ def _look(
         d if other is None or d.mean <= 0 else replace(d, p=max(d.p, other.p) if other.mean > 0 else 1.0)
         for d, other in zip(differences, of_plain, strict=True)
     ]
-    word, lead = statistics.verdict(both, level=level, family=family, fair=fair)
-    reason = ""
+    outcome, lead = statistics.verdict(both, level=level, family=family, fair=fair)
+    reason = explanation = ""
     alone, first = statistics.verdict(differences, level=level, family=family, fair=fair)
-    if word == "undecided" and alone == "better":
-        word, lead, reason = "cannot tell", first, _HYPERPARAMETERS
-    elif word == "cannot tell":
-        would, _ = statistics.verdict(both, level=level, family=family)
-        reason = _UNEVEN[would]
+    if outcome == "undecided" and alone == "better":
+        outcome, lead, (reason, explanation) = "cannot tell", first, _HYPERPARAMETERS
+    elif outcome == "cannot tell":
+        unchecked, _ = statistics.verdict(both, level=level, family=family)
+        reason = _UNEQUAL_TIME[unchecked]
+        explanation = (
+            f"Time counts as equal if its 95 % CI is within {1 - EQUAL_TIME:g} to {1 + EQUAL_TIME:g}."
+        )
         if None in times:
-            reason = f"training times were not measured, and {reason}"
+            explanation = f"{reason[0].upper()}{reason[1:]}."
+            reason = "training times were not measured"
     # What Holm's procedure makes of p, it makes of the interval: one excludes 0 where the other is small.
     factors = statistics.holm_factors([d.p for d in both], family=family)
     nominal = family * level(ALPHA / family) if looks else ALPHA
@@ -243,17 +248,18 @@ def _look(
         _from_plain(design, scores, variant, plain, used, alpha=nominal / factor)
         for variant, factor in zip(standing, factors, strict=True)
     ]
-    if nothing := _guessing(design, [scores[variant.name] for variant in competing], used):
-        word, reason = "cannot tell", nothing
-    elif 0 < design.margin < design.resolution and word in ("equivalent", "undecided"):
-        word = "cannot tell"
-        reason = (
-            f"the margin of {design.margin:g} {design.unit} is less than one of the {design.inputs} "
-            f"test inputs is worth, {design.resolution:.2g} {design.unit}"
+    if guess := _guessing(design, [scores[variant.name] for variant in competing], used):
+        outcome, reason, explanation = "cannot tell", "no variant is shown to beat guessing", guess
+    elif 0 < design.margin < design.resolution and outcome in ("equivalent", "undecided"):
+        outcome, reason = "cannot tell", "the margin is smaller than the effect of one test input"
+        explanation = (
+            f"Set a larger --margin than {design.margin:g} {design.unit}: one of the {design.inputs} test "
+            f"inputs changes the score by {design.resolution:.2g} {design.unit}."
         )
     return _Look(
-        word=word,
+        outcome=outcome,
         reason=reason,
+        explanation=explanation,
         lead=lead,
         standing=standing,
         differences=differences,
@@ -321,11 +327,11 @@ def time_ratio(ours: Scores, theirs: Scores, seeds: Sequence[int]) -> Ratio | No
     return None
 
 
-def _fair(time: Ratio | None) -> Collection[Word]:
+def _fair(time: Ratio | None) -> Collection[Outcome]:
     """What may be said of a variant, as its time was to be the baseline's."""
     if time is None:
         return ()
-    fair: list[Word] = []
+    fair: list[Outcome] = []
     if time.no_longer:
         fair.append("better")
     if time.low >= 1 - EQUAL_TIME:
@@ -343,10 +349,9 @@ def _guessing(design: Design, variants: Iterable[Scores], seeds: Sequence[int]) 
         for variant in variants
     ):
         return ""
-    value = (
-        f"{chance.value:.4f} {design.unit}".strip() if design.scale == 1 else f"{100 * chance.value:.1f} %"
-    )
-    return f"no variant is shown to beat guessing, whose {design.metric} is {value}"
+    unit = "" if design.unit == design.metric else f" {design.unit}"
+    value = f"{chance.value:.4f}{unit}" if design.scale == 1 else f"{100 * chance.value:.1f} %"
+    return f"The {design.metric} of guessing is {value}."
 
 
 def _images(

@@ -94,8 +94,9 @@ class ConfirmResult(Summary):
 
     def lines(self) -> Iterator[tuple[str, str]]:
         number = f" (confirmation {self.number})" if self.number > 1 else ""
-        yield "confirmed", f"{self.search}{number}: {self.verdict.said or 'no verdict'}"
-        yield "verdict", self.verdict.sentence
+        yield "confirmed", f"{self.search}{number}: {self.verdict.final or 'no verdict'}"
+        yield "verdict", self.verdict.headline
+        yield "figures", self.verdict.figures
         yield "seeds", f"{len(self.verdict.used)} of the baseline and each finalist"
         for warning in self.value["warnings"]:
             yield "warning", warning

@@ -148,10 +148,10 @@ class ConfirmationScheduler(Callback):
         lead = self.verdict.lead
         if lead is None:
             return "" if self.variants else "looking for the best baseline"
-        d, places = lead.difference, self.design.places
+        d, decimals = lead.difference, self.design.decimals
         return (
-            f"{len(self.verdict.used)} seeds, {lead.variant.name} {d.mean:+.{places}f} {self.design.unit} "
-            f"({confidence_interval(d, places)})"
+            f"{len(self.verdict.used)} seeds, {lead.variant.name} {d.mean:+.{decimals}f} {self.design.unit} "
+            f"({confidence_interval(d, decimals)})"
         )
 
     def best_of_lead(self) -> TrialRecord | None:

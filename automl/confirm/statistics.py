@@ -35,8 +35,8 @@ MOST = 100_000  # seeds beyond which no number is given
 SKEWED = 2  # pairs that the test takes more than t's, for being right with skewed differences, too
 EQUAL_TIME = 0.05  # a ratio of times is one of equal times if its interval is as near to 1
 
-Word = Literal["better", "worse", "equivalent", "undecided", "cannot tell"]
-WORDS: tuple[Word, ...] = get_args(Word)
+Outcome = Literal["better", "worse", "equivalent", "undecided", "cannot tell"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 Level = Callable[[float], float]  # the level of one test now, from the level of all looks together
 
 
@@ -338,7 +338,7 @@ def ahead(
     *,
     level: Level,
     family: int,
-    fair: Sequence[Collection[Word]],
+    fair: Sequence[Collection[Outcome]],
 ) -> list[bool]:
     """Return which finalists are better than the baseline; the arguments are those of `verdict`."""
     rejected = step_down([f.p for f in finalists], level, family=family)
@@ -353,8 +353,8 @@ def verdict(
     level: Level = lambda alpha: alpha,
     alpha: float = ALPHA,
     family: int | None = None,
-    fair: Sequence[Collection[Word]] | None = None,
-) -> tuple[Word, int]:
+    fair: Sequence[Collection[Outcome]] | None = None,
+) -> tuple[Outcome, int]:
     """What can be said of finalists against one baseline, and which of them leads.
 
     family: how many finalists there were; of those that dropped out nothing is said but that they are not
@@ -366,7 +366,7 @@ def verdict(
     these, and it may not be said. `undecided` otherwise; the leading one is then the one with the largest
     mean.
     """
-    fair = fair if fair is not None else [WORDS] * len(finalists)
+    fair = fair if fair is not None else [OUTCOMES] * len(finalists)
     rejected = step_down([f.p for f in finalists], level, alpha, family=family)
     order = sorted(range(len(finalists)), key=lambda i: finalists[i].mean, reverse=True)
     ahead = [i for i in order if rejected[i] and finalists[i].mean > 0]

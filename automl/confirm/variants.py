@@ -12,7 +12,7 @@ from automl.config.command_line import format_command
 from automl.config.settings import Settings, with_shared_training
 from backbones.placement import Placement
 from search.config import TrialConfig
-from search.record import Role, State, TrialRecord, model_name, where
+from search.record import Role, State, TrialRecord, model_name, placement_name, placement_names
 from search.space import Space, random_draws
 from search.trial_scheduler import Plan
 
@@ -36,6 +36,11 @@ class Variant:
     config: TrialConfig
     trial: int | None = None
     plain: str = ""
+
+    @property
+    def title(self) -> str:
+        """The name without the number of the trial."""
+        return self.name.removesuffix(f" (trial {self.trial})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,20 +128,26 @@ def select_variants(
     ]
     baselines = [_baseline(record) for record in near]
     variants = [baselines[0]]
-    for record in finalists:
+    placements = placement_names([record.config for record in finalists])
+    for record, placement in zip(finalists, placements, strict=True):
         own = _plain_of(record, baselines, plain, space)
         if own not in baselines:
             baselines.append(own)
-        name = f"{_name(record.config)} (trial {record.number})"
+        title = placement if record.config.model.placement else model_name(record.config)
+        name = f"{title} (trial {record.number})"
         variants.append(Variant(name=name, role=Role.FINALIST, plain=own.name, **_of(record)))
     first = finalists[0].config
     if controls:
-        name = f"control: {where(controls[0].config)} (trial {controls[0].number})"
+        name = f"control: {placement_name(controls[0].config, options=False)} (trial {controls[0].number})"
         variants.append(Variant(name=name, role=Role.CONTROL, **_of(controls[0])))
     elif first.model.placement:
         model = replace(first.model, placement={site: Spec(CONTROL) for site in first.model.placement})
         config = replace(first, model=model)
-        variants.append(Variant(name=f"control: {where(config)}", role=Role.CONTROL, config=config))
+        variants.append(
+            Variant(
+                name=f"control: {placement_name(config, options=False)}", role=Role.CONTROL, config=config
+            )
+        )
     if first.model.placement:
         random = _random_placement(first, [f.config for f in finalists], space, settings)
         if random is None:
@@ -145,7 +156,11 @@ def select_variants(
             )
         else:
             variants.append(
-                Variant(name=f"random placement: {where(random)}", role=Role.RANDOM, config=random)
+                Variant(
+                    name=f"random placement: {placement_name(random, options=False)}",
+                    role=Role.RANDOM,
+                    config=random,
+                )
             )
     others = baselines[1:]
     if (init or settings.init) == "shared":
@@ -225,16 +240,12 @@ def ablations(variant: Variant) -> list[Variant]:
     for site, spec in variant.config.model.placement.items():
         rest = {s: other for s, other in variant.config.model.placement.items() if s != site}
         config = replace(variant.config, model=replace(variant.config.model, placement=rest))
-        made.append(Variant(name=f"without {spec.type}@{site}", role=Role.ABLATION, config=config))
+        made.append(Variant(name=f"without {spec.type} @ {site}", role=Role.ABLATION, config=config))
     return made
 
 
 def _of(record: TrialRecord) -> dict[str, Any]:
     return {"config": record.config, "trial": record.number}
-
-
-def _name(config: TrialConfig) -> str:
-    return where(config) if config.model.placement else model_name(config)
 
 
 def _types(config: TrialConfig) -> set[str]:

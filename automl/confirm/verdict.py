@@ -7,7 +7,7 @@ from typing import Any
 from automl.confirm import wording
 from automl.confirm.design import Design
 from automl.confirm.scores import Scores
-from automl.confirm.statistics import Difference, Ratio, Word
+from automl.confirm.statistics import Difference, Outcome, Ratio
 from automl.confirm.variants import Variant
 from search.serialise import to_json
 
@@ -54,10 +54,12 @@ class Verdict:
 
     Attributes:
         design: The seeds, the margin and the metric of the comparison.
-        word: `better`, `worse`, `equivalent`, `undecided` or `cannot tell`. None with fewer than two seeds.
-        reason: Why one cannot tell.
+        outcome: `better`, `worse`, `equivalent`, `undecided` or `cannot tell`. None with fewer than two
+            seeds.
+        reason: The reason of `cannot tell`, as part of the headline.
+        explanation: The reason in a full sentence.
         complete: True if nothing more will be trained.
-        lead: The leading finalist. It is the winner if the word is `better`.
+        lead: The leading finalist. It is the winner if the final outcome is `better`.
         comparisons: Each variant against the baseline.
         used: The seeds that the verdict is based on.
         level: The significance level of p in a sequential confirmation.
@@ -73,13 +75,14 @@ class Verdict:
         After the example of `run_confirm`:
 
         >>> verdict = confirmed.verdict
-        >>> verdict.word in ("better", "worse", "equivalent", "undecided", "cannot tell")
+        >>> verdict.outcome in ("better", "worse", "equivalent", "undecided", "cannot tell")
         True
     """
 
     design: Design
-    word: Word | None = None
+    outcome: Outcome | None = None
     reason: str = ""
+    explanation: str = ""
     complete: bool = False
     lead: Comparison | None = None
     comparisons: Sequence[Comparison] = ()
@@ -95,23 +98,26 @@ class Verdict:
 
     @property
     def winner(self) -> Variant | None:
-        return self.lead.variant if self.lead is not None and self.said == "better" else None
+        return self.lead.variant if self.lead is not None and self.final == "better" else None
 
     @property
-    def said(self) -> Word | None:
-        """The word, once it is the last one."""
-        return self.word if self.complete else None
+    def final(self) -> Outcome | None:
+        """Return the outcome if nothing more will be trained, otherwise None."""
+        return self.outcome if self.complete else None
 
     @property
-    def sentence(self) -> str:
-        """The verdict in words."""
-        return wording.sentence(self)
+    def headline(self) -> str:
+        """Return the verdict in at most 15 words."""
+        return wording.headline(self)
+
+    @property
+    def figures(self) -> str:
+        """Return the line below the headline: difference, 95 % CI, p, seeds and time."""
+        return wording.figures(self)
 
     @property
     def remarks(self) -> list[str]:
-        """What the other variants show about the leading finalist, and which controls stand out
-        themselves.
-        """
+        """Return lines with reasons, advice and the results of the other variants."""
         return wording.remarks(self)
 
     def to_json(self, variants: Sequence[Variant], scores: Mapping[str, Scores]) -> dict[str, Any]:
@@ -120,8 +126,9 @@ class Verdict:
         design = self.design
         return {
             "complete": self.complete,
-            "verdict": self.said,
-            "sentence": self.sentence,
+            "verdict": self.final,
+            "headline": self.headline,
+            "figures": self.figures,
             "remarks": self.remarks,
             "winner": self.winner.name if self.winner else None,
             "finalist": self.lead.variant.name if self.lead else None,

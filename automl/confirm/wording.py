@@ -1,4 +1,4 @@
-"""The sentences of a verdict."""
+"""The text of a verdict: a headline, a line of figures, and remarks."""
 
 import math
 from typing import TYPE_CHECKING
@@ -11,98 +11,145 @@ if TYPE_CHECKING:
     from automl.confirm.statistics import Difference
     from automl.confirm.verdict import Comparison, Verdict
 
-CLOSED = 0.05  # a |gate| below which a module hardly changes what it is put into
-FEW = 10  # seeds below which a sentence says how few they are
+CLOSED_GATE = 0.05  # an absolute gate below which a module hardly changes its input
+FEW_SEEDS = 10  # below this number, the figures say "only"
+INCOMPLETE = "A seed counts once the baseline and all finalists have trained with it."
 
-# What it means when the winner is not better than such a variant.
-_EXPLAINS = {
+# The conclusion if the winner is not shown to be better than a control.
+_CONCLUSIONS = {
     Role.CONTROL: "the gain is not shown to come from attention",
-    Role.RANDOM: "its type and place are not shown to matter",
+    Role.RANDOM: "its type and site are not shown to matter",
 }
 
 
-def sentence(verdict: "Verdict") -> str:
-    """The verdict in words."""
-    if verdict.word is None or verdict.lead is None:
-        return "No verdict: fewer than two seeds are complete for the baseline and all finalists."
-    design, name, d = verdict.design, verdict.lead.variant.name, verdict.lead.difference
-    unit, margin, places = design.unit, design.margin, design.places
-    sure = _sure(verdict, places)
-    time = _time(verdict.lead.time, design.equal, _steps(verdict))
-    if design.shared_trainings:
-        name = f"{name}, added to a shared partial training,"
-    details = (
-        f"{sure}, {_seeds(d.count, 'shared partial trainings' if design.shared_trainings else 'seeds')}{time}"
-    )
-    differs = f"{name} differs from the tuned baseline by {d.mean:+.{places}f} {design.signed} ({details}"
-    if verdict.said is None:
-        return f"No verdict yet, with {d.count} of {len(verdict.design.seeds)} seeds. So far {differs}."
-    own = _against_plain(verdict)
-    if verdict.said == "better":
-        small = f" That is less than the margin of {margin:g} {unit}." if d.mean < margin else ""
-        return (
-            f"{name} is better than the tuned baseline by {d.mean:.{places}f} {unit} ({details}.{own}{small}"
-        )
-    cause = _cause(verdict)
-    if verdict.said == "worse":
-        return f"No finalist is better. The best of them, {differs}, and is worse.{cause}"
-    if verdict.said == "equivalent":
-        return f"No difference that matters: {differs}, and no finalist by as much as {margin:g} {unit}."
-    if verdict.said == "cannot tell":
-        return f"Cannot tell: {verdict.reason}. {differs}.{own}{cause}"
-    return f"No detectable difference: {differs}.{_advice(verdict)}{cause}"
+def headline(verdict: "Verdict") -> str:
+    """Return the verdict in at most 15 words."""
+    design, lead = verdict.design, verdict.lead
+    if verdict.outcome is None or lead is None:
+        return "No verdict: fewer than two seeds are complete"
+    difference = f"{abs(lead.difference.mean):.{design.decimals}f} {design.unit}"
+    match verdict.final:
+        case None:
+            return f"No verdict yet: {lead.difference.count} of {len(design.seeds)} seeds are complete"
+        case "better":
+            return f"{lead.variant.title} beats the tuned baseline by {difference}"
+        case "worse":
+            return f"No finalist beats the tuned baseline: the best is worse by {difference}"
+        case "equivalent":
+            return (
+                f"No finalist differs from the tuned baseline by as much as {design.margin:g} {design.unit}"
+            )
+        case "cannot tell":
+            return f"Cannot tell: {verdict.reason}"
+        case "undecided":
+            return f"Undecided: {lead.difference.count} seeds show no difference from the tuned baseline"
 
 
-def confidence_interval(d: "Difference", places: int) -> str:
-    """Return the interval in words, also where there are too few pairs for one."""
+def figures(verdict: "Verdict") -> str:
+    """Return the difference, its interval, p, the seeds and the time, in short sentences."""
+    if verdict.outcome is None or verdict.lead is None:
+        return INCOMPLETE
+    design, lead = verdict.design, verdict.lead
+    d, decimals = lead.difference, design.decimals
+    sentences = [
+        f"{lead.variant.name}: {d.mean:+.{decimals}f} {design.signed}, {confidence_interval(d, decimals)}"
+    ]
+    if lead.images is not None:
+        low, high = lead.images
+        sentences.append(f"Over seeds and test examples {low:.{decimals}f} to {high:.{decimals}f}")
+    sentences += [
+        _probability(verdict),
+        _seeds(d.count, "shared partial trainings" if design.shared_trainings else "seeds"),
+        _time(lead.time, design.equal),
+        *_steps(verdict),
+    ]
+    return f"{'' if verdict.complete else 'So far '}{'. '.join(sentences)}."
+
+
+def confidence_interval(d: "Difference", decimals: int) -> str:
+    """Return the interval in words, also if there are too few pairs for one."""
     if not d.bounded:
         return f"no 95 % CI with {d.count} seeds"
-    return f"95 % CI {d.low:.{places}f} to {d.high:.{places}f}"
+    return f"95 % CI {d.low:.{decimals}f} to {d.high:.{decimals}f}"
 
 
-def _advice(verdict: "Verdict") -> str:
-    """Return how many seeds would show a difference like the one seen, and one of the margin."""
-    design, lead = verdict.design, verdict.lead
-    if lead is None or verdict.needed is None:
-        return ""
-    d, margin = lead.difference, f"{design.margin:g} {design.unit}"
-    if abs(d.mean) > design.margin and verdict.needed_here is not None:
-        return (
-            f" To show a difference as large as this one, {verdict.needed_here} fresh seeds are needed (with "
-            f"80 % power); for one of {margin}, {verdict.needed}."
-        )
-    if verdict.needed > d.count:
-        return f" To show one of {margin}, {verdict.needed} fresh seeds are needed (with 80 % power)."
-    return f" One of {margin} would have been detected with 80 % power."
+def remarks(verdict: "Verdict") -> list[str]:
+    """Return lines with reasons, advice and the results of the other variants."""
+    if verdict.lead is None or verdict.outcome is None:
+        return []
+    lines = []
+    if verdict.complete:
+        if verdict.explanation:
+            lines.append(verdict.explanation)
+        lines += [*_cause(verdict), *_gain(verdict), *_against_plain(verdict), *_advice(verdict)]
+    return [*lines, *_controls(verdict)]
 
 
-def _against_plain(verdict: "Verdict") -> str:
-    """Return the leading finalist's difference from the plain backbone with its own hyperparameters."""
-    if verdict.lead is None or verdict.lead.plain is None:
-        return ""
-    d, design = verdict.lead.plain, verdict.design
+def against_baseline(comparison: "Comparison", design: "Design") -> str:
+    """Return a variant's difference from the baseline in words."""
+    d, images, time, decimals = comparison.difference, comparison.images, comparison.time, design.decimals
+    signed = design.signed if design.maximize else f"{design.signed},"
+    also = ""
+    if images is not None:
+        also = f" (over seeds and test examples {images[0]:.{decimals}f} to {images[1]:.{decimals}f})"
+    spent = "time not measured" if time is None else f"{time.mean:.2f} times its training time"
     return (
-        f" It differs from the plain backbone with its own hyperparameters ({verdict.lead.variant.plain}) by "
-        f"{d.mean:+.{design.places}f} {design.signed} ({confidence_interval(d, design.places)})."
+        f"{comparison.variant.name}: {d.mean:+.{decimals}f} {signed} vs the baseline, "
+        f"{confidence_interval(d, decimals)}{also}, {spent}"
     )
 
 
-def _cause(verdict: "Verdict") -> str:
-    """Return what a loss comes from, where the finalist made fewer steps than the baseline."""
-    if verdict.lead is None or verdict.steps is None or verdict.lead.difference.mean >= 0:
-        return ""
-    ours, theirs = verdict.steps
-    if verdict.design.equal != "time" or ours > (1 - EQUAL_TIME) * theirs:
-        return ""
-    if verdict.gate is not None and verdict.gate < CLOSED:
-        return (
-            f" Its gates stayed below {_above(verdict.gate)}, so it is close to the plain backbone, and it "
-            f"costs time: {ours:.0f} steps in place of {theirs:.0f}."
+def _probability(verdict: "Verdict") -> str:
+    """Return p of the leading finalist, for the same level as its interval."""
+    assert verdict.lead is not None
+    text = f"p = {verdict.lead.p_holm:.2g}"
+    if verdict.level is not None:
+        text += f" at level {verdict.level:.2g} of this interim analysis"
+    finalists = sum(comparison.p_holm is not None for comparison in verdict.comparisons)
+    return f"{text}, adjusted for {finalists} finalists" if finalists > 1 else text
+
+
+def _seeds(count: int, noun: str) -> str:
+    return f"Only {count} paired {noun}" if count < FEW_SEEDS else f"{count} paired {noun}"
+
+
+def _time(time: Ratio | None, equal: str) -> str:
+    """Return the training time as measured. Time counts as equal only if its interval shows that."""
+    if equal == "epochs":
+        measured = (
+            "time not measured" if time is None else f"{time.mean:.2f} times the baseline's training time"
         )
-    return f" A step of it takes longer, so it made {ours:.0f} steps in place of {theirs:.0f}."
+        return f"Equal epochs, {measured}"
+    if time is None:
+        return "Time not measured"
+    if time.equal:
+        return "Equal time"
+    return f"{time.mean:.2f} times the baseline's training time (95 % CI {time.low:.2f} to {time.high:.2f})"
 
 
-def _above(gate: float) -> str:
+def _steps(verdict: "Verdict") -> list[str]:
+    """Return the steps of finalist and baseline if they differ."""
+    if verdict.steps is None or round(verdict.steps[0]) == round(verdict.steps[1]):
+        return []
+    return [f"{verdict.steps[0]:.0f} steps against {verdict.steps[1]:.0f}"]
+
+
+def _cause(verdict: "Verdict") -> list[str]:
+    """Return the cause of a loss if the finalist made fewer steps than the baseline."""
+    if verdict.lead is None or verdict.steps is None or verdict.lead.difference.mean >= 0:
+        return []
+    steps, baseline_steps = verdict.steps
+    if verdict.design.equal != "time" or steps > (1 - EQUAL_TIME) * baseline_steps:
+        return []
+    if verdict.gate is not None and verdict.gate < CLOSED_GATE:
+        return [
+            f"The gates stayed below {_round_up(verdict.gate)}, so the model is close to the plain backbone.",
+            "The modules cost time, so there were fewer steps.",
+        ]
+    return ["A step of the finalist takes longer, so there were fewer steps."]
+
+
+def _round_up(gate: float) -> str:
     """Return the least number of two digits that is not below `gate`."""
     if gate <= 0:
         return "0.001"
@@ -110,98 +157,78 @@ def _above(gate: float) -> str:
     return f"{math.ceil(gate / step * (1 + 1e-9)) * step:.2g}"
 
 
-def _steps(verdict: "Verdict") -> str:
-    """Return the steps of both, where they are not the same."""
-    if verdict.steps is None or round(verdict.steps[0]) == round(verdict.steps[1]):
-        return ""
-    return f", {verdict.steps[0]:.0f} steps against {verdict.steps[1]:.0f}"
-
-
-def _sure(verdict: "Verdict", places: int) -> str:
-    """Return the intervals and p of the leading finalist's difference, all for one and the same level."""
-    assert verdict.lead is not None
-    d, images, level = verdict.lead.difference, verdict.lead.images, verdict.level
-    sure = confidence_interval(d, places)
-    if images is not None:
-        sure += f", over seeds and test examples {images[0]:.{places}f} to {images[1]:.{places}f}"
-    sure += f", p = {verdict.lead.p_holm:.2g}"
-    if level is not None:
-        sure += f" at level {level:.2g} of this analysis"
-    family = sum(comparison.p_holm is not None for comparison in verdict.comparisons)
-    return f"{sure}, adjusted for {family} finalists" if family > 1 else sure
-
-
-def remarks(verdict: "Verdict") -> list[str]:
-    """What the other variants show about the leading finalist, and which controls stand out themselves."""
-    if verdict.lead is None:
+def _gain(verdict: "Verdict") -> list[str]:
+    """Return the limits of a gain: a small one, and one that holds only for this test split."""
+    if verdict.lead is None or verdict.winner is None:
         return []
-    unit, places, made = verdict.design.signed, verdict.design.places, []
-    finalists = [one for one in verdict.comparisons if one.variant.role is Role.FINALIST]
-    none_better = not any(one.difference.low > 0 for one in finalists)
-    images = verdict.lead.images
-    if verdict.winner is not None and images is not None and images[0] <= 0:
-        made.append(
-            f"It is better on these {verdict.design.inputs} test inputs, which are too few to show it for "
-            f"others like them: the interval over seeds and test examples contains 0."
+    design, images, lines = verdict.design, verdict.lead.images, []
+    if verdict.lead.difference.mean < design.margin:
+        lines.append(f"The gain is below the margin of {design.margin:g} {design.unit}.")
+    if images is not None and images[0] <= 0:
+        lines.append(
+            f"Test on more inputs before you generalize: the interval over seeds and these {design.inputs} "
+            f"test examples contains 0."
         )
+    return lines
+
+
+def _against_plain(verdict: "Verdict") -> list[str]:
+    """Return the leading finalist's difference from the plain backbone with its own hyperparameters."""
+    if verdict.final not in ("better", "cannot tell") or verdict.lead is None or verdict.lead.plain is None:
+        return []
+    d, design = verdict.lead.plain, verdict.design
+    return [
+        f"Against the plain backbone with its own hyperparameters ({verdict.lead.variant.plain}): "
+        f"{d.mean:+.{design.decimals}f} {design.signed} ({confidence_interval(d, design.decimals)})."
+    ]
+
+
+def _advice(verdict: "Verdict") -> list[str]:
+    """Return the number of seeds that would detect the margin, and a difference as large as this one."""
+    design, lead = verdict.design, verdict.lead
+    if verdict.final != "undecided" or lead is None or verdict.needed is None:
+        return []
+    d, margin, lines = lead.difference, f"{design.margin:g} {design.unit}", []
+    if abs(d.mean) > design.margin and verdict.needed_here is not None:
+        seen = f"{abs(d.mean):.{design.decimals}f} {design.unit}"
+        lines.append(f"To detect {seen}, as seen here, run {verdict.needed_here} fresh seeds (80 % power).")
+    elif verdict.needed <= d.count:
+        return [f"These seeds detect {margin} with 80 % power."]
+    return [*lines, f"To detect {margin}, run {verdict.needed} fresh seeds (80 % power)."]
+
+
+def _controls(verdict: "Verdict") -> list[str]:
+    """Return what the other variants show about the leading finalist, and controls that stand out."""
+    assert verdict.lead is not None
+    signed, decimals, lines = verdict.design.signed, verdict.design.decimals, []
+    finalists = [c for c in verdict.comparisons if c.variant.role is Role.FINALIST]
+    none_better = not any(comparison.difference.low > 0 for comparison in finalists)
     pending = " and ".join(variant.name for variant in verdict.pending)
     if pending and verdict.winner is not None:
-        made.append(f"Where the gain comes from is not known until {pending} are trained.")
+        lines.append(f"Train {pending} to learn the cause of the gain.")
     elif pending and verdict.complete:
-        made.append("No gain is shown, so the controls were not trained; `confirm --controls` trains them.")
+        lines.append("Controls were not trained, as no gain is shown. `confirm --controls` trains them.")
     for comparison in verdict.comparisons:
         d = comparison.lead
-        if d is None or comparison.variant.role is Role.PLAIN:  # which the sentence has
+        if d is None or comparison.variant.role is Role.PLAIN:  # see _against_plain
             continue
-        text = f"{verdict.lead.variant.name} against {comparison.variant.name}: {d.mean:+.{places}f} {unit}"
-        text += f" ({confidence_interval(d, places)})"
-        whole = comparison.variant not in verdict.pending  # or each further seed would be another look
-        if whole and verdict.winner is not None and d.low <= 0 and comparison.variant.role in _EXPLAINS:
-            text += f", so that {_EXPLAINS[comparison.variant.role]}"
-        made.append(text + ".")
+        text = f"{verdict.lead.variant.name} against {comparison.variant.name}: {d.mean:+.{decimals}f} "
+        text += f"{signed} ({confidence_interval(d, decimals)})"
+        # Before all seeds are trained, each further seed would be another interim analysis.
+        whole = comparison.variant not in verdict.pending
+        if whole and verdict.winner is not None and d.low <= 0 and comparison.variant.role in _CONCLUSIONS:
+            text += f", so {_CONCLUSIONS[comparison.variant.role]}"
+        lines.append(f"{text}.")
         if whole and verdict.complete and none_better and _stands_out(comparison, verdict.design):
-            made.append(
-                f"{comparison.variant.name} came out better than the baseline, but is not what this "
-                f"confirmation tests; other seeds would have to show it."
+            lines.append(
+                f"Confirm {comparison.variant.name} with other seeds: it was better than the baseline, but "
+                f"this confirmation does not test it."
             )
-    return made
+    return lines
 
 
 def _stands_out(comparison: "Comparison", design: "Design") -> bool:
-    """A control is better than the baseline by its interval, in no more time."""
+    """Return whether a control is better than the baseline by its interval, in no more time."""
     time = comparison.time
     fair = design.equal == "epochs" or (time is not None and time.no_longer)
-    return comparison.variant.role in _EXPLAINS and comparison.difference.low > 0 and fair
-
-
-def against_baseline(comparison: "Comparison", design: "Design") -> str:
-    """A variant's difference from the baseline."""
-    d, images, time, places = comparison.difference, comparison.images, comparison.time, design.places
-    signed = design.signed if design.maximize else f"{design.signed},"
-    also = ""
-    if images is not None:
-        also = f" (over seeds and test examples {images[0]:.{places}f} to {images[1]:.{places}f})"
-    spent = "time not measured" if time is None else f"{time.mean:.2f} times its training time"
-    return (
-        f"{comparison.variant.name}: {d.mean:+.{places}f} {signed} vs the baseline, "
-        f"{confidence_interval(d, places)}{also}, {spent}"
-    )
-
-
-def _seeds(count: int, noun: str) -> str:
-    return f"with only {count} {noun}" if count < FEW else f"{count} paired {noun}"
-
-
-def _time(time: Ratio | None, equal: str, steps: str) -> str:
-    """Return the end of what is in brackets, and what comes after it: the time, as it was measured."""
-    if time is None:
-        return f"{', equal epochs' if equal == 'epochs' else ''}{steps}, time not measured)"
-    if equal == "epochs":
-        return f", equal epochs{steps}, at {time.mean:.2f} times the baseline's training time)"
-    return f"{steps}, equal time)" if time.equal else f"{steps}) {_spent(time)}"
-
-
-def _spent(time: Ratio) -> str:
-    return (
-        f"at {time.mean:.2f} times the baseline's training time (95 % CI {time.low:.2f} to {time.high:.2f})"
-    )
+    return comparison.variant.role in _CONCLUSIONS and comparison.difference.low > 0 and fair

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attention import InputError
-from automl.confirm.statistics import WORDS
+from automl.confirm.statistics import OUTCOMES
 from search.config import TrialConfig
 from search.serialise import read_json
 
@@ -32,7 +32,8 @@ class WrittenVerdict:
 
     complete: bool
     verdict: str | None
-    sentence: str
+    headline: str
+    figures: str
     winner: str | None
     finalist: str | None
     resolution: float
@@ -40,8 +41,8 @@ class WrittenVerdict:
     pending: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if self.verdict not in (*WORDS, None):
-            raise InputError(f"verdict must be one of {', '.join(WORDS)}; got {self.verdict!r}")
+        if self.verdict not in (*OUTCOMES, None):
+            raise InputError(f"verdict must be one of {', '.join(OUTCOMES)}; got {self.verdict!r}")
 
 
 def read_verdict(folder: Path) -> WrittenVerdict:

@@ -24,7 +24,7 @@ class Chosen:
 
     name: of the trial. checkpoint: the folder of its file. what: which trial it is, in words.
     search: that it is of; None where a run of MLflow's was named.
-    verdict: what the latest confirmation found, in a sentence; None before there is one.
+    verdict: the headline of the latest confirmation; None before there is one. figures: the line below it.
     confirmed: it is the winner that the verdict speaks of.
     warning: that the confirmation prefers the baseline; empty where it does not.
     identity, number: of what it is a trial of, and its number there, by which MLflow has it.
@@ -36,6 +36,7 @@ class Chosen:
     what: str
     search: str | None = None
     verdict: str | None = None
+    figures: str = ""
     confirmed: bool = False
     warning: str = ""
     identity: str = ""
@@ -82,7 +83,12 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
     if place is not None and verdict is not None:
         tuned = _trained(metadata, place, verdict.variants[0].name) if baseline else None
         if tuned is not None and tuned.checkpoint.exists(CHECKPOINT_FILE):
-            return replace(tuned, what="the tuned baseline of the confirmation", verdict=verdict.sentence)
+            return replace(
+                tuned,
+                what="the tuned baseline of the confirmation",
+                verdict=verdict.headline,
+                figures=verdict.figures,
+            )
         if verdict.winner is not None and not baseline:
             won = _trained(metadata, place, verdict.winner)
             if won is None:
@@ -90,7 +96,13 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
                     f"{place} names the winner {verdict.winner!r}, and {place / STUDY_FILE} has no training "
                     f"of that; is one of these damaged or lost?"
                 )
-            return replace(won, what="confirmed winner", verdict=verdict.sentence, confirmed=True)
+            return replace(
+                won,
+                what="confirmed winner",
+                verdict=verdict.headline,
+                figures=verdict.figures,
+                confirmed=True,
+            )
     plan = metadata.plan
     records = read_records(folder, metadata.name, plan.needed)
     check_not_lost(folder, metadata)
@@ -120,7 +132,8 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
         + (" without attention" if baseline else "")
         + ("" if best is done[0] else " that still has a checkpoint"),
         search=metadata.name,
-        verdict=verdict.sentence if verdict is not None and verdict.winner is None else None,
+        verdict=verdict.headline if verdict is not None and verdict.winner is None else None,
+        figures=verdict.figures if verdict is not None and verdict.winner is None else "",
         warning="" if verdict is None or baseline else _warning(verdict, metadata.name, storage),
         identity=metadata.identity,
         number=best.number,
@@ -135,6 +148,7 @@ def choose_run(run_id: str) -> Chosen:
         checkpoint=run.checkpoint,
         what="confirmed winner" if run.confirmed else "the run that was named",
         verdict=run.verdict,
+        figures=run.figures,
         confirmed=run.confirmed,
         run_id=run_id,
     )

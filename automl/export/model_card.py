@@ -149,7 +149,7 @@ def model_card(
         labels=f" with {len(labels)} labels" if labels else "",
         else_given=_LABELLED if labels else _UNLABELLED,
         about="\n".join(f"| {key} | {markdown(value)} |" for key, value in about.items()),
-        verdict=markdown(chosen.verdict or "Not confirmed on fresh seeds."),
+        verdict=_verdict(chosen),
         what=markdown(chosen.what),
         source=markdown(data.source),
         digest=task.digest,
@@ -171,6 +171,13 @@ def model_card(
             metric=markdown(task.metric.name)
         ),
     )
+
+
+def _verdict(chosen: Chosen) -> str:
+    """Return the headline of the verdict in bold, and the figures below it."""
+    if chosen.verdict is None:
+        return "Not confirmed on fresh seeds."
+    return f"**{markdown(chosen.verdict)}**\n\n{markdown(chosen.figures)}".strip()
 
 
 def table(heading: Iterable[object], rows: Iterable[Iterable[object]]) -> str:

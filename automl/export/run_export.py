@@ -49,7 +49,7 @@ from automl.tasks.deployment import MODEL, TOKENIZER, Interface, as_arrays, coun
 from automl.tasks.same_data import check_source
 from automl.tracking.registry import Registered, check_registry, register
 from automl.tracking.runs import find_trial_run
-from automl.tracking.tags import VERDICT
+from automl.tracking.tags import FIGURES, VERDICT
 from automl.training import checkpoint
 from search.atomic import locked, remove, sweep, temporary
 from search.config import TrialConfig
@@ -289,7 +289,11 @@ def _register(result: ExportResult, folder: Path, name: str, alias: str) -> Expo
                 name,
                 alias,
                 description=f"{markdown(chosen.choice)}. Test split: {markdown(shown)}.",
-                tags={VERDICT: chosen.verdict or "not confirmed on fresh seeds", **test},
+                tags={
+                    VERDICT: chosen.verdict or "not confirmed on fresh seeds",
+                    **({FIGURES: chosen.figures} if chosen.figures else {}),
+                    **test,
+                },
             )
         except InputError as error:
             raise InputError(f"{error}. The model is in {result.folder} all the same.") from error

@@ -9,7 +9,7 @@ from typing import Any
 
 from attention import InputError
 from automl.confirm.protocol import CONFIRM_FOLDER
-from automl.confirm.statistics import WORDS
+from automl.confirm.statistics import OUTCOMES
 from automl.confirm.written import VERDICT_FILE
 from search.serialise import from_json, parse_json, read_file
 
@@ -66,7 +66,8 @@ class ReportedVerdict:
     confirmation: int
     complete: bool
     verdict: str | None
-    sentence: str
+    headline: str
+    figures: str
     seeds: int
     margin: float
     unit: str
@@ -97,7 +98,7 @@ def _read(file: Path, number: int) -> ReportedVerdict:
         comparisons = [_with_ratio(comparison) for comparison in value["comparisons"]]
         value = {**value, "confirmation": number, "comparisons": comparisons}
         verdict = from_json(ReportedVerdict, value, "content", strict=False)
-        if verdict.verdict not in (*WORDS, None):
+        if verdict.verdict not in (*OUTCOMES, None):
             raise InputError(f"unknown verdict {verdict.verdict!r}")
     except InputError as error:
         raise InputError(

@@ -33,12 +33,26 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
-    """What is said first. `tone` is a class of the page: a verdict, or `open`."""
+    """The top of the page: a headline and a line of figures.
+
+    Attributes:
+        tone: A CSS class of the page: an outcome, or `open`.
+        mark: A character before the state.
+        state: The state of the confirmation in a few words.
+        title: The headline.
+        figures: The line of figures below it.
+        lines: Further lines, such as the split and the number of seeds.
+        command: A command to run next.
+        warnings: Reasons to doubt the verdict.
+        remarks: Results of the other variants, and advice.
+        earlier: A line for each earlier confirmation.
+    """
 
     tone: str
     mark: str
-    word: str
-    sentence: str
+    state: str
+    title: str
+    figures: str = ""
     lines: Sequence[str] = ()
     command: str = ""
     warnings: Sequence[str] = ()
@@ -174,13 +188,6 @@ def _command(words: str, search: Search) -> str:
 FEW_EPOCHS = 3  # below which a headline says how few they were
 
 _MARKS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", "cannot tell": "?"}
-_WORDS = {
-    "better": "Better than the tuned baseline",
-    "worse": "Worse than the tuned baseline",
-    "equivalent": "No difference that matters",
-    "undecided": "Undecided",
-    "cannot tell": "Cannot tell",
-}
 
 
 def headline(search: Search) -> Headline:
@@ -199,20 +206,22 @@ def headline(search: Search) -> Headline:
         return Headline(
             tone="open",
             mark="…",
-            word="Confirmation under way",
-            sentence=verdict.sentence or "No verdict yet: the confirmation has not ended.",
+            state="Confirmation under way",
+            title=verdict.headline,
+            figures=verdict.figures,
             lines=[f"So far from {measured} If it was stopped, resume it with the command below."],
             command=command,
             warnings=verdict.warnings,
             remarks=verdict.remarks,
             earlier=earlier,
         )
-    word = verdict.verdict or "undecided"
+    outcome = verdict.verdict or "undecided"
     return Headline(
-        tone=word.replace(" ", "-"),
-        mark=_MARKS[word],
-        word=_WORDS[word] if verdict.verdict else "No verdict",
-        sentence=verdict.sentence,
+        tone=outcome.replace(" ", "-"),
+        mark=_MARKS[outcome],
+        state=f"Confirmed: {verdict.verdict or 'no verdict'}",
+        title=verdict.headline,
+        figures=verdict.figures,
         lines=[f"From {measured}"],
         warnings=verdict.warnings,
         remarks=verdict.remarks,
@@ -224,15 +233,13 @@ def _open(search: Search, command: str) -> Headline:
     best, baseline = search.best, search.baseline
     lines = []
     if best is None:
-        sentence = "No trial has completed."
+        title = "No trial has completed."
     elif baseline is None:
-        sentence = (
-            f"Best so far: {best.where}, {search.show(best)}. No trial without attention has completed."
-        )
+        title = f"Best so far: {best.where}, {search.show(best)}. No trial without attention has completed."
     elif best is baseline:
-        sentence = f"The best trial is without attention: {search.show(best)}."
+        title = f"The best trial is without attention: {search.show(best)}."
     else:
-        sentence = (
+        title = (
             f"Not confirmed: {best.where} scored {search.show(best)}, the best trial without attention "
             f"{search.show(baseline)}."
         )
@@ -248,17 +255,13 @@ def _open(search: Search, command: str) -> Headline:
                 f"They trained for {pluralize(epochs, 'epoch')} only, which may rank them otherwise."
             )
     lines.append("To test whether attention helps, on fresh seeds and the test split, run:")
-    return Headline(
-        tone="open", mark="○", word="Not confirmed", sentence=sentence, lines=lines, command=command
-    )
+    return Headline(tone="open", mark="○", state="Not confirmed", title=title, lines=lines, command=command)
 
 
 def _line(verdict: ReportedVerdict) -> str:
     if not verdict.complete:
         return f"Confirmation {verdict.confirmation}, not finished: {verdict.seeds} seeds."
-    return (
-        f"Confirmation {verdict.confirmation}, {verdict.verdict}, {verdict.seeds} seeds: {verdict.sentence}"
-    )
+    return f"Confirmation {verdict.confirmation}: {verdict.headline}. {verdict.figures}"
 
 
 def numbers(search: Search) -> list[tuple[str, str, str]]:

@@ -68,7 +68,7 @@ class Trial:
     def where(self) -> str:
         """What sits where, in words, and the options that other trials have otherwise."""
         config = self.record.config
-        sites = placement_name(config, " at ", ", ") if config.model.placement else "no attention"
+        sites = placement_name(config) if config.model.placement else "no attention"
         return f"{sites}, {listed_options(self.varied)}" if self.varied else sites
 
     @property

@@ -15,7 +15,15 @@ from automl.config.summary import Summary, call
 from automl.tracking.run_spec import flat
 from search.config import TrialConfig
 from search.grid_scheduler import GridScheduler
-from search.record import State, TrialRecord, listed_options, model_name, model_options, placement_name
+from search.record import (
+    State,
+    TrialRecord,
+    listed_options,
+    model_name,
+    model_options,
+    placement_key,
+    placement_name,
+)
 from search.search_scheduler import SearchScheduler
 from search.serialise import to_json
 from search.trial_scheduler import Plan, rank_trials, select_leaders
@@ -77,7 +85,7 @@ class TrialResult:
     @property
     def _attention(self) -> str:
         config = TrialConfig.from_json(self.config)
-        return placement_name(config, " at ", ", ") if config.model.placement else "no attention"
+        return placement_name(config) if config.model.placement else "no attention"
 
     @property
     def said(self) -> str:
@@ -177,7 +185,7 @@ class SearchResult(Summary):
             "number": record.number,
             "state": str(record.state),
             "role": str(record.role),
-            "placement": placement_name(record.config),
+            "placement": placement_key(record.config),
             **flat(record.config),
             **{name: record.value(name) if record.has(name) else None for name in self.objectives},
             "epochs_done": len(record.history),

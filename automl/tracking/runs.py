@@ -16,7 +16,7 @@ from automl.storage.storage import Storage
 from automl.tasks import task_of
 from automl.tracking.client import experiments, find_runs, open_client, pages
 from automl.tracking.run_spec import METRIC_FILE
-from automl.tracking.tags import CHECKPOINT, CONFIRMED, IDENTITY, PARENT, TRIAL, VERDICT
+from automl.tracking.tags import CHECKPOINT, CONFIRMED, FIGURES, IDENTITY, PARENT, TRIAL, VERDICT
 from backbones import loading
 from search.config import TrialConfig
 from search.metric import Metric
@@ -28,7 +28,7 @@ from search.serialise import from_json, parse_json
 class TrackedRun:
     """The run of a trial that has a checkpoint.
 
-    confirmed: it is the winner of a confirmation, whose verdict is the sentence `verdict`.
+    confirmed: it is the winner of a confirmation, with the headline `verdict` and the line `figures`.
     """
 
     name: str
@@ -36,6 +36,7 @@ class TrackedRun:
     checkpoint: Storage
     confirmed: bool = False
     verdict: str | None = None
+    figures: str = ""
 
 
 def find_run(run_id: str) -> TrackedRun:
@@ -45,8 +46,8 @@ def find_run(run_id: str) -> TrackedRun:
     parent = next(find_runs(client, experiments(client), {CONFIRMED: run_id}), None)
     if parent is None:
         return found
-    verdict = parent.data.tags.get(VERDICT)
-    return replace(found, verdict=verdict, confirmed=True)
+    tags = parent.data.tags
+    return replace(found, verdict=tags.get(VERDICT), figures=tags.get(FIGURES, ""), confirmed=True)
 
 
 def _find_run(client: Any, run_id: str) -> TrackedRun:

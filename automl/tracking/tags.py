@@ -8,5 +8,7 @@ PARENT = "mlflow.parentRunId"
 VIEW = "mlflow.sharedViewState."
 SEARCH, IDENTITY, TRIAL = "automl.search", "automl.identity", "automl.trial"
 BEST, CHECKPOINT = "automl.best_run", "automl.checkpoint"
-# Of a confirmation's run: the search. Of a search's: the confirmed winner's run, and the verdict in words.
-CONFIRMS, CONFIRMED, VERDICT = "automl.confirms", "automl.confirmed_run", "automl.verdict"
+# Of a confirmation's run: the search. Of a search's: the confirmed winner's run, the verdict's headline
+# and its line of figures.
+CONFIRMS, CONFIRMED = "automl.confirms", "automl.confirmed_run"
+VERDICT, FIGURES = "automl.verdict", "automl.figures"

@@ -32,6 +32,7 @@ from automl.tracking.tags import (
     CHECKPOINT,
     CONFIRMED,
     DATA_CONTEXT,
+    FIGURES,
     IDENTITY,
     NOTE,
     PARENT,
@@ -363,23 +364,26 @@ class MlflowWriter:
                 self._set_view(f"metrics.`{RANK}`", ascending=True)
 
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> None:
-        """Write a verdict to the run with this identity, a search's: its sentence, all of it, the winner's
-        run. The run above the trials' gets it too, with its numbers as metrics."""
+        """Write a verdict to the run of the search with this identity: headline, figures, file, winner.
+
+        The run above the trials' runs gets it too, with its numbers as metrics.
+        """
+        tags = {VERDICT: mlflow_value(verdict["headline"]), FIGURES: mlflow_value(verdict["figures"])}
+        text = f"**{markdown(verdict['headline'])}.** {markdown(verdict['figures'])}"
         if self.parent is not None:
             now = get_current_time_millis()
             metrics = [Metric(key, float(value), now, 0) for key, value in _numbers(verdict).items()]
-            tags = [
-                RunTag("verdict", mlflow_value(verdict.get("verdict"))),
-                RunTag(VERDICT, mlflow_value(verdict["sentence"])),
-            ]
-            self.client.log_batch(self.parent, metrics=metrics, tags=tags)
+            outcome = {"verdict": mlflow_value(verdict.get("verdict"))}
+            run_tags = [RunTag(key, value) for key, value in {**outcome, **tags}.items()]
+            self.client.log_batch(self.parent, metrics=metrics, tags=run_tags)
             self.client.log_dict(self.parent, dict(verdict), "verdict.json")
-            self._describe(self.parent, f"**{markdown(verdict['sentence'])}**")
+            self._describe(self.parent, text)
         run_id = self._find_parent(identity)
         if run_id is None:
             return
-        self.client.set_tag(run_id, VERDICT, mlflow_value(verdict["sentence"]))
-        self._describe(run_id, f"**{markdown(verdict['sentence'])}**")
+        for key, value in tags.items():
+            self.client.set_tag(run_id, key, value)
+        self._describe(run_id, text)
         self.client.log_dict(run_id, dict(verdict), "verdict.json")
         if winner is not None:
             self.client.set_tag(run_id, CONFIRMED, winner)

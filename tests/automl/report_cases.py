@@ -25,10 +25,10 @@ from search.trial_scheduler import Plan
 EPOCHS = 6
 WORTH = {"ssa": 0.02, "ssa-sym": 0.015, "sagan": 0.0, "decomposed": -0.01, "multihead": 0.005, "conv1x1": 0.0}
 DIVERGED = "the loss became nan at epoch 2: lower the learning rate"
-SSA = "ssa@stage1.block2.branch (trial 3)"
-SAGAN = "sagan@stage2.block1 + ssa@stage3.block2.branch (trial 9)"
-CONTROL = "control: conv1x1@stage1.block2.branch (trial 14)"
-CHANCE = "random placement: multihead@stage2.block2"
+SSA = "ssa @ stage1.block2.branch (trial 3)"
+SAGAN = "sagan @ stage2.block1 + ssa @ stage3.block2.branch (trial 9)"
+CONTROL = "control: conv1x1 @ stage1.block2.branch (trial 14)"
+CHANCE = "random placement: multihead @ stage2.block2"
 
 
 def plan_of(**changes: Any) -> Plan:
@@ -223,14 +223,14 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
         "better": 0.7, "worse": -0.9, "equivalent": 0.05, "undecided": 0.3, "cannot tell": 0.5, None: 0.4
     }  # fmt: skip
     difference = differences[verdict]
-    interval = [difference - 0.4, difference + 0.4]
-    sentence = {
-        "better": f"{SSA} is better than the tuned baseline by 0.70 points (95 % CI 0.30 to 1.10, p = 0.002)",
-        "worse": f"No finalist is better. The best of them, {SSA} differs by -0.90 points, and is worse.",
-        "equivalent": "No difference that matters: none of the finalists differs by as much as 0.5 points.",
-        "undecided": "No detectable difference; 60 fresh seeds would be needed to detect 0.3 points.",
-        "cannot tell": "Cannot tell: the gain may come from longer training.",
-        None: "No verdict yet, with 8 of 20 seeds.",
+    interval = low, high = [difference - 0.4, difference + 0.4]
+    headline = {
+        "better": "ssa @ stage1.block2.branch beats the tuned baseline by 0.70 points",
+        "worse": "No finalist beats the tuned baseline: the best is worse by 0.90 points",
+        "equivalent": "No finalist differs from the tuned baseline by as much as 0.5 points",
+        "undecided": "Undecided: 20 seeds show no difference from the tuned baseline",
+        "cannot tell": "Cannot tell: the gain may come from longer training",
+        None: "No verdict yet: 8 of 20 seeds are complete",
     }[verdict]
     seeds = [str(1000 + i) for i in range(20)]
     config = TrialConfig().to_json()
@@ -255,7 +255,8 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
         "confirmation": 1,
         "complete": verdict is not None,
         "verdict": verdict,
-        "sentence": sentence,
+        "headline": headline,
+        "figures": f"{SSA}: {difference:+.2f} points, 95 % CI {low:.2f} to {high:.2f}. p = 0.004.",
         "winner": SSA if verdict == "better" else None,
         "finalist": SSA,
         "difference": difference,

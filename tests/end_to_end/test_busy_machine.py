@@ -46,7 +46,7 @@ def test_load_is_not_called_a_gain(tmp_path):
     run = automl("confirm", "--top", "1", "--seeds", "6", "--json")
     verdict = json.loads(run.stdout)
     assert verdict["complete"]
-    assert verdict["verdict"] != "better", verdict["sentence"]
+    assert verdict["verdict"] != "better", verdict["figures"]
 
     place = tmp_path / "searches" / "busy"
     records = read_records(place, "busy") + read_records(place / "confirm", "busy-confirm")
@@ -60,4 +60,4 @@ def test_load_is_not_called_a_gain(tmp_path):
 
     # What is said of time is what the trainings took.
     low, high = verdict["time"]["interval"]
-    assert ("equal time" in verdict["sentence"]) == (0.95 <= low <= high <= 1.05), verdict["sentence"]
+    assert ("Equal time" in verdict["figures"]) == (0.95 <= low <= high <= 1.05), verdict["figures"]

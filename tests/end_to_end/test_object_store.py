@@ -168,7 +168,7 @@ def test_another_machine_goes_on_with_it(machines, objects, searched, confirmed)
     found = json.loads(there.automl("status", NAME, *place, "--json"))
     assert found["best"][1] == pytest.approx(result["best"]["value"])
     assert (found["running"], found["trials"]) == (False, TRIALS)
-    assert found["verdict"] == confirmed["sentence"]
+    assert found["verdict"] == confirmed["headline"]
     assert json.loads(objects(f"searches/{NAME}")["confirm/verdict.json"]) == confirmed
     again = json.loads(here.automl("status", *place, "--json"))
     assert again == {**found, "quiet": again["quiet"]}, "and the first sees what the second has done"
@@ -180,7 +180,7 @@ def test_every_machine_reports_on_it(machines, mlflow_server, searched, confirme
     for machine in machines:
         said = machine.automl("report", "--search", NAME, *place)
         page = Path(said.split()[1])
-        assert confirmed["sentence"] in html.unescape(page.read_text())
+        assert confirmed["headline"] in html.unescape(page.read_text())
         assert machine.folder in page.parents
     client = mlflow.MlflowClient(mlflow_server.uri)
     best = client.get_run(result["best"]["run_id"])

@@ -176,7 +176,7 @@ def confirmed(gain):
 def test_a_planted_gain_is_found_with_its_type_and_place(confirmed):
     verdict, _ = confirmed
     assert verdict["verdict"] == "better"
-    assert verdict["winner"].startswith("sagan@stage1.block2.branch")
+    assert verdict["winner"].startswith("sagan @ stage1.block2.branch")
     assert verdict["interval"][0] < 25 < verdict["interval"][1]
     assert verdict["p"] == pytest.approx(2 / 2**6)
     assert verdict["seeds"] == 6
@@ -224,7 +224,7 @@ def test_mlflow_has_it_below_the_search(gain, confirmed):
     assert parents[confirmation] == search
     runs = [run for run, parent in parents.items() if parent == confirmation]
     assert len(runs) == len(gain.trials())
-    assert tagged("automl.verdict")[search] == verdict["sentence"]
+    assert tagged("automl.verdict")[search] == verdict["headline"]
     winner = tagged("automl.confirmed_run")[search]
     assert winner in runs
     assert Path(tagged("automl.checkpoint")[winner], "checkpoint.pt").is_file()

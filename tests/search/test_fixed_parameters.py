@@ -84,7 +84,7 @@ def test_a_plain_trial_with_attention_in_it(draws: Any, what: str) -> None:
     with pytest.raises(InputError) as error:
         check_fixed_parameters(space(draws, **fields))
     assert f"`{what}` of space 'mine', " in str(error.value)
-    assert "comes out with attention in it (ssa@stage1.block1" in str(error.value)
+    assert "comes out with attention in it (ssa @ stage1.block1" in str(error.value)
     assert f"set FUNCTION.{what} to" in str(error.value)
 
 

@@ -92,7 +92,7 @@ def test_a_log_has_one_line_for_each_ended_trial(capsys: pytest.CaptureFixture[s
         progress.on_trial_start(TrialRecord(4, TrialConfig()))
     told = lines(capsys)
     best = r"best 0\.9000 \(000 xresnet18 plain\)"
-    ssa = r"xresnet18 ssa@stage1\.block2\.branch"
+    ssa = r"xresnet18 ssa @ stage1\.block2\.branch"
     expected = [
         rf"000 xresnet18 plain: complete at epoch 3, 21 steps, accuracy 0\.9000 \| 1/5 trials, "
         rf"{best}, rungs 2:1 6:0",
@@ -223,7 +223,7 @@ def test_a_terminal_shows_every_trial(
         tell(progress, 0, State.COMPLETE, 0.9, profile={"time_ratio": 1.25, "time_ratio_counted": 1.0})
         tell(progress, 1, State.ERROR, None, "ValueError: no")
     said = capsys.readouterr().err
-    assert "001 xresnet18 ssa@stage1.block2.branch" in said
+    assert "001 xresnet18 ssa @ stage1.block2.branch" in said
     assert "0.9000" in said
     assert "2.5/9" in said
     assert "~1.25" in said, "it was not measured precisely"

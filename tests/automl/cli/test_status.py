@@ -37,14 +37,14 @@ def test_what_is_told(folder: Path) -> None:
     found = read_status()
     assert (found.search, found.running, found.trials) == ("mine", False, 6)
     assert (found.states["complete"], found.states["pruned"], found.states["running"]) == (3, 1, 0)
-    assert found.best == ("002 xresnet18(width=0.25) conv1x1@stage1.block1", 0.72)
+    assert found.best == ("002 xresnet18(width=0.25) conv1x1 @ stage1.block1", 0.72)
     assert found.baseline == ("000 xresnet18(width=0.25) plain", 0.70)
     assert found.quiet == pytest.approx(60, abs=20)
     assert found.hours == pytest.approx(1.5, abs=0.01)
     assert found.left is None
     assert found.lines()[0].startswith("search    mine: stopped, ")
     assert found.lines()[2:4] == [
-        "best      accuracy 0.7200 after 5 steps  002 xresnet18(width=0.25) conv1x1@stage1.block1",
+        "best      accuracy 0.7200 after 5 steps  002 xresnet18(width=0.25) conv1x1 @ stage1.block1",
         "baseline  accuracy 0.7000 after 7 steps  000 xresnet18(width=0.25) plain",
     ]
     assert found.lines()[-1] == "next      automl search --resume mine"

@@ -256,7 +256,7 @@ def space_with_attention(trial: optuna.Trial) -> TrialConfig:
             "`baseline` of space 'mine' gives the parameter 'count' the value 2; choose from 0 to 1",
         ),
         ({"cuont": 0}, "names the parameter 'cuont', which is never asked for"),
-        ({"modules": 0}, "comes out with attention in it (ssa@stage1.block1); set FUNCTION.baseline to"),
+        ({"modules": 0}, "comes out with attention in it (ssa @ stage1.block1); set FUNCTION.baseline to"),
     ],
 )
 def test_invalid_baseline_is_rejected(baseline: dict[str, Any], message: str) -> None:

@@ -23,7 +23,7 @@ from automl.tracking.writer import MlflowWriter
 from search.config import TrialConfig
 from search.record import State, TrialRecord
 
-LEAD = "ssa@stage1.block2.branch"
+LEAD = "ssa @ stage1.block2.branch"
 
 
 DETECTION = f"{__file__}:Detection"
@@ -67,11 +67,11 @@ def test_runs_of_the_same_seeds_are_compared_pair_by_pair(store: MlflowClient) -
     theirs, ours = values(0.8, range(8), 1), values(0.82, range(8), 2)
     (found,) = run_compare([training(PLAIN, theirs), training(OTHER, ours)])
     reference = paired([100 * (ours[seed] - theirs[seed]) for seed in range(8)], margin=0.5)
-    assert (found.word, found.paired, found.difference.count) == ("better", True, 8)
+    assert (found.outcome, found.paired, found.difference.count) == ("better", True, 8)
     assert found.difference.low == pytest.approx(reference.low)
     assert "validation split" in found.sentence
     (back,) = run_compare([training(OTHER, ours), training(PLAIN, theirs)])
-    assert back.word == "worse"
+    assert back.outcome == "worse"
     assert back.difference.mean == pytest.approx(-found.difference.mean)
 
 
@@ -80,7 +80,7 @@ def test_variants_have_a_short_name_a_count_a_mean_and_a_deviation(store: Mlflow
     runs = training(PLAIN, theirs, last=-0.1), training(OTHER, ours)
     (found,) = run_compare(runs)
     assert found.reference.label == "xresnet18(width=0.25) plain"
-    assert found.variant.label == "xresnet18(width=0.25) ssa@stage1.block2.branch"
+    assert found.variant.label == "xresnet18(width=0.25) ssa @ stage1.block2.branch"
     assert (found.variant.name, found.variant.count) == (runs[1], 8)
     assert found.variant.mean == pytest.approx(np.mean(list(ours.values())))
     assert found.variant.sd == pytest.approx(np.std(list(ours.values()), ddof=1))
@@ -96,20 +96,20 @@ def test_variants_have_a_short_name_a_count_a_mean_and_a_deviation(store: Mlflow
 def test_runs_of_other_seeds_are_compared_as_they_are(store: MlflowClient) -> None:
     theirs, ours = values(0.8, range(8), 1), values(0.82, range(10, 16), 2)
     (found,) = run_compare([training(PLAIN, theirs), training(OTHER, ours)])
-    assert (found.word, found.paired, found.difference.count) == ("better", False, 6)
+    assert (found.outcome, found.paired, found.difference.count) == ("better", False, 6)
     assert "not paired" in found.sentence
 
 
 def test_equal_within_the_margin(store: MlflowClient) -> None:
     runs = [training(PLAIN, values(0.8, range(8), 1)), training(OTHER, values(0.8, range(8), 2))]
-    assert run_compare(runs, margin=2)[0].word == "equivalent"
-    assert run_compare(runs, margin=0.01)[0].word == "undecided"
+    assert run_compare(runs, margin=2)[0].outcome == "equivalent"
+    assert run_compare(runs, margin=0.01)[0].outcome == "undecided"
 
 
 def test_scores_that_never_differ_tell_nothing(store: MlflowClient) -> None:
     same = dict.fromkeys(range(8), 1.0)
     (found,) = run_compare([training(PLAIN, same), training(OTHER, same)], margin=2)
-    assert found.word == "cannot tell", "neither the spread of seeds nor the number of images is known"
+    assert found.outcome == "cannot tell", "neither the spread of seeds nor the number of images is known"
 
 
 def test_several_are_corrected_for(store: MlflowClient) -> None:
@@ -131,7 +131,7 @@ def confirmed(store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
     monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
     result = run_confirm("mine", top=2, seeds=8, sequential=False)
-    assert run_compare(["mine:baseline", result])[0].word == "better", "a result stands for its search"
+    assert run_compare(["mine:baseline", result])[0].outcome == "better", "a result stands for its search"
     return folder
 
 
@@ -140,7 +140,7 @@ def test_a_search_stands_for_its_winner_and_has_other_variants(confirmed, cli) -
     assert code == 0
     value, lines = json.loads(out), err.splitlines()
     assert value["reference"] == "mine:baseline"
-    assert [one["word"] for one in value["comparisons"]] == ["better", "equivalent"]
+    assert [one["outcome"] for one in value["comparisons"]] == ["better", "equivalent"]
     assert lines[4].startswith("mine against mine:baseline: better, +")
     verdict = json.loads((confirmed / "confirm" / "verdict.json").read_text())
     scores = list(verdict["variants"][0]["scores"].values())
@@ -163,12 +163,12 @@ def test_a_margin_below_one_test_image_is_not_seen(confirmed, cli) -> None:
         margin = str(part * verdict["resolution"])
         _, out, _ = cli("compare", "mine:baseline", "mine:control", "--margin", margin, "--json")
         (found,) = json.loads(out)["comparisons"]
-        assert found["word"] == word
+        assert found["outcome"] == word
 
 
 def test_a_winner_against_runs_scored_on_the_same_split(confirmed, store) -> None:
     runs = training(PLAIN, values(0.9, range(8), 1), metric="test_accuracy")
-    assert run_compare([runs, "mine"])[0].word == "better"
+    assert run_compare([runs, "mine"])[0].outcome == "better"
 
 
 def test_one_name_alone_is_what_the_latest_search_is_compared_with(confirmed, store, cli) -> None:

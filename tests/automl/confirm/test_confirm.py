@@ -29,7 +29,7 @@ from automl.trials.interrupt import Stopped
 from search.serialise import to_json
 from search.study import open_study, own_trials
 
-BASELINE, LEAD = "baseline (trial 0)", "ssa@stage1.block2.branch (trial 1)"
+BASELINE, LEAD = "baseline (trial 0)", "ssa @ stage1.block2.branch (trial 1)"
 CANDIDATE = "baseline: plain as trial 1"
 
 
@@ -76,13 +76,14 @@ def test_all_variants_get_the_same_fresh_seeds(search, at_work):
     result = run_confirm("mine", top=2, seeds=8, sequential=False)
     assert workers.trained[:6] == [(variant, seed) for seed in (1, 2, 3) for variant in (BASELINE, CANDIDATE)]
     names = [variant["name"] for variant in result.value["variants"]]
-    assert names[:3] == [BASELINE, LEAD, "sagan@stage2.block1 (trial 2)"]
+    assert names[:3] == [BASELINE, LEAD, "sagan @ stage2.block1 (trial 2)"]
     assert names[-1] == CANDIDATE, "the plain backbone with the finalist's hyperparameters"
     assert sorted(workers.trained) == sorted((name, seed) for name in names for seed in range(1, 9))
-    assert result.verdict.said == "better"
+    assert result.verdict.final == "better"
     assert result.value["winner"] == LEAD
     assert json.loads((search / "confirm" / "verdict.json").read_text()) == result.value
-    assert read_status("mine").verdict == result.verdict.sentence
+    status = read_status("mine")
+    assert (status.verdict, status.figures) == (result.verdict.headline, result.verdict.figures)
 
 
 def test_who_trained_longer_is_not_called_better(search, at_work, cli):
@@ -96,12 +97,12 @@ def test_who_trained_longer_is_not_called_better(search, at_work, cli):
     lines = err[err.index("confirmed ") :].splitlines()
     assert lines[0] == "confirmed mine: cannot tell"
     assert "the gain may come from longer training" in lines[1]
-    assert "at 1.10 times the baseline's training time (95 % CI 1.10 to 1.10)" in lines[1]
+    assert "1.10 times the baseline's training time (95 % CI 1.10 to 1.10)" in lines[2]
     assert value["time"]["ratio"] == pytest.approx(1.1, abs=0.01)
     lead = value["variants"][1]
     assert CANDIDATE not in [variant["name"] for variant in value["variants"] if len(variant["scores"]) > 3]
     assert lead["costs"]["3"] == {"steps": 20, "seconds": seconds(LEAD, 3), "processor_seconds": None}
-    assert lines[2].endswith("1.10 times its training time")
+    assert lines[3].endswith("1.10 times its training time")
 
 
 def test_a_search_of_equal_epochs_is_not_bound_by_time(search, at_work):
@@ -110,8 +111,8 @@ def test_a_search_of_equal_epochs_is_not_bound_by_time(search, at_work):
     (search / "search.json").write_text(json.dumps(metadata))
     at_work(FakeWorkers(gain, seconds=lambda variant, seed: 2.0 if variant == LEAD else 1.0))
     result = run_confirm("mine", top=1, seeds=8)
-    assert result.verdict.said == "better"
-    assert "equal epochs, at 2.00 times the baseline's training time)" in result.verdict.sentence
+    assert result.verdict.final == "better"
+    assert "Equal epochs, 2.00 times the baseline's training time" in result.verdict.figures
 
 
 def test_answers_to_each_image_stay_and_widen_the_interval(search, at_work):
@@ -146,9 +147,9 @@ def test_the_plan_knows_the_test_split(search, at_work):
 def test_at_chance_one_cannot_tell(search, at_work):
     at_work(FakeWorkers(lambda variant, seed: run_plan(search)["chance"]["value"]))
     result = run_confirm("mine", top=1, seeds=8)
-    assert result.verdict.said == "cannot tell"
+    assert result.verdict.final == "cannot tell"
     assert result.value["winner"] is None
-    assert "no variant is shown to beat" in result.verdict.sentence
+    assert "no variant is shown to beat" in result.verdict.headline
 
 
 @pytest.mark.parametrize(
@@ -188,10 +189,10 @@ def test_better_than_a_badly_chosen_baseline_is_not_better(search, at_work, sequ
 
     workers = at_work(FakeWorkers(score, lambda variant, seed: 0.6 if variant == BASELINE else 0.5))
     result = run_confirm("mine", top=1, seeds=8, sequential=sequential)
-    assert result.verdict.said == "cannot tell"
+    assert result.verdict.final == "cannot tell"
     assert result.value["winner"] is None
-    assert "the gain may come from the hyperparameters" in result.verdict.sentence
-    assert f"plain backbone with its own hyperparameters ({CANDIDATE}) by" in result.verdict.sentence
+    assert "the gain may come from the hyperparameters" in result.verdict.headline
+    assert f"plain backbone with its own hyperparameters ({CANDIDATE}): " in result.value["remarks"][1]
     low, high = result.value["plain"]["interval"]
     assert low < 0 < high
     assert sorted(seed for variant, seed in workers.trained if variant == CANDIDATE) == list(range(1, 9))
@@ -244,10 +245,10 @@ def test_stopped_it_goes_on_where_it_was(search, at_work):
     assert stopped.value.code == 128 + 15
     unfinished = json.loads((search / "confirm" / "verdict.json").read_text())
     assert (unfinished["complete"], unfinished["verdict"], unfinished["winner"]) == (False, None, None)
-    assert unfinished["sentence"].startswith("No verdict yet, with 6 of 8 seeds.")
+    assert unfinished["headline"] == "No verdict yet: 6 of 8 seeds are complete"
     later = at_work(FakeWorkers(gain))
     result = run_confirm("mine")
-    assert result.verdict.said == "better"
+    assert result.verdict.final == "better"
     assert not set(workers.trained) & set(later.trained)
     assert len(workers.trained) + len(later.trained) == 6 * 8
     idle = at_work(FakeWorkers(gain))
@@ -259,13 +260,13 @@ def test_controls_are_trained_where_there_is_a_gain_to_explain(search, at_work):
     workers = at_work(FakeWorkers(noise_alone))
     result = run_confirm("mine", top=1, seeds=8, sequential=False)
     assert len(workers.trained) == 3 + 2 * 8
-    assert "No gain is shown" in " ".join(result.value["remarks"])
+    assert "as no gain is shown" in " ".join(result.value["remarks"])
     later = at_work(FakeWorkers(gain))
     result = run_confirm("mine", controls=True)
     of_controls = [seed for variant, seed in later.trained if variant not in (BASELINE, LEAD, CANDIDATE)]
     assert of_controls == [seed for seed in range(1, 9) for _ in range(2)]
     assert {"control", "random"} <= {str(one["role"]) for one in result.value["comparisons"]}
-    assert "No gain is shown" not in " ".join(result.value["remarks"])
+    assert "as no gain is shown" not in " ".join(result.value["remarks"])
     assert run_confirm("mine").value == result.value
 
 
@@ -286,19 +287,19 @@ def test_a_gain_is_not_explained_before_its_controls(search, at_work):
         run_confirm("mine", top=1, seeds=8, sequential=False)
     open_yet = json.loads((search / "confirm" / "verdict.json").read_text())
     assert open_yet["verdict"] == "better"
-    assert "Where the gain comes from is not known until control: conv1x1" in " ".join(open_yet["remarks"])
+    assert "Train control: conv1x1" in " ".join(open_yet["remarks"])
     assert "not shown to come from" not in " ".join(open_yet["remarks"]), "of two seeds"
     assert read_status("mine").said == "unfinished"
     assert "confirm --search mine" in read_status("mine").resume
     at_work(FakeWorkers(gain))
-    assert "is not known" not in " ".join(run_confirm("mine").value["remarks"])
+    assert "the cause of the gain" not in " ".join(run_confirm("mine").value["remarks"])
     assert read_status("mine").said == "better"
 
 
 def test_it_stops_once_it_is_decided(search, at_work):
     workers = at_work(FakeWorkers(gain))
     result = run_confirm("mine", top=1, seeds=30)
-    assert result.verdict.said == "better"
+    assert result.verdict.final == "better"
     assert len(result.verdict.used) < 15
     assert {seed for _, seed in workers.trained} == set(result.verdict.used)
 
@@ -308,7 +309,7 @@ def test_the_winner_without_its_module(search, at_work):
     run_confirm("mine", top=2, seeds=7)
     later = at_work(FakeWorkers(gain))
     result = run_confirm("mine", ablate=True)
-    assert {variant for variant, _ in later.trained} == {"without ssa@stage1.block2.branch"}
+    assert {variant for variant, _ in later.trained} == {"without ssa @ stage1.block2.branch"}
     assert len(later.trained) == 7
     assert len(workers.trained) == 6 * 7
     assert result.value["comparisons"][-1]["role"] == "ablation"
@@ -367,14 +368,15 @@ def test_mlflow_learns_of_the_winner_and_so_does_another_one(tracked, at_work, s
     )
     result = run_confirm("mine", top=1, seeds=6)
     tags = store.get_run(parent.info.run_id).data.tags
-    assert tags["automl.verdict"] == result.verdict.sentence
+    assert tags["automl.verdict"] == result.verdict.headline
+    assert tags["automl.figures"] == result.verdict.figures
     winner = store.get_run(tags["automl.confirmed_run"])
     assert winner.info.run_name.endswith(f"{LEAD} seed 6")
     assert winner.data.metrics["test_accuracy"] == result.value["variants"][1]["scores"]["6"]
     # The confirmation's own run has the verdict in numbers, and no luckiest seed.
     own = store.get_run(winner.data.tags["mlflow.parentRunId"]).data
     assert own.tags["verdict"] == "better"
-    assert own.tags["automl.verdict"] == result.verdict.sentence
+    assert own.tags["automl.verdict"] == result.verdict.headline
     low, high = result.value["interval"]
     assert own.metrics == {
         "complete": 6 * 5, "pruned": 0, "infeasible": 0, "error": 0, "seeds_used": 6,
@@ -390,7 +392,8 @@ def test_mlflow_learns_of_the_winner_and_so_does_another_one(tracked, at_work, s
     runs = client.search_runs([experiment.experiment_id])
     assert len(runs) == trials + 2
     (parent,) = (run for run in runs if "automl.search" in run.data.tags)
-    assert parent.data.tags["automl.verdict"] == result.verdict.sentence
+    assert parent.data.tags["automl.verdict"] == result.verdict.headline
+    assert tags["automl.figures"] == result.verdict.figures
     winner = client.get_run(parent.data.tags["automl.confirmed_run"])
     assert "test_accuracy" in winner.data.metrics
 
@@ -413,7 +416,7 @@ def test_a_finalist_that_diverges_does_not_win(search, at_work):
     at_work(FakeWorkers(lambda variant, seed: None if (variant, seed) == (LEAD, 3) else gain(variant, seed)))
     result = run_confirm("mine", top=1, seeds=8)
     assert result.verdict.complete
-    assert result.verdict.said != "better"
+    assert result.verdict.final != "better"
     assert any("nan" in text for text in result.value["warnings"])
 
 
@@ -454,7 +457,7 @@ def test_killed_while_the_study_was_made(search, at_work):
     (search / "confirm").mkdir()
     (search / "confirm" / "confirm.json").write_text((search / "kept-apart" / "confirm.json").read_text())
     (search / "confirm" / "study.journal").touch()
-    assert run_confirm("mine").verdict.said == "better"
+    assert run_confirm("mine").verdict.final == "better"
 
 
 def test_folders_of_other_names_are_none(search, at_work):
@@ -508,7 +511,8 @@ def test_what_is_printed(search, at_work, cli):
     assert code == 0
     lines = err[err.index("confirmed ") :].splitlines()
     assert lines[0] == "confirmed mine: better"
-    assert lines[1].startswith(f"verdict   {LEAD} is better than the tuned baseline by 2.")
+    assert lines[1].startswith("verdict   ssa @ stage1.block2.branch beats the tuned baseline by 1.")
+    assert lines[2].startswith(f"          {LEAD}: +1.")
     assert {
         "search",
         "verdict",

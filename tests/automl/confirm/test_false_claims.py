@@ -44,7 +44,7 @@ def simulate(spread: float, noise: float, generator: np.random.Generator, *, fai
         )
         for name, values in scores.items()
     }
-    return judge(design(SEEDS), [baseline, finalist, *own], trained).said == "better"
+    return judge(design(SEEDS), [baseline, finalist, *own], trained).final == "better"
 
 
 SETTINGS = [(2, 2), (2, 8), (8, 2), (5, 5), (8, 8), (3, 6), (6, 3), (8, 4)]

@@ -53,9 +53,9 @@ def test_the_best_that_were_trained_to_their_end_take_part():
     variant_set = choose(*FOUND)
     assert named(variant_set, Role.BASELINE) == ["baseline (trial 1)"]
     assert named(variant_set, Role.FINALIST) == [
-        "ssa@stage1.block2.branch + sagan@stage2.block1 (trial 3)", "sagan@stage2.block1 (trial 4)",
+        "ssa @ stage1.block2.branch + sagan @ stage2.block1 (trial 3)", "sagan @ stage2.block1 (trial 4)",
     ]  # fmt: skip
-    assert named(variant_set, Role.CONTROL) == ["control: conv1x1@stage1.block1 (trial 5)"]
+    assert named(variant_set, Role.CONTROL) == ["control: conv1x1 @ stage1.block1 (trial 5)"]
     assert variant_set.variants[0].role is Role.BASELINE
     assert variant_set.warnings == []
 
@@ -142,7 +142,7 @@ def test_nothing_to_confirm(records, missing):
 def test_ablations_leave_one_out():
     variant = choose(*FOUND).variants[1]
     made = ablations(variant)
-    assert [a.name for a in made] == ["without ssa@stage1.block2.branch", "without sagan@stage2.block1"]
+    assert [a.name for a in made] == ["without ssa @ stage1.block2.branch", "without sagan @ stage2.block1"]
     assert [set(a.config.model.placement) for a in made] == [set(SAGAN), set(SSA)]
 
 

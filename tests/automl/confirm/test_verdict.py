@@ -1,52 +1,120 @@
-"""What is said of which scores."""
+"""Outcomes and texts of verdicts."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from confirm_cases import VARIANTS, answered, config, design, scores, without
 
+from attention import Spec
 from automl.confirm.judge import judge
 from automl.confirm.scores import Scores, TrainingCost, collect, training_cost
 from automl.confirm.statistics import paired
 from automl.confirm.variants import Variant
 from search.metric import Chance
-from search.record import Role, State, TrialRecord
+from search.record import Role, State, TrialRecord, placement_name
 
 BETTER = scores(ssa=0.02)
 
 
 def test_better_names_the_winner_and_by_how_much():
     found = judge(design(), VARIANTS, BETTER)
-    assert found.said == "better"
+    assert found.final == "better"
     assert found.winner is not None
     assert found.winner.name == "ssa"
     d = [100 * (BETTER["ssa"].scores[s] - BETTER["baseline"].scores[s]) for s in range(1, 11)]
     expected = paired(d, margin=0.5, resolution=0.1, alpha=0.05 / 2)  # two finalists
     assert found.lead is not None
     assert (found.lead.difference.low, found.lead.difference.high) == (expected.low, expected.high)
-    assert found.sentence == (
-        f"ssa is better than the tuned baseline by {sum(d) / 10:.2f} points (95 % CI {expected.low:.2f} to "
-        f"{expected.high:.2f}, p = 0.0039, adjusted for 2 finalists, 10 paired seeds, equal time)."
+    assert found.headline == f"ssa beats the tuned baseline by {sum(d) / 10:.2f} points"
+    assert found.figures == (
+        f"ssa: +{sum(d) / 10:.2f} points, 95 % CI {expected.low:.2f} to {expected.high:.2f}. p = 0.0039, "
+        f"adjusted for 2 finalists. 10 paired seeds. Equal time."
     )
 
 
 @pytest.mark.parametrize(
-    ("gains", "more", "word", "said"),
+    ("gains", "more", "outcome", "headline", "remark"),
     [
-        ({"ssa": 0.02}, {"margin": 5}, "better", "That is less than the margin of 5 points."),
-        ({"ssa": -0.02, "sagan": -0.02}, {}, "worse", "No finalist is better."),
-        ({}, {"margin": 5}, "equivalent", "and no finalist by as much as 5 points."),
-        ({}, {}, "undecided", "To show one of 0.5 points, 18 fresh seeds are needed (with 80 % power)."),
-        ({}, {"margin": 0}, "undecided", "No detectable difference"),
+        (
+            {"ssa": 0.02},
+            {"margin": 5},
+            "better",
+            "ssa beats the tuned baseline by 1.77 points",
+            "The gain is below the margin of 5 points.",
+        ),
+        (
+            {"ssa": -0.02, "sagan": -0.02},
+            {},
+            "worse",
+            "No finalist beats the tuned baseline: the best is worse by 2.15 points",
+            "",
+        ),
+        (
+            {},
+            {"margin": 5},
+            "equivalent",
+            "No finalist differs from the tuned baseline by as much as 5 points",
+            "",
+        ),
+        (
+            {},
+            {},
+            "undecided",
+            "Undecided: 10 seeds show no difference from the tuned baseline",
+            "To detect 0.5 points, run 18 fresh seeds (80 % power).",
+        ),
+        (
+            {},
+            {"margin": 0},
+            "undecided",
+            "Undecided: 10 seeds show no difference from the tuned baseline",
+            "",
+        ),
     ],
 )
-def test_every_verdict_has_its_sentence(gains, more, word, said):
-    found = judge(design(**more), VARIANTS, scores(**gains))
-    assert found.said == word
-    assert said in found.sentence
-    assert (found.winner is not None) == (word == "better")
+def test_every_outcome_has_its_headline(gains, more, outcome, headline, remark):
+    verdict = judge(design(**more), VARIANTS, scores(**gains))
+    assert verdict.final == outcome
+    assert verdict.headline == headline
+    assert remark in ["", *verdict.remarks]
+    assert (verdict.winner is not None) == (outcome == "better")
+
+
+def test_headlines_have_at_most_15_words():
+    sites = {f"stage{i}.block{i}": Spec("ssa", {"ks": 3}) if i % 2 else Spec("sagan") for i in range(1, 7)}
+    several = config(sites)
+    name = f"{placement_name(several)} (trial 12)"
+    variants = [VARIANTS[0], replace(VARIANTS[1], name=name, config=several, trial=12), *VARIANTS[2:]]
+
+    def judged(asked, given):
+        return judge(asked, variants, {name if key == "ssa" else key: value for key, value in given.items()})
+
+    unmeasured = {name: replace(variant, costs={}) for name, variant in BETTER.items()}
+    verdicts = [
+        judged(design(), BETTER),
+        judged(design(), scores(ssa=-0.02, sagan=-0.03)),
+        judged(design(margin=5), scores()),
+        judged(design(), scores()),
+        judged(design(), scores(ssa=0.02, times={"ssa": 1.2})),
+        judged(design(), scores(ssa=-0.02, sagan=-0.03, times={"ssa": 0.8})),
+        judged(design(margin=5), scores(times={"sagan": 0.8})),
+        judged(design(), unmeasured),
+        judged(design(chance=1 / 3, inputs=120), scores(level=1 / 3, sd=0.0)),
+        judged(design(inputs=100), scores(sd=0.0001)),
+        judge(design(), WITH_OWN, with_own(0.03)),
+        judged(design(), without(BETTER, "sagan", [7])),
+        judged(design(), {key: scores(0)[key] for key in BETTER}),
+    ]
+    headlines = [verdict.headline for verdict in verdicts]
+    assert len(set(headlines)) == len(headlines)
+    assert headlines[0].startswith(
+        "ssa(ks=3) @ stage1.block1 + sagan @ stage2.block2 + 4 more beats the tuned baseline by "
+    )
+    for headline in headlines:
+        assert len(re.findall(r"\S*\w\S*", headline)) <= 15, headline
 
 
 def test_a_metric_from_0_to_1_is_not_rounded_away():
@@ -54,18 +122,19 @@ def test_a_metric_from_0_to_1_is_not_rounded_away():
     found = judge(of_mrr, VARIANTS, BETTER)
     d = [BETTER["ssa"].scores[s] - BETTER["baseline"].scores[s] for s in range(1, 11)]
     interval = paired(d, margin=0.01, resolution=0.001, alpha=0.05 / 2)
-    assert f"by {sum(d) / 10:.3f} mrr (95 % CI {interval.low:.3f} to {interval.high:.3f}" in found.sentence
+    assert found.headline == f"ssa beats the tuned baseline by {sum(d) / 10:.3f} mrr"
+    assert f"ssa: +{sum(d) / 10:.3f} mrr, 95 % CI {interval.low:.3f} to {interval.high:.3f}." in found.figures
     guessing = judge(replace(of_mrr, chance=Chance(value=0.9, error=0.1, step=0.001)), VARIANTS, BETTER)
-    assert "whose mrr is 0.9000" in guessing.sentence
+    assert guessing.remarks[0] == "The mrr of guessing is 0.9000."
 
 
 def test_a_metric_of_which_less_is_better():
     found = judge(design(maximize=False, chance=0.95), VARIANTS, scores(ssa=-0.02))
-    assert found.said == "better"
+    assert found.final == "better"
     assert found.lead is not None
     assert found.lead.difference.mean == pytest.approx(2, abs=0.7)
     behind = judge(design(maximize=False, chance=0.95), VARIANTS, scores(ssa=0.02))
-    assert "points, where above 0 is better (95 % CI -" in behind.sentence
+    assert "points, where above 0 is better, 95 % CI -" in behind.figures
     assert (
         "points, where above 0 is better, vs the baseline"
         in behind.comparisons[0].to_json(behind.design)["sentence"]
@@ -75,57 +144,60 @@ def test_a_metric_of_which_less_is_better():
 def test_a_seed_counts_once_all_finalists_have_it():
     found = judge(design(), VARIANTS, without(BETTER, "sagan", [7]))
     assert list(found.used) == [1, 2, 3, 4, 5, 6]
-    assert found.said is None
+    assert found.final is None
     assert found.winner is None
-    assert found.sentence.startswith("No verdict yet, with 6 of 10 seeds. So far ssa differs")
+    assert found.headline == "No verdict yet: 6 of 10 seeds are complete"
+    assert found.figures.startswith("So far ssa: +")
 
 
 def test_no_score_yet():
     nothing = {variant.name: scores(0)[variant.name] for variant in VARIANTS}
     found = judge(design(), VARIANTS, nothing)
-    assert (found.word, found.complete, found.lead) == (None, False, None)
-    assert found.sentence.startswith("No verdict: fewer than two seeds")
+    assert (found.outcome, found.complete, found.lead) == (None, False, None)
+    assert found.headline == "No verdict: fewer than two seeds are complete"
+    assert found.figures == "A seed counts once the baseline and all finalists have trained with it."
+    assert found.remarks == []
     assert json.dumps(found.to_json(VARIANTS, nothing))
 
 
 def test_what_diverges_cannot_win_and_takes_nothing_from_the_others():
     found = judge(design(), VARIANTS, without(BETTER, "ssa", [4], "the training loss became nan"))
     assert found.complete
-    assert found.said != "better"
+    assert found.final != "better"
     assert found.lead is not None
     assert found.lead.variant.name == "sagan"
     assert len(found.used) == 10
     assert "ssa failed with seed 4: the training loss became nan" in found.warnings
     other = judge(design(), VARIANTS, without(BETTER, "sagan", range(1, 10), "the training loss became nan"))
-    assert (other.said, len(other.used)) == ("better", 10)
+    assert (other.final, len(other.used)) == ("better", 10)
     assert other.lead is not None
     assert other.lead.p_holm == pytest.approx(2 * other.lead.difference.p), "there were two finalists"
 
 
 def test_with_a_finalist_gone_nothing_is_called_equivalent():
     made = scores()
-    assert judge(design(margin=5), VARIANTS, made).said == "equivalent"
-    assert judge(design(margin=5), VARIANTS, without(made, "sagan", [2], "nan")).said == "undecided"
+    assert judge(design(margin=5), VARIANTS, made).final == "equivalent"
+    assert judge(design(margin=5), VARIANTS, without(made, "sagan", [2], "nan")).final == "undecided"
 
 
 def test_all_finalists_gone():
     made = without(without(scores(), "ssa", [2], "nan"), "sagan", [3], "nan")
     found = judge(design(), VARIANTS, made)
-    assert (found.complete, found.word) == (True, None)
+    assert (found.complete, found.outcome) == (True, None)
     assert len(found.warnings) == 2
 
 
 def test_an_error_costs_a_pair_and_nothing_else():
     made = {**BETTER, "ssa": replace(without(BETTER, "ssa", [4])["ssa"], errors={4: "a disk was full"})}
     found = judge(design(), VARIANTS, made)
-    assert found.said == "better"
+    assert found.final == "better"
     assert 4 not in found.used
     assert "ssa failed with seed 4: a disk was full" in found.warnings
 
 
 def test_too_few_seeds_say_so():
     found = judge(design(5), VARIANTS, scores(5, ssa=0.05))
-    assert found.said == "undecided"
+    assert found.final == "undecided"
     assert found.warnings == [
         "5 seeds with 2 finalists cannot show any difference, however large; at least 7 are needed"
     ]
@@ -136,15 +208,15 @@ def test_one_stops_early_only_if_it_may():
     some = {
         name: replace(s, scores={k: v for k, v in s.scores.items() if k <= 25}) for name, s in early.items()
     }
-    assert judge(design(40), VARIANTS, some).said is None
+    assert judge(design(40), VARIANTS, some).final is None
     found = judge(design(40, sequential=True), VARIANTS, some)
-    assert found.said == "better"
+    assert found.final == "better"
     assert len(found.used) < 25
     # What comes in later changes nothing.
     assert judge(design(40, sequential=True), VARIANTS, early).used == found.used
     late = without(early, "ssa", [len(found.used) + 1], "nan")
-    assert judge(design(40, sequential=True), VARIANTS, late).said == "better"
-    assert " of this analysis, " in found.sentence
+    assert judge(design(40, sequential=True), VARIANTS, late).final == "better"
+    assert " of this interim analysis, adjusted for 2 finalists. " in found.figures
     assert found.lead is not None
     fixed = judge(design(len(found.used)), VARIANTS, some)
     assert fixed.lead is not None
@@ -155,12 +227,12 @@ def test_what_the_controls_tell():
     found = judge(design(), VARIANTS, scores(ssa=0.02, conv=0.02))
     (remark,) = found.remarks
     assert remark.startswith("ssa against conv: ")
-    assert remark.endswith("so that the gain is not shown to come from attention.")
+    assert remark.endswith("so the gain is not shown to come from attention.")
     (remark,) = judge(design(), VARIANTS, BETTER).remarks
     assert "not shown" not in remark
 
 
-STANDS_OUT = "conv came out better than the baseline, but is not what this confirmation tests; other seeds"
+STANDS_OUT = "Confirm conv with other seeds: it was better than the baseline, but this confirmation does not"
 
 
 @pytest.mark.parametrize(
@@ -230,27 +302,29 @@ def test_scores_are_collected_from_what_has_ended():
 
 
 @pytest.mark.parametrize(
-    ("gain", "ratio", "word", "said"),
+    ("gain", "ratio", "outcome", "text"),
     [
-        (0.02, 1.0, "better", "10 paired seeds, equal time)."),
-        (0.02, 1.04, "better", "10 paired seeds, equal time)."),
-        (0.02, 0.9, "better", ") at 0.90 times the baseline's training time (95 % CI 0.9"),
-        (0.02, 1.09, "cannot tell", "Cannot tell: the gain may come from longer training. ssa differs"),
-        (-0.02, 0.9, "cannot tell", "Cannot tell: the loss may come from shorter training."),
-        (-0.02, 1.09, "worse", "at 1.09 times the baseline's training time (95 % CI 1.0"),
+        (0.02, 1.0, "better", "10 paired seeds. Equal time."),
+        (0.02, 1.04, "better", "10 paired seeds. Equal time."),
+        (0.02, 0.9, "better", ". 0.90 times the baseline's training time (95 % CI 0.9"),
+        (0.02, 1.09, "cannot tell", "Cannot tell: the gain may come from longer training\nssa: +"),
+        (-0.02, 0.9, "cannot tell", "Cannot tell: the loss may come from shorter training\n"),
+        (-0.02, 1.09, "worse", ". 1.09 times the baseline's training time (95 % CI 1.0"),
     ],
 )
-def test_who_had_more_time_is_not_called_better(gain, ratio, word, said):
+def test_longer_training_is_not_called_better(gain, ratio, outcome, text):
     times = {"ssa": ratio, "sagan": ratio}
     found = judge(design(), VARIANTS, scores(ssa=gain, sagan=min(gain, 0) * 1.2, times=times))
-    assert found.said == word
-    assert said in found.sentence
-    assert (found.winner is not None) == (word == "better")
+    assert found.final == outcome
+    assert text in f"{found.headline}\n{found.figures}"
+    assert (found.winner is not None) == (outcome == "better")
     equal = 0.95 < ratio < 1.05
-    assert ("equal time" in found.sentence) == equal
+    assert ("Equal time." in found.figures) == equal
+    interval = "Time counts as equal if its 95 % CI is within 0.95 to 1.05."
+    assert (interval in found.remarks) == (outcome == "cannot tell")
     given = judge(design(equal="epochs"), VARIANTS, scores(ssa=gain, sagan=min(gain, 0) * 1.2, times=times))
-    assert given.said == ("better" if gain > 0 else "worse"), "that is what was asked for"
-    assert f"equal epochs, at {ratio:.2f} times the baseline's training time)" in given.sentence
+    assert given.final == ("better" if gain > 0 else "worse"), "that is what was asked for"
+    assert f"Equal epochs, {ratio:.2f} times the baseline's training time." in given.figures
 
 
 @pytest.mark.parametrize(
@@ -258,20 +332,20 @@ def test_who_had_more_time_is_not_called_better(gain, ratio, word, said):
 )
 def test_only_what_had_equal_time_is_equivalent(ratio, word):
     found = judge(design(margin=5), VARIANTS, scores(times={"sagan": ratio}))
-    assert found.said == word
-    assert ("not shown to have trained as long" in found.sentence) == (word == "cannot tell")
+    assert found.final == word
+    assert ("may have trained for another time" in found.headline) == (word == "cannot tell")
 
 
 def test_a_second_finalist_may_win_in_equal_time():
     found = judge(design(), VARIANTS, scores(ssa=0.03, sagan=0.02, times={"ssa": 1.2}))
-    assert (found.said, found.winner and found.winner.name) == ("better", "sagan")
+    assert (found.final, found.winner and found.winner.name) == ("better", "sagan")
 
 
 def test_time_that_varies_is_not_equal_time():
     made = scores(ssa=0.02)
     shaky = {seed: TrainingCost(seconds=60 * (1.3 if seed % 3 else 0.6)) for seed in made["ssa"].scores}
     found = judge(design(), VARIANTS, {**made, "ssa": replace(made["ssa"], costs=shaky)})
-    assert found.said == "cannot tell"
+    assert found.final == "cannot tell"
     assert found.lead is not None
     assert found.lead.time is not None
     assert found.lead.time.mean == pytest.approx(1, abs=0.07)
@@ -280,13 +354,13 @@ def test_time_that_varies_is_not_equal_time():
 def test_time_that_was_not_measured_is_not_equal():
     made = {name: replace(variant, costs={}) for name, variant in BETTER.items()}
     found = judge(design(), VARIANTS, made)
-    assert found.said == "cannot tell"
-    assert "training times were not measured" in found.sentence
-    assert "10 paired seeds, time not measured)" in found.sentence
-    assert "equal time" not in found.sentence
+    assert found.final == "cannot tell"
+    assert found.headline == "Cannot tell: training times were not measured"
+    assert "10 paired seeds. Time not measured." in found.figures
+    assert found.remarks[0] == "The gain may come from longer training."
     given = judge(design(equal="epochs"), VARIANTS, made)
-    assert given.said == "better"
-    assert "equal epochs, time not measured)" in given.sentence
+    assert given.final == "better"
+    assert "Equal epochs, time not measured." in given.figures
     assert json.dumps(found.to_json(VARIANTS, made))
 
 
@@ -331,9 +405,9 @@ def test_warnings_about_time():
     assert not judge(design(), VARIANTS, BETTER).warnings
 
 
-def test_few_seeds_are_said_to_be_few():
-    assert ", with only 8 seeds, equal time)" in judge(design(8), VARIANTS, scores(8, ssa=0.03)).sentence
-    assert ", 10 paired seeds, equal time)" in judge(design(), VARIANTS, BETTER).sentence
+def test_few_seeds_are_reported_as_few():
+    assert " Only 8 paired seeds. Equal" in judge(design(8), VARIANTS, scores(8, ssa=0.03)).figures
+    assert " 10 paired seeds. Equal" in judge(design(), VARIANTS, BETTER).figures
 
 
 # What a test split cannot tell.
@@ -342,15 +416,14 @@ def test_few_seeds_are_said_to_be_few():
 def test_at_chance_one_cannot_tell():
     at_chance = scores(level=1 / 3, sd=0.0)
     found = judge(design(chance=1 / 3, inputs=120), VARIANTS, at_chance)
-    assert found.said == "cannot tell"
+    assert found.final == "cannot tell"
     assert found.winner is None
-    assert found.sentence.startswith(
-        "Cannot tell: no variant is shown to beat guessing, whose accuracy is 33.3 %. "
-    )
+    assert found.headline == "Cannot tell: no variant is shown to beat guessing"
+    assert found.remarks[0] == "The accuracy of guessing is 33.3 %."
     # One variant that has learned something is enough.
     one = judge(design(chance=1 / 3, inputs=120), VARIANTS, scores(level=1 / 3, sagan=0.4))
-    assert one.said == "better"
-    assert judge(design(chance=None), VARIANTS, scores(level=1 / 3, sagan=0.4)).said == "better"
+    assert one.final == "better"
+    assert judge(design(chance=None), VARIANTS, scores(level=1 / 3, sagan=0.4)).final == "better"
 
 
 @pytest.mark.parametrize(
@@ -364,15 +437,16 @@ def test_at_chance_one_cannot_tell():
 )
 def test_less_than_one_image_is_not_seen(margin, inputs, gain, word):
     found = judge(design(margin=margin, inputs=inputs), VARIANTS, scores(sd=0.0001, ssa=gain))
-    assert found.said == word
-    assert ("less than one of the 100 test inputs is worth, 1 points" in found.sentence) == (
-        word == "cannot tell"
-    )
+    assert found.final == word
+    assert (
+        "Set a larger --margin than 0.5 points: one of the 100 test inputs changes the score by 1 points."
+        in found.remarks
+    ) == (word == "cannot tell")
 
 
 def test_saturated_scores_have_an_interval_with_width():
     found = judge(design(inputs=400), VARIANTS, scores(sd=0.0, level=1.0))
-    assert found.said == "equivalent"
+    assert found.final == "equivalent"
     assert found.lead is not None
     d = found.lead.difference
     assert d.low < 0 < d.high
@@ -382,12 +456,12 @@ def test_saturated_scores_have_an_interval_with_width():
 def test_the_interval_over_images_is_beside_the_one_over_seeds():
     made = answered(scores(ssa=0.05), 400)
     found = judge(design(inputs=400), VARIANTS, made)
-    assert found.said == "better"
+    assert found.final == "better"
     assert found.lead is not None
     assert found.lead.images is not None
     d, (low, high) = found.lead.difference, found.lead.images
     assert low < d.low < d.high <= high
-    assert f"to {d.high:.2f}, over seeds and test examples {low:.2f} to {high:.2f}, p = " in found.sentence
+    assert f"to {d.high:.2f}. Over seeds and test examples {low:.2f} to {high:.2f}. p = " in found.figures
     value = json.loads(json.dumps(found.to_json(VARIANTS, made)))
     assert value["interval_inputs"] == [low, high]
     assert f"(over seeds and test examples {low:.2f} to {high:.2f})" in value["comparisons"][0]["sentence"]
@@ -407,11 +481,11 @@ def test_a_gain_on_too_few_images_is_one_on_these():
             variant, scores=shares, values=dict.fromkeys(variant.scores, right.astype(float))
         )
     found = judge(design(inputs=60, margin=2), VARIANTS, made)
-    assert found.said == "better"
+    assert found.final == "better"
     assert found.lead is not None
     assert found.lead.images is not None
     assert found.lead.images[0] <= 0 < found.lead.difference.low
-    assert found.remarks[0].startswith("It is better on these 60 test inputs, which are too few")
+    assert "these 60 test examples contains 0." in " ".join(found.remarks)
 
 
 def test_times_and_scores_are_in_plain_values():
@@ -427,7 +501,7 @@ def test_no_look_ends_with_not_being_able_to_tell():
     """More seeds may still show that the times are equal."""
     made = scores(20, ssa=0.03, times={"ssa": 1.2})
     found = judge(design(20, sequential=True), VARIANTS, made)
-    assert (found.said, len(found.used)) == ("cannot tell", 20)
+    assert (found.final, len(found.used)) == ("cannot tell", 20)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -443,12 +517,12 @@ def test_what_is_printed_of_a_difference_is_of_one_test(seed):
         assert comparison.p_holm is not None
         assert (d.low > 0 or d.high < 0) == (comparison.p_holm <= 0.05)
     assert found.lead is not None
-    assert (found.word in ("better", "worse")) == (found.lead.p_holm <= 0.05)
+    assert (found.outcome in ("better", "worse")) == (found.lead.p_holm <= 0.05)
 
 
 def test_too_few_seeds_have_no_interval():
     found = judge(design(4), VARIANTS, scores(4, ssa=0.5))
-    assert "(no 95 % CI with 4 seeds, p = 0.25" in found.sentence
+    assert ", no 95 % CI with 4 seeds. p = 0.25" in found.figures
     value = json.loads(json.dumps(found.to_json(VARIANTS, scores(4))))
     assert value["interval"] is None
     assert value["comparisons"][0]["interval"] is None
@@ -457,15 +531,16 @@ def test_too_few_seeds_have_no_interval():
 def test_the_advice_is_about_the_difference_that_was_seen():
     """Beside the margin, for which thousands of seeds may be needed."""
     wide = judge(design(6), VARIANTS[:2], scores(6, sd=0.08, ssa=0.07))
-    assert wide.said == "undecided"
+    assert wide.final == "undecided"
     assert wide.lead is not None
     seen, margin = wide.needed_here, wide.needed
     assert seen is not None
     assert margin is not None
     assert wide.lead.difference.mean > 5
     assert seen < 60 < 2000 < margin
-    assert f"as large as this one, {seen} fresh seeds are needed" in wide.sentence
-    assert f"for one of 0.5 points, {margin}." in wide.sentence
+    mean = f"{wide.lead.difference.mean:.2f}"
+    assert f"To detect {mean} points, as seen here, run {seen} fresh seeds (80 % power)." in wide.remarks
+    assert f"To detect 0.5 points, run {margin} fresh seeds (80 % power)." in wide.remarks
 
 
 def slower(gate: float | None) -> dict[str, Scores]:
@@ -481,18 +556,18 @@ def slower(gate: float | None) -> dict[str, Scores]:
 @pytest.mark.parametrize(
     ("gate", "cause"),
     [
-        (None, "A step of it takes longer, so it made 14 steps in place of 30."),
-        (0.4, "A step of it takes longer, so it made 14 steps in place of 30."),
-        (0.0117, "Its gates stayed below 0.012, so it is close to the plain backbone, and it costs time: 14"),
+        (None, "A step of the finalist takes longer, so there were fewer steps."),
+        (0.4, "A step of the finalist takes longer, so there were fewer steps."),
+        (0.0117, "The gates stayed below 0.012, so the model is close to the plain backbone."),
     ],
 )
 def test_fewer_steps_are_named_as_the_cause_of_a_loss(gate, cause):
     found = judge(design(), VARIANTS[:2], slower(gate))
-    assert found.said == "worse"
-    assert "14 steps against 30" in found.sentence
-    assert cause in found.sentence
+    assert found.final == "worse"
+    assert "14 steps against 30." in found.figures
+    assert cause in found.remarks
     even = judge(design(equal="epochs"), VARIANTS[:2], slower(gate))
-    assert cause not in even.sentence
+    assert cause not in even.remarks
 
 
 OWN = Variant(name="own", role=Role.PLAIN, config=config())
@@ -509,8 +584,8 @@ def with_own(gain: float, seeds: range = range(1, 11), failed: bool = False) -> 
 
 def test_better_is_better_than_the_own_plain_model_too():
     found = judge(design(), WITH_OWN, with_own(0.0))
-    assert found.said == "better"
-    assert "It differs from the plain backbone with its own hyperparameters (own) by +" in found.sentence
+    assert found.final == "better"
+    assert "Against the plain backbone with its own hyperparameters (own): +" in found.remarks[0]
     assert found.lead is not None
     assert found.lead.plain is not None
     assert found.lead.plain.low > 0
@@ -518,18 +593,18 @@ def test_better_is_better_than_the_own_plain_model_too():
 
 def test_a_gain_of_the_hyperparameters_is_none_of_attention():
     found = judge(design(), WITH_OWN, with_own(0.03))
-    assert found.said == "cannot tell"
-    assert "the gain may come from the hyperparameters" in found.sentence
+    assert found.final == "cannot tell"
+    assert found.headline == "Cannot tell: the gain may come from the hyperparameters"
 
 
 def test_the_verdict_awaits_the_own_plain_model_of_a_finalist_that_is_ahead():
     found = judge(design(), WITH_OWN, with_own(0.0, seeds=range(1, 4)))
     assert (found.complete, found.awaited) == (False, [OWN])
     worse = judge(design(), WITH_OWN, {**with_own(0.0, seeds=range(1, 4)), **scores(ssa=-0.03)})
-    assert (worse.said, worse.awaited) == ("worse", [])
+    assert (worse.final, worse.awaited) == ("worse", [])
 
 
 def test_a_plain_model_that_cannot_be_trained_takes_nothing_from_its_finalist():
     found = judge(design(), WITH_OWN, with_own(0.03, seeds=range(4, 11), failed=True))
-    assert found.said == "better"
+    assert found.final == "better"
     assert "own failed with seed 3: nan" in found.warnings

@@ -17,7 +17,7 @@ from automl.storage.storage import Storage
 from automl.trials.interrupt import Stopped
 from search.record import State
 
-BASELINE, LEAD = "baseline (trial 0)", "ssa@stage1.block2.branch (trial 1)"
+BASELINE, LEAD = "baseline (trial 0)", "ssa @ stage1.block2.branch (trial 1)"
 Confirm = Callable[..., None]
 
 
@@ -65,7 +65,9 @@ def test_the_winner_as_it_was_retrained(search: Storage, confirm: Confirm) -> No
     confirm(+2)
     found = choose("mine", str(search))
     assert found.confirmed
-    assert found.choice.startswith(f"confirmed winner: {LEAD} is better")
+    assert found.choice.startswith(
+        f"confirmed winner: {LEAD.removesuffix(' (trial 1)')} beats the tuned baseline"
+    )
     assert found.name.endswith(f"{LEAD} seed 3"), "the best validation; test chooses nothing"
     assert found.checkpoint == search / "mine" / "confirm" / f"trials/{found.number:04d}"
     assert found.checkpoint.exists("checkpoint.pt")

@@ -408,7 +408,7 @@ def test_without_mlflow(
     code, out, err = cli("export", "--best", "--search", "mine", "--out", str(tmp_path / "out"))
     assert code == 0
     assert re.match(rf"warning: the model card names no run of '001 .*{mlflow}.* automl sync mine", err)
-    assert re.search(r"from trial 001 xresnet18\(.*\) ssa@stage1.block2.branch of search mine\n", out)
+    assert re.search(r"from trial 001 xresnet18\(.*\) ssa @ stage1.block2.branch of search mine\n", out)
     code, _, err = cli("export", "--best", "--out", str(tmp_path / "registered"), "--register", "digits")
     assert code == 2
     assert mlflow in err

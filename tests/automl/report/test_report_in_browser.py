@@ -222,7 +222,7 @@ def test_a_trial_tells_what_it_is_under_the_pointer(page: Any, report: ReportRes
     said = tip.inner_text()
     for word in ("trial", "placement", "accuracy" if "accuracy" in said else "error", "epochs"):
         assert word in said
-    assert " at stage" in said or "no attention" in said or " at stem" in said
+    assert " @ stage" in said or "no attention" in said or " @ stem" in said
 
 
 def test_the_wheel_zooms_with_ctrl_alone(page: Any) -> None:

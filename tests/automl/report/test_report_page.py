@@ -192,9 +192,10 @@ def test_hostile_names_in_figures_and_labels(tmp_path: Path, quiet: None) -> Non
 
 def test_the_verdict_comes_first(page: Page) -> None:
     text = page.text
-    assert text.index("Better than the tuned baseline") < text.index("What the search learned")
-    assert verdict_of("better")["sentence"] in text
-    assert "Confirmation 1, undecided, 20 seeds" in text
+    assert text.index("Confirmed: better") < text.index("What the search learned")
+    assert verdict_of("better")["headline"] in text
+    assert verdict_of("better")["figures"] in text
+    assert "Confirmation 1: Undecided: 20 seeds show no difference" in text
     assert "No verdict yet" not in text
     assert "+0.30 to +1.10" in text
     assert "0.008 (Holm)" in text
@@ -212,10 +213,10 @@ def test_absolute_scores_and_times_stand_beside_the_differences(page: Page) -> N
 @pytest.mark.parametrize(
     ("verdict", "words"),
     [
-        ("worse", ["Worse than the tuned baseline", "No finalist is better"]),
-        ("equivalent", ["No difference that matters"]),
-        ("undecided", ["Undecided", "60 fresh seeds"]),
-        ("cannot tell", ["Cannot tell", "may come from longer training"]),
+        ("worse", ["Confirmed: worse", "No finalist beats the tuned baseline"]),
+        ("equivalent", ["Confirmed: equivalent", "by as much as 0.5 points"]),
+        ("undecided", ["Confirmed: undecided", "20 seeds show no difference"]),
+        ("cannot tell", ["Confirmed: cannot tell", "may come from longer training"]),
         (None, ["Confirmation under way", "8 of 20 seeds", "automl confirm --search made-up"]),
     ],
 )
@@ -241,11 +242,11 @@ def test_a_confirmation_whose_trainings_failed_has_no_verdict(
     small: Path, tmp_path: Path, quiet: None
 ) -> None:
     shutil.copytree(small, tmp_path / "s")
-    said = "No verdict: fewer than two seeds are complete for the baseline and all finalists."
-    value = verdict_of(None, complete=True, comparisons=[], seeds=1, sentence=said)
+    headline = "No verdict: fewer than two seeds are complete"
+    value = verdict_of(None, complete=True, comparisons=[], seeds=1, headline=headline)
     save_verdict(tmp_path / "s" / "made-up", value)
     result = run_report("made-up", storage=str(tmp_path / "s"))
-    assert said in Page(result.index).text
+    assert headline in Page(result.index).text
     assert "No variant has been compared" in Page(result.index).text
     assert "verdict" not in result.plots
 
@@ -274,7 +275,9 @@ def test_hostile_names_and_varied_options(tmp_path: Path, quiet: None) -> None:
         trials.append(frozen({}, {}, config, plan, state, history, {}, name))
     folder = save_search(tmp_path, trials)
     names = " ".join(HOSTILE)
-    save_verdict(folder, verdict_of("better", sentence=names, warnings=[names], remarks=HOSTILE))
+    save_verdict(
+        folder, verdict_of("better", headline=names, figures=names, warnings=[names], remarks=HOSTILE)
+    )
     found = Page(run_report("made-up", storage=str(tmp_path)).index)
     assert all(" ".join(printable(name, keep="\n\t").split()) in found.text for name in HOSTILE)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", found.source.partition("<script")[0])

@@ -246,7 +246,8 @@ WRONG: Mapping[tuple[str, ...], Sequence[Any]] = {
     (VERDICT, "verdict"): ["king", 3],
     (VERDICT, "variants"): [3, [3], [{"name": "x"}]],
     (VERDICT, "comparisons"): [3, [3], [{"variant": 3}]],
-    (VERDICT, "sentence"): [None, 3],
+    (VERDICT, "headline"): [None, 3],
+    (VERDICT, "figures"): [None, 3],
     (VERDICT, "winner"): [3, []],
 }  # fmt: skip
 

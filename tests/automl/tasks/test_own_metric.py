@@ -86,9 +86,9 @@ def test_its_value_chance_and_verdict(task: Task) -> None:
     assert plan.guessing == pytest.approx(bound)
     # A verdict tests it, with that chance and these values.
     asked = design(metric=NAME, inputs=inputs, chance=chance)
-    assert judge(asked, VARIANTS, scores(level=chance.value, sd=0.0)).sentence.startswith(
-        f"Cannot tell: no variant is shown to beat guessing, whose {NAME} is {100 * chance.value:.1f} %. "
-    )
+    guessing = judge(asked, VARIANTS, scores(level=chance.value, sd=0.0))
+    assert guessing.headline == "Cannot tell: no variant is shown to beat guessing"
+    assert guessing.remarks[0] == f"The {NAME} of guessing is {100 * chance.value:.1f} %."
     variants = {}
     for name, variant in scores().items():
         values = answers.values if name == "ssa" else guesses.values
@@ -98,8 +98,8 @@ def test_its_value_chance_and_verdict(task: Task) -> None:
             scores=dict.fromkeys(variant.scores, values.mean()),
         )
     found = judge(asked, VARIANTS, variants)
-    assert found.said == "better"
+    assert found.final == "better"
     assert found.winner is not None
     assert found.winner.name == "ssa"
-    assert f"by {100 * (value - before):.2f} points" in found.sentence
-    assert "over seeds and test examples" in found.sentence
+    assert f"by {100 * (value - before):.2f} points" in found.headline
+    assert "Over seeds and test examples" in found.figures

@@ -47,7 +47,10 @@ def test_what_is_written_there_is_in_mlflow(store: MlflowClient, tmp_path: Path)
         for trial in trials:
             tracker.on_trial_end(trial)
         assert tracker.finish(best=trials[1], metric="accuracy", counts={State.COMPLETE: 3}) == 0
-        assert tracker.conclude("it", {"sentence": "it is better"}, tracker.runs[1]) == 0
+        assert (
+            tracker.conclude("it", {"headline": "it is better", "figures": "by 2 points"}, tracker.runs[1])
+            == 0
+        )
     (parent,) = store.search_runs(
         [store.get_experiment_by_name("space").experiment_id], f"tags.`{SEARCH}` = 'mine'"
     )

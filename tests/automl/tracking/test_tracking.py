@@ -453,12 +453,14 @@ def test_the_page_of_the_runs_and_what_it_says_of_the_search(store: MlflowClient
     for _ in range(2):  # as when it is resumed
         assert tracker.finish(best=best, metric="accuracy", counts={}) == 0
         assert said() == (
-            "Best trial 0: accuracy **0.7500** on the validation split, ssa(ks=3)@stage1.block2.branch + "
-            "sagan@stage2.block1. Not confirmed on fresh seeds.\n\nMade by `automl search`."
+            "Best trial 0: accuracy **0.7500** on the validation split, ssa(ks=3) @ stage1.block2.branch + "
+            "sagan @ stage2.block1. Not confirmed on fresh seeds.\n\nMade by `automl search`."
         )
-    tracker.writer.conclude("", {"verdict": "better", "sentence": "it is better"}, None)
+    tracker.writer.conclude(
+        "", {"verdict": "better", "headline": "it is better", "figures": "by 2 points"}, None
+    )
     tracker.finish(best=best, metric="accuracy", counts={})
-    assert said() == "**it is better**\n\nMade by `automl search`."
+    assert said() == "**it is better.** by 2 points\n\nMade by `automl search`."
     assert len(store.get_run(tracker.writer.parent).inputs.dataset_inputs) == 2
 
 
