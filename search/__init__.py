@@ -1,45 +1,44 @@
-"""Decides what is tried next: configurations, search spaces, samplers, pruning, the study, Ray Tune.
+"""Search spaces, trial configurations, samplers, pruning, the study, and the loop on Ray Tune.
 
 config               The configuration of one trial
-serialise            Dataclasses as JSON, and back
-atomic               Temporary names of files that are being written, and what killed processes left of them
-metric               Metrics: direction, unit, how they are displayed, and what guessing comes to
-class_metrics        Metrics of classifiers, each of which computes itself
-class_statistics     The arithmetic of metrics of classes
+serialise            Convert dataclasses to JSON and back
+atomic               Temporary names of files that are being written, and their removal after a crash
+metric               Metrics: direction, unit, display, and the score of guessing
+class_metrics        Metrics of classifiers, with their computation
+class_statistics     Arithmetic of metrics of classes
 score_card           Recall, precision and F1 of each class, from counts of answers
 record               The record of a trial, and its reports
 callback             Callbacks on the events of a search, a confirmation and their trials
-memory_study         A study in memory, for trials that are drawn and not trained
-space                A search space: a function that draws configurations, and what goes with it
+memory_study         A study in memory, for trials that are drawn but not trained
+space                A search space: a function that draws configurations, with its settings
 spaces               The search spaces by name, and loading user-defined ones
-image_spaces         The built-in spaces of images
-decomposed_spaces    The built-in spaces of decomposed attention in ResNet-50 and ResNeXt-101
-vit_spaces           The built-in spaces of vision transformers
-sensor_spaces        The built-in spaces of sensors
-code_spaces          The built-in space of code search
-stereo_spaces        The built-in spaces of stereo
-detection_spaces     The built-in spaces of detection
-segmentation_spaces  The built-in space of segmentation
-study_spaces         The grids of studies: published tables, for `--sampler grid`
-choices              Building blocks of spaces: draws a placement, draws hyperparameters
+image_spaces         Built-in spaces of images
+decomposed_spaces    Built-in spaces of decomposed attention in ResNet-50 and ResNeXt-101
+vit_spaces           Built-in spaces of vision transformers
+sensor_spaces        Built-in spaces of sensors
+code_spaces          Built-in space of code search
+stereo_spaces        Built-in spaces of stereo
+detection_spaces     Built-in spaces of detection
+segmentation_spaces  Built-in space of segmentation
+study_spaces         Grids of published tables, for `--sampler grid`
+choices              Building blocks of spaces: draw a placement, draw hyperparameters
 fixed_parameters     Checks the parameters that a space fixes: `baseline`, `published`, `plain`
-size                 How large a space is, estimated from draws
-samplers             The samplers: Optuna's, ours of placements, or user-defined ones
-optuna_internals     All that is used of Optuna beside its public API
-placement_sampler    A sampler of placements: Thompson draws of what each part of one adds
-placement_posterior  What a study says of placements: the best trial, effects and their intervals
-placement_planner    The best placement by one draw of the effects of its parts
-placement_model      A hierarchical Gaussian model of what each part of a placement adds to the score
-shared_trainings     Which shared partial training a trial goes on from, where placements go into trained
-                     models
+size                 The size of a space, estimated from draws
+samplers             Optuna's samplers, the sampler of placements, and user-defined ones
+optuna_internals     Everything that is used of Optuna beside its public API
+placement_sampler    Thompson sampling of placements
+placement_posterior  The best trial of a study, effects of placements and their intervals
+placement_planner    The best placement by one draw of the effects
+placement_model      A hierarchical Gaussian model of the effects of placements on the score
+shared_trainings     Chooses the shared partial training that a trial continues
 halving              Asynchronous successive halving
 study                The Optuna study of a search: one file in its folder
 study_lines          Checks the lines of a study's file
 journal              Optuna's journal storage with a single writer
-trial_scheduler      Runs the trials of a study: their state, reports and ends
-search_scheduler     The scheduler of a search: what is tried next and what is pruned
+trial_scheduler      Base class of schedulers: state, reports and ends of trials
+search_scheduler     The scheduler of a search: chooses and prunes trials
 fixed_scheduler      The scheduler of a fixed list of trials, for confirmations and grids
 grid                 The cells of a grid: every combination of a space's choices, in order
 grid_scheduler       The scheduler of a grid: each cell once for each seed
-tuner                Runs the scheduler on Ray Tune; restarts trials whose process died (RETRIES)
+tuner                Runs a scheduler on Ray Tune, and restarts trials whose process died
 """

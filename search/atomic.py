@@ -1,7 +1,7 @@
-"""Temporary names of files and folders that are being written, and removal of those that were left behind.
+"""Temporary names of files and folders that are being written, and removal of leftovers.
 
-Whatever is written goes to `.NAME.PID` beside its place first, and takes its name when it is whole. A process
-that is killed leaves that temporary name; the next one that writes the same thing removes it.
+Files are first written to `.NAME.PID` in the target's folder, and renamed when they are complete. A process
+that is killed leaves the temporary file, and the next process that writes the same target removes it.
 """
 
 import os
@@ -22,13 +22,13 @@ def temporary(target: Path) -> Path:
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether a file or folder of this name was being written."""
+    """Return True if a file or folder of this name is temporary."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `target`, which takes its place when the block has ended well."""
+    """Yield a temporary path that replaces `target` if the block succeeds."""
     new = temporary(target)
     try:
         yield new
@@ -38,18 +38,18 @@ def replacing(target: Path) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, or a folder with everything in it, if it is there."""
+    """Delete a file, or a folder and its content, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
-        with suppress(FileNotFoundError, NotADirectoryError):  # the latter where a folder above it is a file
+        with suppress(FileNotFoundError, NotADirectoryError):  # NotADirectoryError: a parent is a file
             path.unlink()
 
 
 def sweep(folder: Path, name: str | None = None) -> None:
-    """Delete the temporary files and folders in `folder`: those of `name`, or all.
+    """Delete temporary files and folders in `folder`: those of `name`, or all.
 
-    Call it with a lock held that keeps other processes from writing them.
+    The caller must hold a lock that keeps other processes from writing them.
     """
     for path in [*folder.iterdir()] if folder.is_dir() else []:
         match = _TEMPORARY.fullmatch(path.name)
@@ -59,18 +59,18 @@ def sweep(folder: Path, name: str | None = None) -> None:
 
 @contextmanager
 def locked(target: Path, timeout: float = -1) -> Iterator[None]:
-    """Hold a lock beside `target`, `.NAME.lock`, which is deleted at the end of the block.
+    """Hold a lock file `.NAME.lock` beside `target`, and delete it at the end of the block.
 
-    timeout: seconds to wait for it; -1 for as long as it takes. Raises filelock.Timeout, and OSError where no
-    file can be written there.
+    Waits up to `timeout` seconds; -1 waits without a limit. Raises filelock.Timeout, and OSError if the lock
+    file cannot be written.
     """
-    place = target.with_name(f".{target.name}.lock")
-    place.touch()  # FileLock would wait for a place that cannot be written, too
-    lock = FileLock(place)
+    path = target.with_name(f".{target.name}.lock")
+    path.touch()  # FileLock would also wait for a path that cannot be written
+    lock = FileLock(path)
     lock.acquire(timeout=timeout)
     try:
         yield
     finally:
-        # FileLock sees that the file it waited for is gone, and then opens another one.
+        # A waiting FileLock notices that its file was deleted, and opens a new one.
         Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()

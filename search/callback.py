@@ -11,7 +11,7 @@ from search.record import TrialRecord
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRecord:
-    """A search or confirmation that starts or resumes, as a callback gets it.
+    """Settings of a search or confirmation that starts or resumes, as passed to callbacks.
 
     Attributes:
         name: The name of the search.
@@ -39,12 +39,12 @@ class SearchRecord:
 
 
 class Callback:
-    """React to the events of a search or a confirmation.
+    """Reacts to the events of a search or a confirmation.
 
     Subclass it, override the methods you need, and pass an instance to `run_search(callbacks=[...])` or
     `run_confirm(callbacks=[...])`, or name the class on the command line: `--callback file.py:Name`. Methods
     run in the process that drives the search, one after the other, so a slow one delays the next trial. A
-    callback cannot change a record. An error in a callback is logged once, and the search goes on.
+    callback cannot change a record. An error in a callback is logged once, and the search continues.
 
     Example:
         >>> import automl

@@ -1,4 +1,4 @@
-"""Building blocks of spaces: draws a placement and hyperparameters from an Optuna trial."""
+"""Building blocks of spaces: draw a placement and hyperparameters from an Optuna trial."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,17 +16,19 @@ if TYPE_CHECKING:
 
 AnyTraining = TypeVar("AnyTraining", bound=Training)
 
-# The parameters that a placement is drawn with: how many modules, then of module 1, 2, ... its site, behind
-# the backbone's prefix, its type, and the options of its type.
+# Parameters of a placement: the number of modules, then for module 1, 2, ... its site (after the prefix of
+# the backbone), its type and the options of the type.
 MODULES, SITE, TYPE = "modules", "site", "type"
 OPTIONS = ("ks", "normalisation", "decomposed_heads", "reduction", "heads")
-_PART = re.compile(rf"(?:(?P<prefix>.*\.)?{SITE}|(?P<what>{TYPE}|{'|'.join(OPTIONS)}))(?P<module>[1-9]\d*)")
+_PARAMETER = re.compile(
+    rf"(?:(?P<prefix>.*\.)?{SITE}|(?P<kind>{TYPE}|{'|'.join(OPTIONS)}))(?P<module>[1-9]\d*)"
+)
 
-# An attribute of a trial that draws a placement, set before its first module is drawn: the prefix of its
-# sites and how many there are. A sampler that draws whole placements needs both, and parameters tell neither.
+# User attribute of a trial: the prefix of its sites and their number. It is set before the first module is
+# drawn, because a sampler of whole placements needs both and cannot get them from the parameters.
 SITES = "sites"
 
-# Parameters that make `training` return the published defaults of SimpleSelfAttention.
+# Parameters with which `training` returns the published defaults of SimpleSelfAttention.
 PUBLISHED: Mapping[str, Any] = {
     "optimizer": "adamw",
     "adamw.learning_rate": 3e-3,
@@ -37,16 +39,16 @@ PUBLISHED: Mapping[str, Any] = {
     "label_smoothing": 0.1,
 }
 
-# Strengths of augmentation beside crops and mirror images, each all of what it is made of.
+# Strengths of augmentation in addition to crops and mirror images.
 AUGMENT: Mapping[str, Mapping[str, Any]] = {
     "light": {"policy": "none", "erasing": 0.0, "cutmix": 0.0},
     "standard": {"policy": "trivial", "erasing": 0.0, "cutmix": 0.0},
     "strong": {"policy": "rand", "erasing": 0.25, "cutmix": 1.0},
 }
 
-# Where papers put one module. SimpleSelfAttention and its symmetric form stand before the addition of the
-# first stage's last block, where they are compared with SAGAN's module; decomposed attention stands near the
-# end of the third stage, as in non-local networks (X. Wang et al. (2018), table 2).
+# Sites of one module in papers. SimpleSelfAttention and its symmetric form are inserted before the addition
+# of the first stage's last block, where they are compared with SAGAN's module. Decomposed attention is
+# inserted near the end of the third stage, as in non-local networks (X. Wang et al. (2018), table 2).
 PAPERS: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("stage1 branch", {"type1": "ssa", "ks1": 1}),
     ("stage1 branch", {"type1": "ssa-sym", "ks1": 1}),
@@ -59,42 +61,42 @@ PAPERS: Sequence[tuple[str, Mapping[str, Any]]] = (
 
 
 class PlacementParameter(NamedTuple):
-    """What a parameter is of a placement: `SITE`, `TYPE` or an option of module `module`, the first being 1.
+    """Role of a parameter in a placement: `MODULES`, `SITE`, `TYPE` or an option.
 
-    `MODULES` is that of module 0. prefix: of the sites.
+    `module` counts from 1, and is 0 for `MODULES`. `prefix` is that of the sites.
     """
 
-    what: str
+    kind: str
     module: int
     prefix: str = ""
 
 
 def parse_parameter(parameter: str) -> PlacementParameter | None:
-    """What the parameter of this name is of a placement, None where it is of something else."""
+    """Return the role of a parameter in a placement, or None if it has none."""
     if parameter == MODULES:
         return PlacementParameter(MODULES, 0)
-    found = _PART.fullmatch(parameter)
-    if found is None:
+    match = _PARAMETER.fullmatch(parameter)
+    if match is None:
         return None
-    return PlacementParameter(found["what"] or SITE, int(found["module"]), found["prefix"] or "")
+    return PlacementParameter(match["kind"] or SITE, int(match["module"]), match["prefix"] or "")
 
 
 def papers(sites: Sequence["Site"], prefix: str = "") -> list[dict[str, Any]]:
-    """Parameters for `placement` and `training` that make the papers' placements, with published defaults.
+    """Return parameters of the papers' placements with published defaults, for `placement` and `training`.
 
-    A placement whose stage there is none of is left out.
+    Placements in stages that the backbone lacks are left out.
     """
-    made = []
-    for where, module in PAPERS:
-        stage, _, branch = where.partition(" ")
-        there = [
+    parameters = []
+    for position, module in PAPERS:
+        stage, _, branch = position.partition(" ")
+        indices = [
             i
             for i, site in enumerate(sites)
             if site.name.startswith(f"{stage}.") and site.name.endswith("branch") == bool(branch)
         ]
-        if there:
-            made.append({"modules": 1, f"{prefix}site1": there[-1], **module, **PUBLISHED})
-    return made
+        if indices:
+            parameters.append({"modules": 1, f"{prefix}site1": indices[-1], **module, **PUBLISHED})
+    return parameters
 
 
 def placement(
@@ -105,11 +107,20 @@ def placement(
     prefix: str = "",
     kinds: Sequence[str] | None = None,
 ) -> Placement:
-    """Up to `most` modules of any type at different `sites`, or of those of `kinds`.
+    """Draw up to `most` modules at different sites.
 
-    Sites are drawn in ascending order, each above the one before, so that a placement has exactly one
-    name: no site comes twice and no order of the same modules is a separate choice.
-    `prefix` separates the parameters of backbones whose sites differ.
+    Sites are drawn in ascending order. So each placement has exactly one name: no site is drawn twice, and
+    the order of modules is not a separate choice.
+
+    Args:
+        trial: The trial to draw from.
+        sites: The sites to choose from.
+        most: The largest number of modules.
+        prefix: Prefix of the parameters, which keeps backbones with different sites apart.
+        kinds: The attention types to choose from. By default all.
+
+    Returns:
+        The placement.
     """
     return {
         sites[index].name: attention(trial, i, sites[index].channels, kinds)
@@ -118,7 +129,7 @@ def placement(
 
 
 def ascending(trial: optuna.Trial, count: int, *, most: int, prefix: str = "") -> Iterator[int]:
-    """Draws up to `most` different indices below `count`, each above the one before."""
+    """Draw up to `most` different indices below `count`, in ascending order."""
     trial.set_user_attr(SITES, [prefix, count])
     modules, lowest = trial.suggest_int(MODULES, 0, min(most, count)), 0
     for i in range(1, modules + 1):
@@ -128,11 +139,8 @@ def ascending(trial: optuna.Trial, count: int, *, most: int, prefix: str = "") -
 
 
 def attention(trial: optuna.Trial, i: int, channels: int, kinds: Sequence[str] | None = None) -> Spec:
-    """The type and options of the `i`-th module, on a site of `channels` channels.
-
-    kinds: as in `placement`.
-    """
-    from attention.attention_table import ATTENTIONS  # and torch, which takes seconds
+    """Draw the type and the options of module `i` (from 1), for a site with `channels` channels."""
+    from attention.attention_table import ATTENTIONS  # importing torch takes seconds
 
     kind = trial.suggest_categorical(f"{TYPE}{i}", list(ATTENTIONS if kinds is None else kinds))
     options: dict[str, Option] = {}
@@ -149,12 +157,12 @@ def attention(trial: optuna.Trial, i: int, channels: int, kinds: Sequence[str] |
 
 
 def modules(sites: Sequence[int], kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters with which `placement` puts one type of module at these sites, ascending."""
-    given: dict[str, Any] = {MODULES: len(sites)}
+    """Return the parameters with which `placement` puts modules of one type at the sites of these indices."""
+    parameters: dict[str, Any] = {MODULES: len(sites)}
     for i, index in enumerate(sites, start=1):
-        given |= {f"{SITE}{i}": index, f"{TYPE}{i}": kind}
-        given |= {f"{name}{i}": value for name, value in options.items()}
-    return given
+        parameters |= {f"{SITE}{i}": index, f"{TYPE}{i}": kind}
+        parameters |= {f"{name}{i}": value for name, value in options.items()}
+    return parameters
 
 
 def optimisation(
@@ -165,7 +173,7 @@ def optimisation(
     rates: tuple[float, float] = (3e-4, 2e-2),
     schedules: Sequence[Schedule] = ("one-cycle", "flat-cosine"),
 ) -> AnyTraining:
-    """Return `training` with another batch size, learning rate, weight decay and schedule."""
+    """Return `training` with a drawn batch size, learning rate, weight decay and schedule."""
     return replace(
         training,
         batch_size=trial.suggest_categorical("batch_size", batch_sizes),
@@ -176,9 +184,9 @@ def optimisation(
 
 
 def training(trial: optuna.Trial, *, epochs: int) -> ImageTraining:
-    """Optimiser, schedule and regularisation for `epochs` epochs."""
+    """Draw optimiser, schedule and regularisation for `epochs` epochs."""
     optimizer: Optimizer = trial.suggest_categorical("optimizer", ["adamw", "sgd"])  # type: ignore[assignment]
-    # The two optimisers' scales are orders of magnitude apart, so each has separate parameters.
+    # Each optimiser has its own parameters, because good values differ by orders of magnitude.
     if optimizer == "adamw":
         learning_rate = trial.suggest_float("adamw.learning_rate", 3e-4, 3e-2, log=True)
         weight_decay = trial.suggest_float("adamw.weight_decay", 1e-4, 3e-1, log=True)
@@ -198,16 +206,16 @@ def training(trial: optuna.Trial, *, epochs: int) -> ImageTraining:
 
 
 def augment(trial: optuna.Trial) -> dict[str, Any]:
-    """A strength of augmentation, as values of `ImageTraining`."""
+    """Draw a strength of augmentation. Return it as values of `ImageTraining`."""
     return dict(AUGMENT[trial.suggest_categorical("augment", list(AUGMENT))])
 
 
 def flip(trial: optuna.Trial) -> bool:
-    """Whether half of the images are mirrored."""
+    """Draw whether half of the images are mirrored."""
     return bool(trial.suggest_categorical("flip", [True, False]))
 
 
 def class_weights(trial: optuna.Trial) -> ClassWeights:
-    """Of the classes in the loss."""
+    """Draw the weights of the classes in the loss."""
     chosen: ClassWeights = trial.suggest_categorical("class_weights", list(get_args(ClassWeights)))
     return chosen

@@ -1,6 +1,6 @@
-"""Metrics of classifiers: each is an object that declares and computes itself, and knows what guessing gives.
+"""Metrics of classifiers. Each is an object that computes itself and the score of guessing.
 
-A metric of your own is an instance of a subclass, in the file of a task that lists it among its `metrics`.
+A user-defined metric is an instance of a subclass, in the file of a task that lists it among its `metrics`.
 Configurations import this module, so it imports PyTorch and NumPy only where they are used.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ClassMetric(Metric, ABC):
-    """A metric that is computed from logits `(B, classes)` and labels, int64 `(B,)`.
+    """Metric that is computed from logits `(B, classes)` and labels, int64 `(B,)`.
 
     Attributes:
         whole: True if `update` takes a whole split at once, since statistics of batches do not add up.
@@ -31,36 +31,83 @@ class ClassMetric(Metric, ABC):
 
     @abstractmethod
     def update(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the statistics of a batch, float64. They are added over batches and workers."""
+        """Return the statistics of a batch. They are added over batches and workers.
+
+        Args:
+            logits: The logits, `(B, classes)`.
+            labels: The labels, int64 `(B,)`.
+
+        Returns:
+            The statistics, float64.
+        """
 
     @abstractmethod
     def compute(self, statistics: Tensor, inputs: int) -> Tensor:
-        """Return the metric, a scalar, from the statistics of a split with so many inputs."""
+        """Return the metric from the statistics of a split.
+
+        Args:
+            statistics: The sum of the statistics of all batches.
+            inputs: The number of inputs of the split.
+
+        Returns:
+            The metric, a scalar.
+        """
 
     def keep(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return what `per_example` needs of a batch, `(B, ...)`; by default the logits."""
+        """Return the values of a batch that `per_example` needs. By default they are the logits.
+
+        Args:
+            logits: The logits, `(B, classes)`.
+            labels: The labels, int64 `(B,)`.
+
+        Returns:
+            The values, `(B, ...)`.
+        """
         return logits
 
     @abstractmethod
     def per_example(self, kept: Tensor, labels: Tensor) -> Floats:
-        """Return what each input of a split contributes, `(N,)`, from what was kept of all, on the CPU.
+        """Return the contribution of each input of a split.
 
-        These are the pseudo-values of J. Tukey's jackknife: N times the metric, less N - 1 times that without
-        the input. For a mean over inputs they are what is averaged. For others the variance of their mean is
-        the metric's (B. Efron and C. Stein, The jackknife estimate of variance (1981)).
+        These are the pseudo-values of J. Tukey's jackknife: N times the metric, less N - 1 times the metric
+        without the input. For a mean over inputs they are the averaged values. For other metrics, the
+        variance of their mean is that of the metric (B. Efron and C. Stein, The jackknife estimate of
+        variance (1981)).
+
+        Args:
+            kept: The values that `keep` returned, of the whole split, on the CPU.
+            labels: The labels, int64 `(N,)`.
+
+        Returns:
+            The contributions, `(N,)`.
         """
 
     def problem(self, counts: Sequence[int]) -> str:
-        """Return why the metric has no value on a split with so many inputs of each class, or nothing."""
+        """Return the reason why the metric has no value on a split, or an empty string.
+
+        Args:
+            counts: The inputs of each class in the split.
+
+        Returns:
+            The message.
+        """
         return ""
 
 
 class MeanMetric(ClassMetric):
-    """The mean of a score over the inputs."""
+    """Mean of a score over the inputs."""
 
     @abstractmethod
     def score(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the score of each input, `(B,)`."""
+        """Return the score of each input, `(B,)`.
+
+        Args:
+            logits: The logits, `(B, classes)`.
+            labels: The labels, int64 `(B,)`.
+
+        Returns:
+            The scores.
+        """
 
     def update(self, logits: Tensor, labels: Tensor) -> Tensor:
         return self.score(logits, labels).double().sum()
@@ -77,11 +124,18 @@ class MeanMetric(ClassMetric):
 
 
 class Proportion(MeanMetric):
-    """The share of inputs whose score is true, which has binomial noise."""
+    """Fraction of inputs whose score is true. Its noise is binomial."""
 
     @abstractmethod
-    def guess(self, shares: Floats) -> float:
-        """Return the largest share that one answer to all inputs can have, from the shares of the classes."""
+    def guess(self, fractions: Floats) -> float:
+        """Return the largest fraction that one answer to all inputs can have.
+
+        Args:
+            fractions: The fractions of the classes.
+
+        Returns:
+            The fraction.
+        """
 
     def chance(self, counts: Sequence[int], population: Sequence[int] = ()) -> Chance:
         from search.class_statistics import class_shares
@@ -93,7 +147,7 @@ class Proportion(MeanMetric):
         return sqrt(value * (1 - value) / inputs)
 
     def guessing(self, chance: Chance, inputs: int) -> float:
-        """Return the bound by the binomial distribution; of very few inputs all may be guessed."""
+        """Return the bound from the binomial distribution. With very few inputs all may be guessed."""
         import numpy as np
         from scipy.special import bdtrc
 
@@ -102,19 +156,20 @@ class Proportion(MeanMetric):
 
 
 class Accuracy(Proportion):
-    """The share of inputs whose most likely class is the true one."""
+    """Fraction of inputs whose most likely class is the true class."""
 
     def score(self, logits: Tensor, labels: Tensor) -> Tensor:
         return logits.argmax(1) == labels
 
-    def guess(self, shares: Floats) -> float:
-        return float(shares.max())
+    def guess(self, fractions: Floats) -> float:
+        return float(fractions.max())
 
 
 class CrossEntropy(MeanMetric):
-    """The mean cross-entropy in nats, which tells models apart that accuracy does not.
+    """Mean cross-entropy in nats, which distinguishes models with equal accuracy.
 
-    Guessing is the least that one answer to all inputs can have: the entropy of the classes' shares.
+    Guessing is the lowest value that one answer to all inputs can have: the entropy of the classes'
+    fractions.
     """
 
     def update(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -132,14 +187,14 @@ class CrossEntropy(MeanMetric):
 
         from search.class_statistics import class_shares
 
-        shares = class_shares(counts, population)
-        surprise = -np.log(shares)
-        rms = float(np.sqrt((shares * surprise**2).sum()))
-        return Chance(value=float((shares * surprise).sum()), error=0.0, step=rms / sum(counts))
+        fractions = class_shares(counts, population)
+        surprise = -np.log(fractions)
+        rms = float(np.sqrt((fractions * surprise**2).sum()))
+        return Chance(value=float((fractions * surprise).sum()), error=0.0, step=rms / sum(counts))
 
 
 class MeanOfClasses(ClassMetric):
-    """The mean of (1 + w) TP / (inputs + w answers) over the classes that have inputs, for w = `precision`.
+    """Mean of (1 + w) TP / (inputs + w answers) over the classes with inputs, for w = `precision`.
 
     Its statistics are the right answers, the inputs and the answers of each class, `(3, classes)`.
     """
@@ -150,7 +205,9 @@ class MeanOfClasses(ClassMetric):
         import torch
         from torch.nn.functional import one_hot
 
-        true, answered = (one_hot(of, logits.shape[1]).double() for of in (labels, logits.argmax(1)))
+        true, answered = (
+            one_hot(labels_of, logits.shape[1]).double() for labels_of in (labels, logits.argmax(1))
+        )
         return torch.stack([(true * answered).sum(0), true.sum(0), answered.sum(0)])
 
     def compute(self, statistics: Tensor, inputs: int) -> Tensor:
@@ -167,11 +224,11 @@ class MeanOfClasses(ClassMetric):
         return pseudo_values(*classes_without_each(labels.numpy(), kept.numpy(), self.precision))
 
     def chance(self, counts: Sequence[int], population: Sequence[int] = ()) -> Chance:
-        """Return what answers come to that do not depend on the input.
+        """Return the score of answers that do not depend on the input.
 
-        Of k classes they have a mean recall of 1 / k, and a mean F1 of 1 / k at most, since
-        it is concave in the shares of the answers and largest where these are the classes'. The step is a
-        root mean square over the inputs.
+        With k classes they have a mean recall of 1 / k. Their mean F1 is 1 / k at most: it is concave in the
+        fractions of the answers, and largest if these are the fractions of the classes. The step is a root
+        mean square over the inputs.
         """
         import numpy as np
 
@@ -183,21 +240,21 @@ class MeanOfClasses(ClassMetric):
 
 
 class BalancedAccuracy(MeanOfClasses):
-    """The mean recall (K. Brodersen et al., The balanced accuracy and its posterior (2010))."""
+    """Mean recall of the classes (K. Brodersen et al., The balanced accuracy and its posterior (2010))."""
 
     precision = 0
 
 
 class MacroF1(MeanOfClasses):
-    """The mean over the classes of F1."""
+    """Mean F1 of the classes."""
 
     precision = 1
 
 
 class Auc(ClassMetric):
-    """The mean area under the ROC curve of each class against all others, from midranks of probabilities.
+    """Mean area under the ROC curve of each class against all others, from midranks of probabilities.
 
-    Of two classes it is the area of the second one, which is also that of the first. Guessing has an area of
+    With two classes it is the area of the second, which equals that of the first. Guessing has an area of
     1/2, with the variance of the rank sum test (H. Mann and D. Whitney (1947)).
 
     Source: J. Hanley and B. McNeil, The meaning and use of the area under a ROC curve (1982).
@@ -212,7 +269,7 @@ class Auc(ClassMetric):
         import torch
 
         scores = probabilities(logits)
-        first = logits.shape[1] - len(scores)  # the second class of two
+        first = logits.shape[1] - len(scores)  # of two classes, the second
         classes = torch.arange(first, logits.shape[1], device=labels.device)
         positive = labels == classes[:, None]
         ordered = scores.sort(dim=1).values
@@ -234,9 +291,9 @@ class Auc(ClassMetric):
         return pseudo_values(*areas_without_each(scores, labels.numpy(), kept.shape[1]))
 
     def chance(self, counts: Sequence[int], population: Sequence[int] = ()) -> Chance:
-        """Return what guessing comes to. The step is the most that an input's rank can change.
+        """Return the score of guessing. The step is the largest change by an input's rank.
 
-        Areas of several classes are taken to go together.
+        The areas of several classes are assumed to be perfectly correlated.
         """
         import numpy as np
 
@@ -251,15 +308,15 @@ class Auc(ClassMetric):
 
 
 ONE_CLASS = (
-    "--metric {} needs inputs of two classes or more in every split that is scored; one split has one class "
-    "alone. Choose accuracy, or make other splits."
+    "--metric {} needs inputs of two or more classes in every scored split; one split has a single class. "
+    "Choose accuracy, or split the data differently."
 )
 
 
 def probabilities(logits: Tensor) -> Tensor:
-    """Return float64 `(classes, N)`, as the area under the curve ranks them.
+    """Return the scores that the area under the curve ranks, float64 `(classes, N)`.
 
-    Of two classes the second one's alone, as log-odds: a probability near 1 has few digits left.
+    With two classes it is `(1, N)`, the log-odds of the second: a probability near 1 has few digits left.
     """
     logits = logits.double()
     if logits.shape[1] == 2:

@@ -1,4 +1,4 @@
-"""The arithmetic of metrics of classes: the shares that guessing goes by, and metrics without each input."""
+"""Arithmetic of metrics of classes: fractions of classes for guessing, and metrics without each input."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,42 +8,41 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
-RATIO = 3  # of the largest class to the smallest, above which they are called imbalanced
-ACCIDENT = 1e-6  # a split of whole subjects, or one that others made, may have other shares on purpose
+RATIO = 3  # largest to smallest class, above which classes are imbalanced
+ACCIDENT = 1e-6  # probability; a split by subjects, or a published one, may have other fractions on purpose
 
 
 def is_imbalanced(counts: Iterable[int]) -> bool:
-    """Whether the largest class has more than RATIO times as many inputs as the smallest that has any."""
+    """Return True if the largest class has more than RATIO times the inputs of the smallest one with any."""
     present = [count for count in counts if count]
     return bool(present) and max(present) > RATIO * min(present)
 
 
 def class_shares(counts: Sequence[int], population: Sequence[int] = ()) -> Floats:
-    """Return the shares of the classes that have inputs, as one who guesses may expect them on a split.
+    """Return the fractions of the classes with inputs that guessing may expect on a split.
 
     They are those of the population if its classes are balanced (`is_imbalanced`) and the split could be
-    drawn from it by accident; otherwise those of the split.
-
-    counts: inputs of each class in the split. population: the same of training and validation, where known.
+    drawn from it by accident; otherwise those of the split. `counts` and `population` hold the inputs of each
+    class in the split, and in training and validation.
     """
     from scipy.special import chdtrc  # takes a third of a second
 
-    of_split, of_all = np.array(counts, float), np.array(population or counts, float)
-    if (of_all[of_split > 0] > 0).all() and not is_imbalanced(of_all.tolist()):
-        share: Floats = of_all[of_all > 0] / of_all.sum()
-        mean = share * of_split.sum()
-        squares = ((of_split[of_all > 0] - mean) ** 2 / mean).sum()
-        if chdtrc(max(len(share) - 1, 1), squares) > ACCIDENT:
-            return share
-    present: Floats = of_split[of_split > 0] / of_split.sum()
+    split, everything = np.array(counts, float), np.array(population or counts, float)
+    if (everything[split > 0] > 0).all() and not is_imbalanced(everything.tolist()):
+        fractions: Floats = everything[everything > 0] / everything.sum()
+        mean = fractions * split.sum()
+        squares = ((split[everything > 0] - mean) ** 2 / mean).sum()
+        if chdtrc(max(len(fractions) - 1, 1), squares) > ACCIDENT:
+            return fractions
+    present: Floats = split[split > 0] / split.sum()
     return present
 
 
 def pseudo_values(sums: Floats, counts: Floats) -> Floats:
     """Return the pseudo-values `(N,)` of a mean over classes.
 
-    sums: over the classes, of all inputs, and then without each, `(1 + N,)`. counts: of these
-    classes. A class whose only input is left out is left out with it.
+    `sums` and `counts` hold the sum over the classes and the number of classes, with all inputs and then
+    without each, `(1 + N,)`. Without its only input, a class is left out.
     """
     n, mean = len(sums) - 1, sums[0] / counts[0]
     left = np.divide(sums[1:], counts[1:], out=np.full(n, mean), where=counts[1:] > 0)
@@ -51,9 +50,9 @@ def pseudo_values(sums: Floats, counts: Floats) -> Floats:
 
 
 def classes_without_each(true: Labels, answered: Labels, precision: int) -> tuple[Floats, Floats]:
-    """Return what `pseudo_values` takes, of (1 + w) TP / (inputs + w answers), for w = `precision`."""
+    """Return the arguments of `pseudo_values` for (1 + w) TP / (inputs + w answers), with w = `precision`."""
     size = int(max(true.max(), answered.max())) + 1
-    inputs, answers = (np.bincount(of, minlength=size).astype(float) for of in (true, answered))
+    inputs, answers = (np.bincount(labels, minlength=size).astype(float) for labels in (true, answered))
     right = np.bincount(true[true == answered], minlength=size).astype(float)
 
     def scores(right: Floats, inputs: Floats, answers: Floats) -> Floats:
@@ -61,44 +60,44 @@ def classes_without_each(true: Labels, answered: Labels, precision: int) -> tupl
         return np.divide((1 + precision) * right, below, out=np.zeros_like(below), where=inputs > 0)
 
     now = scores(right, inputs, answers)
-    hit = (true == answered).astype(float)
-    # Of its true class there is one input less, and of the answered one an answer.
-    mine = scores(right[true] - hit, inputs[true] - 1, answers[true] - hit)
+    is_right = (true == answered).astype(float)
+    # Without an input, its true class has one input less and the answered class one answer less.
+    mine = scores(right[true] - is_right, inputs[true] - 1, answers[true] - is_right)
     other = scores(right[answered], inputs[answered], answers[answered] - 1)
-    change = mine - now[true] + np.where(hit > 0, 0.0, other - now[answered])
+    change = mine - now[true] + np.where(is_right > 0, 0.0, other - now[answered])
     classes = float((inputs > 0).sum())
     sums = np.concatenate([[now.sum()], now.sum() + change])
     return sums, np.concatenate([[classes], classes - (inputs[true] == 1)])
 
 
 def areas_without_each(scores: Floats, true: Labels, classes: int) -> tuple[Floats, Floats]:
-    """The same of the areas under the curves.
+    """Return the arguments of `pseudo_values` for the areas under the curves.
 
-    An area is the mean over its class's inputs of the part of the others that each is above, and the mean
-    over the others of the part that each is below; without an input it is that without the input's part
-    (E. DeLong, D. DeLong and D. Clarke-Pearson (1988)).
+    An area is the mean over the inputs of its class of the fraction of other inputs that each is above. It is
+    also the mean over the other inputs of the fraction that each is below. Without an input, the area is the
+    mean without that input's fraction (E. DeLong, D. DeLong and D. Clarke-Pearson (1988)).
 
-    scores: `(classes, N)`, or `(1, N)` of the second of two classes.
+    `scores` is `(classes, N)`, or `(1, N)` for the second of two classes.
     """
     n = len(true)
     sums, counts = np.zeros(1 + n), np.zeros(1 + n)
     for column, score in enumerate(scores, start=classes - len(scores)):
-        mine = true == column
-        ours, theirs = int(mine.sum()), n - int(mine.sum())
-        if not ours or not theirs:
+        is_positive = true == column
+        positives, negatives = int(is_positive.sum()), n - int(is_positive.sum())
+        if not positives or not negatives:
             continue
-        ranks, parts = _midranks(score), np.empty(n)
-        parts[mine] = (ranks[mine] - _midranks(score[mine])) / theirs
-        parts[~mine] = 1 - (ranks[~mine] - _midranks(score[~mine])) / ours
-        area, size = parts[mine].mean(), np.where(mine, ours, theirs)
+        ranks, fractions = _midranks(score), np.empty(n)
+        fractions[is_positive] = (ranks[is_positive] - _midranks(score[is_positive])) / negatives
+        fractions[~is_positive] = 1 - (ranks[~is_positive] - _midranks(score[~is_positive])) / positives
+        area, size = fractions[is_positive].mean(), np.where(is_positive, positives, negatives)
         remains = size > 1
-        left = np.divide(size * area - parts, size - 1, out=np.zeros(n), where=remains)
+        left = np.divide(size * area - fractions, size - 1, out=np.zeros(n), where=remains)
         sums += np.concatenate([[area], left])
         counts += np.concatenate([[1.0], remains])
     return sums, counts
 
 
 def _midranks(values: Floats) -> Floats:
-    """The rank of each value, from 1 on; equal ones have the mean of theirs."""
+    """Return the rank of each value, from 1 on. Equal values get the mean of their ranks."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (counts.cumsum() - (counts - 1) / 2)[which]

@@ -1,4 +1,4 @@
-"""The space of code search: which encoders, how they are trained, and where attention goes in them."""
+"""The space of code search: the encoders, their training, and attention in them."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -21,10 +21,10 @@ ENCODERS = (BASELINE_ENCODER, "cnn-selfattention", "cnn", "bow")
 POOLING = ("weighted_mean", "mean", "max", "first", "bert")
 POSITIONS = ("learned", "sinusoidal")
 
-# The encoders are as published: the defaults of their options are CodeSearchNet's. The training is not, as a
-# batch of 1,000 pairs takes more functions than a folder of one's own has. The learning rate goes with the
-# batch. `shared` differs, too: two encoders learn apart what each word means, for which some thousand pairs
-# are too few.
+# The encoders are as published: their default options are CodeSearchNet's. The training differs: a batch of
+# 1,000 pairs needs more functions than a user's folder has, and the learning rate depends on the batch.
+# `shared` differs, too: two encoders learn the meaning of each word separately, and some thousand pairs are
+# too few for that.
 PUBLISHED: Mapping[str, Any] = {
     "modules": 0,
     "pooling": "weighted_mean",
@@ -43,18 +43,19 @@ PLAIN: Mapping[str, Any] = {"encoder": BASELINE_ENCODER, "modules": 0}
 
 
 def published() -> Sequence[Mapping[str, Any]]:
-    """Self-attention, and convolutions before it, with two encoders each, as published; then all kinds.
+    """Return the published encoders, self-attention and CNN with self-attention; then all kinds.
 
-    The kinds are those of arXiv 1909.09436, section 4, with one encoder for queries and code as the baseline.
+    The kinds are those of arXiv 1909.09436, section 4. Published ones have two encoders; the others share one
+    encoder for queries and code, like the baseline.
     """
-    apart = [{"encoder": encoder, **PUBLISHED, "shared": False} for encoder in ENCODERS[:2]]
+    separate = [{"encoder": encoder, **PUBLISHED, "shared": False} for encoder in ENCODERS[:2]]
     bow = {"encoder": "bow", **{name: value for name, value in PUBLISHED.items() if name != "positions"}}
     others = [{"encoder": encoder, **PUBLISHED} for encoder in ("cnn-selfattention", "cnn")]
-    return [*apart, *others, bow]
+    return [*separate, *others, bow]
 
 
 def codesearch(trial: optuna.Trial) -> TrialConfig:
-    """Four kinds of encoders; up to three attentions after or instead of their layers."""
+    """Draw one of four kinds of encoders, and up to three modules after or instead of its layers."""
     encoder = trial.suggest_categorical("encoder", ENCODERS)
     options: dict[str, Any] = {
         "pooling": trial.suggest_categorical("pooling", POOLING),
@@ -93,7 +94,7 @@ def codesearch(trial: optuna.Trial) -> TrialConfig:
 
 
 def as_selfattention(config: TrialConfig) -> TrialConfig:
-    """The encoder of self-attention without further modules, with all else the same as far as it has it."""
+    """Return the configuration with the plain baseline encoder and those options that it has."""
     known = backbones.ENCODERS[BASELINE_ENCODER].options
     options = {name: value for name, value in config.model.options.items() if name in known}
     return config.change(model={"backbone": BASELINE_ENCODER, "options": options, "placement": {}})

@@ -1,9 +1,9 @@
-"""Spaces of decomposed attention in a ResNet-50 or a ResNeXt-101: how many modules, where, of which kind.
+"""Spaces of decomposed attention in a ResNet-50 or a ResNeXt-101: number of modules, sites and kind.
 
 Source: Z. Shen et al., Efficient Attention: Attention with Linear Complexities (2018), arXiv 1812.01243,
-section 5: modules after res3 and res4, the second and third stage here, one to seven of them; softmax or
-scaling as the normalisation; several widths of the keys; here several heads, too. All modules of a trial are
-of one kind.
+section 5. There, one to seven modules follow res3 and res4 (here the second and third stage), with softmax or
+scaling as the normalisation and several widths of the keys. Here the heads vary, too. All modules of a trial
+are of one kind.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ PUBLISHED = {"normalisation": "softmax", "heads": 1, "reduction": 8, **choices.P
 
 
 def stages(backbone: str) -> list["Site"]:
-    """The blocks of res3 and res4."""
+    """Return the sites after the blocks of res3 and res4."""
     return [
         site
         for site in list_sites(backbone, SIZE)
@@ -36,9 +36,11 @@ def stages(backbone: str) -> list["Site"]:
 
 
 def decomposed(backbone: str) -> Callable[[optuna.Trial], TrialConfig]:
+    """Return the function that draws a configuration with `backbone`."""
+
     def draw(trial: optuna.Trial) -> TrialConfig:
-        found = stages(backbone)
-        chosen = [found[i] for i in choices.ascending(trial, len(found), most=MOST)]
+        sites = stages(backbone)
+        chosen = [sites[i] for i in choices.ascending(trial, len(sites), most=MOST)]
         placement = {}
         if chosen:
             kind: dict[str, Option] = {
@@ -60,10 +62,10 @@ def decomposed(backbone: str) -> Callable[[optuna.Trial], TrialConfig]:
 
 
 def papers(backbone: str) -> Sequence[dict[str, Any]]:
-    """A module at the end of res4, of res3, and of both."""
-    found = stages(backbone)
-    res3 = max(i for i, site in enumerate(found) if site.name.startswith("stage2."))
-    res4 = len(found) - 1
+    """Return parameters of a module at the end of res4, of res3, and of both."""
+    sites = stages(backbone)
+    res3 = max(i for i, site in enumerate(sites) if site.name.startswith("stage2."))
+    res4 = len(sites) - 1
     return [
         {"modules": 1, "site1": res4, **PUBLISHED},
         {"modules": 1, "site1": res3, **PUBLISHED},

@@ -1,7 +1,7 @@
-"""Spaces of detection: where attention goes in a backbone and on the feature pyramid over it.
+"""Spaces of detection: attention in a backbone and on its feature pyramid.
 
 Source: Z. Shen et al., Efficient Attention (2018), arXiv 1812.01243, which has decomposed attention after
-res3, after res4, and in up to seven places of ResNet and FPN.
+res3, after res4, and at up to seven sites of ResNet and FPN.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 TASK = "detection"
 
-# The bundled scenes, and a model of which an epoch takes seconds on a CPU. A scene has a handful of digits:
-# a few small anchors are enough.
+# The bundled scenes, and a model whose epoch takes seconds on a CPU. A scene has a handful of digits, so a
+# few small anchors suffice.
 SCENES = DetectionData(source="scenes", size=96)
 SMALL = DetectionModel(
     backbone="xresnet18",
@@ -45,8 +45,8 @@ SCENES_PLAIN: Mapping[str, Any] = {
     "schedule": "one-cycle",
 }
 
-# Images of 800 pixels at the longer side. The training does not diverge from new weights, as that of the
-# published detectors does, which is SGD at 0.02 from a trained backbone.
+# Images of 800 pixels at the longer side. This training does not diverge from new weights. The published one,
+# SGD at 0.02 from a pretrained backbone, does.
 COCO = DetectionData(source="coco", size=800)
 FULL = DetectionModel(backbone="torchvision:resnet50")
 COCO_TRAINING = DetectionTraining(
@@ -66,14 +66,14 @@ COCO_PLAIN: Mapping[str, Any] = {
 }
 MOST = 7  # modules
 
-# Whose time and memory grow with the positions, not with the square.
+# Types whose time and memory grow linearly with the positions.
 LINEAR = ("decomposed", "ssa", "ssa-sym", "conv1x1")
 KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "reduction": 2}
 PYRAMID = ("fpn.p2", "fpn.p3", "fpn.p4", "fpn.p5")
 
 
 def list_sites(model: DetectionModel) -> list["Site"]:
-    """The residual blocks of a backbone, after each and in its branch, and the levels of the pyramid."""
+    """Return the sites after residual blocks and in their branches, and the levels of the pyramid."""
     return _list_sites(model.backbone, tuple(sorted(model.options.items())), model.channels)
 
 
@@ -84,16 +84,17 @@ def _list_sites(backbone: str, options: tuple[tuple[str, Any], ...], channels: i
     from backbones.detector import SIDE, build_detector
 
     with torch.random.fork_rng(devices=[]):
-        body = backbones.build(backbone, classes=2, size=SIDE, **dict(options))
-        model = build_detector(body, classes=1, channels=channels, representation=8, proposals=10)
-        found = backbones.sites(model, [torch.rand(3, SIDE, SIDE) for _ in range(2)])
-    return [site for site in found if ".block" in site.name or site.name in PYRAMID]
+        backbone_model = backbones.build(backbone, classes=2, size=SIDE, **dict(options))
+        model = build_detector(backbone_model, classes=1, channels=channels, representation=8, proposals=10)
+        sites = backbones.sites(model, [torch.rand(3, SIDE, SIDE) for _ in range(2)])
+    return [site for site in sites if ".block" in site.name or site.name in PYRAMID]
 
 
 def published_sites(model: DetectionModel) -> list[list[str]]:
-    """Sites after res3; after res4; of five modules; and of seven.
+    """Return the sites after res3; after res4; of five modules; and of seven.
 
-    Five are after res3 and res4 and on three levels of the pyramid, seven after res3 to res5 and on all four.
+    Five are after res3 and res4 and on three levels of the pyramid; seven are after res3 to res5 and on all
+    four levels.
     """
     names = [site.name for site in list_sites(model)]
     res3, res4, res5 = (_last(names, stage) for stage in (2, 3, 4))
@@ -101,32 +102,35 @@ def published_sites(model: DetectionModel) -> list[list[str]]:
 
 
 def published(model: DetectionModel, plain: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Parameters of decomposed attention at `published_places`."""
+    """Return parameters of decomposed attention at the `published_sites`."""
     names = [site.name for site in list_sites(model)]
     chosen = [sorted(map(names.index, some)) for some in published_sites(model)]
     return [{**plain, **choices.modules(some, "decomposed", KIND)} for some in chosen]
 
 
 def _last(names: Sequence[str], stage: int) -> str:
-    """The site after the last block of a stage."""
+    """Return the site after the last block of a stage."""
     return [name for name in names if name.startswith(f"stage{stage}.block") and name.count(".") == 1][-1]
 
 
 def scenes(trial: optuna.Trial) -> TrialConfig:
-    """The bundled scenes: up to seven modules of any type."""
+    """Draw from the bundled scenes: up to seven modules of any type."""
     placement = choices.placement(trial, list_sites(SMALL), most=MOST)
     return _config(trial, SCENES, SMALL, SCENES_TRAINING, placement, batch_sizes=[4, 8, 16])
 
 
 def coco_da(backbone: str = FULL.backbone) -> Callable[[optuna.Trial], TrialConfig]:
-    """COCO's layout with a Mask R-CNN over `backbone`: up to seven modules of types that are linear."""
+    """Return the function that draws a Mask R-CNN on COCO's layout.
 
-    def drawn(trial: optuna.Trial) -> TrialConfig:
+    It has up to seven modules of linear types.
+    """
+
+    def draw(trial: optuna.Trial) -> TrialConfig:
         model = replace(FULL, backbone=backbone)
         placement = choices.placement(trial, list_sites(model), most=MOST, kinds=LINEAR)
         return _config(trial, COCO, model, COCO_TRAINING, placement, batch_sizes=[8, 16, 32])
 
-    return drawn
+    return draw
 
 
 def _config(
@@ -153,7 +157,7 @@ def _config(
 
 
 def coco_space(backbone: str = FULL.backbone) -> Space:
-    """Return the space of images with objects in COCO's layout, with a backbone of the name `backbone`."""
+    """Return the space of images with objects in COCO's layout, with the backbone `backbone`."""
     return Space(
         name="coco-da",
         draw=coco_da(backbone),

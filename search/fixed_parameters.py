@@ -1,4 +1,4 @@
-"""Checks the parameters that a space fixes (`baseline`, `published`, `plain`); Optuna only warns."""
+"""Checks the parameters that a space fixes (`baseline`, `published`, `plain`), since Optuna only warns."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,55 +15,57 @@ from search.optuna_internals import identifier_of
 from search.record import placement_name
 from search.space import Space
 
-DRAWS = 20  # of each: what is given may be asked for in some of them alone
+DRAWS = 20  # per set of parameters, since a parameter may be drawn in some of the trials only
 
 
 def check_fixed_parameters(space: Space) -> None:
-    """Raises InputError when the space's `baseline`, `plain` or `published` do not fit the space.
+    """Check that `baseline`, `plain` and `published` fit the space.
 
-    That is a value out of its range, a parameter that is never asked for, and a plain trial that has
-    attention in it. `modules` = 0 is not asked for where there are never any.
+    `modules` = 0 is accepted in a space that never draws modules.
+
+    Raises:
+        InputError: A value is out of range, a parameter is never drawn, or a plain trial has attention.
     """
-    for what, params in (("baseline", space.baseline), ("plain", space.plain)):
-        for config in _configs(space, what, params):
+    for attribute, params in (("baseline", space.baseline), ("plain", space.plain)):
+        for config in _configs(space, attribute, params):
             if space.as_baseline(config) != config:
                 raise InputError(
-                    f"`{what}` of space {space.name!r}, {dict(params)}, comes out with attention in it "
-                    f"({placement_name(config)}); set FUNCTION.{what} to the parameters that make a trial "
-                    f"the plain backbone, such as {{'modules': 0}}"
+                    f"`{attribute}` of space {space.name!r}, {dict(params)}, draws attention "
+                    f"({placement_name(config)}); set FUNCTION.{attribute} to parameters that draw the plain "
+                    f"backbone, such as {{'modules': 0}}"
                 )
     for params in space.published():
         _configs(space, "published", params)
 
 
-def _configs(space: Space, what: str, params: Mapping[str, Any]) -> list[TrialConfig]:
-    """What comes of parameters that are given, other ones drawn; less what the space refuses."""
+def _configs(space: Space, attribute: str, params: Mapping[str, Any]) -> list[TrialConfig]:
+    """Return the configurations that the space draws with `params` fixed, without rejected draws."""
     study = memory_study(optuna.samplers.RandomSampler(0))
-    made, asked = [], set[str]()
+    configs, drawn = [], set[str]()
     for _ in range(DRAWS):
         study.enqueue_trial(dict(params))
         trial = _Checked(study, identifier_of(study.ask()))
-        trial.space, trial.what, trial.given = space, what, params
+        trial.space, trial.attribute, trial.fixed = space, attribute, params
         with suppress(optuna.TrialPruned):
-            made.append(space(trial))
-        asked |= trial.distributions.keys()
-    idle = [key for key in params if key not in asked and (key, params[key]) != ("modules", 0)]
-    if made and idle:
-        near = get_close_matches(idle[0], sorted(asked), n=1)
+            configs.append(space(trial))
+        drawn |= trial.distributions.keys()
+    idle = [key for key in params if key not in drawn and (key, params[key]) != ("modules", 0)]
+    if configs and idle:
+        near = get_close_matches(idle[0], sorted(drawn), n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise InputError(
-            f"`{what}` of space {space.name!r} names the parameter {idle[0]!r}, which is never asked for "
-            f"beside its others; asked for are {', '.join(sorted(asked)) or 'none'}.{hint}"
+            f"`{attribute}` of space {space.name!r} names the parameter {idle[0]!r}, which the space never "
+            f"draws with the others; it draws {', '.join(sorted(drawn)) or 'none'}.{hint}"
         )
-    return made
+    return configs
 
 
 class _Checked(optuna.Trial):
-    """A trial that refuses what it was given where that does not fit."""
+    """Trial that raises an error if a fixed parameter is out of range."""
 
     space: Space
-    what: str
-    given: Mapping[str, Any]
+    attribute: str
+    fixed: Mapping[str, Any]
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
         self._check(name, CategoricalDistribution(choices))
@@ -78,15 +80,15 @@ class _Checked(optuna.Trial):
         return super().suggest_int(name, low, high, **options)
 
     def _check(self, name: str, distribution: BaseDistribution) -> None:
-        if name in self.given and not fits(self.given[name], distribution):
+        if name in self.fixed and not fits(self.fixed[name], distribution):
             raise InputError(
-                f"`{self.what}` of space {self.space.name!r} gives the parameter {name!r} the value "
-                f"{self.given[name]!r}; choose {_range(distribution)}"
+                f"`{self.attribute}` of space {self.space.name!r} sets the parameter {name!r} to "
+                f"{self.fixed[name]!r}; choose {_range(distribution)}"
             )
 
 
 def fits(value: Any, distribution: BaseDistribution) -> bool:
-    """Return whether a parameter of this distribution can have the value."""
+    """Return True if a parameter of this distribution can have the value."""
     try:
         number = distribution.to_internal_repr(value)
     except (ValueError, TypeError):  # of another type, or not among the choices

@@ -16,10 +16,14 @@ from search.trial_scheduler import Plan, TrialScheduler
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTrial:
-    """A trial to come.
+    """Trial that is to be trained.
 
-    variant: what it is a repetition of; its configuration has another seed. params, distributions: of a
-    space, where the configuration was drawn from one.
+    Attributes:
+        variant: The name of the variant. Trials of one variant differ by the seed.
+        role: The reason for the trial.
+        config: The configuration.
+        params: The parameters, if the configuration was drawn from a space.
+        distributions: Their distributions.
     """
 
     variant: str
@@ -34,12 +38,14 @@ class PlannedTrial:
 
 
 class FixedScheduler(TrialScheduler):
-    """Runs planned trials in their order, each once, whatever has ended earlier runs of it.
+    """Runs planned trials in order, each once, over several runs.
 
-    One whose placement goes into a plain training that is among them waits until that has come so far.
+    A trial that continues a shared partial training among them waits until that is ready.
 
-    planned_trials: may change at any time; a trial that is no longer among them is pruned after its epoch,
-        and begun anew if it is wanted again. One that ended in an error in an earlier run is begun anew, too.
+    Attributes:
+        planned_trials: May change at any time. A trial that was removed is pruned after its epoch, and
+            restarted if it is added again. With `retry`, trials that ended in an error in an earlier run
+            restart, too.
     """
 
     def __init__(
@@ -50,7 +56,6 @@ class FixedScheduler(TrialScheduler):
         *,
         retry: bool = True,
     ) -> None:
-        """retry: begin anew what ended in an error."""
         super().__init__(study, plan)
         self._shared_trainings = SharedTrainings(0, self.records)
         self.planned_trials = list(planned_trials)
@@ -63,7 +68,7 @@ class FixedScheduler(TrialScheduler):
 
     @property
     def unfinished(self) -> bool:
-        """Some trials of an earlier run are still to be resumed."""
+        """Return True if trials of an earlier run are to be resumed."""
         return bool(self._unfinished)
 
     @property
@@ -72,7 +77,7 @@ class FixedScheduler(TrialScheduler):
 
     @property
     def left(self) -> int:
-        """How many trials are still to be started or resumed."""
+        """Return the number of trials to start or resume."""
         return len(self._unfinished) + len(self._waiting())
 
     def ask(self) -> TrialRecord | None:
@@ -81,23 +86,29 @@ class FixedScheduler(TrialScheduler):
             return None
         if self._unfinished:
             return self.records[self._unfinished.popleft()]
-        left = self._waiting()
-        coming = {t.config.seed for t in left if is_shared_training(t.config)} | self._shared_trainings.coming
-        ready = (t for t in left if is_shared_training(t.config) or t.config.seed not in coming)
-        if (chosen := next(ready, None)) is not None:
+        remaining = self._waiting()
+        coming = {
+            trial.config.seed for trial in remaining if is_shared_training(trial.config)
+        } | self._shared_trainings.coming
+        ready = (
+            trial
+            for trial in remaining
+            if is_shared_training(trial.config) or trial.config.seed not in coming
+        )
+        if (planned := next(ready, None)) is not None:
             return self._add(
-                chosen.role,
-                chosen.config,
-                variant=chosen.variant,
-                params=chosen.params,
-                distributions=chosen.distributions,
+                planned.role,
+                planned.config,
+                variant=planned.variant,
+                params=planned.params,
+                distributions=planned.distributions,
             )
-        self.waiting = bool(left or self._open)  # more may be planned when one that runs has ended
+        self.waiting = bool(remaining or self._open)  # more trials may be planned when a running one ends
         return None
 
     @property
     def standing(self) -> list[TrialRecord]:
-        """The trials that count: not the pruned ones, nor the errors of earlier runs."""
+        """Return the trials that count: without pruned ones and without errors of earlier runs."""
         return [
             record
             for number, record in self.records.items()
@@ -105,8 +116,8 @@ class FixedScheduler(TrialScheduler):
         ]
 
     def _waiting(self) -> list[PlannedTrial]:
-        begun = {_key(record) for record in self.standing}
-        return [planned_trial for planned_trial in self.planned_trials if planned_trial.key not in begun]
+        started = {_key(record) for record in self.standing}
+        return [planned_trial for planned_trial in self.planned_trials if planned_trial.key not in started]
 
     def _enter(self, record: TrialRecord) -> bool | None:
         return any(planned_trial.key == _key(record) for planned_trial in self.planned_trials)

@@ -1,4 +1,4 @@
-"""The cells of a grid: every combination of a space's choices, in the order in which the space gives them."""
+"""Cells of a grid: every combination of a space's choices, in the order of the space."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -21,15 +21,19 @@ from search.config import TrialConfig
 from search.memory_study import memory_study
 from search.space import Space
 
-GRID = "grid"  # the sampler's name: `search.grid_scheduler` takes the place of one
+GRID = "grid"  # the sampler's name; `search.grid_scheduler` replaces the sampler
 MOST_CELLS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A combination of choices: its parameters, their distributions and the configuration they make.
+    """Combination of choices.
 
-    label: the parameters in words, which no other cell has: `attention=decomposed, count=5`.
+    Attributes:
+        label: The parameters as text, unique in the grid: `attention=decomposed, count=5`.
+        params: The parameters.
+        distributions: Their distributions.
+        config: The configuration of the cell.
     """
 
     label: str
@@ -41,13 +45,13 @@ class Cell:
 def grid_cells(
     space: Space, adjust: Callable[[TrialConfig], TrialConfig] = lambda config: config
 ) -> list[Cell]:
-    """Enumerate the cells of a space, the last choice varying fastest.
+    """List the cells of a space. The last choice varies fastest.
 
-    The space is walked as a tree: a parameter may depend on the choices before it. Combinations that the
-    space refuses (TrialPruned) are no cells.
+    The space is walked as a tree, since a parameter may depend on earlier choices. Combinations that the
+    space rejects (TrialPruned) are left out.
 
-    Raises InputError for a parameter with infinitely many values, for a space without a cell and for one
-    with more than MOST_CELLS.
+    Raises:
+        InputError: A parameter has infinitely many values, or the space has no cell or more than MOST_CELLS.
     """
     walk = _Walk(space.name)
     study = memory_study(walk)
@@ -64,16 +68,16 @@ def grid_cells(
             cells.append(Cell(label=text, params=params, distributions=kinds, config=config))
         if not walk.advance():
             if not cells:
-                raise InputError(f"space {space.name!r} refuses all its combinations (TrialPruned)")
+                raise InputError(f"space {space.name!r} rejected all its combinations (TrialPruned)")
             return _distinct(cells)
     raise InputError(
-        f"space {space.name!r} has more than {MOST_CELLS:,} combinations, too many for --sampler grid; use "
+        f"--sampler grid takes at most {MOST_CELLS:,} combinations; space {space.name!r} has more. Use "
         f"another sampler"
     )
 
 
 def _distinct(cells: list[Cell]) -> list[Cell]:
-    """Number the labels where two are alike, as those of 1 and "1" are."""
+    """Number the labels if two are equal, such as those of 1 and "1"."""
     counts = Counter(cell.label for cell in cells)
     if max(counts.values()) == 1:
         return cells
@@ -81,15 +85,17 @@ def _distinct(cells: list[Cell]) -> list[Cell]:
 
 
 class _Walk(BaseSampler):
-    """A depth-first walk through the tree of a space's choices."""
+    """Depth-first walk through the tree of a space's choices."""
 
     def __init__(self, space: str) -> None:
         self.space = space
-        self.path: list[tuple[Sequence[Any], int]] = []  # the values of each choice, and which one is taken
-        self.depth = 0  # of the current combination
+        self.path: list[
+            tuple[Sequence[Any], int]
+        ] = []  # the values of each choice, and the index of the current one
+        self.depth = 0  # in the current combination
 
     def advance(self) -> bool:
-        """Go to the next combination, and return whether there is one."""
+        """Go to the next combination. Return False if there is none."""
         del self.path[self.depth :]
         self.depth = 0
         while self.path:
@@ -125,6 +131,6 @@ class _Walk(BaseSampler):
             count = int((kind.high - kind.low) / kind.step + 1e-8) + 1
             return [kind.low + i * kind.step for i in range(count)]
         raise InputError(
-            f"--sampler grid needs a space of finitely many choices; {name} of space {self.space!r} has no "
-            f"step. Use another sampler, or give it one."
+            f"--sampler grid needs finitely many choices; {name} of space {self.space!r} has no step. Use "
+            f"another sampler, or set a step."
         )

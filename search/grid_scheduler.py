@@ -1,4 +1,4 @@
-"""The scheduler of a grid: each cell once for each seed, in order; nothing else, and nothing pruned."""
+"""The scheduler of a grid: each cell once for each seed, in order, without pruning."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from search.trial_scheduler import Plan
 
 @dataclass(frozen=True, kw_only=True)
 class MissingCell:
-    """A cell that was not trained with one of its seeds, and why."""
+    """Cell that was not trained with one of its seeds, and the reason."""
 
     label: str
     seed: int
@@ -28,10 +28,8 @@ class MissingCell:
 class GridScheduler(FixedScheduler):
     """Trains the cells of a grid, all with one seed before the next seed.
 
-    Trials are never pruned, and a cell that could not be trained (over a limit, diverged) keeps that as its
-    result. A trial that ended in an error is started again by the next run.
-
-    seeds: the same for every cell.
+    Trials are never pruned. A cell that cannot be trained (over a limit, diverged) keeps that as its result.
+    A trial that ended in an error restarts in the next run. All cells have the same seeds.
     """
 
     def __init__(
@@ -61,13 +59,13 @@ class GridScheduler(FixedScheduler):
 
     @property
     def repeated_failure(self) -> bool:
-        """The last trials all failed for the same reason, and no trial has ended otherwise."""
+        """Return True if the last trials failed for the same reason and no trial has ended otherwise."""
         ended = (record.state for record in self.records.values() if record.state is not State.RUNNING)
         return super().repeated_failure and all(state is State.ERROR for state in ended)
 
     @property
     def missing(self) -> list[MissingCell]:
-        """The planned trials without a result: not started, not finished, or ended in an error."""
+        """Return the planned trials without a result: not started, not finished, or ended in an error."""
         latest = {(record.variant, record.config.seed): record for record in self.records.values()}
         missing = []
         for planned in self.planned_trials:
@@ -84,4 +82,4 @@ class GridScheduler(FixedScheduler):
         return missing
 
     def _enter(self, record: TrialRecord) -> bool | None:
-        return None  # there are no rungs, and an end of time lets running trials finish
+        return None  # there are no rungs, and running trials finish after the time limit

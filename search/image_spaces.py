@@ -1,4 +1,4 @@
-"""Spaces of images: where attention goes in a backbone, whatever backbone that is."""
+"""Spaces of images: attention in any backbone."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -27,15 +27,16 @@ _CLASSES = 2
 def list_sites(
     backbone: str, size: int, options: Mapping[str, Any] | None = None, *, mixers: bool = False
 ) -> list["Site"]:
-    """The sites of a backbone for images of `size` pixels that have several positions to attend to.
+    """Return the sites of a backbone that have more than one position, for images of `size` pixels.
 
-    mixers: those too at which a module takes another one's place, so that what was learned there is lost.
-    Raises InputError for a backbone that cannot take such images, does not return logits, or has no such
-    site.
+    `mixers` also lists sites at which a module replaces another one, whose pretrained weights are then lost.
+
+    Raises:
+        InputError: The backbone cannot take such images, does not return logits, or has no such site.
     """
-    given = json.dumps(dict(options or {}), sort_keys=True)
-    found = _list_sites(backbone, size, given, loading.identity(backbone))
-    return [site for site in found if mixers or not site.replaces]
+    options_json = json.dumps(dict(options or {}), sort_keys=True)
+    sites = _list_sites(backbone, size, options_json, loading.identity(backbone))
+    return [site for site in sites if mixers or not site.replaces]
 
 
 @cache
@@ -44,21 +45,21 @@ def _list_sites(backbone: str, size: int, options: str, code: str) -> list["Site
 
     model = backbones.build(backbone, classes=_CLASSES, size=size, **json.loads(options))
     images = torch.zeros(2, 3, size, size)
-    found = [site for site in backbones.sites(model, images) if site.positions > 1]
+    sites = [site for site in backbones.sites(model, images) if site.positions > 1]
     with torch.no_grad():
         logits = model.eval()(images)
     if not isinstance(logits, torch.Tensor) or logits.shape != (len(images), _CLASSES):
-        what = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        output = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise InputError(
             f"backbone {backbone!r} must return logits of shape (images, classes), "
-            f"{(len(images), _CLASSES)} here; got {what}"
+            f"{(len(images), _CLASSES)} here; got {output}"
         )
-    if not found:
+    if not sites:
         raise InputError(
             f"backbone {backbone!r} has no feature map with several positions for images of {size} pixels, "
-            f"so there is nothing to attend to; take a larger --size"
+            f"so there is nothing to attend to; set a larger --size"
         )
-    return found
+    return sites
 
 
 def list_digits_sites() -> list["Site"]:
@@ -81,9 +82,9 @@ def digits_papers() -> list[dict[str, Any]]:
 def photographs(
     source: str, names: Sequence[str], size: int, *, augment: bool = False
 ) -> Callable[[optuna.Trial], TrialConfig]:
-    """Photographs of `size` pixels, and one of the backbones called `names`.
+    """Return the function that draws photographs of `size` pixels and one of the backbones `names`.
 
-    augment: the strength of augmentation is a choice, too.
+    With `augment` it also draws the strength of augmentation.
     """
 
     def draw(trial: optuna.Trial) -> TrialConfig:
@@ -102,12 +103,12 @@ def photographs(
 
 
 def plain(names: Sequence[str], *, augment: bool = False) -> dict[str, Any]:
-    """The first backbone alone, with published hyperparameters. augment: as in `photographs`."""
+    """Return parameters of the first backbone without attention, with published hyperparameters."""
     return {**_chosen(names, augment=augment), **PLAIN}
 
 
 def papers(names: Sequence[str], size: int, *, augment: bool = False) -> list[dict[str, Any]]:
-    """What papers propose, on the first backbone, as far as it has such places. augment: as above."""
+    """Return parameters of the placements of papers in the first backbone, where it has such sites."""
     first, chosen = names[0], _chosen(names, augment=augment)
     prefix = f"{first}." if len(names) > 1 else ""
     return [{**chosen, **params} for params in choices.papers(list_sites(first, size), prefix)]
@@ -126,9 +127,9 @@ def photograph_space(
     *,
     augment: bool = False,
 ) -> Space:
-    """Return the space of photographs of the data source called `name`, and one of the backbones `names`.
+    """Return the space of photographs of the source `name`, with one of the backbones `names`.
 
-    augment: the strength of augmentation is a choice, too.
+    With `augment` the strength of augmentation is drawn, too.
     """
     return Space(
         name=name,

@@ -1,11 +1,11 @@
-"""Optuna's journal storage with a single writer, which appends a step of a search at a time.
+"""Optuna's journal storage with a single writer, which appends one step of a search at a time.
 
-The file is the one that Optuna's own `JournalFileBackend` makes and reads: a line of JSON for each change.
-That backend locks, appends and waits for the disk for each of them: some 25 changes of a trial of ten epochs,
-16 ms on a local disk. Here, where the search has locked its folder already, what belongs together is one
-write (2 ms a trial), so that a kill leaves no half of a step; a write that fails leaves no half line; and
-there is no wait for the disk: a write survives the process at once, and a crash of the machine after
-a second. docs/decisions/0012-journal-writer.md says why it is our own.
+The file has the format of Optuna's `JournalFileBackend`: one line of JSON for each change. That backend
+locks, appends and waits for the disk for each change: about 25 changes for a trial of ten epochs, 16 ms on a
+local disk. Here the search has already locked its folder, so all changes of a step are one write (2 ms a
+trial). A kill leaves no half of a step, and a failed write leaves no half line. Writes do not wait for the
+disk: they survive the process at once, and a crash of the machine after a second. See
+docs/decisions/0012-a-journal-of-our-own.md.
 """
 
 import json
@@ -23,30 +23,30 @@ from attention import InputError
 from search.optuna_internals import backend_of
 from search.serialise import parse_json
 
-LAG = 1.0  # seconds after which the disk has what was written
+LAG = 1.0  # seconds until writes are flushed to the disk
 
 
 class Journal(BaseJournalBackend):
-    """The file `path`, which any number of processes may read meanwhile."""
+    """Journal in the file `path`, which other processes may read at the same time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         if not path.exists():
             path.touch()
-        self._read = (0, 0)  # how many of its lines have been read, and where the next one begins
-        self._held: list[dict[str, Any]] = []  # what follows the last one
+        self._read = (0, 0)  # lines read so far, and the offset of the next one
+        self._held: list[dict[str, Any]] = []  # changes that are not yet written
         self._blocks = 0
         self._flusher: threading.Thread | None = None
-        self._trouble: OSError | None = None  # of the flusher
+        self._trouble: OSError | None = None  # error of the flusher, raised by the next write
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
-        """The changes from that number on. Raises InputError where a line is damaged."""
+        """Yield the changes from this number on. Raises InputError if a line is damaged."""
         if log_number_from < self._read[0]:
             self._read = (0, 0)
         with open(self.path, "rb") as file:
             file.seek(self._read[1])
             for line in file:
-                if not line.endswith(b"\n"):  # it is being written
+                if not line.endswith(b"\n"):  # the line is being written
                     break
                 number, at = self._read
                 change = self._parsed(line, number) if number >= log_number_from else None
@@ -66,14 +66,14 @@ class Journal(BaseJournalBackend):
         return change
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Raises OSError when they, or those before them, cannot be written: the disk is full."""
+        """Append changes. Raises OSError if they, or earlier ones, cannot be written."""
         self._held += logs
         if not self._blocks:
             self._write()
 
     @contextmanager
-    def at_once(self) -> Iterator[None]:
-        """What is appended in the block is written at its end, whatever ends it. Raises OSError."""
+    def batch_writes(self) -> Iterator[None]:
+        """Write the changes of the block at its end, even if it fails. Raises OSError."""
         self._blocks += 1
         try:
             yield
@@ -93,33 +93,33 @@ class Journal(BaseJournalBackend):
                 file.write(lines.encode())
         except OSError:
             with suppress(OSError):
-                os.truncate(self.path, before)  # half a line would spoil what is written next
+                os.truncate(self.path, before)  # half a line would damage the next one
             raise
         self._held.clear()
         if self._flusher is None:
             self._flusher = threading.Timer(LAG, self._flush)
-            self._flusher.daemon = True  # the kernel has it all, whatever becomes of us
+            self._flusher.daemon = True  # the kernel has the data even if this process dies
             self._flusher.start()
 
     def _flush(self) -> None:
-        self._flusher = None  # what is written from now on is for the next one
+        self._flusher = None  # later writes start a new flusher
         try:
             with open(self.path, "rb") as file:
                 os.fsync(file.fileno())
-        except FileNotFoundError:  # a search that was given up before its first trial
+        except FileNotFoundError:  # the search was aborted before its first trial
             pass
         except OSError as error:
             self._trouble = error
 
 
 def batch_writes(study: optuna.Study) -> AbstractContextManager[None]:
-    """All changes to a study in the block are one write, where a `Journal` keeps it. Raises OSError."""
+    """Write all changes to a study in the block at once, if it has a `Journal`. Raises OSError."""
     backend = backend_of(study)
-    return backend.at_once() if isinstance(backend, Journal) else nullcontext()
+    return backend.batch_writes() if isinstance(backend, Journal) else nullcontext()
 
 
 def truncate_incomplete_line(path: Path) -> None:
-    """Take off the last line if a full disk or a kill has cut it short. Raises OSError."""
+    """Remove an incomplete last line, left by a full disk or a kill. Raises OSError."""
     with open(path, "rb+") as file:
         content = file.read()
         file.truncate(content.rfind(b"\n") + 1)

@@ -1,4 +1,4 @@
-"""A study in memory, for trials that are drawn and not trained."""
+"""Studies in memory, for trials that are drawn but not trained."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,11 @@ from optuna.study import StudyDirection
 
 
 def memory_study(sampler: BaseSampler, *, directions: Sequence[StudyDirection] | None = None) -> optuna.Study:
-    """Create an empty study in memory, without Optuna's message about it.
+    """Create an empty study in memory, without Optuna's log message.
 
     Args:
-        sampler: What draws its trials.
-        directions: Of its objectives; one that is minimised where not given.
+        sampler: The sampler of its trials.
+        directions: The directions of its objectives. By default one that is minimised.
 
     Returns:
         The study.

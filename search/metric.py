@@ -1,4 +1,4 @@
-"""Metrics: direction, unit, how they are displayed, and what guessing comes to."""
+"""Metrics: direction, unit, display, and the score of guessing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -7,17 +7,20 @@ from typing import Literal
 
 from attention import InputError
 
-GUESSING_RATE = 0.001  # the rate at which one that guesses comes above `Metric.guessing`
+GUESSING_RATE = 0.001  # the probability that guessing scores above `Metric.guessing`
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chance:
-    """What is known of a metric on a split before there is a model.
+    """Score of guessing on a split.
 
-    value: of one who guesses, in the long run. error: the standard deviation of that on this split.
-    step: what the answer to one input is worth.
+    Attributes:
+        value: The expected score of guessing.
+        error: Its standard deviation on this split.
+        step: The change of the metric by one answer.
 
-    Raises InputError for numbers that are none.
+    Raises:
+        InputError: A number is not finite.
     """
 
     value: float
@@ -31,7 +34,7 @@ class Chance:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """The metric by which models of a task are compared.
+    """Metric that compares the models of a task.
 
     Attributes:
         name: The key in a record of metrics.
@@ -42,7 +45,7 @@ class Metric:
         margin: The smallest difference that matters, in the unit of a difference.
 
     Raises:
-        InputError: The name is empty, or a number cannot be.
+        InputError: The name is empty, or a number is out of its range.
 
     Example:
         >>> import automl
@@ -68,53 +71,87 @@ class Metric:
 
     @property
     def sign(self) -> int:
-        """1 where more is better, -1 where less is."""
+        """Return 1 if higher is better, and -1 otherwise."""
         return 1 if self.maximize else -1
 
     @property
     def mode(self) -> Literal["max", "min"]:
-        """As Ray Tune has it."""
+        """Return the direction in Ray Tune's words."""
         return "max" if self.maximize else "min"
 
     @property
     def label(self) -> str:
-        """Of an axis or a column."""
+        """Return the label of an axis or a column."""
         return f"{self.name}, {self.unit}" if self.unit else self.name
 
     @property
     def gap_unit(self) -> str:
-        """Of a difference of two values."""
+        """Return the unit of a difference."""
         return self.gap or self.unit or self.name
 
     def show(self, value: float) -> str:
-        """A value as people read it: `82.13 %`."""
+        """Format a value, such as `82.13 %`.
+
+        Args:
+            value: The value.
+
+        Returns:
+            The scaled value with its unit.
+        """
         return f"{self.scale * value:.4g}{f' {self.unit}' if self.unit else ''}"
 
     def show_gap(self, difference: float) -> str:
-        """A difference of two values with its sign: `+1.25 points`."""
+        """Format a difference, such as `+1.25 points`.
+
+        Args:
+            difference: The difference of two values.
+
+        Returns:
+            The scaled difference with its sign and unit.
+        """
         return f"{self.scale * difference:+.3g} {self.gap_unit}"
 
     @property
     def declaration(self) -> "Metric":
-        """The metric without the code of a subclass, which another process may not have."""
+        """Return the metric without the code of a subclass, which other processes may lack."""
         return Metric(**{field.name: getattr(self, field.name) for field in fields(Metric)})
 
     def chance(self, counts: Sequence[int], population: Sequence[int] = ()) -> Chance | None:
-        """Return what guessing comes to on a split with so many inputs of each class; None if not known.
+        """Return the score of guessing on a split.
 
-        population: inputs of each class in training and validation. If it is balanced, its shares are those
-        of the classes, and the split's majority is an accident.
+        Args:
+            counts: The inputs of each class in the split.
+            population: The inputs of each class in training and validation. If it is balanced, its fractions
+                are those of the classes, and the majority in the split is an accident.
+
+        Returns:
+            The score of guessing, or None if it is unknown.
         """
         return None
 
     def standard_error(self, value: float, inputs: int) -> float | None:
-        """Return that of a value on so many inputs; None if only repetitions show it."""
+        """Return the standard error of a value.
+
+        Args:
+            value: The value.
+            inputs: The number of inputs it was measured on.
+
+        Returns:
+            The standard error, or None if only repetitions show it.
+        """
         return None
 
     def guessing(self, chance: Chance, inputs: int) -> float:
-        """Return the score than which guessing is better in one of a thousand cases at most.
+        """Return the score that guessing exceeds in one of a thousand cases at most.
 
-        Here it goes by the normal distribution.
+        By default it follows from the normal distribution.
+
+        Args:
+            chance: The score of guessing.
+            inputs: The number of inputs of the split.
+
+        Returns:
+            The bound.
         """
         from scipy.special import ndtri
 
@@ -122,7 +159,7 @@ class Metric:
 
 
 def signed_unit(unit: str, maximize: bool) -> str:
-    """What stands behind a difference with its sign: the unit, and which way is better if not plain."""
+    """Return the unit of a signed difference, with the better direction if lower values are better."""
     return unit if maximize else f"{unit}, where above 0 is better"
 
 

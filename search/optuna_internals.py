@@ -1,8 +1,8 @@
-"""All that is used of Optuna beside its public API: what, why, and what it would cost to give it up.
+"""Everything that is used of Optuna beside its public API, with the reason and the cost of doing without.
 
-Tested with Optuna 5.0.0. `tests/test_internals.py` compares Optuna with `USED`. A storage, with its
-identifiers of studies and trials, is public as an interface for those who write one; a study does not give
-its own away.
+Tested with Optuna 5.0.0. `tests/test_internals.py` compares Optuna with `USED`. The interface of storages,
+with identifiers of studies and trials, is public for authors of storages, but a study does not expose its
+own.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import BaseJournalBackend
 from optuna.trial import FrozenTrial
 
-# The attributes that a class assigns in `__init__`, and names of classes.
+# Attributes that a class assigns in `__init__`, and names of classes.
 USED: dict[str, dict[str, Any]] = {
     "optuna.study:Study": {"attributes": ["_storage", "_study_id"]},
     "optuna.storages:JournalStorage": {"attributes": ["_backend"]},
@@ -22,29 +22,29 @@ USED: dict[str, dict[str, Any]] = {
 
 
 def storage_of(study: optuna.Study) -> tuple[BaseStorage, int]:
-    """Return the storage of a study, and the study's identifier there.
+    """Return the storage of a study and the study's identifier in it.
 
-    Why: a trial is added whole, in one write, and is known by its number. `Study.add_trial` does not return
-    the trial, and a study that is asked for its trials reads every open one again. Without it: with 512 open
-    trials, a second for each new one.
+    Reason: a trial is added in one write and needs its number. `Study.add_trial` does not return the trial,
+    and `get_trials` reads every open trial again. Without it, adding a trial takes a second with 512 open
+    trials.
     """
     return study._storage, study._study_id
 
 
 def backend_of(study: optuna.Study) -> BaseJournalBackend | None:
-    """Return what a study's journal is written with, or None if the study has no journal.
+    """Return the backend of a study's journal, or None if the study has no journal.
 
-    Why: several changes of a trial are one write. Without it: a search that is killed between two of them has
-    a trial with a part of its parameters.
+    Reason: several changes of a trial are one write. Without it, a search that is killed between two writes
+    leaves a trial with some of its parameters.
     """
     storage = study._storage
     return storage._backend if isinstance(storage, JournalStorage) else None
 
 
 def identifier_of(trial: optuna.Trial | FrozenTrial) -> int:
-    """Return the identifier of a trial in its storage, by which `optuna.Trial` opens it again.
+    """Return the identifier of a trial in its storage, with which `optuna.Trial` opens it again.
 
-    Why: a waiting trial is begun with parameters that were drawn elsewhere. Without it: each call searches
-    all trials for a number.
+    Reason: a waiting trial is started with parameters that were drawn elsewhere. Without it, each call
+    searches all trials for a number.
     """
     return trial._trial_id

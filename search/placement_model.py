@@ -1,19 +1,20 @@
-"""A hierarchical Gaussian model of what each part of a placement adds to the score.
+"""A hierarchical Gaussian model of the effects of placements on the score.
 
     score = intercept + block + sum over modules (cost + site + type + site x type + options)
             + sum over pairs of modules (sites + types) + sum over modules (block x site x type)
             + placement + settings + noise
 
-Thousands of placements share a few dozen effects, so a trial tells something about all placements that have
-a part in common with its own. Each term is Gaussian around 0 with a variance of its own; `placement` is what
-the other terms leave unexplained of one placement, and is told from noise by trials that repeat a placement.
-`settings` are the hyperparameters: an effect of each choice, and for numbers a smooth curve. A `block` is of
-trials that share a shared partial training. A shared partial training may like or dislike a module whatever
-that is worth in others, which `block x site x type` is for: ten trials with a module in one shared partial
-training are not ten witnesses. What that comes to on Imagenette is in docs/searching.md.
+Thousands of placements share a few dozen effects, so a trial informs about all placements with a common
+module. Each term is Gaussian with mean 0 and its own variance. `placement` is the remainder of one placement
+that the other terms do not explain. Trials that repeat a placement separate it from noise. `settings` are the
+hyperparameters: an effect of each choice, and a smooth curve for numbers.
 
-Variances are estimated from the scores by empirical Bayes: they maximise the marginal likelihood, with a
-broad prior that holds them where a few trials say nothing. Fitting takes O(trials^3), 10 ms of 100 trials.
+A `block` consists of the trials of one shared partial training. Modules have different effects in different
+blocks, which `block x site x type` models: ten trials with a module in one block are not ten independent
+observations. Its size on Imagenette is in docs/explanation/placement-sampler.md.
+
+Variances are estimated from the scores by empirical Bayes: they maximise the marginal likelihood with a broad
+prior, which keeps them stable for few trials. Fitting takes O(trials^3), 10 ms for 100 trials.
 
 Sources: the factorial screening of arXiv 1510.05248; D. V. Lindley, A. F. M. Smith, Bayes estimates for the
 linear model (1972), for the hierarchy; C. E. Rasmussen, C. K. I. Williams, Gaussian processes for machine
@@ -37,14 +38,14 @@ INTERCEPT, BLOCK, COST, SITE, TYPE, CELL, OPTION, PAIR, PLACEMENT, IN_BLOCK = (
     "intercept", "block", "cost", "site", "type", "site x type", "option", "pair", "placement",
     "block x site x type",
 )  # fmt: skip
-SETTING = "setting:"  # and the name of the hyperparameter
+SETTING = "setting:"  # followed by the name of the hyperparameter
 NOISE = "noise"
 
-# Matrices this small take several threads ten times as long where trials keep the processor busy.
+# With several threads, matrices this small take ten times as long while trials use the processor.
 _LIBRARIES = ThreadpoolController()
 
-# Of the logarithm of each variance, as a part of the scores' variance: median and standard deviation. Broad,
-# so that twenty trials overrule it; terms with more effects start smaller.
+# Priors of the logarithm of each variance, relative to the variance of the scores: median and standard
+# deviation. They are broad, so that twenty trials overrule them. Terms with more effects start smaller.
 PRIORS: Mapping[str, tuple[float, float]] = {
     COST: (0.1, 1.5),
     SITE: (0.1, 1.5),
@@ -57,17 +58,17 @@ PRIORS: Mapping[str, tuple[float, float]] = {
     NOISE: (0.5, 1.0),
 }
 PRIOR_OF_SETTINGS = (0.1, 1.5)
-WIDE = 10.0  # variance of these two: the scores are centred in each block, so they are as good as unknown
+WIDE = 10.0  # variance of UNKNOWN terms: they are practically unknown, as scores are centred in each block
 UNKNOWN = (INTERCEPT, BLOCK)
-LIMITS = (-9.0, 4.0)  # of a variance's logarithm
-CURVE = 3  # cosines that a curve over a number is made of
-OUTLIER = 4.0  # robust standard deviations below what is expected at which a score is cut off
-CUTS = 3  # fits at most, each after the first without what the one before found too low
-FEW = 8  # trials that are too few to tell what is too low, or whether the model predicts anything
+LIMITS = (-9.0, 4.0)  # bounds of a variance's logarithm
+CURVE = 3  # number of cosines in a curve
+OUTLIER = 4.0  # robust standard deviations below the prediction at which a score is cut off
+CUTS = 3  # largest number of fits; each one cuts off scores that the previous fit found too low
+FEW = 8  # with fewer trials, scores are not cut off and the model counts as not predictive
 
 
 class IndexedModule(NamedTuple):
-    """One module. options: pairs of a name and a value."""
+    """Module at a site, with its options as pairs of a name and a value."""
 
     site: int
     type: str
@@ -75,14 +76,17 @@ class IndexedModule(NamedTuple):
 
 
 class IndexedPlacement(NamedTuple):
-    """Modules in ascending order of their sites. prefix: whose sites these are, such as of one backbone."""
+    """Modules in ascending order of their sites, which are indices.
+
+    `prefix` identifies the sites, for example those of one backbone.
+    """
 
     prefix: str
     modules: tuple[IndexedModule, ...]
 
 
 class Effect(NamedTuple):
-    """Names one effect: its term, and which one of that term."""
+    """Name of an effect: its term, and a key within the term."""
 
     term: str
     key: Hashable = ()
@@ -92,56 +96,58 @@ Weights = dict[Effect, float]
 
 
 def placement_weights(placement: IndexedPlacement) -> Weights:
-    """How often each effect stands in a placement's score."""
-    found: defaultdict[Effect, float] = defaultdict(float)
+    """Return how often each effect occurs in a placement's score."""
+    counts: defaultdict[Effect, float] = defaultdict(float)
     prefix, modules = placement
-    found[Effect(INTERCEPT)] = 1.0
+    counts[Effect(INTERCEPT)] = 1.0
     for i, (site, kind, options) in enumerate(modules):
-        found[Effect(COST)] += 1
-        found[Effect(SITE, (prefix, site))] += 1
-        found[Effect(TYPE, kind)] += 1
-        found[Effect(CELL, (prefix, site, kind))] += 1
+        counts[Effect(COST)] += 1
+        counts[Effect(SITE, (prefix, site))] += 1
+        counts[Effect(TYPE, kind)] += 1
+        counts[Effect(CELL, (prefix, site, kind))] += 1
         for name, value in options:
-            found[Effect(OPTION, (kind, name, value))] += 1
+            counts[Effect(OPTION, (kind, name, value))] += 1
         for other in modules[:i]:
-            found[Effect(PAIR, (prefix, other.site, site))] += 1
-            found[Effect(PAIR, tuple(sorted((other.type, kind))))] += 1
-    found[Effect(PLACEMENT, placement)] = 1.0
-    return dict(found)
+            counts[Effect(PAIR, (prefix, other.site, site))] += 1
+            counts[Effect(PAIR, tuple(sorted((other.type, kind))))] += 1
+    counts[Effect(PLACEMENT, placement)] = 1.0
+    return dict(counts)
 
 
 def block_weights(placement: IndexedPlacement, block: Hashable) -> Weights:
-    """Of the effects that a block adds to a placement's score in it."""
-    found = {Effect(BLOCK, block): 1.0}
+    """Return the weights of the effects that a block adds to a placement's score."""
+    block_effects = {Effect(BLOCK, block): 1.0}
     for module in placement.modules:
-        found[Effect(IN_BLOCK, (block, placement.prefix, module.site, module.type))] = 1.0
-    return found
+        block_effects[Effect(IN_BLOCK, (block, placement.prefix, module.site, module.type))] = 1.0
+    return block_effects
 
 
 def is_setting(effect: Effect) -> bool:
-    """Whether an effect is a hyperparameter's."""
+    """Return True for an effect of a hyperparameter."""
     return effect.term.startswith(SETTING)
 
 
 def choice_weights(name: str, value: Hashable) -> Weights:
-    """Of a hyperparameter that is one of several values."""
+    """Return the weights of a categorical hyperparameter."""
     return {Effect(SETTING + name, value): 1.0}
 
 
 def curve_weights(name: str, x: float) -> Weights:
-    """Of a hyperparameter that is a number, `x` of its range, 0 to 1: a smooth curve."""
+    """Return the weights of a numeric hyperparameter at `x`, a fraction of its range: a smooth curve."""
     return {Effect(SETTING + name, k): float(np.cos(np.pi * k * x)) / k for k in range(1, CURVE + 1)}
 
 
 class EffectModel:
-    """The posterior of the effects, given trials.
+    """Posterior of the effects, given trials.
 
-    trials: the weights of each one's score. scores: the larger the better, one per trial, at least one.
-    logs: of the variances of terms, to begin the estimation with, or, without `estimate`, to be taken as they
-        are.
-    centres: of each trial, the mean score of its block, or of all; predictions count from there.
+    Attributes:
+        logs: The logarithms of the variances of terms.
+        centres: For each trial, the mean score of its block, or of all trials. Predictions count from there.
+        scale: The standard deviation of the centred scores.
+        mean: The posterior mean of each effect, in units of the scale.
     """
 
+    # Scores: larger is better. `logs` starts the estimation; without `estimate` they are final.
     def __init__(
         self,
         trials: Sequence[Weights],
@@ -155,25 +161,27 @@ class EffectModel:
         for row, trial in zip(self._z, trials, strict=True):
             for effect, weight in trial.items():
                 row[self.columns[effect]] = weight
-        of_term: defaultdict[str, list[int]] = defaultdict(list)
+        columns_of_term: defaultdict[str, list[int]] = defaultdict(list)
         for effect, column in self.columns.items():
-            of_term[effect.term].append(column)
-        self._terms = [term for term in of_term if term not in UNKNOWN]
-        kernels = {term: self._z[:, of] @ self._z[:, of].T for term, of in of_term.items()}
+            columns_of_term[effect.term].append(column)
+        self._terms = [term for term in columns_of_term if term not in UNKNOWN]
+        kernels = {
+            term: self._z[:, indices] @ self._z[:, indices].T for term, indices in columns_of_term.items()
+        }
         self._kernels = [kernels[term] for term in self._terms]
         self._wide = WIDE * sum(kernels[term] for term in UNKNOWN if term in kernels)
-        # The means of blocks are far apart beside what placements do; the scale is that of what they do.
+        # Blocks differ more than placements do, so scores are centred in each block before they are scaled.
         self._mates = kernels.get(BLOCK, np.ones((len(trials), len(trials))))
-        given = np.array(scores, float)
+        values = np.array(scores, float)
         self.logs = dict(logs or {})
         self._estimates = estimate
         with _LIBRARIES.limit(limits=1, user_api="blas"):
             for _ in range(CUTS):
-                self._fit(given)
+                self._fit(values)
                 too_low = self._too_low()
                 if not too_low.any():
                     break
-                given += self.scale * too_low
+                values += self.scale * too_low
 
     def _fit(self, scores: Array) -> None:
         self.centres = self._mates @ scores / self._mates.sum(axis=1)
@@ -189,15 +197,15 @@ class EffectModel:
         self._zv = self._z * self._variances  # (trials, effects)
         self._factor = cho_factor(self._zv @ self._z.T + noise * np.eye(len(scores)), lower=True)
         self._solved = cho_solve(self._factor, self._y)
-        self.mean = self._zv.T @ self._solved  # of each effect, in units of the scale
+        self.mean = self._zv.T @ self._solved
 
     @property
     def has_blocks(self) -> bool:
-        """Whether trials have blocks, whose scores cannot be compared as they are."""
+        """Return True if trials have blocks. Their scores are then not comparable directly."""
         return any(effect.term == BLOCK for effect in self.columns)
 
     def predicts(self) -> bool:
-        """Return whether it predicts scores that were left out better than the mean of the others does.
+        """Return True if the model predicts left-out scores better than the mean of the others does.
 
         Each trial is left out in turn, with the variances estimated from all. False for fewer than `FEW`
         trials.
@@ -205,11 +213,11 @@ class EffectModel:
         count = len(self._y)
         if count < FEW:
             return False
-        of_mean = (self._y - self._y.mean()) * count / (count - 1)
-        return bool(np.square(self._left_out()[0]).sum() < np.square(of_mean).sum())
+        mean_errors = (self._y - self._y.mean()) * count / (count - 1)
+        return bool(np.square(self._left_out()[0]).sum() < np.square(mean_errors).sum())
 
     def _left_out(self) -> tuple[Array, Array]:
-        """Return each score less what the others predict of it, and the variance of that.
+        """Return each score minus its prediction by the other trials, and the variance of the difference.
 
         Source: Rasmussen and Williams (2006), equation 5.12.
         """
@@ -217,58 +225,58 @@ class EffectModel:
         return self._solved / precision, 1 / precision
 
     def _too_low(self) -> Array:
-        """By how much each trial is below `OUTLIER` deviations from what the others predict of it; 0 of most.
+        """Return by how much each score is more than `OUTLIER` deviations below its prediction, mostly 0.
 
-        A training that went wrong says that it is bad, not how bad: as it is, it would pass for the noise of
-        all.
+        A failed training shows that it is bad, but not how bad. Left as it is, its score would inflate the
+        noise of all trials.
         """
         if len(self._y) < FEW:
             return np.zeros_like(self._y)
         errors, variances = self._left_out()
-        off = errors / np.sqrt(variances)  # in standard deviations
-        usual = 1.4826 * np.median(np.abs(off))
-        found: Array = np.maximum(-OUTLIER * usual - off, 0) * np.sqrt(variances)
-        return found
+        deviations = errors / np.sqrt(variances)  # in standard deviations
+        usual = 1.4826 * np.median(np.abs(deviations))
+        excess: Array = np.maximum(-OUTLIER * usual - deviations, 0) * np.sqrt(variances)
+        return excess
 
     def variance(self, term: str) -> float:
-        """Of the effects of a term, as a part of the scores' variance."""
+        """Return the variance of the effects of a term, relative to the variance of the scores."""
         if term in UNKNOWN:
             return WIDE
         return float(np.exp(self.logs[term])) if term in self.logs else _prior(term)[0]
 
     @property
     def noise(self) -> float:
-        """Standard deviation of one trial's score, in units of the score."""
+        """Return the standard deviation of a trial's score, in units of the score."""
         return self.scale * float(np.exp(self.logs[NOISE] / 2))
 
     @property
     def scores(self) -> Array:
-        """Those it was fitted to, cut off where they are too low."""
-        found: Array = self.centres + self.scale * self._y
-        return found
+        """Return the scores that the model was fitted to, cut off where they are too low."""
+        values: Array = self.centres + self.scale * self._y
+        return values
 
     def count(self, effect: Effect) -> int:
-        """How many trials have an effect in their score."""
+        """Return the number of trials with an effect in their score."""
         return int(np.count_nonzero(self._z[:, self.columns[effect]])) if effect in self.columns else 0
 
     def _estimate(self, start: Mapping[str, float]) -> dict[str, float]:
-        """The logarithms of the variances that maximise the marginal likelihood times their prior."""
+        """Return the logarithms of the variances that maximise marginal likelihood times prior."""
         names = [*self._terms, NOISE]
-        begin = np.clip([start.get(name, np.log(_prior(name)[0])) for name in names], *LIMITS)
-        found = minimize(
+        initial = np.clip([start.get(name, np.log(_prior(name)[0])) for name in names], *LIMITS)
+        optimum = minimize(
             self._loss,
-            begin,
+            initial,
             jac=True,
             method="L-BFGS-B",
             bounds=[LIMITS] * len(names),
             options={"maxiter": 30},
         )
-        return {name: float(log) for name, log in zip(names, found.x, strict=True)}
+        return {name: float(log) for name, log in zip(names, optimum.x, strict=True)}
 
     def _loss(self, logs: Array) -> tuple[float, Array]:
-        """Minus the logarithm of the density of scores and variances, but for a constant, and its gradient.
+        """Return the negative log density of scores and variances, up to a constant, and its gradient.
 
-        logs: of the variance of each term, and of the noise as the last one.
+        `logs` holds the logarithm of the variance of each term, and of the noise last.
         """
         size = len(self._y)
         eye = np.eye(size)
@@ -283,47 +291,55 @@ class EffectModel:
         gradient = -0.5 * variances * np.array([np.sum(inner * kernel) for kernel in kernels])
         priors = [_prior(name) for name in [*self._terms, NOISE]]
         spreads = np.array([spread for _, spread in priors])
-        off = (logs - np.log([median for median, _ in priors])) / spreads
+        standardised = (logs - np.log([median for median, _ in priors])) / spreads
         value = (
-            0.5 * self._y @ alpha + np.log(np.diag(factor[0])).sum() + 0.5 * off @ off + np.log(spreads).sum()
+            0.5 * self._y @ alpha
+            + np.log(np.diag(factor[0])).sum()
+            + 0.5 * standardised @ standardised
+            + np.log(spreads).sum()
         )
-        return float(value), gradient + off / spreads
+        return float(value), gradient + standardised / spreads
 
     def evidence(self) -> float:
-        """The logarithm of the density of the scores, variances integrated out (Laplace's approximation).
+        """Return the log density of the scores, with variances integrated out (Laplace's approximation).
 
-        Differences between models of the same scores tell how much more probable one makes them.
+        Differences between models of the same scores are log Bayes factors.
         """
         logs = np.array([self.logs[name] for name in [*self._terms, NOISE]])
         step = 1e-3
         with _LIBRARIES.limit(limits=1, user_api="blas"):
             curvature = np.array(
                 [
-                    (self._loss(logs + step * one)[1] - self._loss(logs - step * one)[1]) / (2 * step)
-                    for one in np.eye(len(logs))
+                    (self._loss(logs + step * direction)[1] - self._loss(logs - step * direction)[1])
+                    / (2 * step)
+                    for direction in np.eye(len(logs))
                 ]
             )
         _, volume = np.linalg.slogdet((curvature + curvature.T) / 2)
         return -self._loss(logs)[0] - 0.5 * float(volume)
 
     def draw(self, random: np.random.Generator) -> "EffectDraw":
-        """All effects, once, from the posterior: a draw of the prior, corrected by how wrong it is."""
+        """Draw all effects from the posterior: a draw from the prior, corrected by its residual."""
         prior = random.standard_normal(len(self.columns)) * np.sqrt(self._variances)
         noise = random.standard_normal(len(self._y)) * np.exp(self.logs[NOISE] / 2)
-        wrong = self._y - self._z @ prior - noise
-        return EffectDraw(self, prior + self._zv.T @ cho_solve(self._factor, wrong), random)
+        residual = self._y - self._z @ prior - noise
+        return EffectDraw(self, prior + self._zv.T @ cho_solve(self._factor, residual), random)
 
-    def predict(self, wanted: Sequence[Weights]) -> tuple[Array, Array]:
-        """Means and covariance of sums of effects, such as of placements' scores, in units of the score.
+    def predict(self, sums: Sequence[Weights]) -> tuple[Array, Array]:
+        """Return means and covariance of sums of effects, such as placements' scores, in units of the score.
 
-        An intercept counts from the centre of the scores, or of a block's. Effects that no
-        trial has are 0, with the variance of their term.
+        An intercept counts from the centre of the scores, or of a block's scores. Effects without trials have
+        mean 0 and the variance of their term.
         """
-        new = [effect for effect in dict.fromkeys(e for w in wanted for e in w) if effect not in self.columns]
+        new = [
+            effect
+            for effect in dict.fromkeys(effect for effects in sums for effect in effects)
+            if effect not in self.columns
+        ]
         columns = {**self.columns, **{effect: len(self.columns) + i for i, effect in enumerate(new)}}
-        z = np.zeros((len(wanted), len(columns)))
-        for row, one in zip(z, wanted, strict=True):
-            for effect, weight in one.items():
+        z = np.zeros((len(sums), len(columns)))
+        for row, effects in zip(z, sums, strict=True):
+            for effect, weight in effects.items():
                 row[columns[effect]] = weight
         known = z[:, : len(self.columns)]
         prior = (z * np.array([self.variance(effect.term) for effect in columns])) @ z.T
@@ -333,7 +349,7 @@ class EffectModel:
 
 
 class EffectDraw:
-    """Effects as one draw has them. Those that no trial has are drawn from their prior when asked for."""
+    """One draw of all effects. Effects without trials are drawn from their prior when needed."""
 
     def __init__(self, model: EffectModel | None, values: Array, random: np.random.Generator) -> None:
         self._model, self._values, self._random = model, values, random
@@ -348,7 +364,7 @@ class EffectDraw:
         return self._new[effect]
 
     def total(self, placement: IndexedPlacement) -> float:
-        """A placement's score, from the intercept on."""
+        """Return a placement's score, relative to the intercept."""
         return sum(w * self(e) for e, w in placement_weights(placement).items() if e.term != INTERCEPT)
 
 

@@ -1,8 +1,8 @@
-"""The best placement by one draw of the effects of its parts.
+"""The best placement by one draw of the effects.
 
-A few sites and types make thousands of placements of three modules, so they are not listed: modules are
-exchanged one by one for better ones until none is better, from several beginnings. Placements that were tried
-are compared with what that leads to, as only they can have an effect of their own.
+A few sites and types make thousands of placements of three modules, so they are not enumerated. Modules are
+exchanged one by one for better ones until none is better, from several starts. The result is compared with
+the placements that were tried, since only these can have their own `placement` effect.
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -25,16 +25,20 @@ from search.placement_model import (
     IndexedPlacement,
 )
 
-BEGINNINGS = 4
-SWEEPS = 8  # exchanges of all modules; two or three are enough in nearly all cases
+STARTS = 4
+SWEEPS = 8  # rounds of exchanges of all modules; two or three suffice in nearly all cases
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlacementChoices:
-    """What placements there are.
+    """The placements to choose from.
 
-    prefix: of the sites, as many as `sites`. types: all that were seen. options: of each type, the values of
-    each option. most: modules at a time.
+    Attributes:
+        prefix: The prefix of the sites.
+        sites: The number of sites.
+        types: All attention types that trials could choose.
+        options: For each type, the values of each option.
+        most: The largest number of modules.
     """
 
     prefix: str
@@ -45,7 +49,7 @@ class PlacementChoices:
 
 
 class Planner:
-    """The gains of all modules and pairs that there are, by one draw of effects."""
+    """Gains of all modules and pairs of modules, by one draw of the effects."""
 
     def __init__(self, draw: EffectDraw, choices: PlacementChoices) -> None:
         self.draw, self.choices = draw, choices
@@ -73,20 +77,23 @@ class Planner:
         )
 
     def _best_options(self, kind: str) -> tuple[tuple[str, Hashable], ...]:
-        found = []
+        options = []
         for name, values in sorted(self.choices.options.get(kind, {}).items()):
             gains = [self.draw(Effect(OPTION, (kind, name, value))) for value in values]
-            found.append((name, values[int(np.argmax(gains))]))
-        return tuple(found)
+            options.append((name, values[int(np.argmax(gains))]))
+        return tuple(options)
 
     def gains(self, others: Collection[tuple[int, int]]) -> Array:
-        """Of one more module beside `others`, pairs of a site and a type by number: (sites, types)."""
-        found: Array = self.alone.copy()
+        """Return the gains of one more module, given the modules `others`, `(sites, types)`.
+
+        `others` holds pairs of the indices of a site and a type.
+        """
+        total: Array = self.alone.copy()
         for site, kind in others:
-            found += self._sites[site][:, None] + self._types[kind][None, :]
+            total += self._sites[site][:, None] + self._types[kind][None, :]
         for site, _ in others:
-            found[site] = -np.inf
-        return found
+            total[site] = -np.inf
+        return total
 
     def _total(self, modules: Sequence[tuple[int, int]]) -> float:
         return float(sum(self.gains(modules[:i])[module] for i, module in enumerate(modules)))
@@ -104,25 +111,25 @@ class Planner:
     def best(
         self, tried: Collection[IndexedPlacement], random: np.random.Generator, count: int | None = None
     ) -> IndexedPlacement:
-        """The best placement, of `count` modules where that is given."""
+        """Return the best placement, with `count` modules if `count` is set."""
         counts = range(self.choices.most + 1) if count is None else [count]
-        found = []
+        candidates = []
         for number in counts:
-            for beginning in range(BEGINNINGS if number > 1 else 1):
+            for start in range(STARTS if number > 1 else 1):
                 modules: list[tuple[int, int]] = []
                 for i in range(number):
                     gains = self.gains(modules)
-                    if beginning and i == 0:  # elsewhere than at the best single module
+                    if start and i == 0:  # other starts begin with a random module
                         gains = np.where(np.isfinite(gains), random.random(gains.shape), gains)
                     modules.append(_largest(gains))
-                found.append(self._climb(modules))
-        ahead = self.placement(max(found, key=self._total))
-        rest = [
-            one
-            for one in tried
-            if one.prefix == ahead.prefix and (count is None or len(one.modules) == count)
+                candidates.append(self._climb(modules))
+        best = self.placement(max(candidates, key=self._total))
+        others = [
+            placement
+            for placement in tried
+            if placement.prefix == best.prefix and (count is None or len(placement.modules) == count)
         ]
-        return max([ahead, *rest], key=self.draw.total)
+        return max([best, *others], key=self.draw.total)
 
     def placement(self, modules: Sequence[tuple[int, int]]) -> IndexedPlacement:
         types = self.choices.types
@@ -140,8 +147,8 @@ def _largest(gains: Array) -> tuple[int, int]:
 
 
 def _symmetric(size: int, value: Callable[[int, int], float], *, diagonal: bool) -> Array:
-    found = np.zeros((size, size))
+    matrix = np.zeros((size, size))
     for i, j in product(range(size), repeat=2):
         if i < j or (diagonal and i == j):
-            found[i, j] = found[j, i] = value(i, j)
-    return found
+            matrix[i, j] = matrix[j, i] = value(i, j)
+    return matrix

@@ -1,8 +1,8 @@
-"""What a study says of placements: the best trial, the effects with their intervals, and whether any matters.
+"""Results of a study of placements: the best trial, effects with intervals, and whether any placement
+matters.
 
-The best trial is the one of the highest posterior mean: the luckiest one's score is its worth and its luck,
-and the more trials there are the more of the latter. Only trials that completed are compared, as theirs are
-the models that can be confirmed and exported.
+The best trial has the highest posterior mean. The highest score also contains luck, the more so the more
+trials there are. Only completed trials are compared, since only their models can be confirmed and exported.
 """
 
 from collections.abc import Collection, Hashable, Sequence
@@ -35,15 +35,21 @@ from search.placement_model import (
 from search.placement_sampler import fit_model, parse_placement, trial_weights
 
 SHOWN = (COST, SITE, TYPE, CELL, OPTION, PAIR)
-LEVEL = 0.9  # of intervals, and of what is called sure
-DRAWS = 4000  # of all placements at once; the error of a probability is below one percent
+LEVEL = 0.9  # probability of intervals, and from which a statement counts as certain
+DRAWS = 4000  # joint draws of all placements; the error of a probability is below one percent
 
 
 @dataclass(frozen=True, kw_only=True)
 class EffectRow:
-    """One effect on the score, the larger the better: its mean, its 90 % interval, and of how many trials.
+    """Effect on the score (larger is better), with its 90 % interval.
 
-    term: one of `SHOWN`. key: which one, such as a type, or a site behind its backbone's prefix.
+    Attributes:
+        term: One of `SHOWN`.
+        key: The key in the term, such as a type, or a site with the prefix of its backbone.
+        mean: The posterior mean.
+        low: The lower end of the interval.
+        high: The upper end of the interval.
+        trials: The number of trials with this effect.
     """
 
     term: str
@@ -56,10 +62,15 @@ class EffectRow:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacementRow:
-    """What a placement adds to the backbone as it is, the larger the better.
+    """Gain of a placement over the backbone without attention (larger is better), with its 90 % interval.
 
-    mean, low, high: with its 90 % interval. near: the probability that none adds more than `margin`
-    beyond it. trials: that have completed with it.
+    Attributes:
+        placement: The placement.
+        mean: The posterior mean.
+        low: The lower end of the interval.
+        high: The upper end of the interval.
+        near: The probability that no placement gains more than `margin` above it.
+        trials: The number of completed trials with it.
     """
 
     placement: IndexedPlacement
@@ -72,15 +83,19 @@ class PlacementRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Posterior:
-    """effects: the largest first. placements: that were tried, the best first.
+    """Posterior of a study's placements.
 
-    noise: of one trial, as a standard deviation, with what its block does to its modules.
-    spread: of the placements that were tried, as a standard deviation, by the variances that were estimated.
-    matters: the probability that some placement adds more than `margin` to the backbone as it is. Before any
-        trial it is even that placements make no difference at all; means and intervals are for that they do.
-    may_matter: the same where before any trial it is as even that scores have no effects at all, neither of
-        placements nor of what blocks do to modules. A few blocks do not tell these apart, so that to be sure
-        of no difference both have to be small.
+    Attributes:
+        effects: The effects, largest first.
+        placements: The placements that were tried, best first.
+        noise: The standard deviation of a trial's score, including the effects of its block on modules.
+        margin: The smallest difference that matters.
+        matters: The probability that some placement gains more than `margin`. A priori, the probability that
+            placements make no difference is 1/2. Means and intervals assume that they do.
+        may_matter: The same, with 1/2 as the prior probability that scores have no effects at all, neither of
+            placements nor of blocks on modules. A few blocks cannot separate the two cases, so `is_null`
+            requires that both probabilities are small.
+        spread: The standard deviation between the placements that were tried, from the estimated variances.
     """
 
     effects: list[EffectRow]
@@ -93,13 +108,13 @@ class Posterior:
 
     @property
     def reliability(self) -> float:
-        """The part of a single score's variance that is the placement's."""
+        """Return the fraction of a single score's variance that is due to the placement."""
         whole = self.spread**2 + self.noise**2
         return self.spread**2 / whole if whole else 0.0
 
     @property
     def is_null(self) -> bool:
-        """Surely no placement makes a difference that matters."""
+        """Return True if no placement makes a difference that matters, with certainty `LEVEL`."""
         return self._may <= 1 - LEVEL
 
     @property
@@ -108,12 +123,12 @@ class Posterior:
 
     @property
     def is_decided(self) -> bool:
-        """Surely the first makes one, and is the best or near it; or none does."""
+        """Return True if certainly no placement matters, or the first one matters and is best or near it."""
         return self.is_null or (self.matters >= LEVEL and self.placements[0].near >= LEVEL)
 
     @property
     def verdict(self) -> str:
-        """In a sentence, with probabilities."""
+        """Return the verdict as a sentence with probabilities."""
         if self.is_null:
             return f"no difference that matters: none adds more than {self.margin:g} with {1 - self._may:.0%}"
         first = self.placements[0]
@@ -124,59 +139,59 @@ class Posterior:
 
 
 def best_trial(study: Study) -> FrozenTrial:
-    """Return the completed trial of the highest posterior mean, of repetitions the first.
+    """Return the completed trial with the highest posterior mean; of repetitions, the first.
 
-    The trial of the best score where the model predicts nothing.
-
-    Raises InputError where no trial with a placement has completed, or for several objectives.
+    Returns the trial with the best score if the model is not predictive. Raises InputError if no trial with a
+    placement has completed, or for several objectives.
     """
     model, trials = _fitted(study)
-    found = expected_scores(study, model)
+    means = expected_scores(study, model)
     sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
     return max(
         (trial for trial, _ in trials),
-        key=lambda trial: round(sign * found.get(trial.number, trial.values[0]), 12),
+        key=lambda trial: round(sign * means.get(trial.number, trial.values[0]), 12),
     )
 
 
 def expected_scores(study: Study, model: EffectModel) -> dict[int, float]:
-    """Return the posterior mean of the score of each completed trial with a placement, by its number.
+    """Return the posterior mean of the score of each completed trial with a placement, by number.
 
-    Empty where the model does not predict the trials' scores better than their mean does: trials are then
-    ranked by their scores. Where trials have blocks, the scores of two blocks cannot be compared, so there
-    the means are always returned, as in a common block.
+    Empty if the model does not predict scores better than their mean does; trials are then ranked by their
+    scores. With blocks the means are always returned, as if in a common block, since scores of different
+    blocks are not comparable.
     """
     if not (model.has_blocks or model.predicts()):
         return {}
     sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
     trials = _with_placement(study)
     without_block = [
-        {effect: weight for effect, weight in found.items() if effect.term not in (BLOCK, IN_BLOCK)}
-        for _, found in trials
+        {effect: weight for effect, weight in effects.items() if effect.term not in (BLOCK, IN_BLOCK)}
+        for _, effects in trials
     ]
     mean, _ = model.predict(without_block)
-    middle = float(model.centres.mean())
-    return {trial.number: sign * (middle + float(m)) for (trial, _), m in zip(trials, mean, strict=True)}
+    centre = float(model.centres.mean())
+    return {trial.number: sign * (centre + float(m)) for (trial, _), m in zip(trials, mean, strict=True)}
 
 
 def estimate_posterior(study: Study, margin: float) -> Posterior:
-    """What the completed trials say. margin: the least difference that matters, in units of the score.
+    """Estimate the posterior of the placements from the completed trials.
 
-    Raises InputError as `best_trial` does.
+    `margin` is the smallest difference that matters, in units of the score. Raises InputError like
+    `best_trial`.
     """
     model, trials = _fitted(study)
     known = [effect for effect in model.columns if effect.term in SHOWN]
     effects = []
     if known:
         mean, covariance = model.predict([{effect: 1.0} for effect in known])
-        for effect, middle, width in zip(known, mean, _half(covariance), strict=True):
+        for effect, centre, width in zip(known, mean, _half(covariance), strict=True):
             effects.append(
                 EffectRow(
                     term=effect.term,
                     key=effect.key,
-                    mean=float(middle),
-                    low=float(middle - width),
-                    high=float(middle + width),
+                    mean=float(centre),
+                    low=float(centre - width),
+                    high=float(centre + width),
                     trials=model.count(effect),
                 )
             )
@@ -184,16 +199,18 @@ def estimate_posterior(study: Study, margin: float) -> Posterior:
     tried: dict[IndexedPlacement, int] = {}
     for trial, _ in trials:
         placement = parse_placement(trial.params)
-        assert placement is not None  # or it had no weights
+        assert placement is not None  # else it had no weights
         tried[placement] = tried.get(placement, 0) + 1
     mean, covariance = model.predict([_gain(placement) for placement in tried])
     half = _half(covariance)
-    drawn = np.random.default_rng(0).multivariate_normal(mean, covariance, DRAWS, check_valid="ignore")
-    most = drawn.max(axis=1)
-    some = _some_difference(model, trials, without=(*UNKNOWN, IN_BLOCK))
-    of_any = _some_difference(model, trials, without=UNKNOWN) if IN_BLOCK in model.logs else some
-    large = float((most > margin).mean())
-    near = 1 - some * (drawn < most[:, None] - margin).mean(axis=0)
+    draws = np.random.default_rng(0).multivariate_normal(mean, covariance, DRAWS, check_valid="ignore")
+    best = draws.max(axis=1)
+    placement_effect = _some_difference(model, trials, without=(*UNKNOWN, IN_BLOCK))
+    any_effect = (
+        _some_difference(model, trials, without=UNKNOWN) if IN_BLOCK in model.logs else placement_effect
+    )
+    large = float((best > margin).mean())
+    near = 1 - placement_effect * (draws < best[:, None] - margin).mean(axis=0)
     rows = [
         PlacementRow(
             placement=placement,
@@ -209,57 +226,57 @@ def estimate_posterior(study: Study, margin: float) -> Posterior:
     return Posterior(
         effects=effects,
         placements=rows,
-        noise=_noise(model, [found for _, found in trials]),
+        noise=_noise(model, [trial_effects for _, trial_effects in trials]),
         spread=_spread(model, list(tried)),
         margin=margin,
-        matters=some * large,
-        may_matter=of_any * large,
+        matters=placement_effect * large,
+        may_matter=any_effect * large,
     )
 
 
 def _fitted(study: Study) -> tuple[EffectModel, list[tuple[FrozenTrial, Weights]]]:
     model = fit_model(study)
     if model is None:
-        raise InputError("no trial that draws a placement has completed, so there is nothing to tell of any")
+        raise InputError("no trial that draws a placement has completed; train some first")
     return model, _with_placement(study)
 
 
 def _with_placement(study: Study) -> list[tuple[FrozenTrial, Weights]]:
-    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return [(trial, found) for trial in done if (found := trial_weights(trial)) is not None]
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return [(trial, effects) for trial in complete if (effects := trial_weights(trial)) is not None]
 
 
 def _some_difference(
     model: EffectModel, trials: Sequence[tuple[FrozenTrial, Weights]], *, without: Collection[str]
 ) -> float:
-    """The probability that placements make any difference, which is even before the first trial.
+    """Return the posterior probability that placements make any difference. A priori it is 1/2.
 
-    without: the terms that scores have where they make none, beside hyperparameters.
+    `without` holds the terms, beside hyperparameters, that scores have if placements make none.
     """
-    alone = [
-        {effect: weight for effect, weight in found.items() if effect.term in without or is_setting(effect)}
-        for _, found in trials
+    reduced = [
+        {effect: weight for effect, weight in effects.items() if effect.term in without or is_setting(effect)}
+        for _, effects in trials
     ]
-    return float(expit(model.evidence() - EffectModel(alone, model.scores).evidence()))
+    return float(expit(model.evidence() - EffectModel(reduced, model.scores).evidence()))
 
 
 def _gain(placement: IndexedPlacement) -> Weights:
-    """Of a placement's score above that of none."""
-    found = placement_weights(placement)
+    """Return the weights of a placement's gain over no attention."""
+    gain = placement_weights(placement)
     for effect, weight in placement_weights(IndexedPlacement("", ())).items():
-        found[effect] = found.get(effect, 0.0) - weight
-    return {effect: weight for effect, weight in found.items() if effect.term != INTERCEPT}
+        gain[effect] = gain.get(effect, 0.0) - weight
+    return {effect: weight for effect, weight in gain.items() if effect.term != INTERCEPT}
 
 
 def _noise(model: EffectModel, trials: Sequence[Weights]) -> float:
-    """The standard deviation of the score of a trial with modules around what these are worth."""
-    modules = [count for found in trials if (count := sum(effect.term == IN_BLOCK for effect in found))]
-    of_block = model.scale**2 * model.variance(IN_BLOCK) * float(np.mean(modules)) if modules else 0.0
-    return float(np.sqrt(model.noise**2 + of_block))
+    """Return the standard deviation of the score of a trial with modules, given their mean effects."""
+    modules = [count for effects in trials if (count := sum(effect.term == IN_BLOCK for effect in effects))]
+    block_variance = model.scale**2 * model.variance(IN_BLOCK) * float(np.mean(modules)) if modules else 0.0
+    return float(np.sqrt(model.noise**2 + block_variance))
 
 
 def _spread(model: EffectModel, tried: Sequence[IndexedPlacement]) -> float:
-    """The standard deviation between placements that the estimated variances of their parts make."""
+    """Return the standard deviation between placements, from the estimated variances of their effects."""
     gains = [_gain(placement) for placement in tried]
     columns = {effect: i for i, effect in enumerate(dict.fromkeys(e for gain in gains for e in gain))}
     z = np.zeros((len(gains), len(columns)))
@@ -272,6 +289,6 @@ def _spread(model: EffectModel, tried: Sequence[IndexedPlacement]) -> float:
 
 
 def _half(covariance: Array) -> Array:
-    """Half the width of each interval."""
+    """Return half the width of each interval."""
     width: Array = ndtri((1 + LEVEL) / 2) * np.sqrt(np.maximum(np.diag(covariance), 0))
     return width

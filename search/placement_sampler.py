@@ -1,17 +1,18 @@
-"""A sampler of placements: draws from a model of what their parts add to the score (Thompson sampling).
+"""A sampler of placements: Thompson sampling from a model of their effects.
 
-Each trial draws all effects once from the posterior of `search.placement_model` and is given the placement
-that is best by that draw. What is uncertain is tried as often as it may be best, with nothing to tune; trials
-that run at once draw apart and so differ by themselves, without pretending that pending ones were bad. A
-placement that may be best is drawn again, which is how it is told from a lucky one.
+For each trial, all effects are drawn once from the posterior of `search.placement_model`, and the trial gets
+the placement that is best by that draw. So a placement is tried as often as it may be the best, without
+tuning parameters. Simultaneous trials use separate draws and therefore differ, so pending trials need no
+special handling. A placement that may be the best is drawn again, which separates a good placement from a
+lucky one.
 
-Parameters that are no part of a placement are those of another sampler, TPE where none is given; so is all
-of a trial whose space does not draw its placements with `choices.placement` or `choices.ascending`. One
-objective alone: with several there is no single score whose parts could be added.
+Parameters outside the placement are left to another sampler, by default TPE. So is the whole trial if its
+space does not draw placements with `choices.placement` or `choices.ascending`. Only one objective is
+supported, since effects on several scores cannot be added.
 
-The model learns from completed trials. A pruned trial's score is of an earlier epoch and so lower by an
-unknown amount, a failed one has none; both stay the other sampler's to learn from. A placement that has
-broken a limit and never completed is not drawn again.
+The model learns from completed trials. A pruned trial's score is from an earlier epoch and lower by an
+unknown amount, and a failed trial has none. The other sampler learns from both. A placement that exceeded a
+limit and never completed is not drawn again.
 
 Source: W. R. Thompson, On the likelihood that one unknown probability exceeds another (1933).
 """
@@ -40,49 +41,51 @@ from search.placement_model import (
 )
 from search.placement_planner import PlacementChoices, Planner
 
-SHARED_TRAINING = (
-    "shared_training"  # an attribute of a trial: the seed of the plain training that it goes on from
-)
-NO_TYPE = ""  # of modules in a space that draws no types
-STALE = 50  # a model that knows all but this part of the trials, 1/50, is as good as new
-REFIT = 1.1  # of the trials that variances were estimated from, there are when they are estimated again
-REDRAWS = 10  # draws in a row that may lead to a placement which has broken a limit
+SHARED_TRAINING = "shared_training"  # user attribute: the seed of the shared partial training
+NO_TYPE = ""  # type of modules in a space that draws no types
+STALE = 50  # a model that lacks up to 1/50 of the trials is not refitted
+REFIT = 1.1  # variances are estimated again when the number of trials has grown by this factor
+REDRAWS = 10  # largest number of draws to avoid a placement that exceeded a limit
 
 
 def parse_placement(params: Mapping[str, Any]) -> IndexedPlacement | None:
-    """The placement that a trial's parameters draw, None where they draw none, or not all of it."""
+    """Return the placement of a trial's parameters, or None if it is missing or incomplete."""
     if MODULES not in params:
         return None
-    parts = {parse_parameter(name): value for name, value in params.items()}
-    sites = {part.module: (part.prefix, value) for part, value in parts.items() if part and part.what == SITE}
+    roles = {parse_parameter(name): value for name, value in params.items()}
+    sites = {
+        parameter.module: (parameter.prefix, value)
+        for parameter, value in roles.items()
+        if parameter and parameter.kind == SITE
+    }
     count = params[MODULES]
     if any(i not in sites for i in range(1, count + 1)):
         return None
     modules = []
     for i in range(1, count + 1):
         options = sorted(
-            (part.what, value)
-            for part, value in parts.items()
-            if part and part.module == i and part.what not in (SITE, TYPE)
+            (parameter.kind, value)
+            for parameter, value in roles.items()
+            if parameter and parameter.module == i and parameter.kind not in (SITE, TYPE)
         )
         modules.append(
-            IndexedModule(sites[i][1], parts.get(PlacementParameter(TYPE, i), NO_TYPE), tuple(options))
+            IndexedModule(sites[i][1], roles.get(PlacementParameter(TYPE, i), NO_TYPE), tuple(options))
         )
     return IndexedPlacement(sites[1][0] if count else "", tuple(modules))
 
 
 def trial_weights(trial: FrozenTrial) -> Weights | None:
-    """Of all effects in a trial's score; None of a trial without a placement."""
+    """Return the weights of all effects in a trial's score, or None without a placement."""
     placement = parse_placement(trial.params)
     if placement is None:
         return None
-    found = placement_weights(placement)
+    effects = placement_weights(placement)
     if SHARED_TRAINING in trial.user_attrs:
-        found |= block_weights(placement, trial.user_attrs[SHARED_TRAINING])
+        effects |= block_weights(placement, trial.user_attrs[SHARED_TRAINING])
     for name, value in trial.params.items():
         if parse_parameter(name) is None:
-            found.update(_setting(name, value, trial.distributions[name]))
-    return found
+            effects.update(_setting(name, value, trial.distributions[name]))
+    return effects
 
 
 def _setting(name: str, value: Any, distribution: Any) -> Weights:
@@ -99,34 +102,45 @@ def _setting(name: str, value: Any, distribution: Any) -> Weights:
 def fit_model(
     study: Study, logs: Mapping[str, float] | None = None, *, estimate: bool = True
 ) -> EffectModel | None:
-    """The model of a study's completed trials, None where none has a placement. logs, estimate: `Model`'s.
+    """Fit a model to a study's completed trials. Return None if none has a placement.
 
-    Scores count from the better end: a metric that is minimised has its sign turned.
-    Raises InputError for a study of several objectives.
+    Signs are chosen such that larger scores are better. `logs` and `estimate` are those of `EffectModel`.
+    Raises InputError for several objectives.
     """
     if len(study.directions) > 1:
-        raise InputError("a model of placements knows one objective alone; this study has several")
+        raise InputError("a model of placements takes one objective; this study has several")
     sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
-    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    known = [(found, sign * trial.values[0]) for trial in done if (found := trial_weights(trial)) is not None]
-    if not known:
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    observations = [
+        (effects, sign * trial.values[0])
+        for trial in complete
+        if (effects := trial_weights(trial)) is not None
+    ]
+    if not observations:
         return None
-    return EffectModel([found for found, _ in known], [score for _, score in known], logs, estimate=estimate)
+    return EffectModel(
+        [effects for effects, _ in observations],
+        [score for _, score in observations],
+        logs,
+        estimate=estimate,
+    )
 
 
 class GrowingModel:
-    """The model of a study that grows: fitted again at each call, to what has completed since."""
+    """Model of a growing study, refitted at each call to the trials completed since."""
 
     def __init__(self) -> None:
         self._model: EffectModel | None = None
-        self._known = -1  # completed trials that it was fitted to
-        self._estimated = 0  # and that its variances were estimated from
+        self._known = -1  # number of completed trials in the fit
+        self._estimated = 0  # number of trials when variances were estimated
 
     def __call__(self, study: Study) -> EffectModel | None:
-        """None where no completed trial has a placement. Raises InputError as `fit` does."""
+        """Return the model, or None if no completed trial has a placement. Raises InputError like
+        `fit_model`.
+        """
         done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
         if not 0 <= done - self._known < max(1, self._known // STALE):
-            # A trial more changes effects at once, and the variances of hundreds of trials hardly.
+            # A new trial changes the effects at once, but hardly the variances of hundreds of trials.
             estimate = not self._estimated <= done <= self._estimated * REFIT
             logs = self._model.logs if self._model else None
             self._model = fit_model(study, logs, estimate=estimate)
@@ -136,20 +150,20 @@ class GrowingModel:
 
 
 class PlacementSampler(BaseSampler):
-    """Draws placements from a model of their effects, and the rest from `others`.
+    """Sampler that draws placements from a model of their effects, and other parameters from `others`.
 
-    seed: of the draws. others: TPE with the same seed where it is None.
+    `others` is by default TPE with the same seed.
     """
 
     def __init__(self, seed: int | None = None, others: BaseSampler | None = None) -> None:
         self._random = np.random.default_rng(seed)
         self._others = others or TPESampler(seed=seed, constant_liar=True)
-        self._plans: dict[int, IndexedPlacement] = {}  # of the trials that are being drawn
+        self._plans: dict[int, IndexedPlacement] = {}  # plans of the trials that are being drawn
         self._model = GrowingModel()
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        found = self._others.infer_relative_search_space(study, trial)
-        return {name: kind for name, kind in found.items() if parse_parameter(name) is None}
+        distributions = self._others.infer_relative_search_space(study, trial)
+        return {name: kind for name, kind in distributions.items() if parse_parameter(name) is None}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -159,20 +173,18 @@ class PlacementSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        part = parse_parameter(param_name)
-        if part is None or SITES not in trial.user_attrs:
+        parameter = parse_parameter(param_name)
+        if parameter is None or SITES not in trial.user_attrs:
             return self._others.sample_independent(study, trial, param_name, param_distribution)
         if trial.number not in self._plans:
             self._plans[trial.number] = self._plan(study, trial, param_distribution)
-        wanted = _wanted(self._plans[trial.number], part, trial)
-        # What was given to a trial, or is drawn for the first time, may leave the plan no room or no word.
-        return self._chance(param_distribution) if not _fits(wanted, param_distribution) else wanted
+        planned = _wanted(self._plans[trial.number], parameter, trial)
+        # Fixed parameters, or choices without a trial yet, may make the plan impossible.
+        return self._chance(param_distribution) if not _fits(planned, param_distribution) else planned
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         if len(study.directions) > 1:
-            raise InputError(
-                "the sampler of placements knows one objective alone; use tpe or nsga2 for several"
-            )
+            raise InputError("--sampler placement takes one objective; use tpe or nsga2 for several")
         self._others.before_trial(study, trial)
 
     def after_trial(
@@ -186,9 +198,12 @@ class PlacementSampler(BaseSampler):
         self._others.reseed_rng()
 
     def _plan(self, study: Study, trial: FrozenTrial, distribution: Any) -> IndexedPlacement:
-        """The best placement by a draw of the effects. distribution: of the parameter asked for first."""
+        """Return the best placement by a draw of the effects.
+
+        `distribution` is that of the first parameter.
+        """
         trials = study.get_trials(deepcopy=False)
-        done = [t for t in trials if t.state is TrialState.COMPLETE]
+        complete = [past for past in trials if past.state is TrialState.COMPLETE]
         model = self._model(study)
         count = trial.params.get(MODULES)
         prefix, sites = trial.user_attrs[SITES]
@@ -198,14 +213,16 @@ class PlacementSampler(BaseSampler):
             most=distribution.high if count is None else count,
             **_types(trials),
         )
-        tried = {found for t in done if (found := parse_placement(t.params)) is not None}
-        broken = {
-            parse_placement(t.params) for t in trials if any(c > 0 for c in t.constraints.values())
+        tried = {placement for past in complete if (placement := parse_placement(past.params)) is not None}
+        rejected = {
+            parse_placement(past.params)
+            for past in trials
+            if any(violation > 0 for violation in past.constraints.values())
         } - tried
         for _ in range(REDRAWS):
             draw = model.draw(self._random) if model else EffectDraw(None, np.empty(0), self._random)
             plan = Planner(draw, choices).best(tried, self._random, count)
-            if plan not in broken:
+            if plan not in rejected:
                 break
         return plan
 
@@ -215,19 +232,19 @@ class PlacementSampler(BaseSampler):
         return int(self._random.integers(distribution.low, distribution.high + 1))
 
 
-def _wanted(plan: IndexedPlacement, part: PlacementParameter, trial: FrozenTrial) -> Any:
-    """What the plan has for a part; None where it has nothing."""
-    if part.what == MODULES:
+def _wanted(plan: IndexedPlacement, parameter: PlacementParameter, trial: FrozenTrial) -> Any:
+    """Return the planned value of a parameter, or None."""
+    if parameter.kind == MODULES:
         return len(plan.modules)
-    if part.module > len(plan.modules):
+    if parameter.module > len(plan.modules):
         return None
-    module = plan.modules[part.module - 1]
-    if part.what == SITE:
+    module = plan.modules[parameter.module - 1]
+    if parameter.kind == SITE:
         return module.site
-    if part.what == TYPE:
+    if parameter.kind == TYPE:
         return module.type
-    same = trial.params.get(f"{TYPE}{part.module}", NO_TYPE) == module.type
-    return dict(module.options).get(part.what) if same else None
+    same = trial.params.get(f"{TYPE}{parameter.module}", NO_TYPE) == module.type
+    return dict(module.options).get(parameter.kind) if same else None
 
 
 def _fits(value: Any, distribution: Any) -> bool:
@@ -237,18 +254,18 @@ def _fits(value: Any, distribution: Any) -> bool:
 
 
 def _types(trials: Sequence[FrozenTrial]) -> dict[str, Any]:
-    """The types, and of each the options, that trials have had to choose from."""
+    """Return the types and the options of each type that trials could choose from."""
     types: dict[str, None] = {}
     options: dict[str, dict[str, Sequence[Any]]] = {}
     distribution: Any
     for trial in trials:
         for name, distribution in trial.distributions.items():
-            part = parse_parameter(name)
-            if part is None or part.what in (MODULES, SITE):
+            parameter = parse_parameter(name)
+            if parameter is None or parameter.kind in (MODULES, SITE):
                 continue
-            if part.what == TYPE:
+            if parameter.kind == TYPE:
                 types.update(dict.fromkeys(distribution.choices))
             else:
-                kind = trial.params.get(f"{TYPE}{part.module}", NO_TYPE)
-                options.setdefault(kind, {})[part.what] = distribution.choices
+                kind = trial.params.get(f"{TYPE}{parameter.module}", NO_TYPE)
+                options.setdefault(kind, {})[parameter.kind] = distribution.choices
     return {"types": list(types) or [NO_TYPE], "options": options}

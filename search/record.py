@@ -8,8 +8,8 @@ from typing import Any
 
 from search.config import Model, TrialConfig
 
-TRIALS_FOLDER = "trials"  # the folder of the trials' folders, in the search's folder
-SHARED_FOLDER = "shared_trainings"  # and of what trials share that go on from a plain training
+TRIALS_FOLDER = "trials"  # in the search's folder
+SHARED_FOLDER = "shared_trainings"  # shared partial trainings, in the search's folder
 CHECKPOINT_FILE = "checkpoint.pt"  # in a trial's folder
 MAX_LISTED = 3  # modules in the short name of a placement
 
@@ -17,7 +17,10 @@ Metrics = dict[str, float]
 
 
 class State(StrEnum):
-    """How a trial stands. `pruned`: stopped at a rung by the scheduler. `infeasible`: cannot be trained."""
+    """State of a trial.
+
+    `pruned`: stopped at a rung by the scheduler. `infeasible`: cannot be trained, or exceeds a limit.
+    """
 
     RUNNING = "running"
     COMPLETE = "complete"
@@ -27,13 +30,13 @@ class State(StrEnum):
 
 
 class Role(StrEnum):
-    """Why a trial is tried.
+    """Reason why a trial is run.
 
-    In a search: the plain backbone and its tuning, a paper's proposal, the sampler's choice, and what shows
-    how far two trainings differ that are the same but for a perturbation of their weights. In a
-    confirmation: the best of a search against that baseline, beside a 1x1 convolution, a random
-    placement, the plain backbone with a finalist's hyperparameters, and the winner without one of its
-    modules.
+    In a search: the baseline and trials that tune it, placements that papers propose, the sampler's
+    candidates, and baseline replicates. A replicate perturbs the weights of a shared partial training, which
+    shows the noise between trials. In a confirmation: the finalists, the baseline, and the controls: a 1x1
+    convolution, a random placement, the plain backbone with a finalist's hyperparameters, and the winner
+    without one of its modules.
     """
 
     BASELINE = "baseline"
@@ -49,17 +52,20 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a trial reports after each epoch.
+    """Report of a trial after an epoch.
 
-    It is cumulative, so that a lost report is made up for by the next one.
+    It is cumulative, so the next report makes up for a lost one.
 
-    history: one record of metrics an epoch, from the first on.
-    profile: what was measured before training: parameters, MACs, memory, latency, time ratio.
-    device: what it trains on, by name, reported with the profile.
-    finished: the budget is used up.
-    infeasible: why the configuration cannot be trained. violations: by how much, for each limit.
-    error, traceback: of a crash.
-    fault: what is wrong with the node it ran on, where it says nothing of the trial.
+    Attributes:
+        history: The metrics of each epoch, from the first on.
+        profile: Measurements before training: parameters, MACs, memory, latency, time ratio.
+        device: The name of the device, reported with the profile.
+        finished: True if the budget is used up.
+        infeasible: The reason why the configuration cannot be trained.
+        violations: The excess over each limit.
+        error: The error that ended the trial.
+        traceback: The traceback of that error.
+        fault: A fault of the node that is unrelated to the trial.
     """
 
     history: Sequence[Metrics] = ()
@@ -74,7 +80,7 @@ class Report:
 
     @property
     def is_last(self) -> bool:
-        """Nothing follows."""
+        """Return True if no further report follows."""
         return self.finished or self.infeasible is not None or self.error is not None
 
 
@@ -117,30 +123,31 @@ class TrialRecord:
 
     @property
     def name(self) -> str:
-        """Short and readable: its number, backbone with options and what sits where; or its variant and
-        seed.
-        """
+        """Return the number with the model and the placement, or with the variant and the seed."""
         if self.variant:
             return f"{self.number:03d} {self.variant} seed {self.config.seed}"
         return f"{self.number:03d} {model_name(self.config)} {placement_name(self.config)}"
 
     @property
     def epoch(self) -> int:
-        """The last one that has ended, 0 where none has."""
+        """Return the last finished epoch, or 0."""
         return int(self.history[-1]["epoch"]) if self.history else 0
 
     @property
     def steps(self) -> int | None:
-        """The training steps so far, with those of a shared partial training; None before the first epoch."""
+        """Return the training steps so far, including those of a shared partial training.
+
+        None before the first epoch.
+        """
         return int(self.history[-1]["steps"]) if self.history and "steps" in self.history[-1] else None
 
     @property
     def folder(self) -> str:
-        """The folder of its checkpoint, below the search's."""
+        """Return the folder of the checkpoint, relative to the folder of the search."""
         return f"{TRIALS_FOLDER}/{self.number:04d}"
 
     def frozen(self) -> "TrialRecord":
-        """Return a copy that cannot be changed, and that does not change with the trial."""
+        """Return a read-only copy that does not change with the trial."""
         copy = object.__new__(_FrozenRecord)
         copy.__dict__.update(
             vars(self),
@@ -150,7 +157,7 @@ class TrialRecord:
         return copy
 
     def has(self, name: str) -> bool:
-        """Return whether the last epoch or the profile has this value."""
+        """Return True if the last epoch or the profile has a value of this name."""
         return bool(self.history and name in self.history[-1]) or name in self.profile
 
     def value(self, name: str) -> float:
@@ -159,7 +166,7 @@ class TrialRecord:
 
 
 class _FrozenRecord(TrialRecord):
-    """A record that refuses every change."""
+    """A read-only record."""
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a callback cannot change the record of a trial; it sets {name!r}")
@@ -205,13 +212,13 @@ def placement_key(config: TrialConfig) -> str:
 
 
 def model_name(config: TrialConfig) -> str:
-    """Return a backbone with its options: `xresnet18(width=0.25)`, or `xresnet18` without any."""
+    """Return the backbone with its options, such as `xresnet18(width=0.25)`."""
     options = listed_options(model_options(config))
     return f"{config.model.backbone}({options})" if options else config.model.backbone
 
 
 def model_options(config: TrialConfig) -> dict[str, Any]:
-    """Return the options of the backbone, and what the task's model has otherwise than by default."""
+    """Return the options of the backbone and the model fields that differ from their defaults."""
     model = config.model
     common = {field.name for field in fields(Model)}
     own = {f.name: getattr(model, f.name) for f in fields(model) if f.name not in common}
@@ -220,18 +227,18 @@ def model_options(config: TrialConfig) -> dict[str, Any]:
 
 
 def attention_options(config: TrialConfig) -> dict[str, Any]:
-    """Return the options of the attentions: one value where all have it, else `8 + -` in the sites' order."""
+    """Return the options of the modules: a common value, or one per site, such as `8 + -`."""
     specs = list(config.model.placement.values())
-    found = {}
+    options = {}
     for key in dict.fromkeys(key for spec in specs for key in spec.options):
         values = [spec.options.get(key, "-") for spec in specs]
         same = all(value == values[0] for value in values)
-        found[key] = values[0] if same else " + ".join(map(str, values))
-    return found
+        options[key] = values[0] if same else " + ".join(map(str, values))
+    return options
 
 
 def chosen_options(config: TrialConfig) -> dict[str, Any]:
-    """Return all options of a model by name: `options.depth`, `attention.heads`."""
+    """Return all options of a model by name, such as `options.depth` and `attention.heads`."""
     return {
         **{f"options.{key}": value for key, value in model_options(config).items()},
         **{f"attention.{key}": value for key, value in attention_options(config).items()},
@@ -239,7 +246,7 @@ def chosen_options(config: TrialConfig) -> dict[str, Any]:
 
 
 def listed_options(options: Mapping[str, Any]) -> str:
-    """Return options in short: `width=0.25, pool=gem`."""
+    """Format options, such as `width=0.25, pool=gem`."""
     shown = {
         key: f"{value:.4g}" if isinstance(value, float) else str(value) for key, value in options.items()
     }

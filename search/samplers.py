@@ -1,4 +1,4 @@
-"""The samplers: Optuna's, or a user-defined `package.module:Sampler`."""
+"""Samplers: Optuna's, the sampler of placements, or a user-defined `package.module:Sampler`."""
 
 from collections.abc import Callable, Mapping
 
@@ -14,14 +14,14 @@ from search.space import Space, random_draws
 
 
 def _cmaes(seed: int) -> BaseSampler:
-    # What CMA-ES cannot draw (categories, and what only some trials have) is drawn at random.
+    # CMA-ES cannot draw categories or parameters of some trials only. These are drawn at random.
     return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
 
 
 AUTO = "auto"
 
 SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
-    # Pending trials count as if they had been bad: no place is proposed twice while it is tried.
+    # Pending trials count as bad ones, so that no point is proposed twice while it is tried.
     "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, constant_liar=True),
     "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
     "placement": lambda seed: PlacementSampler(seed),
@@ -32,20 +32,23 @@ SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
 
 
 def choose_sampler(name: str, space: Space, *, objectives: int = 1) -> str:
-    """`name`, or for AUTO the sampler that fits: `placement` where one objective is searched for among
-    placements, which finds good ones in fewer trials (benchmarks/bench_placements.py), or else `tpe`."""
+    """Return `name`, or for `auto` the sampler that fits the space.
+
+    For one objective and a space of placements it is `placement`, which finds good placements in fewer trials
+    (benchmarks/bench_placements.py). Otherwise it is `tpe`.
+    """
     if name != AUTO:
         return name
     return "placement" if objectives == 1 and draws_placements(space) else "tpe"
 
 
 def load_sampler(name: str, *, seed: int, objectives: int = 1) -> BaseSampler:
-    """The sampler called `name`: one of the table, or `package.module:Sampler`, with `seed` if it takes one.
+    """Load a sampler of the table, or `package.module:Sampler`, with `seed` if it takes one.
 
-    Raises InputError when there is none, or when it cannot search for `objectives` objectives.
+    Raises InputError if it is unknown, or cannot handle `objectives` objectives.
     """
     if name in ("cmaes", "placement") and objectives > 1:
-        raise InputError(f"--sampler {name} knows one objective alone; use tpe or nsga2 for several")
+        raise InputError(f"--sampler {name} takes one objective; use tpe or nsga2 for several")
     if name in SAMPLERS:
         return SAMPLERS[name](seed)
     module, colon, attribute = name.partition(":")
@@ -54,20 +57,20 @@ def load_sampler(name: str, *, seed: int, objectives: int = 1) -> BaseSampler:
             f"{unknown('sampler', name, [*SAMPLERS, GRID])} Or name your own as package.module:Sampler."
         )
     try:
-        made = getattr(load_module(module), attribute)
+        sampler_class = getattr(load_module(module), attribute)
         try:
-            sampler = made(seed=seed)
+            sampler = sampler_class(seed=seed)
         except TypeError:
-            sampler = made()
+            sampler = sampler_class()
     except Exception as error:
-        raise InputError(f"--sampler {name} cannot be made: {type(error).__name__}: {error}") from error
+        raise InputError(f"--sampler {name} failed to load: {type(error).__name__}: {error}") from error
     if not isinstance(sampler, BaseSampler):
         raise InputError(f"--sampler {name} must be an optuna sampler; got {type(sampler).__name__}")
     return sampler
 
 
 def check_sampler(name: str, space: Space) -> None:
-    """Raises InputError where the sampler cannot draw from the space."""
+    """Raise InputError if the sampler cannot draw from the space."""
     if name not in (GRID, "cmaes", "placement"):
         return
     if name == "placement":
@@ -75,7 +78,7 @@ def check_sampler(name: str, space: Space) -> None:
         return
     draws = [trial.distributions for trial, _ in random_draws(space, 20)]
     if name == GRID:
-        endless = {
+        continuous = {
             key
             for draw in draws
             for key, kind in draw.items()
@@ -83,10 +86,10 @@ def check_sampler(name: str, space: Space) -> None:
             and kind.step is None
             and not kind.single()
         }
-        if endless:
+        if continuous:
             raise InputError(
-                f"--sampler grid needs a space of finitely many choices; {', '.join(sorted(endless))} have "
-                f"no step here. Use another sampler, or give them one."
+                f"--sampler grid needs finitely many choices; {', '.join(sorted(continuous))} of space "
+                f"{space.name!r} have no step. Use another sampler, or set a step."
             )
         grid_cells(space)
         return
@@ -96,13 +99,13 @@ def check_sampler(name: str, space: Space) -> None:
     ]
     if len(numbers) < 2:
         raise InputError(
-            f"--sampler cmaes needs two or more numbers that every trial draws; this space has "
+            f"--sampler cmaes needs two or more numbers that every trial draws; space {space.name!r} has "
             f"{len(numbers)}. Use tpe, gp or random."
         )
 
 
 def check_draws_placements(option: str, space: Space, advice: str) -> None:
-    """Raises InputError where a space draws no placements with `search.choices`, which `option` needs."""
+    """Raise InputError if a space draws no placements with `search.choices`, which `option` needs."""
     if not draws_placements(space):
         raise InputError(
             f"{option} needs a space that draws placements with search.choices; space {space.name!r} draws "
@@ -111,5 +114,5 @@ def check_draws_placements(option: str, space: Space, advice: str) -> None:
 
 
 def draws_placements(space: Space) -> bool:
-    """Whether a space draws placements with `search.choices`."""
+    """Return True if a space draws placements with `search.choices`."""
     return any(SITES in trial.user_attrs for trial, _ in random_draws(space, 20))

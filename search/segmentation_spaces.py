@@ -1,7 +1,7 @@
-"""The space of segmentation: where attention goes in a U-Net.
+"""The space of segmentation: attention in a U-Net.
 
-Source: O. Oktay et al., Attention U-Net (2018), arXiv 1804.03999, has a gate on every skip connection, and
-J. Chen et al., TransUNet (2021), arXiv 2102.04306, a transformer in the bottleneck.
+Source: O. Oktay et al., Attention U-Net (2018), arXiv 1804.03999, has a gate on every skip connection, and J.
+Chen et al., TransUNet (2021), arXiv 2102.04306, a transformer in the bottleneck.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ from search.space import Space
 if TYPE_CHECKING:
     from backbones.site import Site
 
-# The bundled images, and a model of which an epoch takes seconds on a CPU.
+# The bundled images, and a model whose epoch takes seconds on a CPU.
 DATA = SegmentationData()
 SMALL = SegmentationModel(options={"width": 0.25})
-TRAINING = SegmentationTraining(epochs=12, flip=False)  # mirrored digits are none
+TRAINING = SegmentationTraining(epochs=12, flip=False)  # mirrored digits are not digits
 PLAIN: Mapping[str, Any] = {
     "modules": 0,
     "learning_rate": 4e-3,
@@ -30,13 +30,18 @@ PLAIN: Mapping[str, Any] = {
     "batch_size": 8,
     "schedule": "one-cycle",
 }
-LINEAR = ("decomposed", "ssa", "ssa-sym", "conv1x1")  # in the positions, of which the first skip has many
+LINEAR = (
+    "decomposed",
+    "ssa",
+    "ssa-sym",
+    "conv1x1",
+)  # time and memory linear in the positions, of which the first skip has many
 KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "reduction": 2}
 PARTS = ("skip", "bottleneck", "decoder")
 
 
 def list_sites(model: SegmentationModel, size: int) -> list["Site"]:
-    """The residual blocks, the skip connections, the bottleneck and the stages of the decoder."""
+    """Return the sites of residual blocks, skip connections, bottleneck and decoder stages."""
     return _list_sites(model.backbone, tuple(sorted(model.options.items())), size)
 
 
@@ -46,22 +51,26 @@ def _list_sites(backbone: str, options: tuple[tuple[str, Any], ...], size: int) 
 
     with torch.random.fork_rng(devices=[]):
         model = SegmentationModel(backbone=backbone, options=dict(options)).build(classes=2, size=size)
-        found = backbones.sites(model, torch.empty(2, 3, size, size))
-    return [s for s in found if ".block" in s.name or (s.name.startswith(PARTS) and "." not in s.name)]
+        sites = backbones.sites(model, torch.empty(2, 3, size, size))
+    return [
+        site
+        for site in sites
+        if ".block" in site.name or (site.name.startswith(PARTS) and "." not in site.name)
+    ]
 
 
 def published(model: SegmentationModel, size: int) -> Sequence[Mapping[str, Any]]:
-    """Parameters of decomposed attention on all skip connections, in the bottleneck, and at both."""
+    """Return parameters of decomposed attention on all skip connections, in the bottleneck, and at both."""
     names = [site.name for site in list_sites(model, size)]
     chosen = [
-        [i for i, name in enumerate(names) if name.startswith(where)]
-        for where in (PARTS[0], PARTS[1], PARTS[:2])
+        [i for i, name in enumerate(names) if name.startswith(prefix)]
+        for prefix in (PARTS[0], PARTS[1], PARTS[:2])
     ]
     return [{**PLAIN, **choices.modules(some, "decomposed", KIND)} for some in chosen if some]
 
 
 def draw(trial: optuna.Trial, model: SegmentationModel = SMALL, size: int = DATA.size) -> TrialConfig:
-    """Up to five modules of types that are linear."""
+    """Draw up to five modules of linear types."""
     placement = choices.placement(trial, list_sites(model, size), most=5, kinds=LINEAR)
     return TrialConfig(
         task="segmentation",

@@ -1,4 +1,4 @@
-"""Spaces of sensor sequences: LARNN's own two, and where attention goes in a 1-D CNN."""
+"""Spaces of sensor sequences: the two published searches of LARNN, and attention in a 1-D CNN."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ WIDTH = 0.5  # of the CNN
 
 PLAIN: dict[str, Any] = {"modules": 0, "learning_rate": 3e-3, "weight_decay": 1e-2, "label_smoothing": 0.1}
 
-# The activations and norms of the author's code, see backbones.larnn.
+# Activations and norms of the author's code, see backbones.larnn.
 FORM: dict[str, Any] = {"activation": "all", "norm": "all"}
 
 
@@ -32,13 +32,12 @@ def around(centre: float, spread: float) -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class LarnnRanges:
-    """The ranges of one of the two searches of LARNN's author, each with its ends.
+    """Ranges of one of the two searches of LARNN's author.
 
-    learning_rate, weight_decay and hidden are drawn from log-uniform distributions, as hyperopt's
-    `loguniform`, and dropout from a uniform one. decay_every, heads and window are whole numbers, each as
-    likely as another: the author's `quniform(a - 0.499, b + 0.499, 1)`, and for the window `uniform(a, b)`,
-    which is then truncated, so that b - 1 is the largest.
-    activation, layers, residual: what is chosen from.
+    learning_rate, weight_decay and hidden are drawn from log-uniform distributions, like hyperopt's
+    `loguniform`, and dropout from a uniform one. decay_every, heads and window are integers with equal
+    probabilities: the author's `quniform(a - 0.499, b + 0.499, 1)`. For the window it is `uniform(a, b)`,
+    which is truncated, so that b - 1 is the largest. activation, layers and residual are categories.
     """
 
     epochs: int
@@ -125,21 +124,21 @@ SECOND_BEST: dict[str, Any] = {
 
 
 def larnn(trial: optuna.Trial) -> TrialConfig:
-    """LARNN's first search, as its README prints it. `ucihar` is the second one.
+    """Draw from LARNN's first search, as in its README. `ucihar` is the second search.
 
     Source: G. Chevalier, LARNN: Linear Attention Recurrent Neural Network (2018), arXiv 1808.05578,
     HYPERPARAMETERS_SPACE of its README. The hidden size is rounded to a multiple of the heads, as there. The
-    query, the input and what the attention finds always have an ELU, as in its code. The bidirectional LSTM
-    with the same hyperparameters is the baseline.
+    query, the input and the output of the attention always have an ELU, as in its code. The baseline is the
+    bidirectional LSTM with the same hyperparameters.
     """
     return _draw(trial, FIRST)
 
 
 def ucihar(trial: optuna.Trial) -> TrialConfig:
-    """LARNN's second search, of 100 epochs, as its code has it. `larnn` is the first one.
+    """Draw from LARNN's second search, of 100 epochs, as in its code. `larnn` is the first search.
 
-    Source: G. Chevalier, HYPERPARAMETERS_SPACE of train.py. Three layers with residual connections and with
-    activated keys and values are no longer searched. Otherwise like `larnn`.
+    Source: G. Chevalier, HYPERPARAMETERS_SPACE of train.py. The layers (three), the residual connections and
+    the activation of keys and values (both on) are fixed. Otherwise like `larnn`.
     """
     return _draw(trial, SECOND)
 
@@ -182,12 +181,14 @@ def _draw(trial: optuna.Trial, ranges: LarnnRanges) -> TrialConfig:
 
 
 def _choose(trial: optuna.Trial, name: str, choices: Sequence[Any]) -> Any:
-    """A choice is a parameter of the trial only if there are several."""
+    """Draw a category. A single one is no parameter of the trial."""
     return choices[0] if len(choices) == 1 else trial.suggest_categorical(name, choices)
 
 
 def as_lstm(config: TrialConfig) -> TrialConfig:
-    """The bidirectional LSTM with a LARNN's hyperparameters, as far as it has them."""
+    """Return the configuration with the bidirectional LSTM and the hyperparameters that it shares with a
+    LARNN.
+    """
     if config.model.backbone == "bilstm":
         return config
     return config.change(model=_lstm(config.model.options))
@@ -207,7 +208,7 @@ def _sites() -> list["Site"]:
 
 
 def sensors(trial: optuna.Trial) -> TrialConfig:
-    """Up to three attentions of any type in a residual 1-D CNN."""
+    """Draw up to three modules of any type in a residual 1-D CNN."""
     return TrialConfig(
         task=TASK,
         data=SequenceData(source="ucihar"),

@@ -1,9 +1,9 @@
-"""Dataclasses as JSON, and back.
+"""Conversion of dataclasses to JSON and back.
 
-Reading refuses unknown keys and reports all that is wrong at once, because fixing one mistake at a time
-costs a long wait for each. A class may have a custom form, as methods `to_json` and
-`from_json`; a part may have `problems()`, which yields what is wrong with its values; and a class method
-`json_types(value)` gives the types of fields that depend on other ones.
+Reading rejects unknown keys and reports all problems at once, since fixing one mistake at a time costs a long
+wait for each. A class may have its own format, by methods `to_json` and `from_json`. It may have a method
+`problems()`, which yields what is wrong with its values. A class method `json_types(value)` returns the types
+of fields that depend on other fields.
 """
 
 import json
@@ -20,13 +20,13 @@ from search.atomic import replacing
 
 T = TypeVar("T")
 
-LEVELS = 64  # of nesting, at most
+LEVELS = 64  # the deepest nesting
 TOO_DEEP = f"it is nested more than {LEVELS} levels deep"
-LARGEST = 10**300  # whole numbers are below it, so that each has a float
+LARGEST = 10**300  # integers must be below it, so that each has a float
 
 
 def to_json(value: Any) -> Any:
-    """Plain dictionaries, lists, strings, numbers, true, false and null."""
+    """Convert a value to dictionaries, lists, strings, numbers, booleans and None."""
     if hasattr(value, "to_json"):
         return value.to_json()
     if is_dataclass(value):
@@ -41,22 +41,22 @@ def to_json(value: Any) -> Any:
 
 
 def fields_to_json(value: Any) -> dict[str, Any]:
-    """Of a dataclass, whether or not it has a custom form."""
+    """Convert a dataclass by its fields, even if it has its own format."""
     return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value that JSON text, in UTF-8, stands for.
+    """Parse JSON text in UTF-8.
 
-    Raises InputError for what is no JSON, and for more levels than any file of ours has: whatever goes
-    through a value level by level would run out of stack.
+    Raises InputError for invalid JSON, and for nesting deeper than LEVELS, since recursive code would exhaust
+    the stack.
     """
     try:
         text = text.decode() if isinstance(text, bytes) else text
         value = json.loads(text)
     except RecursionError:
         raise InputError(TOO_DEEP) from None
-    except ValueError as error:  # no UTF-8, no JSON, a number of thousands of digits
+    except ValueError as error:  # invalid UTF-8, invalid JSON, or a number of thousands of digits
         raise InputError(str(error)) from error
     if text.count("{") + text.count("[") > LEVELS:
         _check_depth(value)
@@ -74,10 +74,19 @@ def _check_depth(value: object) -> None:
 
 
 def from_json(kind: type[T], value: object, name: str, *, strict: bool = True) -> T:
-    """The inverse of `to_json`, as the dataclass `kind`; what is left out takes its default.
+    """Convert the result of `to_json` to the dataclass `kind`. Missing keys get their defaults.
 
-    name: of the whole, in messages. strict: refuse unknown keys.
-    Raises InputError that names every problem.
+    Args:
+        kind: The dataclass.
+        value: The JSON value.
+        name: The name of the value in messages.
+        strict: If True, reject unknown keys.
+
+    Returns:
+        The object.
+
+    Raises:
+        InputError: The value is invalid. The message names every problem.
     """
     problems: list[str] = []
     read = _object(kind, value, "", problems, strict)
@@ -88,7 +97,7 @@ def from_json(kind: type[T], value: object, name: str, *, strict: bool = True) -
 
 
 def read_json(kind: type[T], file: Path, *, format: int | None = None, strict: bool = True) -> T:
-    """The dataclass that `write_json` has written. Raises InputError for what it cannot have written."""
+    """Read a file that `write_json` has written. Raises InputError if it is invalid."""
     try:
         value = parse_json(read_file(file))
         if format is not None and (not isinstance(value, dict) or value.pop("format", None) != format):
@@ -99,9 +108,9 @@ def read_json(kind: type[T], file: Path, *, format: int | None = None, strict: b
 
 
 def read_file(file: Path) -> bytes:
-    """Return the content of a file. Raises InputError for a folder, a pipe, and what cannot be read."""
+    """Return the content of a file. Raises InputError for a folder, a pipe or an unreadable file."""
     try:
-        if file.exists() and not file.is_file():  # to open a pipe would wait for its other end
+        if file.exists() and not file.is_file():  # opening a pipe would wait for its other end
             raise InputError(f"{file} is no file")
         return file.read_bytes()
     except OSError as error:
@@ -109,7 +118,7 @@ def read_file(file: Path) -> bytes:
 
 
 def write_json(file: Path, value: Any, *, format: int | None = None) -> None:
-    """Write a value as JSON, atomically. Raises InputError where a folder has the name of the file."""
+    """Write a value as JSON, atomically. Raises InputError if `file` is a folder."""
     if file.is_dir():
         raise InputError(f"{file} is no file")
     content = to_json(value)
@@ -120,29 +129,29 @@ def write_json(file: Path, value: Any, *, format: int | None = None) -> None:
 
 
 def join_problems(name: str, problems: Sequence[str]) -> str:
-    """One message of all problems."""
+    """Join problems to one message."""
     if len(problems) == 1:
         return f"{name}: {problems[0]}"
     return "\n  ".join([f"{name}: {len(problems)} problems", *problems])
 
 
 def read_value(kind: Any, value: object, name: str, problems: list[str]) -> Any:
-    """Return `value` as `kind`, or anything with what is wrong with it added to `problems`."""
+    """Return `value` as `kind`. Problems are appended to `problems`, and the result is then arbitrary."""
     return _value(kind, value, name, problems, True)
 
 
-def _object(kind: Any, value: object, where: str, problems: list[str], strict: bool) -> Any:
-    """`value` as the dataclass `kind`, or None with what is wrong with it added to `problems`."""
+def _object(kind: Any, value: object, prefix: str, problems: list[str], strict: bool) -> Any:
+    """Return `value` as the dataclass `kind`, or None if it is invalid."""
     if not isinstance(value, Mapping):
-        problems.append(f"{where.rstrip('.') or 'the whole'} must be an object; got {value!r}")
+        problems.append(f"{prefix.rstrip('.') or 'the value'} must be an object; got {value!r}")
         return None
-    begun = len(problems)
+    before = len(problems)
     known = {field.name: field for field in fields(kind)}
     for key in value if strict else ():
         if key not in known:
             near = get_close_matches(str(key), known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            problems.append(f"unknown key {where + str(key)!r}; known: {', '.join(known)}.{hint}")
+            problems.append(f"unknown key {prefix + str(key)!r}; known: {', '.join(known)}.{hint}")
     hints, read = get_type_hints(kind), {}
     if hasattr(kind, "json_types"):
         try:
@@ -150,35 +159,35 @@ def _object(kind: Any, value: object, where: str, problems: list[str], strict: b
         except InputError as error:
             problems.append(str(error))
             return None
-    whole = True
+    is_complete = True
     for key, field in known.items():
         if key in value:
-            before = len(problems)
-            item = _value(hints[key], value[key], f"{where}{key}", problems, strict)
-            if len(problems) == before:
+            known_problems = len(problems)
+            item = _value(hints[key], value[key], f"{prefix}{key}", problems, strict)
+            if len(problems) == known_problems:
                 read[key] = item
         elif field.default is MISSING and field.default_factory is MISSING:
-            problems.append(f"{where}{key} is missing")
-            whole = False
+            problems.append(f"{prefix}{key} is missing")
+            is_complete = False
     if hasattr(kind, "problems"):
-        if not whole:
+        if not is_complete:
             return None
-        part = kind(**read)  # a value of the wrong type stands aside, so that the others are checked
-        problems += part.problems()
-        return part
-    if len(problems) > begun:
+        instance = kind(**read)  # a value of the wrong type is left out, so that the others are checked
+        problems += instance.problems()
+        return instance
+    if len(problems) > before:
         return None
     try:
         return kind(**read)
     except InputError as error:
-        if not where:
+        if not prefix:
             raise
-        problems.append(f"{where.rstrip('.')}: {error}")
+        problems.append(f"{prefix.rstrip('.')}: {error}")
         return None
 
 
 def _value(kind: Any, value: object, name: str, problems: list[str], strict: bool) -> Any:
-    """`value` as `kind`, or anything with what is wrong with it added to `problems`."""
+    """Return `value` as `kind`. Problems are appended to `problems`, and the result is then arbitrary."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any:
         return value
@@ -236,8 +245,8 @@ def _sequence(kind: Any, kinds: Any, value: object, name: str, problems: list[st
         return None
     each = kinds if fixed else [kinds[0] if kinds else Any] * len(value)
     read = [
-        _value(one, item, f"{name}[{i}]", problems, strict)
-        for i, (one, item) in enumerate(zip(each, value, strict=True))
+        _value(kind_of_item, item, f"{name}[{i}]", problems, strict)
+        for i, (kind_of_item, item) in enumerate(zip(each, value, strict=True))
     ]
     return tuple(read) if kind is tuple else read
 

@@ -1,9 +1,9 @@
-"""Which shared partial training a trial goes on from, in a search whose placements go into trained models.
+"""Choice of the shared partial training that a trial continues.
 
-A shared partial training is a plain trial, known by its seed. Trials of one shared partial training form a
-block: they share its weights, the order of their data and their crops, and differ by what was inserted and
-by little else. How much that little is, replicates show: plain trials, too, from a shared partial training
-whose weights were changed by a millionth.
+A shared partial training is a plain trial, identified by its seed. Trials that continue it form a block: they
+share its weights, the order of the data and the crops, and differ by the inserted placement and little else.
+Baseline replicates measure this remainder: they are plain trials that continue it with weights changed by a
+millionth.
 """
 
 from collections import defaultdict
@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from search.config import TrialConfig
 from search.record import Role, State, TrialRecord
 
-PERTURB = 1e-6  # of the weights of a replicate
-PLACEMENTS_PER_REPLICATE = 8  # placements for each replicate
+PERTURB = 1e-6  # relative noise on the weights of a replicate
+PLACEMENTS_PER_REPLICATE = 8
 
 
 class SharedTrainings:
-    """Those of a search.
+    """The shared partial trainings of a search.
 
-    count: how many there are at first; 0 in a search whose trials all start from new weights.
-    records: the trials of the search by their number, kept up to date by who made them.
+    Attributes:
+        count: The number at the start; 0 if all trials start from new weights.
     """
 
     def __init__(self, count: int, records: Mapping[int, TrialRecord]) -> None:
@@ -35,7 +35,7 @@ class SharedTrainings:
 
     @property
     def ready(self) -> list[TrialRecord]:
-        """Those that are trained up to where placements go in."""
+        """Return those that are trained up to the epoch at which placements are inserted."""
         return [
             shared_training
             for shared_training in self.begun
@@ -44,7 +44,7 @@ class SharedTrainings:
 
     @property
     def coming(self) -> set[int]:
-        """The seeds of those that will be ready."""
+        """Return the seeds of those that are still training."""
         ready = {shared_training.config.seed for shared_training in self.ready}
         running = {
             shared_training.config.seed
@@ -55,30 +55,28 @@ class SharedTrainings:
 
     @property
     def lacks_replicate(self) -> bool:
-        """Whether a shared partial training that is ready is to go on as a replicate: one for each
-        `PLACEMENTS_PER_REPLICATE` placements.
-        """
+        """Return True if a replicate is due: one for each `PLACEMENTS_PER_REPLICATE` placements."""
         records = self._records.values()
         placed = sum(bool(record.config.model.placement) for record in records)
         replicates = sum(record.role is Role.REPLICATE for record in records)
         return replicates < min(len(self.ready), placed // PLACEMENTS_PER_REPLICATE)
 
     def choose(self, config: TrialConfig) -> int | None:
-        """The seed of the shared partial training for a trial of `config`, of those that are ready: the one
-        with the fewest.
+        """Return the seed of the ready shared partial training with the fewest trials.
 
-        None where the placement, or the replicate, has been in all of them: it would come to the same again.
+        Those that already have this placement, or a replicate, are left out, since the result would be the
+        same. None if none is left.
         """
         uses: defaultdict[int, int] = defaultdict(int)
-        taken = set()
+        used = set()
         for record in self._records.values():
             uses[record.config.seed] += 1
             if _inserted(record.config) == _inserted(config):
-                taken.add(record.config.seed)
+                used.add(record.config.seed)
         seeds = [
             shared_training.config.seed
             for shared_training in self.ready
-            if shared_training.config.seed not in taken
+            if shared_training.config.seed not in used
         ]
         return min(seeds, key=lambda seed: (uses[seed], seed), default=None)
 
@@ -88,5 +86,5 @@ def is_shared_training(config: TrialConfig) -> bool:
 
 
 def _inserted(config: TrialConfig) -> tuple[object, float]:
-    """What distinguishes trials of one shared partial training."""
+    """Return the settings that distinguish trials of one shared partial training."""
     return config.model.placement, config.training.perturb

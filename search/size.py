@@ -1,4 +1,4 @@
-"""How large a space is, estimated from draws: it is a program, and its choices open further choices.
+"""Size of a space, estimated from draws, since the choices of a space open further choices.
 
 Source: D. Knuth, Estimating the Efficiency of Backtrack Programs (1975): the product of the number of choices
 along a random path has the number of leaves of the tree as its expectation.
@@ -18,7 +18,13 @@ LEAST_DRAWS = 100
 
 @dataclass(frozen=True)
 class Size:
-    """The number of combinations of choices, its standard error, and the most numbers that are continuous."""
+    """Size of a space.
+
+    Attributes:
+        combinations: The estimated number of combinations of discrete choices.
+        error: The standard error of that estimate.
+        continuous: The largest number of continuous parameters of a trial.
+    """
 
     combinations: float
     error: float
@@ -26,11 +32,11 @@ class Size:
 
 
 def measure_size(space: Space, draws: int = 2000, seconds: float = inf) -> Size:
-    """Estimate the size of a space by random draws from it, for so many seconds at most."""
+    """Estimate the size of a space by random draws, within `seconds`."""
     weights, continuous = [], 0
     until = monotonic() + seconds
     for trial, config in random_draws(space, draws):
-        if config is None:  # refused, and so none
+        if config is None:  # the space rejected the draw
             weights.append(0.0)
             continue
         choices = [_choices(kind) for kind in trial.distributions.values()]
@@ -43,7 +49,7 @@ def measure_size(space: Space, draws: int = 2000, seconds: float = inf) -> Size:
 
 
 def _choices(kind: BaseDistribution) -> int:
-    """How many values there are; 0 for a continuous range."""
+    """Return the number of values, or 0 for a continuous range."""
     if isinstance(kind, CategoricalDistribution):
         return len(kind.choices)
     assert isinstance(kind, IntDistribution | FloatDistribution)

@@ -1,4 +1,4 @@
-"""A search space: a pure function from an Optuna trial to a TrialConfig, and what goes with it."""
+"""Search spaces: pure functions from an Optuna trial to a TrialConfig, with their settings."""
 
 import hashlib
 import inspect
@@ -20,12 +20,12 @@ from search.memory_study import memory_study
 SpaceFunction = Callable[[optuna.Trial], TrialConfig]
 
 
-# What a function may be given as an attribute, in values that can be written down.
+# Attributes of a space function that provenance records, since their values can be written as text.
 ATTRIBUTES = ("baseline", "published", "plain")
 
 
 def without_attention(config: TrialConfig) -> TrialConfig:
-    """The plain backbone, with all else the same."""
+    """Return the configuration without attention and otherwise unchanged."""
     return config.change(model={"placement": {}})
 
 
@@ -57,8 +57,8 @@ class Space:
         >>> def draw(trial):
         ...     rate = trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True)
         ...     return automl.TrialConfig().change(training={"learning_rate": rate})
-        >>> given = {"learning_rate": 0.001}
-        >>> space = automl.Space(name="rates", draw=draw, baseline=given, summary="One learning rate.")
+        >>> baseline = {"learning_rate": 0.001}
+        >>> space = automl.Space(name="rates", draw=draw, baseline=baseline, summary="One learning rate.")
         >>> space(optuna.trial.FixedTrial({"learning_rate": 0.005})).training.learning_rate
         0.005
     """
@@ -73,16 +73,16 @@ class Space:
     with_backbone: Callable[[str, int | None], "Space"] | None = None
 
     def __call__(self, trial: optuna.Trial) -> TrialConfig:
-        """`draw`, with errors of a user-defined function as an InputError."""
+        """Draw a configuration. Errors of a user-defined function become an InputError."""
         try:
             config: object = self.draw(trial)
         except (optuna.TrialPruned, InputError):
             raise
         except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
+            frame = traceback.extract_tb(error.__traceback__)[-1]
             raise InputError(
                 f"space {self.name!r} raised {type(error).__name__}: {error} "
-                f"({Path(where.filename).name}, line {where.lineno})"
+                f"({Path(frame.filename).name}, line {frame.lineno})"
             ) from error
         if not isinstance(config, TrialConfig):
             raise InputError(
@@ -92,15 +92,15 @@ class Space:
 
 
 def random_draws(
-    space: Space, count: int, *, seed: int = 0, given: Mapping[str, Any] | None = None
+    space: Space, count: int, *, seed: int = 0, first: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[optuna.Trial, TrialConfig | None]]:
-    """Draws independent of any search: each trial and its configuration, None where the space refuses.
+    """Yield random trials, each with its configuration, or with None if the space rejects the draw.
 
-    given: parameters of the first one.
+    `first` holds parameters of the first trial.
     """
     study = memory_study(optuna.samplers.RandomSampler(seed))
-    if given is not None:
-        study.enqueue_trial(dict(given))
+    if first is not None:
+        study.enqueue_trial(dict(first))
     for _ in range(count):
         trial = study.ask()
         try:
@@ -110,51 +110,52 @@ def random_draws(
 
 
 def fingerprint(space: Space) -> str:
-    """Of a space: `PARAMETERS-CONFIGURATIONS`, of what it draws from and of what it makes of that.
+    """Return `PARAMETERS-CONFIGURATIONS`, a hash of the parameters and a hash of the drawn configurations.
 
-    The same for two spaces whose trials can stand in one study. It is of 50 random draws and has nothing of
-    the command line in it. The seed is left out, and where the images lie: which these are, the search's list
-    of images tells.
+    Spaces with the same fingerprint can share one study. It is computed from 50 random draws, without the
+    settings of the command line, the seed and the path of the data: the manifest of the search identifies the
+    data.
 
-    Raises InputError for a space whose configurations do not follow from the parameters.
+    Raises:
+        InputError: The space draws different configurations from the same parameters.
     """
     drawn, again = (list(random_draws(space, 50)) for _ in range(2))
-    parts = set()
+    ranges = set()
     for trial, _ in drawn:
-        parts |= {(name, distribution_to_json(kind)) for name, kind in trial.distributions.items()}
-    # Ranges that depend on an earlier choice have many forms; of those the names alone.
-    names = Counter(name for name, _ in parts)
-    distributions = {(name, kind if names[name] == 1 else "") for name, kind in parts}
-    made, twice = (
+        ranges |= {(name, distribution_to_json(kind)) for name, kind in trial.distributions.items()}
+    # A range that depends on an earlier choice has many forms, so only the names of such parameters count.
+    names = Counter(name for name, _ in ranges)
+    distributions = {(name, kind if names[name] == 1 else "") for name, kind in ranges}
+    first, second = (
         [(_rounded(trial.params), _rounded(_essence(config))) for trial, config in draws]
         for draws in (drawn, again)
     )
-    if made != twice:
+    if first != second:
         raise InputError(
-            f"space {space.name!r} makes another configuration of the same parameters each time; draw "
-            f"whatever varies with the trial's suggest_ methods"
+            f"space {space.name!r} returned different configurations for the same parameters; draw all "
+            f"values that vary with the trial's suggest_ methods"
         )
-    return f"{_hash(sorted(distributions))}-{_hash(made)}"
+    return f"{_hash(sorted(distributions))}-{_hash(first)}"
 
 
-def same_parameters(one: str, other: str) -> bool:
-    """Whether two fingerprints are of spaces that draw the same parameters, whatever they make of them."""
-    return one.partition("-")[0] == other.partition("-")[0]
+def same_parameters(fingerprint_a: str, fingerprint_b: str) -> bool:
+    """Return True if two fingerprints are of spaces that draw the same parameters."""
+    return fingerprint_a.partition("-")[0] == fingerprint_b.partition("-")[0]
 
 
 def _essence(config: TrialConfig | None) -> dict[str, Any] | None:
-    """What decides on what is computed; None of a refused draw."""
+    """Return the configuration without its seed and paths, or None for a rejected draw."""
     if config is None:
         return None
     value = config.change(data={"path": None}, seed=0).to_json()
     model = value["model"]
-    if model["code"]:  # which tells, wherever its file lies
+    if model["code"]:  # the hash identifies the code, wherever its file is
         model["backbone"] = model["backbone"].rpartition("/")[2]
     return value
 
 
 def _rounded(value: Any) -> Any:
-    """With floats as text of six digits: the last ones may differ between machines."""
+    """Convert floats to text of six digits, since further digits may differ between machines."""
     if isinstance(value, Mapping):
         return {key: _rounded(value[key]) for key in sorted(value)}
     return f"{value:.6g}" if isinstance(value, float) else value
@@ -165,7 +166,7 @@ def _hash(value: object) -> str:
 
 
 def space_name(space: "str | SpaceFunction | Space") -> str:
-    """A space's name; `module:function` of a function, such as `__main__:mine` of one in a notebook."""
+    """Return the name of a space, or `module:function` for a function."""
     if isinstance(space, str):
         return space
     if isinstance(space, Space):
@@ -175,9 +176,9 @@ def space_name(space: "str | SpaceFunction | Space") -> str:
 
 
 def source_of(space: Space) -> str:
-    """The Python of the function that draws, and what it was given as attributes; empty where it has none.
+    """Return the source code of the space function and its attributes, or an empty string.
 
-    What it imports and calls is not in it.
+    Code that the function imports or calls is not included.
     """
     draw = space.draw
     try:

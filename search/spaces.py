@@ -17,7 +17,7 @@ def _spaces_of(specs: Iterable[TaskSpec]) -> Mapping[str, Space]:
 
 SPACES = _spaces_of(TASKS.values())
 
-# The grids of `automl studies`, which can be named as other spaces can.
+# The grids of `automl studies` can be named like other spaces.
 STUDY_SPACES: Mapping[str, Space] = {
     name: Space(
         name=name,
@@ -37,33 +37,42 @@ def registered_spaces() -> Mapping[str, Space]:
 
 
 def load_space(
-    given: "str | SpaceFunction | Space", backbone: str | None = None, size: int | None = None
+    reference: "str | SpaceFunction | Space", backbone: str | None = None, size: int | None = None
 ) -> Space:
-    """The space `given`: a name of the table, `file.py:function`, `package.module:function`, or a function.
+    """Load a search space.
 
-    backbone: in the place of the space's own, for images of `size` pixels.
+    A user-defined function may have the attributes of a `Space`: `baseline`, `published` (a list), `plain`,
+    `as_baseline` and `with_backbone`. Without them, trial 0 and the trials that tune the baseline draw with
+    `modules` = 0.
 
-    A user-defined function may have the attributes of a Space: `baseline`, `published` (a list), `plain`,
-    `as_baseline` and `with_backbone`; without them trial 0 and the trials that tune the baseline draw with
-    `modules` = 0. Raises InputError when there is no such space or it cannot be loaded.
+    Args:
+        reference: A name in `SPACES`, `file.py:function`, `package.module:function`, a function or a `Space`.
+        backbone: A backbone that replaces the space's own.
+        size: The side of the images in pixels, for `backbone`.
+
+    Returns:
+        The space.
+
+    Raises:
+        InputError: The space is unknown or cannot be loaded, or takes no `backbone`.
     """
     if backbone is not None:
-        space = load_space(given)
+        space = load_space(reference)
         if space.with_backbone is None:
-            those = [other.name for other in SPACES.values() if other.with_backbone]
+            names = [other.name for other in SPACES.values() if other.with_backbone]
             raise InputError(
                 f"space {space.name!r} has backbones of its own and takes no --backbone; spaces that do are "
-                f"{', '.join(those)}"
+                f"{', '.join(names)}"
             )
         return space.with_backbone(backbone, size)
-    name = space_name(given)
-    if isinstance(given, str):
+    name = space_name(reference)
+    if isinstance(reference, str):
         named = {**SPACES, **STUDY_SPACES}
         if name not in named and ":" not in name:
             named |= registered_spaces()
         if name in named:
             return named[name]
-    draw = load_object("space", "function", name, SPACES) if isinstance(given, str) else given
+    draw = load_object("space", "function", name, SPACES) if isinstance(reference, str) else reference
     if isinstance(draw, Space):
         return draw
     plain = getattr(draw, "plain", {"modules": 0})

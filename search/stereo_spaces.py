@@ -1,4 +1,4 @@
-"""Spaces of stereo: where attention goes in PSMNet, in its backbone, after its pyramid or in its volume."""
+"""Spaces of stereo: attention in PSMNet's backbone, after its pyramid or in its volume."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TASK = "stereo"
 
-# The bundled pairs, and a model of which an epoch takes half a minute on a CPU. It begins to match after some
+# The bundled pairs, and a model whose epoch takes half a minute on a CPU. It begins to match after some
 # hundred steps, so batches are small.
 PLANES = StereoData(source="planes", height=64, width=128, max_disparity=48)
 SMALL = StereoModel(
@@ -32,7 +32,7 @@ PLANES_PLAIN: Mapping[str, Any] = {
     "schedule": "one-cycle",
 }
 
-# As published on Scene Flow, but for the optimiser, which is adamw with little decay, and the schedule's end.
+# As published on Scene Flow, except for the optimiser (adamw with little decay) and the end of the schedule.
 SCENEFLOW = StereoData(source="pairs", height=256, width=512, max_disparity=192)
 FULL = StereoModel()
 SCENEFLOW_PLAIN: Mapping[str, Any] = {
@@ -43,16 +43,16 @@ SCENEFLOW_PLAIN: Mapping[str, Any] = {
     "schedule": "flat-cosine",
 }
 
-# Their time and memory grow with the positions, not with the square: a volume as published has 393,216.
+# Types whose time and memory grow linearly with the positions. A volume as published has 393,216 positions.
 LINEAR = ("decomposed", "ssa", "ssa-sym", "conv1x1")
-# Where decomposed attention is tried first, at each and at all: after the pyramid, on the volume as it comes,
-# and at the end of its aggregation, which is the last site.
+# Sites at which decomposed attention is tried first, at each and at all: after the pyramid, on the volume
+# before its aggregation, and at the end of the aggregation, which is the last site.
 FIRST = ("backbone.pyramid", "aggregation.entry")
 KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "reduction": 1}
 
 
 def list_sites(data: StereoData, model: StereoModel) -> list["Site"]:
-    """The sites of a model where there are several channels: of costs there is one."""
+    """Return the sites with several channels. After the aggregation there is one, the costs."""
     options = tuple(sorted(model.options.items()))
     return _list_sites(model.backbone, data.height, data.width, data.max_disparity, options)
 
@@ -69,13 +69,13 @@ def _list_sites(
 
 
 def planes(trial: optuna.Trial) -> TrialConfig:
-    """The bundled pairs: up to three modules of any type."""
+    """Draw from the bundled pairs: up to three modules of any type."""
     placement = choices.placement(trial, list_sites(PLANES, SMALL))
     return _config(trial, PLANES, SMALL, placement, epochs=8, batch_sizes=[2, 4, 8])
 
 
 def sceneflow(trial: optuna.Trial) -> TrialConfig:
-    """PSMNet as published: up to three modules of types that are linear in the positions."""
+    """Draw PSMNet as published, with up to three modules of linear types."""
     placement = choices.placement(trial, list_sites(SCENEFLOW, FULL), kinds=LINEAR)
     return _config(trial, SCENEFLOW, FULL, placement, epochs=10, batch_sizes=[6, 12, 24])
 
@@ -100,15 +100,18 @@ def _config(
 def decomposed(
     data: StereoData, model: StereoModel, plain: Mapping[str, Any]
 ) -> Callable[[], Sequence[Mapping[str, Any]]]:
-    """Gives the parameters of decomposed attention (arXiv 1812.01243) at each first place, and at all."""
+    """Return the function that lists parameters of decomposed attention (arXiv 1812.01243).
 
-    def made() -> Sequence[Mapping[str, Any]]:
+    The modules are at each of the first sites, and at all of them.
+    """
+
+    def list_parameters() -> Sequence[Mapping[str, Any]]:
         names = [site.name for site in list_sites(data, model)]
-        first = [*(names.index(place) for place in FIRST), len(names) - 1]
+        first = [*(names.index(site) for site in FIRST), len(names) - 1]
         chosen = [*([index] for index in first), first]
         return [{**plain, **choices.modules(some, "decomposed", KIND)} for some in chosen]
 
-    return made
+    return list_parameters
 
 
 SPACES = (

@@ -1,11 +1,11 @@
-"""The Optuna study of a search: one file in its folder, the durable record of what was tried.
+"""The Optuna study of a search: one file in its folder, which records every trial durably.
 
-Everything else can be made again from it: the sampler's knowledge, the rungs, the runs in MLflow. A trial's
+Everything else can be rebuilt from it: the sampler's knowledge, the rungs, the runs in MLflow. A trial's
 configuration, role, metrics of every epoch, costs and reason are attributes of its Optuna trial.
 
-The file is Optuna's journal, to which each step is appended and flushed. That takes a small part of the
-time of its SQLite storage, and works on the network file systems that a cluster's nodes share, which SQLite's
-write-ahead log does not.
+The file is Optuna's journal, to which each step is appended and flushed. That is much faster than its SQLite
+storage. It also works on the network file systems that a cluster's nodes share, where SQLite's write-ahead
+log does not.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -29,31 +29,31 @@ if TYPE_CHECKING:
 
 STUDY_FILE = "study.journal"
 
-# User attributes of a trial. WARM_START marks trials of another search that this one learns from; of the
-# study itself, it holds the parameters that are tried first.
+# User attributes of a trial. WARM_START marks trials that were copied from another search. As an attribute of
+# the study it holds parameters to try first.
 CONFIG, ROLE, PROFILE, DEVICE, REASON = "config", "role", "profile", "device", "reason"
-EPOCH = "epoch:"  # and its number: the metrics of an epoch
+EPOCH = "epoch:"  # followed by the number of the epoch: its metrics
 PRUNED, WARM_START, VARIANT = "pruned", "warm_start", "variant"
-PLACEMENT_VERDICT = "decided"  # of the study: how placements were told apart as far as matters, once they are
-CELLS = "cells"  # of the study of a grid: the parameters of its cells by label, in order
-EXPECTED = "expected"  # of the study: its trials are ranked by a model of placements
-PLACEMENT, MODEL = "placement", "model"  # in words, for those who read the study with Optuna's own tools
+PLACEMENT_VERDICT = "decided"  # of the study: the verdict on the placements, once it is final
+CELLS = "cells"  # of a grid's study: the parameters of its cells by label, in order
+EXPECTED = "expected"  # of the study: True if a model of placements ranks its trials
+PLACEMENT, MODEL = "placement", "model"  # as text, for users of Optuna's own tools
 
-# Nothing is drawn on the study itself.
-_NOBODY = optuna.samplers.RandomSampler()
+# A sampler that is never used: nothing is drawn on the study itself.
+_UNUSED_SAMPLER = optuna.samplers.RandomSampler()
 
-ENQUEUED = "fixed_params"  # Optuna's system attribute of a trial that was given to `Study.enqueue_trial`
+ENQUEUED = "fixed_params"  # Optuna's system attribute of an enqueued trial
 
-# The constraint of what no limit forbids but what cannot be trained: out of memory, diverged.
+# Constraint of a trial whose training fails (out of memory, divergence).
 TRAINABLE = "trainable"
 
 
 def create_study(
     folder: Path, *, name: str, directions: Sequence[StudyDirection], objectives: Sequence[str] = ()
 ) -> optuna.Study:
-    """A new study called `name` in `folder`. objectives: their names, which optuna-dashboard shows."""
+    """Create a study in `folder`. optuna-dashboard shows the names of the objectives."""
     study = optuna.create_study(
-        study_name=name, storage=_storage(folder), directions=list(directions), sampler=_NOBODY
+        study_name=name, storage=_storage(folder), directions=list(directions), sampler=_UNUSED_SAMPLER
     )
     if objectives:
         study.set_metric_names(list(objectives))
@@ -61,11 +61,11 @@ def create_study(
 
 
 def open_study(folder: Path, *, name: str) -> optuna.Study:
-    """Return the study called `name` in `folder`, to read.
+    """Open the study in `folder` to read it.
 
-    The only study of a file is it, whatever its name: the search may have been renamed since.
+    A file has one study. Its name may be an old one, if the search was renamed.
 
-    Raises KeyError when it has none yet, and InputError when its file is damaged.
+    Raises KeyError if there is no study yet, and InputError if the file is damaged.
     """
     return _open(folder, name)[0]
 
@@ -75,20 +75,20 @@ def _open(folder: Path, name: str) -> tuple[optuna.Study, StudyLines]:
     if not lines.check():
         raise KeyError(name)
     try:
-        study = optuna.load_study(study_name=lines.name, storage=_storage(folder), sampler=_NOBODY)
+        study = optuna.load_study(study_name=lines.name, storage=_storage(folder), sampler=_UNUSED_SAMPLER)
         study.get_trials(deepcopy=False)
     except InputError:
         raise
-    except Exception as error:  # Optuna raises errors of every kind
+    except Exception as error:  # Optuna raises errors of many types
         raise InputError(f"{folder / STUDY_FILE} is damaged ({type(error).__name__}: {error})") from error
     return study, lines
 
 
 def resume_study(folder: Path, *, name: str, needed: Collection[str] = ()) -> optuna.Study:
-    """Return the study called `name` in `folder`, to resume, by the one process that writes it.
+    """Open the study in `folder` to resume it. Only one process may write it.
 
-    needed: metrics that each completed trial must have.
-    Raises KeyError when it has none yet, and InputError when its file is damaged.
+    Each completed trial must have the metrics `needed`. Raises KeyError if there is no study yet, and
+    InputError if the file is damaged.
     """
     study, _ = open_records(folder, name=name, needed=needed)
     truncate_incomplete_line(folder / STUDY_FILE)
@@ -98,10 +98,10 @@ def resume_study(folder: Path, *, name: str, needed: Collection[str] = ()) -> op
 def open_records(
     folder: Path, *, name: str, needed: Collection[str] = ()
 ) -> tuple[optuna.Study, list[tuple[FrozenTrial, TrialRecord]]]:
-    """Return the study called `name` in `folder`, and those of its trials that this search created.
+    """Return the study in `folder`, and the trials that this search created, with their records.
 
-    needed: metrics that each completed trial must have.
-    Raises KeyError when there is no study yet, and InputError, with the line, when its file is damaged.
+    Each completed trial must have the metrics `needed`. Raises KeyError if there is no study yet, and
+    InputError, which names the line, if the file is damaged.
     """
     study, lines = _open(folder, name)
     pairs = []
@@ -118,17 +118,17 @@ def open_records(
 
 
 def add_trial(study: optuna.Study, trial: FrozenTrial) -> optuna.Trial:
-    """Put a trial into a study, whole and in one write, and return it open.
+    """Add a complete trial to a study in one write, and return it open.
 
-    `Study.add_trial` does not say which one it became, and a study that is asked for its trials reads every
-    open one again: with 512 of them, a second for each new one.
+    `Study.add_trial` does not return the trial, and `get_trials` reads every open trial again, which takes a
+    second with 512 of them.
     """
     storage, key = storage_of(study)
     return optuna.Trial(study, storage.create_new_trial(key, template_trial=trial))
 
 
 def begin_waiting(study: optuna.Study, waiting: FrozenTrial, trial: FrozenTrial) -> optuna.Trial:
-    """Give a waiting trial of a study the parameters and attributes of `trial`, and return it running."""
+    """Start a waiting trial with the parameters and attributes of `trial`. Return it running."""
     (storage, _), identifier = storage_of(study), identifier_of(waiting)
     with batch_writes(study):
         for name, value in trial.params.items():
@@ -142,7 +142,7 @@ def begin_waiting(study: optuna.Study, waiting: FrozenTrial, trial: FrozenTrial)
 
 
 def open_trial(study: optuna.Study, number: int) -> optuna.Trial:
-    """A running trial of a study."""
+    """Return a running trial of a study."""
     storage, key = storage_of(study)
     return optuna.Trial(study, storage.get_trial_id_from_study_id_trial_number(key, number))
 
@@ -152,14 +152,14 @@ def _storage(folder: Path) -> optuna.storages.JournalStorage:
 
 
 def warm_start_study(study: optuna.Study, other: optuna.Study, *, name: str, comparable: bool) -> None:
-    """Put what the search called `name` found into a new study of the same space.
+    """Copy the results of the search `name` into a new study of the same space.
 
-    comparable: its scores mean the same here: they become trials that the sampler knows. Otherwise its best
+    If the scores are comparable, its trials are added, and the sampler learns from them. Otherwise its best
     five configurations are tried first after the baseline.
     """
-    found = [t for t in own_trials(other) if t.state.is_finished() and t.state is not TrialState.FAIL]
+    trials = [t for t in own_trials(other) if t.state.is_finished() and t.state is not TrialState.FAIL]
     if comparable:
-        for trial in found:
+        for trial in trials:
             study.add_trial(
                 optuna.trial.create_trial(
                     state=trial.state,
@@ -172,19 +172,19 @@ def warm_start_study(study: optuna.Study, other: optuna.Study, *, name: str, com
                 )
             )
         return
-    done = [trial for trial in found if trial.state is TrialState.COMPLETE]
+    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
     sign = -1 if other.directions[0] is StudyDirection.MAXIMIZE else 1
-    best = sorted(done, key=lambda t: sign * t.values[0])[:5]
+    best = sorted(complete, key=lambda t: sign * t.values[0])[:5]
     study.set_user_attr(WARM_START, [trial.params for trial in best])
 
 
 def own_trials(study: optuna.Study) -> list[FrozenTrial]:
-    """The trials of this search that were asked for, in order."""
+    """Return the trials that this search created, in order."""
     return [trial for trial in study.get_trials(deepcopy=False) if WARM_START not in trial.user_attrs]
 
 
 class _DamagedAttributeError(InputError):
-    """A trial's attribute is not what a search writes."""
+    """Error of a trial's attribute that no search writes."""
 
     def __init__(self, trial: FrozenTrial, attribute: str, reason: object) -> None:
         super().__init__(f"{attribute} of trial {trial.number}: {reason}")
@@ -194,7 +194,7 @@ class _DamagedAttributeError(InputError):
 def read_record(trial: FrozenTrial) -> TrialRecord | None:
     """Convert a `FrozenTrial` to a `TrialRecord`. Return None if no search created it.
 
-    Raises InputError when its attributes are damaged.
+    Raises InputError if its attributes are damaged.
     """
     attributes = trial.user_attrs
     if CONFIG not in attributes and ROLE not in attributes:
@@ -213,7 +213,7 @@ def read_record(trial: FrozenTrial) -> TrialRecord | None:
 
     for key in attributes:
         if key.startswith(EPOCH) and key not in _epochs(attributes):
-            raise _DamagedAttributeError(trial, key, "it is not the epoch after the one before")
+            raise _DamagedAttributeError(trial, key, "the epoch before it is missing")
     record = TrialRecord(
         number=trial.number,
         config=read(CONFIG, TrialConfig),
@@ -232,14 +232,14 @@ def read_record(trial: FrozenTrial) -> TrialRecord | None:
 
 
 def _check_metrics(trial: FrozenTrial, record: TrialRecord, needed: Collection[str]) -> None:
-    """Raise InputError where a completed trial lacks a metric that its search ranks by."""
+    """Raise InputError if a completed trial lacks a metric that its search ranks by."""
     if missing := [name for name in needed if not record.has(name)]:
         attribute = f"{EPOCH}{len(record.history)}"
         raise _DamagedAttributeError(trial, attribute, f"{', '.join(missing)} is missing")
 
 
 def read_attribute(folder: Path, name: str, key: str) -> Any:
-    """Return an attribute of the study called `name` in `folder`, or None where it has none, yet."""
+    """Return an attribute of the study in `folder`, or None if it does not exist yet."""
     try:
         return open_study(folder, name=name).user_attrs.get(key)
     except KeyError:  # killed between the file and the study in it
@@ -247,9 +247,9 @@ def read_attribute(folder: Path, name: str, key: str) -> Any:
 
 
 def read_records(folder: Path, name: str, needed: Collection[str] = ()) -> list[TrialRecord]:
-    """Return the trials of the study called `name` in `folder`, none where there is no study yet.
+    """Return the trials of the study in `folder`, or an empty list if there is no study yet.
 
-    needed: metrics that each completed trial must have. Raises InputError when the file is damaged.
+    Each completed trial must have the metrics `needed`. Raises InputError if the file is damaged.
     """
     return [record for _, record in read_trials(folder, name, needed)]
 
@@ -257,7 +257,7 @@ def read_records(folder: Path, name: str, needed: Collection[str] = ()) -> list[
 def read_trials(
     folder: Path, name: str, needed: Collection[str] = ()
 ) -> list[tuple[FrozenTrial, TrialRecord]]:
-    """Return the same with what Optuna knows of each."""
+    """Return the same with the Optuna trial of each record."""
     if not (folder / STUDY_FILE).exists():
         return []
     try:
@@ -268,7 +268,7 @@ def read_trials(
         update_expected(study, {record.number: record for _, record in pairs})
     except InputError:
         raise
-    except Exception as error:  # of parameters that no space draws
+    except Exception as error:  # raised for parameters that no space draws
         raise InputError(f"{folder / STUDY_FILE} is damaged ({type(error).__name__}: {error})") from error
     return pairs
 
@@ -276,10 +276,10 @@ def read_trials(
 def update_expected(
     study: optuna.Study, records: Mapping[int, TrialRecord], model: "GrowingModel | None" = None
 ) -> None:
-    """Put what a model of a study's placements expects of its trials into their records.
+    """Set `expected` of the records to the predictions of a model of the study's placements.
 
-    Only where the study is one whose trials are ranked so, and the model predicts their scores.
-    model: which has seen some of them.
+    Does nothing if the study is not ranked by such a model. `expected` is None if the model does not predict
+    the scores. `model` may have been fitted to some of the trials before.
     """
     if not study.user_attrs.get(EXPECTED):
         return
@@ -293,9 +293,9 @@ def update_expected(
 
 
 def score_noise(folder: Path, name: str) -> float | None:
-    """Return the standard deviation of a trial's score over seeds, as the model of placements estimates it.
+    """Return the standard deviation of a trial's score over seeds, estimated by the model of placements.
 
-    Returns None for a study without such a model.
+    Returns None if the study has no such model.
     """
     study = open_study(folder, name=name)
     if not study.user_attrs.get(EXPECTED):
@@ -307,12 +307,12 @@ def score_noise(folder: Path, name: str) -> float | None:
 
 
 def read_history(attributes: Mapping[str, Any]) -> list[Metrics]:
-    """Return the metrics of each epoch among a trial's attributes, the first one first."""
+    """Return the metrics of each epoch from a trial's attributes, in order."""
     return [attributes[key] for key in _epochs(attributes)]
 
 
 def _epochs(attributes: Mapping[str, Any]) -> list[str]:
-    """Return the names of the attributes that hold the metrics of each epoch, the first epoch first."""
+    """Return the names of the attributes with the metrics of each epoch, in order."""
     count = sum(key.startswith(EPOCH) for key in attributes)
     return [f"{EPOCH}{number}" for number in range(1, count + 1)]
 

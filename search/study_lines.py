@@ -1,8 +1,8 @@
-"""Checks the lines of a study's file, which may be damaged or of somebody else.
+"""Checks of the lines of a study's file, which may be damaged or written by another program.
 
-Optuna passes over a change that it cannot apply, so that a study which has lost a line looks like one in
-which less was tried. Here each line must be a change that a search makes, to a trial that is there and open.
-What a kill or a full disk leaves is known: a last line that was cut short, or nothing yet.
+Optuna skips a change that it cannot apply, so a study that has lost a line looks like one with fewer trials.
+Here each line must be a change that a search makes to an existing, open trial. Only the leftovers of a kill
+or a full disk are accepted: an incomplete last line, or an empty file.
 """
 
 import json
@@ -19,7 +19,7 @@ from optuna.trial import TrialState
 from attention import InputError
 from search.serialise import parse_json, read_file
 
-BEGIN = b'{"op_code":'  # of every line
+BEGIN = b'{"op_code":'  # the beginning of every line
 
 Check = Callable[[Any], bool]
 
@@ -68,7 +68,7 @@ def _or_null(check: Check) -> Check:
     return lambda value: value is None or check(value)
 
 
-# What the lines hold, by Optuna's code of the operation. Keys with a question mark may be left out.
+# Content of a line, by Optuna's code of the operation. Keys with a question mark are optional.
 OPERATIONS: Mapping[int, Mapping[str, Check]] = {
     0: {"study_name": _is_text, "directions": _is_directions},
     2: {"study_id": _is_count, "user_attr": _is_pair},
@@ -107,38 +107,40 @@ CREATE_STUDY, CREATE_TRIAL, SET_PARAM, SET_STATE = 0, 4, 5, 6
 
 
 class StudyLines:
-    """The lines of the only study in `file`, as far as they are whole."""
+    """The complete lines of the only study in `file`."""
 
     def __init__(self, file: Path) -> None:
-        self.file, self.name = file, ""  # the name in the file
-        self.values = 0  # how many scores each trial has
-        self.open: list[bool] = []  # of each trial, whether it may still change
-        self.lines: dict[tuple[int, str], int] = {}  # that set a trial's attribute; "" is the first
+        self.file, self.name = file, ""  # the name of the study in the file
+        self.values = 0  # the number of scores of a trial
+        self.open: list[bool] = []  # True for each trial that may still change
+        self.lines: dict[
+            tuple[int, str], int
+        ] = {}  # the line that set a trial's attribute; "" for the trial's first line
 
     def check(self) -> bool:
-        """Check all lines. Return False where the search was killed before the first of them was whole.
+        """Check all lines. Return False if the search was killed before the first line was complete.
 
-        Raises InputError, with the number of the line, where one is damaged.
+        Raises InputError, which names the line, if a line is damaged.
         """
-        *whole, rest = read_file(self.file).split(b"\n")
-        for number, line in enumerate(whole, start=1):
+        *complete, rest = read_file(self.file).split(b"\n")
+        for number, line in enumerate(complete, start=1):
             try:
                 self._check(parse_json(line), number)
             except InputError as error:
                 raise self.damage(number, str(error)) from error
         if not _is_cut_short(rest):
-            raise self.damage(len(whole) + 1, "it is no change of a study")
-        return bool(whole)
+            raise self.damage(len(complete) + 1, "it is no change of a study")
+        return bool(complete)
 
     def damage(self, number: int, reason: str) -> InputError:
-        """Return the error that says what is wrong with a line."""
+        """Return the error for a damaged line."""
         return InputError(
             f"line {number} of {self.file} is damaged ({reason}); restore a copy of the file, or delete this "
             f"line and all after it to resume from there"
         )
 
     def line_of(self, trial: int, attribute: str) -> int:
-        """Return the number of the line that gave a trial this attribute, or else of its first line."""
+        """Return the number of the line that set an attribute of a trial, or of the trial's first line."""
         return self.lines.get((trial, attribute), self.lines.get((trial, ""), 1))
 
     def _check(self, change: object, number: int) -> None:
@@ -177,7 +179,7 @@ class StudyLines:
         for step, value in change.get("intermediate_values", {}).items():
             if not step.isdecimal() or not (value is None or _is_number(value)):
                 raise InputError("intermediate_values is missing or of the wrong kind")
-        value = change.get("value")  # where there is one score alone
+        value = change.get("value")  # used if there is a single score
         self._check_values(state, change.get("values") if value is None else [value])
         _check_constraints(change.get("system_attrs", {}))
         self.open.append(not state.is_finished())
@@ -214,7 +216,7 @@ def _check_parameter(name: str, value: Any, distribution: Any) -> None:
         if not _is_text(distribution) or not _is_number(value):
             raise TypeError
         _distribution(distribution).to_external_repr(value)
-    except Exception as error:  # Optuna raises errors of every kind
+    except Exception as error:  # Optuna raises errors of many types
         raise InputError(f"parameter {name!r} has a value or a distribution of the wrong kind") from error
 
 
@@ -234,6 +236,6 @@ def _flat(value: object) -> Iterator[object]:
 
 
 def _is_cut_short(rest: bytes) -> bool:
-    """Return whether a file ends with the beginning of a line, or with the zeros that a crash leaves."""
+    """Return True if the rest is the beginning of a line, or zeros that a crash leaves."""
     rest = rest.rstrip(b"\0")
     return BEGIN.startswith(rest) or (rest.startswith(BEGIN) and all(32 <= byte < 127 for byte in rest))

@@ -1,4 +1,4 @@
-"""The grids of studies: spaces whose cells are the rows of published tables, for `--sampler grid`.
+"""Grids of studies: spaces whose cells are the rows of published tables, for `--sampler grid`.
 
 Each has a small form, whose name ends in `-small`, on data that come with the package. `automl studies` lists
 them, and `automl study` shows their results beside the published figures.
@@ -34,27 +34,27 @@ from search.decomposed_spaces import stages
 from search.detection_spaces import published_sites
 
 Draw = Callable[[optuna.Trial], TrialConfig]
-_Row = tuple[Callable[..., TrialConfig], Mapping[str, Any], str]  # a draw in any form, reference, summary
+_Row = tuple[Callable[..., TrialConfig], Mapping[str, Any], str]  # draw function, reference, summary
 
-SMALL = "-small"  # of names
-PHOTOS = "-photos"  # of small forms on photographs of one's own
-RATES = (1e-3, 3e-3, 5e-3, 8e-3, 1e-2, 12e-3, 14e-3)  # of the published sweep
+SMALL = "-small"  # suffix of a small form
+PHOTOS = "-photos"  # suffix of a small form on the user's photographs
+RATES = (1e-3, 3e-3, 5e-3, 8e-3, 1e-2, 12e-3, 14e-3)  # learning rates of the published sweep
 SSA_SITE = "stage1.block2.branch"
 PLAIN, SSA = "xresnet18", "xresnet18 + ssa"
 DECOMPOSED: Mapping[str, Option] = {"normalisation": "softmax", "heads": 1}
-# Keys and values of the small forms, which 32 heads must divide.
+# Key and value channels of the small forms, which 32 heads must divide.
 NARROW: Mapping[str, Option] = {"key_channels": 32, "value_channels": 32}
 COUNTS = (1, 5, 7)
 BACKBONES = ("torchvision:resnet50", "torchvision:resnet101", "torchvision:resnext101_32x8d")
 SMALL_BACKBONES = ("xresnet18", "xresnet34", "xresnet50")
-# The kinds of blocks by the names of their code.
+# Kinds of blocks by their names in the published code.
 BLOCKS: Mapping[str, str] = {
     "Layer_scale_init_Block": vit_spaces.KINDS[1],
     "Block": vit_spaces.KINDS[0],
     "ParallelBlock": vit_spaces.KINDS[2],
     "ParallelLayerScaleInitBlock": vit_spaces.KINDS[3],
 }
-# As CodeSearchNet's code trains these encoders, whose rate stays the same; epochs are fewer.
+# Like CodeSearchNet's code, with a constant learning rate, but with fewer epochs.
 CODESEARCHNET = RetrievalTraining(
     epochs=30,
     batch_size=1000,
@@ -75,7 +75,7 @@ ENCODERS: Mapping[str, str] = {"Self Attn": "selfattention", "CNN Self Attn": "c
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """A grid. reference: the parameters of the cell that the others are compared with."""
+    """A grid. `reference` holds the parameters of the cell that other cells are compared with."""
 
     draw: Draw
     reference: Mapping[str, Any]
@@ -89,7 +89,7 @@ class Grid:
 
 
 def _xresnet(data: ImageData, epochs: int, width: float, spec: str | None, rate: float) -> TrialConfig:
-    """An xresnet18 as SimpleSelfAttention was compared with it: batches of 64, no mixup."""
+    """Return an xresnet18 as in SimpleSelfAttention's comparisons: batches of 64, no mixup."""
     return TrialConfig(
         data=data,
         model=Model(
@@ -113,7 +113,7 @@ def _compared(
     return _xresnet(data, epochs, width, "ssa" if chosen == SSA else None, rate)
 
 
-# What is trained in each form of the two: data, epochs and width.
+# Data, epochs and width of each form of the two grids.
 _SSA_FORMS: Mapping[str, Mapping[str, Any]] = {
     "": {"data": ImageData(source="woof", size=128), "epochs": 50},
     SMALL: {"data": ImageData(source="digits", size=32), "epochs": 4, "width": 0.25},
@@ -128,7 +128,7 @@ def compared_at(rate: float, form: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Detector:
-    """What the grids of detection train. places: the sites of so many modules; more: options of a module."""
+    """Settings of the grids of detection. `more` holds further options of a module."""
 
     data: DetectionData = detection_spaces.COCO
     model: DetectionModel = detection_spaces.FULL
@@ -140,14 +140,16 @@ class _Detector:
     def is_small(self) -> bool:
         return bool(self.more)
 
-    def places(self, model: DetectionModel, count: int) -> Sequence[str]:
-        """The sites of so many modules: none, one after res3, and five or seven in backbone and pyramid."""
+    def sites(self, model: DetectionModel, count: int) -> Sequence[str]:
+        """Return the sites of `count` modules: none, one after res3, and five or seven in backbone and
+        pyramid.
+        """
         res3, res4, five, seven = published_sites(model)
         if count <= 1:
             return res3[:count]
         if not self.is_small:
             return five if count == 5 else seven
-        # The maps of the pyramid's upper levels have a few positions here, so these are finer ones.
+        # The pyramid's upper levels have a few positions here, so finer sites are used.
         fine = [*res3, "stage1.block1", "stage1.block2", "fpn.p2", "fpn.p3"]
         return fine if count == 5 else [*fine, *res4, "fpn.p4"]
 
@@ -157,7 +159,7 @@ class _Detector:
         model = self.model if backbone is None else replace(self.model, backbone=backbone)
         if kind == "decomposed":
             options = {**DECOMPOSED, **self.more, **options}
-        placement = {place: Spec(kind, dict(options)) for place in self.places(model, count)}
+        placement = {site: Spec(kind, dict(options)) for site in self.sites(model, count)}
         return TrialConfig(
             task=detection_spaces.TASK,
             data=self.data,
@@ -176,35 +178,35 @@ _SMALL = _Detector(
 )
 
 
-def _normalisation(trial: optuna.Trial, *, of: _Detector) -> TrialConfig:
+def _normalisation(trial: optuna.Trial, *, detector: _Detector) -> TrialConfig:
     kind = trial.suggest_categorical("normalisation", ["none", "scaling", "softmax"])
-    return of.config(1, "decomposed", {"normalisation": kind})
+    return detector.config(1, "decomposed", {"normalisation": kind})
 
 
-def _heads(trial: optuna.Trial, *, of: _Detector) -> TrialConfig:
-    return of.config(1, "decomposed", {"heads": trial.suggest_categorical("heads", [1, 8, 32])})
+def _heads(trial: optuna.Trial, *, detector: _Detector) -> TrialConfig:
+    return detector.config(1, "decomposed", {"heads": trial.suggest_categorical("heads", [1, 8, 32])})
 
 
-def _modules(trial: optuna.Trial, *, of: _Detector) -> TrialConfig:
-    return of.config(trial.suggest_categorical("modules", COUNTS), "decomposed", {})
+def _modules(trial: optuna.Trial, *, detector: _Detector) -> TrialConfig:
+    return detector.config(trial.suggest_categorical("modules", COUNTS), "decomposed", {})
 
 
-def _conventional(trial: optuna.Trial, *, of: _Detector) -> TrialConfig:
-    """Conventional attention is SAGAN's, which keeps the weights of all pairs of positions."""
+def _conventional(trial: optuna.Trial, *, detector: _Detector) -> TrialConfig:
+    """Compare with conventional attention: SAGAN's, which keeps the weights of all pairs of positions."""
     kind = trial.suggest_categorical("attention", ["decomposed", "conventional"])
     count = trial.suggest_categorical("modules", COUNTS)
     if kind == "decomposed":
-        return of.config(count, kind, {})
-    return of.config(count, "sagan", {"form": "explicit"})
+        return detector.config(count, kind, {})
+    return detector.config(count, "sagan", {"form": "explicit"})
 
 
-def _backbones(trial: optuna.Trial, *, of: _Detector) -> TrialConfig:
-    backbone = trial.suggest_categorical("backbone", of.backbones)
-    return of.config(trial.suggest_categorical("modules", [0, 5]), "decomposed", {}, backbone)
+def _backbones(trial: optuna.Trial, *, detector: _Detector) -> TrialConfig:
+    backbone = trial.suggest_categorical("backbone", detector.backbones)
+    return detector.config(trial.suggest_categorical("modules", [0, 5]), "decomposed", {}, backbone)
 
 
 def _imagenet(trial: optuna.Trial, *, small: bool) -> TrialConfig:
-    """No module, one at the end of res4, and one at the ends of res3 and res4 each."""
+    """Draw no module, one at the end of res4, or one at the ends of both res3 and res4."""
     count = trial.suggest_categorical("modules", [0, 1, 2])
     if small:
         chosen = ["stage2.block2", "stage3.block2"][2 - count :]
@@ -230,12 +232,12 @@ def _imagenet(trial: optuna.Trial, *, small: bool) -> TrialConfig:
     )
 
 
-def _decomposed(chosen: Sequence[str]) -> dict[str, Spec]:
-    return {place: Spec("decomposed", dict(DECOMPOSED)) for place in chosen}
+def _decomposed(sites: Sequence[str]) -> dict[str, Spec]:
+    return {site: Spec("decomposed", dict(DECOMPOSED)) for site in sites}
 
 
 def _stereo(trial: optuna.Trial, *, small: bool) -> TrialConfig:
-    """PSMNet, plain and with one module after its pyramid."""
+    """Draw PSMNet, plain or with one module after its pyramid."""
     chosen = trial.suggest_categorical("model", ["PSMNet", "DA-PSMNet"])
     model: StereoModel = stereo_spaces.SMALL if small else stereo_spaces.FULL
     placement = _decomposed(["backbone.pyramid"] if chosen == "DA-PSMNet" else [])
@@ -250,7 +252,7 @@ def _stereo(trial: optuna.Trial, *, small: bool) -> TrialConfig:
 
 
 def _blocks(trial: optuna.Trial, *, small: bool) -> TrialConfig:
-    """The kinds of blocks with the same hyperparameters, each of the published depth."""
+    """Draw a kind of block, with common hyperparameters and the published depth."""
     kind = BLOCKS[trial.suggest_categorical("block", list(BLOCKS))]
     options: dict[str, Any] = {"block": kind, "embed_dim": 192, "heads": 3, "depth": 12, "patch_size": 12}
     if small:
@@ -269,7 +271,7 @@ def _blocks(trial: optuna.Trial, *, small: bool) -> TrialConfig:
 
 
 def _encoders(trial: optuna.Trial, *, small: bool) -> TrialConfig:
-    """The two encoders; in batches of 1,000 as published, or in small ones with a shared encoder."""
+    """Draw one of two encoders: in batches of 1,000 as published, or small batches and one encoder."""
     backbone = ENCODERS[trial.suggest_categorical("encoder", list(ENCODERS))]
     training = RetrievalTraining(epochs=4, batch_size=64, learning_rate=2e-3) if small else CODESEARCHNET
     model = CodeModel(backbone=backbone, options={"pooling": "weighted_mean"}, shared=small)
@@ -278,19 +280,19 @@ def _encoders(trial: optuna.Trial, *, small: bool) -> TrialConfig:
 
 def _grids() -> dict[str, Grid]:
     grids: dict[str, Grid] = {}
-    for form, given in _SSA_FORMS.items():
+    for form, settings in _SSA_FORMS.items():
         grids[f"ssa-lr-sweep{form}"] = Grid(
-            draw=partial(_rates, **given),
+            draw=partial(_rates, **settings),
             reference={"learning_rate": RATES[3]},
             summary="xresnet18 at seven learning rates",
         )
         for rate in RATES:
             grids[compared_at(rate, form)] = Grid(
-                draw=partial(_compared, **given, rate=rate),
+                draw=partial(_compared, **settings, rate=rate),
                 reference={"model": PLAIN},
                 summary=f"xresnet18 with and without SimpleSelfAttention at learning rate {rate:g}",
             )
-    of_others: Mapping[str, _Row] = {
+    other_rows: Mapping[str, _Row] = {
         "da-imagenet": (_imagenet, {"modules": 0}, "0, 1 and 2 decomposed attentions in a classifier"),
         "da-stereo": (_stereo, {"model": "PSMNet"}, "PSMNet with and without decomposed attention"),
         "vit-blocks": (_blocks, {"block": "Block"}, "four kinds of blocks of a vision transformer"),
@@ -300,7 +302,7 @@ def _grids() -> dict[str, Grid]:
             "encoders of self-attention, and of a CNN before it",
         ),
     }
-    of_detectors: Mapping[str, _Row] = {
+    detector_rows: Mapping[str, _Row] = {
         "da-normalisation": (
             _normalisation,
             {"normalisation": "softmax"},
@@ -315,14 +317,16 @@ def _grids() -> dict[str, Grid]:
         ),
     }
     for form, detector in (("", _FULL), (SMALL, _SMALL)):
-        for name, (draw, reference, summary) in of_detectors.items():
-            grids[name + form] = Grid(draw=partial(draw, of=detector), reference=reference, summary=summary)
+        for name, (draw, reference, summary) in detector_rows.items():
+            grids[name + form] = Grid(
+                draw=partial(draw, detector=detector), reference=reference, summary=summary
+            )
         grids[f"da-backbones{form}"] = Grid(
-            draw=partial(_backbones, of=detector),
+            draw=partial(_backbones, detector=detector),
             reference={"backbone": detector.backbones[0], "modules": 0},
             summary="three backbones with 0 and 5 decomposed attentions",
         )
-        for name, (draw, reference, summary) in of_others.items():
+        for name, (draw, reference, summary) in other_rows.items():
             grids[name + form] = Grid(
                 draw=partial(draw, small=bool(form)), reference=reference, summary=summary
             )

@@ -1,11 +1,12 @@
-"""Runs the trials of a study: what is stored of them, what they report, and how they end.
+"""Base class of schedulers: the state of trials in the study, their reports and their ends.
 
-It knows Optuna and nothing of Ray: `search.tuner` runs it on a cluster, a benchmark replays it on a table.
-Subclasses decide what is tried: a search (`search.search_scheduler`) or a list (`search.fixed_scheduler`).
+It depends on Optuna but not on Ray: `search.tuner` runs it on a cluster, and a benchmark replays it on a
+table. Subclasses choose the trials: a search (`search.search_scheduler`) or a list
+(`search.fixed_scheduler`).
 
-Ray's own OptunaSearch reports a trial that ASHA has stopped as complete, with the score it had then, so that
-the sampler compares epoch 3 with epoch 50. Here such a trial is PRUNED with its intermediate values, one that
-could not be trained violates a constraint by as much as was measured, and a crash is FAIL.
+Ray's OptunaSearch reports a trial that ASHA stopped as complete with its last score, so the sampler compares
+epoch 3 with epoch 50. Here such a trial is PRUNED with its intermediate values. A trial that cannot be
+trained violates a constraint by the measured amount, and a crash is FAIL.
 """
 
 from abc import ABC, abstractmethod
@@ -51,23 +52,26 @@ from search.study import (
     open_trial,
 )
 
-# Errors in a row with one and the same reason after which there is nothing to hope for.
+# Number of consecutive errors with the same reason after which the run ends.
 REPEATED_FAILURES = 3
 
-RESOURCE = "resource"  # in a record of metrics: what has been spent, in the unit of the budget
+RESOURCE = "resource"  # key in a record of metrics: the resource used so far, in the unit of the budget
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How much is tried, and how it is judged. Raises InputError for values that no search has.
+    """Number of trials, their budget, and how they are ranked.
 
-    trials: how many; None for as many as there is time for.
-    budget: the resource of a trial that is not pruned.
-    metric: the task's primary metric, one of a record's metrics. Only what it declares is kept.
-    objectives: what is searched for: the metric, and costs of which less is better.
-    baseline_share: part of the trials that tune the plain backbone.
-    guessing: a score of the metric that a model which has learned nothing may come to; None where that has
-        no bound.
+    Attributes:
+        trials: The number of trials, or None for no limit.
+        budget: The resource of a trial that is not pruned.
+        metric: The task's primary metric. Only its declaration is kept.
+        objectives: The objectives of the search: the metric, and costs that are minimised.
+        baseline_share: The fraction of trials that tune the baseline.
+        guessing: A score that a model without learning may reach, or None if there is no such bound.
+
+    Raises:
+        InputError: A value is out of its range.
     """
 
     trials: int | None
@@ -90,7 +94,7 @@ class Plan:
 
     @property
     def needed(self) -> list[str]:
-        """The metrics that each completed trial has."""
+        """Return the metrics that each completed trial must have."""
         return list(dict.fromkeys((self.metric.name, *self.objectives)))
 
     def better(self, name: str) -> int:
@@ -102,15 +106,17 @@ class Plan:
         return [self.better(name) * trial.value(name) for name in self.objectives]
 
     def guesses(self, trial: TrialRecord) -> bool:
-        """Return whether a finished trial may have learned nothing."""
+        """Return True if a finished trial may have learned nothing."""
         if self.guessing is None:
             return False
         return self.metric.sign * (trial.value(self.metric.name) - self.guessing) <= 0
 
     def signed_value(self, trial: TrialRecord, name: str | None = None) -> float:
-        """Return the value that ranks a finished trial, larger is better: an objective, by default the first.
+        """Return the value that ranks a finished trial (larger is better): an objective, by default the
+        first.
 
-        Where a model of placements expects something of it, that: the best score of many is the luckiest's.
+        If a model of placements predicts the trial, the prediction is used, since the best of many scores is
+        partly luck.
         """
         name = name or self.objectives[0]
         value = trial.value(name) if trial.expected is None else trial.expected
@@ -118,11 +124,12 @@ class Plan:
 
 
 class TrialScheduler(ABC):
-    """The trials of a study, from where the study stands.
+    """Base class of schedulers of the trials of a study.
 
-    records: every trial so far by its number, those of earlier runs too.
-    closing: no new trials, and running ones end at their next rung.
-    waiting: `ask` had nothing that can begin before a running trial reports or ends.
+    Attributes:
+        records: All trials by number, including those of earlier runs.
+        closing: If True, no trials start, and running ones end at their next rung.
+        waiting: True if `ask` returned None, but a trial may start when a running one reports or ends.
     """
 
     def __init__(self, study: optuna.Study, plan: Plan) -> None:
@@ -130,30 +137,32 @@ class TrialScheduler(ABC):
         self.callbacks: list[Callback] = []
         self.closing = self.waiting = False
         self.records: dict[int, TrialRecord] = {}
-        # The open trials, each in the study and in the sampler's study.
+        # Open trials, each in the study and in the sampler's study.
         self._open: dict[int, list[tuple[optuna.Study, optuna.Trial]]] = {}
         self._unfinished: deque[int] = deque()
-        self._recent: deque[str | None] = deque(maxlen=REPEATED_FAILURES)  # how the last trials failed
+        self._recent: deque[str | None] = deque(
+            maxlen=REPEATED_FAILURES
+        )  # errors of the last trials, None for other ends
 
     @abstractmethod
     def ask(self) -> TrialRecord | None:
-        """Return the next trial, first those that an earlier run left open, or None if there is none."""
+        """Return the next trial, first those that an earlier run left open, or None."""
 
     def _enter(self, record: TrialRecord) -> bool | None:
         """Return whether a trial passes the rung of its last report, or None if there is no rung."""
         return True
 
-    def _update_records(self) -> None:  # noqa: B027 (most have nothing to change)
-        """Update the records of other trials after the end of one, before callbacks are called."""
+    def _update_records(self) -> None:  # noqa: B027 (optional)
+        """Update the records of other trials after the end of a trial, before callbacks are called."""
 
     @property
     def trials(self) -> int | None:
-        """How many there will be, as far as is known."""
+        """Return the number of trials, or None if it is unknown."""
         return self.plan.trials
 
     @property
     def repeated_failure(self) -> bool:
-        """The last trials all failed, for one and the same reason."""
+        """Return True if the last trials all failed for the same reason."""
         return (
             len(self._recent) == REPEATED_FAILURES
             and None not in self._recent
@@ -163,18 +172,20 @@ class TrialScheduler(ABC):
     def _recover(
         self, trial: FrozenTrial, record: TrialRecord, others: Sequence[tuple[optuna.Study, int]] = ()
     ) -> None:
-        """Take in a trial of an earlier run. others: its number in other studies that record it."""
+        """Restore a trial of an earlier run. `others` holds other studies that record it, and its number
+        there.
+        """
         if record.state is State.RUNNING:
             pairs = ((self.study, trial.number), *others)
             self._open[record.number] = [(study, open_trial(study, number)) for study, number in pairs]
             self._unfinished.append(record.number)
         self.records[record.number] = record
-        whole, record.history = record.history, []
-        for metrics in whole:
+        history, record.history = record.history, []
+        for metrics in history:
             record.history.append(metrics)
             self._enter(record)
         if record.state is State.RUNNING and PRUNED in trial.user_attrs:
-            self._unfinished.pop()  # killed between the word and the deed
+            self._unfinished.pop()  # killed after the trial was marked pruned but before it was closed
             self.end(record.number, Report(history=record.history, profile=record.profile))
 
     def _add(
@@ -188,9 +199,8 @@ class TrialScheduler(ABC):
         attributes: Mapping[str, Any] | None = None,
         waiting: FrozenTrial | None = None,
     ) -> TrialRecord:
-        """Put a new trial into the study.
-
-        attributes: more of them than those of every trial. waiting: a trial there that becomes this one.
+        """Add a trial to the study with further `attributes`, in place of the enqueued trial `waiting`, if
+        any.
         """
         attributes = {
             **(attributes or {}),
@@ -213,43 +223,45 @@ class TrialScheduler(ABC):
         return self.records[trial.number]
 
     def started(self, number: int) -> None:
-        """Tell the callbacks that the process of a trial runs."""
+        """Call the callbacks: the process of a trial has started."""
         for callback in self.callbacks:
             callback.on_trial_start(self.records[number])
 
     def report(self, number: int, report: Report) -> bool:
-        """Record what is new in a report, and return whether the trial continues."""
+        """Record the new epochs of a report. Return True if the trial continues."""
         record = self.records[number]
         if number not in self._open:
             return False
-        mine = self._open[number][0][1]
+        trial = self._open[number][0][1]
         new = report.history[len(record.history) :]
         pending: dict[str, Any] = {}
         if report.profile and not record.profile:
             record.profile, record.device = dict(report.profile), report.device
             pending = {PROFILE: record.profile, **({DEVICE: record.device} if record.device else {})}
-        goes_on = not report.is_last
+        continues = not report.is_last
         for metrics in new:
             record.history.append(dict(metrics))
             with batch_writes(self.study):
                 while pending:
-                    mine.set_user_attr(*pending.popitem())
-                mine.set_user_attr(f"{EPOCH}{len(record.history)}", record.history[-1])
-                self._tell_value(record)
+                    trial.set_user_attr(*pending.popitem())
+                trial.set_user_attr(f"{EPOCH}{len(record.history)}", record.history[-1])
+                self._report_value(record)
                 decision = self._enter(record)
-                if goes_on and (decision is False or (decision is not None and self.closing)):
-                    goes_on = False
-                    mine.set_user_attr(PRUNED, True)
+                if continues and (decision is False or (decision is not None and self.closing)):
+                    continues = False
+                    trial.set_user_attr(PRUNED, True)
             for callback in self.callbacks:
                 callback.on_epoch_end(record)
-        while pending:  # of one that has learned nothing
-            mine.set_user_attr(*pending.popitem())
-        return goes_on
+        while pending:  # the trial ended before its first epoch
+            trial.set_user_attr(*pending.popitem())
+        return continues
 
-    def _tell_value(self, record: TrialRecord) -> None:
-        """Report a new epoch's score, if it has one; Optuna takes none where there are several objectives."""
+    def _report_value(self, record: TrialRecord) -> None:
+        """Report the score of a new epoch to Optuna, which takes none for several objectives."""
         name, last = self.plan.objectives[0], record.history[-1]
-        if len(self.plan.objectives) > 1 or not record.has(name):  # the test split has none
+        if len(self.plan.objectives) > 1 or not record.has(
+            name
+        ):  # trainings on the test split have no such score
             return
         step = int(last[RESOURCE])
         # A trial that is faster than the baseline has several epochs in one of the baseline's.
@@ -258,7 +270,7 @@ class TrialScheduler(ABC):
                 trial.report(record.value(name), step=step)
 
     def end(self, number: int, report: Report | None, *, error: str | None = None) -> None:
-        """Close a trial, by its last report or by what ended its process."""
+        """Close a trial, by its last report or by the error that ended its process."""
         if number not in self._open:
             return
         if report is not None:
@@ -272,12 +284,12 @@ class TrialScheduler(ABC):
             if state is State.INFEASIBLE and not any(value > 0 for value in constraints.values()):
                 constraints[TRAINABLE] = 1.0
         values = [record.value(name) for name in self.plan.objectives] if state is State.COMPLETE else None
-        pairs = self._open.pop(number)
+        trials = self._open.pop(number)
         with batch_writes(self.study):
             if record.reason is not None:
-                pairs[0][1].set_user_attr(REASON, record.reason)
-            for study, trial in pairs:
-                # A search whose writing ended right here has recorded some of it before.
+                trials[0][1].set_user_attr(REASON, record.reason)
+            for study, trial in trials:
+                # An earlier run that failed to write may have recorded some of the constraints.
                 for key in constraints.keys() - trial.constraints.keys():
                     trial.set_constraint(key, constraints[key])
                 study.tell(trial, values, state=_STATES[state])
@@ -310,20 +322,20 @@ def _outcome(report: Report | None, error: str | None) -> tuple[State, str | Non
 def select_leaders(
     records: Iterable[TrialRecord], plan: Plan
 ) -> tuple[TrialRecord | None, TrialRecord | None]:
-    """Return the best finished trial by the first objective, and the best one without attention."""
-    done = rank_trials(records, plan)
-    plain = [record for record in done if record.role is Role.BASELINE]
-    return next(iter(done), None), next(iter(plain), None)
+    """Return the best finished trial by the first objective, and the best baseline."""
+    finished = rank_trials(records, plan)
+    baselines = [record for record in finished if record.role is Role.BASELINE]
+    return next(iter(finished), None), next(iter(baselines), None)
 
 
 def rank_trials(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:
-    """Return the finished trials, the best by the first objective first.
+    """Return the finished trials without replicates, the best by the first objective first.
 
-    What may have learned nothing leads where all the others have not, either. Replicates are not among them.
+    Trials that may have learned nothing come last.
     """
 
     def score(record: TrialRecord) -> tuple[bool, float]:
         return not plan.guesses(record), plan.signed_value(record)
 
-    done = [r for r in records if r.state is State.COMPLETE and r.role is not Role.REPLICATE]
-    return sorted(done, key=score, reverse=True)
+    finished = [r for r in records if r.state is State.COMPLETE and r.role is not Role.REPLICATE]
+    return sorted(finished, key=score, reverse=True)

@@ -1,6 +1,6 @@
-"""Runs the scheduler on Ray Tune: trials run in actors, wherever there is capacity.
+"""Runs a scheduler on Ray Tune: trials run in actors, wherever there is capacity.
 
-Trials whose process died are restarted here (RETRIES), and not by Tune.
+Trials whose process died are restarted here (RETRIES), not by Tune.
 """
 
 import os
@@ -19,34 +19,34 @@ from cluster.ray_internals import end_process, error_of, error_text, prepare_tun
 from search.record import Report, TrialRecord
 from search.trial_scheduler import TrialScheduler
 
-REPORT = "report"  # in a result of Tune's: the trial's Report
-NODE = "node"  # and the id of the node that it runs on, where that is one
-LABELS = "labels"  # in what a trial's process is sent: of the nodes that may run it, as Ray selects them
+REPORT = "report"  # key in a result of Tune: the trial's Report
+NODE = "node"  # key in a result: the id of the node, if known
+LABELS = "labels"  # key in a trial's config: labels of the nodes that may run it, as Ray selects them
 RETRIES = 3  # restarts of a trial from the same epoch after its process died
 
 Assignment = Mapping[str, Any]
 
 
 class Capacity(Protocol):
-    """Where trials run."""
+    """Capacity of the cluster for trials."""
 
     def slots(self) -> int:
-        """How many may run at once, as things stand. Asked all the time."""
+        """Return the number of trials that may run at once. Called very often."""
 
     def labels(self) -> Mapping[str, str]:
-        """Of the nodes that take what begins now, as Ray selects them."""
+        """Return the labels of the nodes that take new trials, as Ray selects them."""
 
     def close(self, node: str, why: str) -> None:
-        """No trial can run on this node."""
+        """Stop running trials on this node, for the reason `why`."""
 
     def leaving(self, node: str) -> bool:
-        """Trials should move to other nodes. Asked after each epoch."""
+        """Return True if trials should move to other nodes. Called after each epoch."""
 
     def lost(self, node: str) -> bool:
-        """It is the node's fault when a process there has died."""
+        """Return True if the node caused the death of a process on it."""
 
     def node_of(self, actor: str) -> str:
-        """The node that an actor ran on, by their ids."""
+        """Return the id of the node that an actor ran on."""
 
 
 def run_trials(
@@ -61,20 +61,23 @@ def run_trials(
 ) -> None:
     """Run the scheduler's trials, as many at a time as there is capacity for, until it has no more.
 
-    trainable: an actor class that reports an epoch a step and is reused from trial to trial, or a function
-        that does so in separate processes. Each result holds a `Report` as `report`. It finds by itself
-        what an earlier process of the same trial has left.
-    assign: what is sent to a trial's process.
-    resources: that it takes, in Ray's names.
-    folder: for Tune's own files, which are not needed afterwards.
-    stop: polled. When it returns True, the run ends at once, and another run can resume it.
+    Args:
+        trainable: An actor class that reports an epoch per step and is reused for several trials, or a
+            function that does so in separate processes. Each result holds a `Report` as `report`. It resumes
+            from the files of an earlier process of the same trial.
+        scheduler: The scheduler.
+        assign: Returns the config of a trial's process.
+        resources: The resources of a trial, in Ray's names.
+        capacity: The capacity of the cluster.
+        folder: The folder of Tune's own files, which are not needed afterwards.
+        stop: Polled. If it returns True, the run ends at once, and another run can resume it.
     """
-    os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"  # what is infeasible has no score
-    os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"  # MLflow has the metrics
-    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # `stop` knows
-    os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = "1e9"  # the study is the state
+    os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"  # infeasible trials have no score
+    os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"  # MLflow records the metrics
+    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # `stop` handles signals
+    os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = "1e9"  # the study holds the state
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "1000000"  # `capacity` limits them
-    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # the new one prints a banner at any verbosity
+    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # the new output prints a banner at any verbosity
     prepare_tune()
     searcher = _Searcher(scheduler, assign, capacity, stop)
     tuner = tune.Tuner(
@@ -82,7 +85,7 @@ def run_trials(
         tune_config=tune.TuneConfig(
             search_alg=searcher,
             scheduler=_Scheduler(searcher),
-            num_samples=-1,  # the scheduler says when it is over
+            num_samples=-1,  # the scheduler ends the run
             reuse_actors=isinstance(trainable, type),
             trial_name_creator=_name,
             trial_dirname_creator=_name,
@@ -93,7 +96,7 @@ def run_trials(
             callbacks=[_Callback(searcher)],
             stop=_Stopper(scheduler, stop),
             failure_config=tune.FailureConfig(max_failures=0),  # the searcher restarts trials
-            # A trial writes its own checkpoints; Tune asks classes for one unless told not to.
+            # A trial writes its own checkpoints. Tune asks classes for one by default.
             checkpoint_config=tune.CheckpointConfig(
                 checkpoint_at_end=False if isinstance(trainable, type) else None
             ),
@@ -115,7 +118,7 @@ def _name(trial: TuneTrial) -> str:
 
 
 class _InDriver:
-    """Lives in the driver alone: Tune pickles what it is given, and gets an empty shell of it."""
+    """Object that stays in the driver. Tune pickles its arguments, and gets an empty object."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
@@ -124,10 +127,12 @@ class _InDriver:
 class _Searcher(_InDriver, tune.search.Searcher):
     """Asks the scheduler for trials while there is capacity, and restarts those whose process died.
 
-    A restarted trial is another trial to Tune, which would lose a trial that dies while it takes over the
+    A restarted trial is a new trial to Tune. Tune would lose a trial that dies while it takes over the
     process of another.
 
-    numbers: the scheduler's number of each of Tune's trials. live: Tune's trials that have not ended.
+    Attributes:
+        numbers: The scheduler's number of each of Tune's trials.
+        live: Tune's trials that have not ended.
     """
 
     def __init__(
@@ -143,18 +148,18 @@ class _Searcher(_InDriver, tune.search.Searcher):
         self.numbers: dict[str, int] = {}
         self.live: set[str] = set()
         self._again: deque[int] = deque()
-        self._crashes: dict[int, list[str]] = {}  # since a trial's last epoch, each by its node
-        self._moved: set[str] = set()  # Tune's trials whose processes were ended here
+        self._crashes: dict[int, list[str]] = {}  # the nodes of crashes since a trial's last epoch
+        self._moved: set[str] = set()  # Tune's trials whose processes this class ended
         self._over = False
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        if self.stop():  # while nothing runs, Tune asks nothing else
+        if self.stop():  # while no trial runs, Tune calls only this method
             return str(self.FINISHED)
         if len(self.live) >= self.capacity.slots():
             return None
         record = self.scheduler.records[self._again.popleft()] if self._again else self._ask()
         if record is None:
-            # What runs may yet have to be begun again, and Tune does not ask again after the last one.
+            # Running trials may still need a restart, and Tune does not ask again after FINISHED.
             return None if self.live else str(self.FINISHED)
         self.live.add(trial_id)
         self.numbers[trial_id] = record.number
@@ -166,7 +171,7 @@ class _Searcher(_InDriver, tune.search.Searcher):
         return record
 
     def report(self, trial_id: str, report: Report) -> bool:
-        """Record a report, and return whether the trial continues."""
+        """Record a report. Return True if the trial continues."""
         number = self.numbers[trial_id]
         known = len(self.scheduler.records[number].history)
         if len(report.history) > known:
@@ -174,18 +179,18 @@ class _Searcher(_InDriver, tune.search.Searcher):
         return self.scheduler.report(number, report)
 
     def move(self, trial: TuneTrial) -> None:
-        """End the trial's process, so that the trial restarts in another one; the process is not reused."""
+        """End the trial's process, so that the trial restarts in another one. The process is not reused."""
         self._moved.add(trial.trial_id)
         end_process(trial)
 
     def crashed(self, trial: TuneTrial) -> None:
-        """The trial's process died: restart it, unless it has died too often on nodes that are not lost."""
+        """Restart a trial whose process died, unless it died too often on nodes that are not lost."""
         number = self.numbers[trial.trial_id]
         if trial.trial_id not in self._moved:
             nodes = self._crashes.setdefault(number, [])
             actor = _dead_actor(trial)
             nodes.append(self.capacity.node_of(actor) if actor is not None else "")
-            # It can take Ray some time to see that a node has gone.
+            # Ray may notice a lost node late.
             if sum(not (node and self.capacity.lost(node)) for node in nodes) > RETRIES:
                 self.scheduler.end(number, None, error=_reason(trial))
                 return
@@ -195,10 +200,10 @@ class _Searcher(_InDriver, tune.search.Searcher):
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
         self.live.discard(trial_id)
-        if not error:  # errors come with their reason to the callback
+        if not error:  # the callback handles errors, since it gets their reason
             self.scheduler.end(self.numbers[trial_id], (result or {}).get(REPORT))
 
-    # The study is on disk.
+    # Nothing is saved, since the study is on disk.
     def save(self, checkpoint_path: str) -> None:
         pass
 
@@ -207,7 +212,7 @@ class _Searcher(_InDriver, tune.search.Searcher):
 
 
 class _Scheduler(_InDriver, tune.schedulers.FIFOScheduler):
-    """Tune's scheduler: the scheduler's word ends a trial."""
+    """Tune's scheduler, which stops a trial if the study's scheduler does."""
 
     def __init__(self, searcher: _Searcher) -> None:
         super().__init__()
@@ -217,20 +222,20 @@ class _Scheduler(_InDriver, tune.schedulers.FIFOScheduler):
         skip_first_result(trial)
 
     def choose_trial_to_run(self, controller: Any) -> None:
-        """No preference: Tune takes what waits in order, and looks through no trials that have ended."""
+        """Return None: Tune then starts waiting trials in order, without a scan of ended trials."""
 
     def on_trial_result(self, controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
         report, node = result.get(REPORT), result.get(NODE)
-        goes_on = report is None or self.searcher.report(trial.trial_id, report)
+        continues = report is None or self.searcher.report(trial.trial_id, report)
         if node is not None and report is not None and report.fault is not None:
             self.searcher.capacity.close(node, report.fault)
         if node is not None and self.searcher.capacity.leaving(node):
-            self.searcher.move(trial)  # its checkpoint is written
-        return str(self.CONTINUE if goes_on else self.STOP)
+            self.searcher.move(trial)  # its checkpoint is written by now
+        return str(self.CONTINUE if continues else self.STOP)
 
 
 class _Callback(_InDriver, tune.Callback):
-    """Tells the scheduler what Tune tells its callbacks alone."""
+    """Forwards events that Tune sends only to callbacks."""
 
     def __init__(self, searcher: _Searcher) -> None:
         self.searcher = searcher
@@ -243,21 +248,23 @@ class _Callback(_InDriver, tune.Callback):
 
 
 def _reason(trial: TuneTrial) -> str | None:
-    """The last line of a traceback, which names the error."""
+    """Return the last line of a traceback, which names the error."""
     lines = error_text(trial).strip().splitlines()
     return lines[-1].strip() if lines else None
 
 
 def _dead_actor(trial: TuneTrial) -> str | None:
-    """The id of the actor whose death ended a trial, of a worker of Ray Train's too."""
+    """Return the id of the actor whose death ended a trial. It may be a worker of Ray Train."""
     error = error_of(trial)
     cause = error.cause if isinstance(error, RayTaskError) else error
     workers = cause.worker_failures.values() if isinstance(cause, WorkerGroupError) else ()
-    return next((one.actor_id for one in (cause, *workers) if isinstance(one, RayActorError)), None)
+    return next(
+        (failure.actor_id for failure in (cause, *workers) if isinstance(failure, RayActorError)), None
+    )
 
 
 class _Stopper(_InDriver, tune.Stopper):
-    """Ends the run when `stop` says so, or when trials keep failing for the same reason."""
+    """Ends the run if `stop` returns True, or if trials keep failing for the same reason."""
 
     def __init__(self, scheduler: TrialScheduler, stop: Callable[[], bool]) -> None:
         self.scheduler, self.stop = scheduler, stop

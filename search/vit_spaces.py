@@ -1,9 +1,9 @@
-"""Spaces of vision transformers: which blocks, which stem, which size, and where attention goes in them.
+"""Spaces of vision transformers: blocks, stem, size and attention.
 
 Source: H. Touvron et al., Training data-efficient image transformers (2021), arXiv 2012.12877, table 9, for
 the training of `deit`; H. Touvron et al., Three things everyone should know about Vision Transformers (2022),
-arXiv 2203.09795, for parallel blocks, layer scale and the stem of convolutions. Attention goes after a block,
-or takes the place of what mixes its tokens. `published` is a comparison of the blocks alone, on faces.
+arXiv 2203.09795, for parallel blocks, layer scale and the stem of convolutions. Modules follow a block or
+replace its token mixer. `published` compares blocks only, on faces.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.space import Space
 
 KINDS = ("block", "layer-scale", "parallel", "parallel-layer-scale")
-BATCHES, FEW = (32, 64, 128), (16, 32, 64)  # of faces there are a few hundred
+BATCHES, FEW = (32, 64, 128), (16, 32, 64)  # FEW is for a few hundred images of faces
 DEIT: Mapping[str, Any] = {"embed_dim": 192, "depth": 12, "block": "block", "pool": "token"}  # DeiT-Ti
 
 _PUBLISHED: Mapping[str, Any] = {
@@ -37,11 +37,11 @@ _PUBLISHED: Mapping[str, Any] = {
     "average": 0.0,
     "label_smoothing": 0.1,
 }
-# Without what takes a short training more epochs than it has.
+# Without augmentation that needs more epochs than a short training has.
 _PLAIN: Mapping[str, Any] = {"mixup": 0.0, "cutmix": 0.0, "policy": "none", "erasing": 0.0}
 _SHAPE: Mapping[str, Any] = {"block": "block", "stem": "patch", "pool": "token", "depth": 6, "embed_dim": 192}
 
-DEIT_BASELINE = {**_PUBLISHED, "learning_rate": 5e-4 * 64 / 512}  # for its batch, as DeiT has it
+DEIT_BASELINE = {**_PUBLISHED, "learning_rate": 5e-4 * 64 / 512}  # scaled to the batch size as in DeiT
 VIT_BASELINE = {**_SHAPE, **_PUBLISHED, **_PLAIN}
 FACES_BASELINE = {**VIT_BASELINE, "batch_size": 32}
 BLOCKS_BASELINE: Mapping[str, Any] = {"block": "block", "optimizer": "adam"}
@@ -58,11 +58,11 @@ BLOCKS_TRAINING = ImageTraining(
     schedule="cosine",
     label_smoothing=0.0,
 )
-MOST_BRANCHES = 4  # of parallel blocks
+MOST_BRANCHES = 4  # in parallel blocks
 
 
 def deit(trial: optuna.Trial) -> TrialConfig:
-    """DeiT-Ti as it was published, with attention in it."""
+    """Draw DeiT-Ti as published, with attention in it."""
     options = {"drop_path": _drop_path(trial)}
     return TrialConfig(
         data=ImageData(source="folder", size=224),
@@ -72,12 +72,12 @@ def deit(trial: optuna.Trial) -> TrialConfig:
 
 
 def vit(trial: optuna.Trial) -> TrialConfig:
-    """Patches of 16 pixels."""
+    """Draw transformers with patches of 16 pixels."""
     return _free(trial, size=224, patch=16, batches=BATCHES)
 
 
 def faces(trial: optuna.Trial) -> TrialConfig:
-    """Patches of 12 pixels, 14 a side."""
+    """Draw transformers with patches of 12 pixels, 14 a side."""
     return _free(trial, size=168, patch=12, batches=FEW)
 
 
@@ -97,7 +97,9 @@ def _free(trial: optuna.Trial, *, size: int, patch: int, batches: Sequence[int])
         options["initial_scale"] = trial.suggest_float("initial_scale", 1e-6, 1e-1, log=True)
     if options["block"].startswith("parallel"):
         options["branches"] = trial.suggest_int("branches", 1, MOST_BRANCHES)
-        if not trial.suggest_categorical("keep_depth", [False, True]):  # as many layers as in a row
+        if not trial.suggest_categorical(
+            "keep_depth", [False, True]
+        ):  # as many layers as with blocks in a row
             options["depth"] = max(2, options["depth"] // options["branches"])
     placement = _placement(trial, options, prefix=f"{len(after_blocks(options))}blocks.")
     return TrialConfig(
@@ -110,12 +112,12 @@ def _free(trial: optuna.Trial, *, size: int, patch: int, batches: Sequence[int])
 def published(trial: optuna.Trial) -> TrialConfig:
     """Compare the kinds of blocks with the same hyperparameters, on faces of 168 pixels.
 
-    Everything that the published experiment prints is fixed: width 192, depth 12, 3 heads, an MLP of 4 times
+    Settings that the published experiment prints are fixed: width 192, depth 12, 3 heads, an MLP of 4 times
     the width, biases of queries, keys and values, layer norms with 1e-6, layer scale from 1e-4, 25 epochs, a
-    cosine from 3e-4, weight decay 0.01 of all parameters, betas 0.9 and 0.999. Chosen are the kind of block,
-    the branches of parallel ones, whose depth stays 12, and Adam or AdamW. It prints neither the batch size
-    nor the side of the patches; here they are 32 and 12 pixels, the multiple of 4 nearest to DeiT's 16 that
-    divides 168. The learning rate falls at each step, there after each epoch.
+    cosine from 3e-4, weight decay 0.01 of all parameters, betas 0.9 and 0.999. Drawn are the kind of block,
+    the branches of parallel blocks (whose depth stays 12), and Adam or AdamW. The experiment prints neither
+    the batch size nor the side of the patches. Here they are 32 and 12 pixels, the multiple of 4 nearest to
+    DeiT's 16 that divides 168. The learning rate falls at each step here, and after each epoch there.
     """
     block = trial.suggest_categorical("block", KINDS)
     options: dict[str, Any] = {**DEIT, "heads": 3, "mlp_ratio": 4.0, "patch_size": 12, "block": block}
@@ -132,7 +134,7 @@ def published(trial: optuna.Trial) -> TrialConfig:
 
 
 def published_blocks() -> list[dict[str, Any]]:
-    """The other kinds, with two branches as published by default."""
+    """Return parameters of the other kinds, with two branches as in the published default."""
     kinds = [{**BLOCKS_BASELINE, "block": kind} for kind in KINDS[1:]]
     return [{**kind, "branches": 2} if kind["block"].startswith("parallel") else kind for kind in kinds]
 
@@ -144,17 +146,17 @@ def as_plain_block(config: TrialConfig) -> TrialConfig:
 
 
 def after_blocks(options: Mapping[str, Any]) -> list[str]:
-    """The sites after blocks. After the last one, a class token alone is read, which attention passes by."""
+    """Return the sites after blocks. A class token skips attention after the last block, so it is no site."""
     return [f"stage1.block{i}" for i in range(1, options["depth"] + (options["pool"] == "mean"))]
 
 
 def mixer(block: str, options: Mapping[str, Any]) -> str:
-    """The site of what mixes a block's tokens, of parallel ones of the first."""
+    """Return the site of a block's token mixer; of a parallel block, that of the first branch."""
     return f"{block}.mixer{1 if options['block'].startswith('parallel') else ''}"
 
 
 def _placement(trial: optuna.Trial, options: Mapping[str, Any], prefix: str = "") -> Placement:
-    """Up to three modules, all after blocks or all in the place of mixers."""
+    """Draw up to three modules, all after blocks or all instead of mixers."""
     sites = after_blocks(options)
     chosen = [sites[i] for i in choices.ascending(trial, len(sites), most=3, prefix=prefix)]
     if chosen and trial.suggest_categorical("place", ["after", "mixer"]) == "mixer":
@@ -187,7 +189,7 @@ def _training(trial: optuna.Trial, batches: Sequence[int]) -> ImageTraining:
 
 
 def papers(baseline: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The kinds of blocks, and the stem of convolutions, without attention of ours."""
+    """Return parameters of the kinds of blocks and of the stem of convolutions, without attention."""
     kinds = [{**baseline, "block": kind} for kind in KINDS[1:]]
     scaled = [{**kind, "initial_scale": 1e-4} if kind["block"].endswith("scale") else kind for kind in kinds]
     scaled = [
@@ -198,11 +200,11 @@ def papers(baseline: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def deit_papers() -> list[dict[str, Any]]:
-    """Decomposed attention after a block of the middle, and in the place of a late mixer."""
+    """Return parameters of decomposed attention after a middle block, and instead of a late mixer."""
     kind = {"type1": "decomposed", "normalisation1": "softmax", "decomposed_heads1": 1, "reduction1": 1}
     return [
-        {**DEIT_BASELINE, "modules": 1, "site1": at, "place": place, **kind}
-        for place, at in (("after", 5), ("mixer", 10))
+        {**DEIT_BASELINE, "modules": 1, "site1": index, "place": position, **kind}
+        for position, index in (("after", 5), ("mixer", 10))
     ]
 
 

@@ -441,7 +441,7 @@ def draw_baseline(space: Space, settings: Settings) -> TrialConfig:
     Raise InputError if the space's `baseline` or enqueued trials do not fit it (`search.fixed_parameters`).
     """
     check_fixed_parameters(space)
-    _, config = next(random_draws(space, 1, seed=settings.seed, given=space.baseline))
+    _, config = next(random_draws(space, 1, seed=settings.seed, first=space.baseline))
     if config is None:
         raise InputError(
             f"space {space.name!r} raised TrialPruned for its own baseline; change its `baseline`"

@@ -63,7 +63,7 @@ def _changed(other: Settings, mine: Settings, space: Space) -> Iterator[str]:
         if getattr(other, key) != getattr(mine, key):
             yield f"{key} {getattr(other, key)} instead of {getattr(mine, key)}"
     seen = {"seed", "data.path"}
-    for _, config in random_draws(space, DRAWS, given=space.baseline):
+    for _, config in random_draws(space, DRAWS, first=space.baseline):
         if config is None:
             continue
         theirs, ours = (dict(_flat(settings.adjust(config).to_json())) for settings in (other, mine))

@@ -1,16 +1,16 @@
-"""The configuration of one trial: everything that decides what a training computes.
+"""Configuration of one trial: everything that determines what a training computes.
 
-Frozen dataclasses that round-trip through JSON. A task's data, model and training are one file.
+Frozen dataclasses that round-trip through JSON. Each task has its data, model and training in one file.
 
-sections               What the configurations of all tasks have: data, model and training
+sections               Base classes of all tasks: data, model and training
 classification_config  Images and sequences
 retrieval_config       Code and its descriptions
 stereo_config          Pairs of images
 detection_config       Images with objects
 segmentation_config    Images with a class for each pixel
-opened                 The same of a user-defined task whose code has not been loaded
-tasks                  The declaration of each task (TASKS), and those that are registered
-trial_config           One trial: a task, and its data, model and training
+opened                 Configuration of a user-defined task whose code has not been loaded
+tasks                  Declarations of the built-in tasks (TASKS) and the registered ones
+trial_config           One trial: a task with its data, model and training
 """
 
 from search.config.classification_config import (

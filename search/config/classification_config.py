@@ -1,4 +1,4 @@
-"""The configuration of classification, of images and of sequences."""
+"""Configuration of classification, of images and of sequences."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,14 +13,19 @@ ClassWeights = Literal["none", "balanced"]
 
 @dataclass(frozen=True, kw_only=True)
 class ImageData(Data):
-    """Images. size: side of the squares in pixels. source: `folder` for user images."""
+    """Images.
+
+    Attributes:
+        source: A built-in source, or `folder` for user images.
+        size: The side of the square images in pixels.
+    """
 
     source: str = "digits"
     size: int = 32
 
     def problems(self) -> Iterator[str]:
-        # Backbones halve five times; with less than one position left to halve, oneDNN's bfloat16
-        # gradients of a strided convolution are not even initialised (torch 2.15).
+        # Backbones halve the image five times. Below one position, oneDNN's bfloat16 gradients of a strided
+        # convolution are not initialised (torch 2.15).
         if not 24 <= self.size <= 1024:
             yield f"data.size must lie between 24 and 1024 pixels; got {self.size}"
         yield from super().problems()
@@ -28,17 +33,22 @@ class ImageData(Data):
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceData(Data):
-    """Sequences of sensor readings. source: `ucihar`, which is downloaded where there is no path."""
+    """Sequences of sensor readings.
+
+    The source `ucihar` is downloaded if no path is set.
+    """
 
     source: str = "ucihar"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationTraining(Training):
-    """With cross-entropy.
+    """Training with cross-entropy.
 
-    class_weights: of classes in the loss; `balanced` is n / (k n_c) of n training inputs of k classes, n_c
-        of them of class c, so that each class weighs the same in an epoch.
+    Attributes:
+        label_smoothing: The label smoothing, from 0 to below 1.
+        class_weights: Weights of the classes in the loss. `balanced` is n / (k n_c) for n training inputs of
+            k classes, n_c of them of class c, so that each class has the same weight in an epoch.
     """
 
     label_smoothing: float = 0.1
@@ -52,13 +62,14 @@ class ClassificationTraining(Training):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageTraining(ClassificationTraining):
-    """Augmentation beside crops and mirror images.
+    """Training on images, with augmentation in addition to crops and mirror images.
 
-    mixup, cutmix: alpha of the beta distribution that mixing weights are drawn from; 0 is off. Where both are
-        on, every batch is mixed in one of the two ways.
-    flip: half of the images are mirrored; None: where the source is one of photographs.
-    policy: of colours and shapes, `trivial` for TrivialAugment or `rand` for RandAugment. erasing: the
-        probability that a box of an image is erased.
+    Attributes:
+        mixup: Alpha of the beta distribution of mixing weights; 0 is off.
+        cutmix: The same for CutMix. If both are on, each batch is mixed by one of the two.
+        flip: If True, half of the images are mirrored. None mirrors photographs only.
+        policy: Augmentation of colours and shapes: `trivial` for TrivialAugment or `rand` for RandAugment.
+        erasing: The probability that a box of an image is erased.
     """
 
     mixup: float = 0.0

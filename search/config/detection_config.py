@@ -1,4 +1,4 @@
-"""The configuration of detection."""
+"""Configuration of detection."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,9 +9,11 @@ from search.config.sections import Data, Model, Training
 
 @dataclass(frozen=True, kw_only=True)
 class DetectionData(Data):
-    """Images with objects. source: `scenes`, or `coco` for a folder of COCO's layout at a path.
+    """Images with objects.
 
-    size: of the longer side of an image in pixels; larger ones are scaled down to it.
+    Attributes:
+        source: `scenes`, or `coco` for a folder in COCO's layout.
+        size: The longer side of an image in pixels. Larger images are scaled down to it.
     """
 
     source: str = "scenes"
@@ -25,14 +27,18 @@ class DetectionData(Data):
 
 @dataclass(frozen=True, kw_only=True)
 class DetectionModel(Model):
-    """Faster R-CNN over a backbone with a feature pyramid, or Mask R-CNN, which finds masks, too.
+    """Faster R-CNN on a backbone with a feature pyramid, or Mask R-CNN, which also predicts masks.
 
-    masks: whether it finds masks where the data have some.
-    channels, representation, anchor, proposals, regions, detections: as `build_detector` has them.
-    frozen_stages: of the backbone from its stem on, whose weights stay as they are. frozen_norms: whether
-        batch norms of the backbone stay as they are. Both are for a backbone that was trained.
-    norm: in the pyramid and the heads: `group`, with which a detector learns sooner from new weights, or
-        `none`, as torchvision has them.
+    `channels`, `representation`, `anchor`, `proposals`, `regions` and `detections` are those of
+    `build_detector`.
+
+    Attributes:
+        masks: If True, predict masks if the data have masks.
+        frozen_stages: The number of stages of a pretrained backbone, from the stem on, whose weights are
+            frozen.
+        frozen_norms: If True, the batch norms of a pretrained backbone are frozen.
+        norm: The norm in the pyramid and the heads: `group`, with which a detector learns sooner from new
+            weights, or `none`, as in torchvision.
     """
 
     masks: bool = True
@@ -59,10 +65,12 @@ class DetectionModel(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class DetectionTraining(Training):
-    """With the losses of proposals, boxes and masks, each with weight 1.
+    """Training with the losses of proposals, boxes and masks, each with weight 1.
 
-    flip: half of the images are mirrored. smallest, largest: of the factors that images are scaled by, each
-        drawn; what is then larger than `data.size` is cropped at random.
+    Attributes:
+        flip: If True, half of the images are mirrored.
+        smallest: The smallest random factor that images are scaled by.
+        largest: The largest such factor. Images above `data.size` are cropped at random.
     """
 
     batch_size: int = 16

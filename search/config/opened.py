@@ -1,7 +1,8 @@
-"""The parts of a configuration of a user-defined task whose code has not been loaded.
+"""Configuration types of user-defined tasks whose code has not been loaded.
 
-Which keys they have is in the task's code, and whoever reads a configuration must not run that. These types
-take any keys and check no values: `TrialConfig.load` loads the code, and reads them as the task's own types.
+The keys of such a configuration are defined in the task's code, which reading a configuration must not run.
+These types accept any keys and check no values. `TrialConfig.load` loads the code and converts them to the
+task's own types.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ class OpenData(Data):
 
 @dataclass(frozen=True, kw_only=True)
 class OpenModel(Model):
-    """A model of a task whose code has not been loaded."""
+    """Model of a task whose code has not been loaded."""
 
     def problems(self) -> Iterator[str]:
         return iter(())
@@ -34,7 +35,7 @@ class OpenModel(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class OpenTraining(Training):
-    """The training of a task whose code has not been loaded."""
+    """Training of a task whose code has not been loaded."""
 
     def problems(self) -> Iterator[str]:
         return iter(())
@@ -44,7 +45,7 @@ OPEN = (OpenData, OpenModel, OpenTraining)
 
 
 def with_keys(base: type, value: object) -> type:
-    """Return `base` with a field for each further key of `value` that a field can be called."""
+    """Return `base` with a field for each further key of `value` that is a valid field name."""
     if not isinstance(value, Mapping):
         return base
     known = {field.name for field in fields(base)}

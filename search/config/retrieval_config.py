@@ -1,4 +1,4 @@
-"""The configuration of the retrieval of code."""
+"""Configuration of code retrieval."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +17,10 @@ Similarity = Literal["cosine", "dot"]
 class CodeData(Data):
     """Functions of source code with their docstrings: CodeSearchNet's or CoSQA's files, or a folder of code.
 
-    vocabulary: sub-tokens at most. query_length, code_length: sub-tokens after which a text is cut.
+    Attributes:
+        vocabulary: The largest number of sub-tokens.
+        query_length: The number of sub-tokens at which a query is cut.
+        code_length: The number of sub-tokens at which code is cut.
     """
 
     source: str = "code"
@@ -36,9 +39,12 @@ class CodeData(Data):
 
 @dataclass(frozen=True, kw_only=True)
 class CodeModel(Model):
-    """An encoder of queries and one of code, each of the kind `backbone` with the same options.
+    """An encoder of queries and one of code, both of the kind `backbone` with the same options.
 
-    The placement is in the encoder of code. shared: one encoder is both, and has the placement.
+    The placement is in the encoder of code.
+
+    Attributes:
+        shared: If True, one encoder with the placement encodes both.
     """
 
     backbone: str = "selfattention"
@@ -58,10 +64,12 @@ class CodeModel(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalTraining(Training):
-    """Each query of a batch is to be nearer to its own code than to that of all others in the batch.
+    """Training that moves each query nearer to its own code than to the other code in the batch.
 
-    loss: `softmax` is the cross-entropy of the similarities divided by `temperature`; `hinge` is what others
-        come nearer than `margin` below the query's own. similarity: of two vectors.
+    Attributes:
+        loss: `softmax` is the cross-entropy of the similarities divided by `temperature`. `hinge` penalises
+            other code whose similarity is less than `margin` below that of the query's own code.
+        similarity: The similarity of two vectors.
     """
 
     loss: RetrievalLoss = "softmax"

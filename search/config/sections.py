@@ -1,4 +1,4 @@
-"""What the configurations of all tasks have: data, model and training."""
+"""Base classes of the configurations of all tasks: data, model and training."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -23,10 +23,12 @@ Decayed = Literal["weights", "all"]
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """What is learned from, whatever kind of data it is.
+    """The dataset of a configuration.
 
-    source: a name of the task's sources. path: what is read instead of downloading the source.
-    subset: stratified fraction of the training and validation inputs that is used.
+    Attributes:
+        source: The name of one of the task's sources.
+        path: The path to read instead of downloading the source.
+        subset: The fraction of the training and validation inputs that is used, stratified by class.
     """
 
     source: str = ""
@@ -40,12 +42,17 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A backbone, its options, and the attention at each site.
+    """The backbone, its options and the placement.
 
-    backbone: of the table, `torchvision:NAME`, `timm:NAME`, `file.py:Net` or `package.module:Net`.
-    weights: that training starts from: `default` for those that its library publishes, or a file's address.
-    weights_digest: hash of that file.
-    code: hash of the file of a user-defined model and of what it imports beside it; computed if None.
+    Attributes:
+        backbone: A built-in name, `torchvision:NAME`, `timm:NAME`, `file.py:Net` or `package.module:Net`.
+        options: The options of the backbone.
+        placement: The attention module at each site.
+        weights: The initial weights: `default` for those that the backbone's library publishes, or the
+            address of a file. Empty for new weights.
+        weights_digest: The hash of that file.
+        code: The hash of the file of a user-defined model and of the files that it imports from the same
+            folder. Computed if None.
     """
 
     backbone: str = "xresnet18"
@@ -61,11 +68,11 @@ class Model:
         object.__setattr__(self, "backbone", name)
         if self.code is None:
             object.__setattr__(self, "code", "")
-            with suppress(InputError):  # `misuses` names it
+            with suppress(InputError):  # `misuses` reports the error
                 object.__setattr__(self, "code", loading.identity(name))
 
     def problems(self) -> Iterator[str]:
-        """Yield what is wrong with its values, as far as that shows without running user-defined code."""
+        """Yield the problems of its values that can be found without running user-defined code."""
         if not loading.is_user_defined(self.backbone):
             yield from self.misuses()
         width = self.options.get("width")
@@ -73,43 +80,55 @@ class Model:
             yield f"model.options.width must lie between 1/16 and 16; got {width}"
 
     def misuses(self) -> Iterator[str]:
-        """Yield what is wrong with the backbone's name, options and weights; loads user-defined code."""
+        """Yield problems of the backbone's name, options and weights. Loads user-defined code."""
         try:
             if self.changed():
-                return  # it is of the past, and can be read but not built
+                return  # the code has changed, so the model can be read but not built
             backbones.check_options(self.backbone, self.options)
             if self.weights == PUBLISHED and backbones.find(self.backbone).published is None:
                 yield (
-                    f"model.weights: there are none published for backbone {self.backbone!r}; "
-                    f"torchvision:NAME and timm:NAME have some, or name a file"
+                    f"model.weights: backbone {self.backbone!r} has no published weights; choose a backbone "
+                    f"torchvision:NAME or timm:NAME, or name a file"
                 )
         except InputError as error:
             yield str(error)
 
     def identified(self) -> "Model":
-        """Return the model with the hash of its code, where that was left out."""
+        """Return the model with the hash of its code."""
         return self if self.code else replace(self, code=None)
 
     def changed(self) -> str:
-        """Why a model of one's own cannot be built as it was, or nothing."""
+        """Return the reason why a user-defined model cannot be built as before, or an empty string."""
         if not self.code:
             return ""
         try:
             now = loading.identity(self.backbone)
         except InputError as error:
             return str(error)
-        return "" if now == self.code else f"the code of {self.backbone} has changed since"
+        return "" if now == self.code else f"the code of {self.backbone} has changed"
 
     def build(self, *, classes: int, in_channels: int = 3, size: int | None = None) -> "nn.Module":
-        """The backbone, without its placement. Raises InputError where its code is not as it was."""
+        """Build the backbone without its placement.
+
+        Args:
+            classes: The number of classes.
+            in_channels: The number of input channels.
+            size: The side of the images in pixels, if the backbone depends on it.
+
+        Returns:
+            The backbone, on the CPU.
+
+        Raises:
+            InputError: The code of a user-defined backbone has changed.
+        """
         if changed := self.changed():
-            raise InputError(f"{changed}; restore it, or start anew with the model as it is")
+            raise InputError(f"{changed}; restore it, or start a new search")
         return backbones.build(
             self.backbone, classes=classes, in_channels=in_channels, size=size, **self.options
         )
 
     def dimensions(self) -> int | None:
-        """Of the backbone's inputs beside batch and channels; None where they are not known."""
+        """Return the number of spatial dimensions of the backbone's inputs, or None if unknown."""
         with suppress(InputError):
             return None if self.changed() else backbones.find(self.backbone).dimensions
         return None
@@ -117,26 +136,36 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How it is learned, whatever the task. The defaults are the published ones of SimpleSelfAttention.
+    """Hyperparameters of a training. The defaults are those published for SimpleSelfAttention.
 
-    optimizer: `adamw` takes a part of the weights away at each step; `adam` adds the penalty to the gradient
-        (L2), as `torch.optim.Adam` does; `sgd` has Nesterov's momentum of 0.9 and adds it, too.
-    beta1, beta2, eps: of `adamw` and `adam`.
-    decayed: what `weight_decay` applies to. `weights` are those of linear layers and convolutions; `all` are
-        all parameters, as an optimiser of torch has it that is given `model.parameters()`.
-    schedule: of the learning rate, see `automl.training.optimiser.learning_rate`.
-    decay_every, decay_factor: of the schedule `step`, which multiplies the rate after each so many epochs.
-        They are the configuration's epochs: where a slower model gets fewer of its own for the same time,
-        the rate falls after the same parts of that time.
-    layer_decay: the learning rate of a layer as a part of the next one's, of models that name their layers.
-    clip: the largest norm of all gradients together; 0 is off.
-    accumulate: batches whose gradients are averaged for one step of the optimiser, where a larger batch does
-        not fit the device; the last step of an epoch may have fewer.
-    average: decay of a running average of the weights, which is then scored and kept; 0 is off.
-    insert_at: the epoch after which the placement is put into the model, which was without attention until
-        then; with 0 it is there from the start.
-    perturb: relative size of normal noise on the weights at that epoch; 0 is none. A training without a
-        placement but with 1e-6 is a replicate: it differs from the one without noise by chance alone.
+    Attributes:
+        epochs: The number of epochs.
+        batch_size: The number of inputs of a step, over all workers.
+        optimizer: `adamw` shrinks the weights by a fraction at each step (decoupled weight decay). `adam`
+            adds the penalty to the gradient (L2), like `torch.optim.Adam`. `sgd` has Nesterov momentum 0.9
+            and also adds it.
+        learning_rate: The largest learning rate of the schedule.
+        weight_decay: The weight decay.
+        decayed: The parameters that `weight_decay` applies to. `weights` are those of linear layers and
+            convolutions; `all` are all parameters, like a torch optimiser that gets `model.parameters()`.
+        beta1: Beta 1 of `adamw` and `adam`.
+        beta2: Beta 2 of `adamw` and `adam`.
+        eps: Epsilon of `adamw` and `adam`.
+        schedule: The schedule of the learning rate, see `automl.training.optimiser.learning_rate`.
+        decay_every: For the schedule `step`: the number of epochs after which the rate is multiplied by
+            `decay_factor`. These are epochs of the configuration: if a slower model trains fewer epochs in
+            the same time, the rate falls after the same fractions of that time.
+        decay_factor: That factor.
+        layer_decay: The learning rate of a layer relative to the next one, for models that name their layers.
+        clip: The largest norm of all gradients together; 0 is off.
+        accumulate: The number of batches whose gradients are averaged for one step, if a larger batch does
+            not fit the device. The last step of an epoch may have fewer.
+        average: The decay of a running average of the weights, which is then scored and kept; 0 is off.
+        insert_at: The epoch after which the placement is inserted into the model, which has no attention
+            before. With 0 it is inserted at the start.
+        perturb: The relative size of normal noise on the weights at that epoch; 0 is none. A training with
+            1e-6 and without a placement is a baseline replicate: it differs from one without noise by chance
+            only.
     """
 
     epochs: int = 5

@@ -1,4 +1,4 @@
-"""The configuration of segmentation."""
+"""Configuration of segmentation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentationData(Data):
-    """Images with a class for each pixel: the bundled source `digit-scenes`, or a folder at a path.
+    """Images with a class for each pixel: the bundled source `digit-scenes`, or a folder.
 
-    size: of the squares in pixels that they are scaled to. ignore_index: the label of pixels that do not
-        count; 255 is such a label in any case.
+    Attributes:
+        size: The side of the squares in pixels that images are scaled to.
+        ignore_index: The label of pixels that are not counted. 255 is never counted.
     """
 
     source: str = "digit-scenes"
@@ -32,10 +33,10 @@ class SegmentationData(Data):
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentationModel(Model):
-    """A U-Net over the backbone, unless that is a model of segmentation_models_pytorch such as `smp:Unet`."""
+    """A U-Net on the backbone, or a model of segmentation_models_pytorch such as `smp:Unet`."""
 
     def build(self, *, classes: int, in_channels: int = 3, size: int | None = None) -> "nn.Module":
-        from backbones.unet import UNet  # and torch, which takes seconds
+        from backbones.unet import UNet  # importing torch takes seconds
 
         body = super().build(classes=classes, in_channels=in_channels, size=size)
         return body if self.backbone.startswith("smp:") else UNet(body, classes=classes, size=size or 128)
@@ -43,9 +44,11 @@ class SegmentationModel(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentationTraining(Training):
-    """With cross-entropy plus Dice loss.
+    """Training with cross-entropy plus Dice loss.
 
-    flip: half of the images are mirrored. crop: the least part of an image's area that a random crop keeps.
+    Attributes:
+        flip: If True, half of the images are mirrored.
+        crop: The smallest fraction of an image's area that a random crop keeps.
     """
 
     batch_size: int = 16

@@ -1,4 +1,4 @@
-"""The configuration of stereo."""
+"""Configuration of stereo."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,9 +10,13 @@ from search.config.sections import Data, Model, Schedule, Training
 
 @dataclass(frozen=True, kw_only=True)
 class StereoData(Data):
-    """Rectified pairs of images with disparities. source: `planes`, or `pairs` at a path.
+    """Rectified pairs of images with disparities.
 
-    height, width: of the crops that are trained on, in pixels. max_disparity: only pixels below it count.
+    Attributes:
+        source: `planes`, or `pairs` for a path.
+        height: The height of training crops in pixels.
+        width: Their width.
+        max_disparity: Pixels with a disparity of this or more are not counted.
     """
 
     source: str = "planes"
@@ -30,7 +34,7 @@ class StereoData(Data):
 
 @dataclass(frozen=True, kw_only=True)
 class StereoModel(Model):
-    """A model of two rectified images, of `backbones.STEREO`."""
+    """A model of two rectified images, one of `backbones.STEREO`."""
 
     backbone: str = "psmnet"
 
@@ -48,7 +52,7 @@ class StereoModel(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class StereoTraining(Training):
-    """With the smooth L1 loss of disparities. The defaults are the published ones of PSMNet on Scene Flow."""
+    """Training with the smooth L1 loss of disparities. Defaults are those of PSMNet on Scene Flow."""
 
     epochs: int = 10
     batch_size: int = 12

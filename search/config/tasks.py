@@ -1,4 +1,4 @@
-"""The declaration of each task, built in (TASKS) or registered: all that is known of it before a training."""
+"""Declarations of tasks, built in (TASKS) or registered: everything known of a task before a training."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,12 +20,14 @@ from search.config.segmentation_config import SegmentationData, SegmentationMode
 from search.config.stereo_config import StereoData, StereoModel, StereoTraining
 from search.metric import DETECTION, EPE, MRR, SEGMENTATION, Metric
 
-GROUP = "automl.tasks"  # of entry points: a name, and the reference of a subclass of `automl.Task`
+GROUP = (
+    "automl.tasks"  # group of entry points; each has a name and the reference of a subclass of `automl.Task`
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
-    """The declaration of a task: what the command line and a search need before a training begins.
+    """Declaration of a task: everything that the command line and a search need before a training begins.
 
     A reference is `package.module:name`. It is imported when it is needed, so that a process of one task does
     not import the others.
@@ -35,15 +37,14 @@ class TaskSpec:
         training: The type of `TrialConfig.training`.
         metrics: The metrics that trials can be compared by, the default first.
         model: The type of `TrialConfig.model`. A type of your own checks its values in `problems`.
-        dimensions: The spatial dimensions of the inputs of backbones that fit. None for a task that makes its
-            own models.
-        task: The reference of the `Task` subclass. Empty in the declaration that a subclass of your own has.
-        spaces: Modules that have search spaces of the task, each a sequence `SPACES`.
-        detect: The reference of a function of a path: whether there are data of the task.
-        space: The name of the space of data that `detect` recognises.
+        dimensions: The spatial dimensions of inputs. None for a task that builds its own models.
+        task: The reference of the `Task` subclass. Empty in the `spec` of a user-defined subclass.
+        spaces: Modules with search spaces of the task, each in a sequence `SPACES`.
+        detect: The reference of a function of a path, which returns True if the path holds data of the task.
+        space: The name of the space for data that `detect` recognises.
         overview: The reference of a function of a path. It returns a dataclass for `automl data --json` with
             `lines()` to print. By default the splits are listed.
-        subject: The reference of the function that makes a model for `automl cost`.
+        subject: The reference of the function that builds a model for `automl cost`.
 
     Example:
         >>> import automl
@@ -67,17 +68,31 @@ class TaskSpec:
     subject: str = ""
 
     def metric(self, name: str) -> Metric:
-        """Return the metric of this name; the default one for an empty name."""
+        """Return the metric of this name.
+
+        Args:
+            name: The name. Empty for the default metric.
+
+        Returns:
+            The metric.
+        """
         return next(metric for metric in self.metrics if name in ("", metric.name))
 
     def detects(self, path: str) -> bool:
-        """Return whether there are data of the task at `path`."""
+        """Return True if `path` holds data of the task.
+
+        Args:
+            path: The path of the data.
+
+        Returns:
+            The result of the function `detect`, or False without one.
+        """
         return bool(self.detect) and bool(resolve(self.detect)(path))
 
 
-# In the order in which data are recognised; what no other task recognises is a folder of images.
+# Data are recognised in this order. Data that no other task recognises are a folder of images.
 TASKS: Mapping[str, TaskSpec] = {
-    "stereo": TaskSpec(  # before sequences, since a CSV may be of both
+    "stereo": TaskSpec(  # before sequences, since both can be a CSV
         data=StereoData,
         model=StereoModel,
         training=StereoTraining,
@@ -149,55 +164,55 @@ TASKS: Mapping[str, TaskSpec] = {
     ),
 }
 
-# The declaration of a user-defined task whose code has not been loaded.
+# Declaration of a user-defined task whose code has not been loaded.
 UNLOADED = TaskSpec(data=OpenData, model=OpenModel, training=OpenTraining, metrics=())
 
 _registered: dict[str, str] = {}
 
 
 def resolve(reference: str) -> Any:
-    """Import what `package.module:name` refers to."""
+    """Import the object that `package.module:name` refers to."""
     module, _, name = reference.partition(":")
     return getattr(import_module(module), name)
 
 
 @cache
 def _installed() -> Mapping[str, str]:
-    """Return the tasks of installed packages, by their entry points. Imports none."""
+    """Return the tasks of installed packages by their entry points, without importing them."""
     return {entry.name: entry.value for entry in entry_points(group=GROUP)}
 
 
 def register(name: str, reference: str) -> str:
-    """Make `name` stand for a task in this process, and return the reference as other processes find it."""
+    """Register a name for a task in this process. Return the reference that other processes resolve."""
     _registered[name] = loading.absolute(reference)
     return _registered[name]
 
 
 def canonical(task: str) -> str:
-    """Return the reference that a registered name stands for; another name as it is, with whole paths."""
+    """Return the reference of a registered task, or `task` itself with absolute paths."""
     if task in TASKS:
         return task
     return loading.absolute(_registered.get(task) or _installed().get(task, task))
 
 
 def spec_of(task: str) -> TaskSpec:
-    """Return the declaration of `task`, and run no code for that.
+    """Return the declaration of a task without running its code.
 
-    UNLOADED for a user-defined task whose code has not been loaded. Raises InputError when there is no such
-    task.
+    Returns UNLOADED for a user-defined task whose code has not been loaded. Raises InputError if the task is
+    unknown.
     """
     if task in TASKS:
         return TASKS[task]
     if not loading.is_user_defined(task):
-        return load_spec(task)  # which raises the error
+        return load_spec(task)  # raises the error
     spec = getattr(loading.loaded_object(task), "spec", None)
     return spec if isinstance(spec, TaskSpec) else UNLOADED
 
 
 def load_spec(task: str) -> TaskSpec:
-    """Return the declaration of `task`, loading its code where it is user-defined.
+    """Return the declaration of a task, and load its code if it is user-defined.
 
-    Raises InputError when there is no such task, or it cannot be loaded.
+    Raises InputError if the task is unknown or cannot be loaded.
     """
     if task in TASKS:
         return TASKS[task]
@@ -209,9 +224,9 @@ def load_spec(task: str) -> TaskSpec:
 
 
 def registered_specs() -> Iterator[tuple[str, TaskSpec]]:
-    """Yield the name and the declaration of each registered task. One that cannot be loaded is left out."""
+    """Yield the name and the declaration of each registered task, except those that cannot be loaded."""
     for name in {**_installed(), **_registered}:
         try:
             yield name, load_spec(canonical(name))
         except InputError as error:
-            print(f"task {name!r} is left out: {error}", file=sys.stderr)
+            print(f"skipped task {name!r}: {error}", file=sys.stderr)

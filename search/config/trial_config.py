@@ -1,4 +1,4 @@
-"""The configuration of one trial, which round-trips through JSON."""
+"""Configuration of one trial, which round-trips through JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -17,22 +17,22 @@ BASES = {"data": Data, "model": Model, "training": Training}
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrialConfig:
-    """The configuration of one training: model and placement, data, optimiser, schedule and seed.
+    """Configuration of one training: model and placement, data, optimiser, schedule and seed.
 
     It is immutable and round-trips through JSON (`to_json`, `from_json`).
 
     Attributes:
         task: A name of `search.config.TASKS` or of a registered task, `file.py:Class` or
-            `package.module:Class`. It decides the types of `data`, `model` and `training`,
-            and their defaults. `load` loads the code of a user-defined task.
+            `package.module:Class`. It determines the types of `data`, `model` and `training`, and their
+            defaults. `load` loads the code of a user-defined task.
         data: The dataset, such as a `search.config.ImageData`.
         model: The backbone, its options and the placement: a `search.config.Model`.
         training: Epochs, optimiser and augmentation, such as a `search.config.ImageTraining`.
         metric: The metric by which trials are compared. By default the task's first one.
-        seed: Decides initial weights, data order and augmentation.
+        seed: Fixes initial weights, data order and augmentation.
 
     Raises:
-        InputError: A value cannot work. The message names every problem.
+        InputError: A value is invalid. The message names every problem.
 
     Example:
         >>> import automl
@@ -53,15 +53,16 @@ class TrialConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "task", canonical(self.task))
-        whole = None not in (self.data, self.model, self.training)
+        is_complete = None not in (self.data, self.model, self.training)
         try:
-            # The defaults of a user-defined task are in its code; what is read from JSON is always whole.
-            spec, problems = (spec_of if whole else load_spec)(self.task), []
+            # The defaults of a user-defined task are in its code. Configurations from JSON are always
+            # complete.
+            spec, problems = (spec_of if is_complete else load_spec)(self.task), []
         except InputError as error:
             raise InputError(join_problems("configuration", [str(error)])) from None
         for name, kind in self._types(spec).items():
             value = getattr(self, name)
-            if isinstance(value, OPEN) and not issubclass(kind, OPEN):  # the code has been loaded since
+            if isinstance(value, OPEN) and not issubclass(kind, OPEN):  # its code was loaded in the meantime
                 value = from_json(kind, fields_to_json(value), f"{name} of task {self.task}")
                 object.__setattr__(self, name, value)
             if value is None:
@@ -69,7 +70,11 @@ class TrialConfig:
             elif not isinstance(value, BASES[name] if issubclass(kind, OPEN) else kind):
                 problems.append(f"{name} of task {self.task} must be a {kind.__name__}; got {value!r}")
         if not problems:
-            problems += [p for part in (self.data, self.model, self.training) for p in part.problems()]
+            problems += [
+                problem
+                for section in (self.data, self.model, self.training)
+                for problem in section.problems()
+            ]
         if isinstance(self.model, Model) and not self.user_code():
             problems += self._misfits(spec)
         names = [metric.name for metric in spec.metrics]
@@ -81,23 +86,23 @@ class TrialConfig:
             raise InputError(join_problems("configuration", problems))
 
     def _misfits(self, spec: TaskSpec) -> list[str]:
-        """Return what is wrong with the backbone for inputs of the task, as a list of at most one problem."""
-        takes = self.model.dimensions() if spec.dimensions is not None else None
-        if takes in (None, spec.dimensions):
+        """Return a list of at most one problem: the backbone does not fit the inputs of the task."""
+        dimensions = self.model.dimensions() if spec.dimensions is not None else None
+        if dimensions in (None, spec.dimensions):
             return []
-        fit = [name for name, other in backbones.BACKBONES.items() if other.dimensions == spec.dimensions]
+        fitting = [name for name, other in backbones.BACKBONES.items() if other.dimensions == spec.dimensions]
         return [
-            f"backbone {self.model.backbone} takes inputs with {takes} spatial dimensions, "
-            f"and those of task {self.task} have {spec.dimensions}; choose from {', '.join(fit)}"
+            f"backbone {self.model.backbone} takes inputs with {dimensions} spatial dimensions, "
+            f"and those of task {self.task} have {spec.dimensions}; choose from {', '.join(fitting)}"
         ]
 
     def __eq__(self, other: object) -> bool:
-        """Compare as JSON: the types of a user-defined task are others before and after it is loaded."""
+        """Compare as JSON, since loading the code of a user-defined task changes the types."""
         return self.to_json() == other.to_json() if isinstance(other, TrialConfig) else NotImplemented
 
     @classmethod
     def json_types(cls, value: Mapping[str, Any]) -> dict[str, type]:
-        """The types that the task decides on. Raises InputError when there is no such task."""
+        """Return the types of the sections, which depend on the task. Raises InputError if it is unknown."""
         task = value.get("task", cls.task)
         types = cls._types(spec_of(canonical(task) if isinstance(task, str) else cls.task))
         return {
@@ -110,21 +115,28 @@ class TrialConfig:
         return {"data": spec.data, "model": spec.model, "training": spec.training}
 
     def user_code(self) -> list[str]:
-        """Return the names of the user-defined code that training it runs: its task and its backbone."""
+        """Return the names of the user-defined code that a training runs: its task and its backbone.
+
+        Returns:
+            The names, empty if neither is user-defined.
+        """
         return [name for name in (self.task, self.model.backbone) if loading.is_user_defined(name)]
 
     def load(self) -> "TrialConfig":
-        """Load the user-defined code that it names, and return it as that code understands it.
+        """Load the user-defined code, and return the configuration with that code's types.
 
-        Nothing else of a configuration runs code of others: not reading it, nor comparing or changing it.
-        Raises InputError where the code cannot be loaded, or does not take its values.
+        No other method runs user-defined code.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            InputError: The code cannot be loaded, or it rejects the values.
         """
         if not self.user_code():
             return self
         spec = load_spec(self.task)
-        config = replace(
-            self, model=self.model.identified()
-        )  # its parts are of the task's types from here on
+        config = replace(self, model=self.model.identified())  # whose sections have the task's types
         problems = config._misfits(spec)
         if loading.is_user_defined(config.model.backbone):
             problems += config.model.misuses()
@@ -133,16 +145,30 @@ class TrialConfig:
         return config
 
     def code(self) -> loading.Code:
-        """The files of what is user-defined in it, for machines that do not have them."""
+        """Return the files of user-defined code, for machines that lack them."""
         return {**loading.code(self.task), **loading.code(self.model.backbone)}
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries, lists, strings and numbers."""
+        """Convert to dictionaries, lists, strings and numbers.
+
+        Returns:
+            The dictionary, which `from_json` reads.
+        """
         return fields_to_json(self)
 
     @classmethod
     def from_json(cls, value: object) -> "TrialConfig":
-        """The inverse of `to_json`; what is left out takes its default. Runs no code that it names."""
+        """Convert from JSON without running user-defined code. Missing keys get their defaults.
+
+        Args:
+            value: The dictionary that `to_json` returned.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            InputError: A value is invalid. The message names every problem.
+        """
         if isinstance(value, Mapping):
             value = {"data": {}, "training": {}, **value}
             if isinstance(model := value.get("model", {}), Mapping):
@@ -151,22 +177,33 @@ class TrialConfig:
         return from_json(cls, value, "configuration")
 
     def __reduce__(self) -> Any:
-        """Pickled as JSON: the types of a user-defined task are in a file, not in a module."""
+        """Pickle as JSON, since the types of a user-defined task are in a file, not in a module."""
         return TrialConfig.from_json, (self.to_json(),)
 
-    def change(self, **parts: Mapping[str, Any] | Any) -> "TrialConfig":
-        """A copy with some values changed: `config.change(data={"size": 64}, seed=1)`."""
-        new = {}
-        for name, value in parts.items():
-            part = getattr(self, name)
+    def change(self, **sections: Mapping[str, Any] | Any) -> "TrialConfig":
+        """Return a copy with some values changed.
+
+        Args:
+            sections: New values of fields, or dictionaries with new values of a section, as in
+                `config.change(data={"size": 64}, seed=1)`.
+
+        Returns:
+            The changed configuration.
+
+        Raises:
+            InputError: A key is unknown, or a value is invalid.
+        """
+        changes = {}
+        for name, value in sections.items():
+            section = getattr(self, name)
             if not isinstance(value, Mapping):
-                new[name] = value
+                changes[name] = value
                 continue
-            if "backbone" in value and isinstance(part, Model):
+            if "backbone" in value and isinstance(section, Model):
                 value = {"code": None, **value}
-            known = [f.name for f in fields(part)]
+            known = [f.name for f in fields(section)]
             for key in value:
                 if key not in known:
                     raise unknown(f"key of the {name} of task {self.task}", key, known)
-            new[name] = replace(part, **value)
-        return replace(self, **new)
+            changes[name] = replace(section, **value)
+        return replace(self, **changes)

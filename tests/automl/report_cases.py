@@ -49,7 +49,7 @@ def made_up(
     """Trials as a search leaves them: complete, pruned, infeasible and broken, and `running` open ones."""
     plan = plan or plan_of()
     chance, rungs = random.Random(seed), Rungs(plan.budget)
-    drawn = random_draws(SPACES[space], 20 * count, seed=seed, given=SPACES[space].baseline)
+    drawn = random_draws(SPACES[space], 20 * count, seed=seed, first=SPACES[space].baseline)
     trials: list[FrozenTrial] = []
     for trial, config in drawn:
         if len(trials) == count:

@@ -237,7 +237,7 @@ def test_of_few_trials_the_best_score_is_the_best(name: str) -> None:
     space = SPACES[name]
     draws = [
         (trial, config)
-        for trial, config in random_draws(space, 4, given=space.baseline)
+        for trial, config in random_draws(space, 4, first=space.baseline)
         if config is not None
     ]
     for scores in ([0.379, 0.274], [0.274, 0.379], [0.379, 0.274, 0.2], [0.2, 0.379, 0.38]):

@@ -82,7 +82,7 @@ def test_every_parameter_that_a_placement_draws_is_known() -> None:
             choices.attention(trial, i + 1, 16)
         assert trial.user_attrs[choices.SITES] == ["net.", 3]
     names = {name for trial in study.trials for name in trial.params}
-    assert {part.what for name in names if (part := parse_parameter(name))} == {
+    assert {part.kind for name in names if (part := parse_parameter(name))} == {
         "modules", "site", "type", *choices.OPTIONS,
     }  # fmt: skip
     assert all(parse_parameter(name) for name in names)

@@ -137,7 +137,7 @@ def test_draws_apart_from_a_search() -> None:
         [trial.params for trial, _ in random_draws(space, 5, seed=seed)] for seed in (0, 0, 1)
     )
     assert first == again != other
-    trial, config = next(random_draws(space, 1, given=space.baseline))
+    trial, config = next(random_draws(space, 1, first=space.baseline))
     assert trial.params == space.baseline
     assert config == space(optuna.trial.FixedTrial(space.baseline))
 

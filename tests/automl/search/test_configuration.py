@@ -17,7 +17,7 @@ from search.spaces import SPACES
 def test_without_settings_it_is_the_baseline_of_the_space(name: str) -> None:
     space = SPACES[name]
     config, drawn = of_space(space, {})
-    _, baseline = next(random_draws(space, 1, given=space.baseline))
+    _, baseline = next(random_draws(space, 1, first=space.baseline))
     assert baseline is not None
     assert (config, drawn) == (baseline, {})
 

@@ -216,7 +216,7 @@ def test_lr_find_writes_a_plot_and_trains_nothing(store: MlflowClient, tmp_path:
 def test_defaults_fit_the_dataset(dataset: str) -> None:
     """As the baseline of the search space of that name."""
     space = SPACES[dataset]
-    _, config = next(random_draws(space, 1, given=space.baseline))
+    _, config = next(random_draws(space, 1, first=space.baseline))
     assert config is not None
     found = (config.data.size, dict(config.model.options), config.training.epochs)
     assert found == DEFAULTS.get(dataset, OTHERS)
