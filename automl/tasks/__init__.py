@@ -1,31 +1,31 @@
-"""Tasks: what can be learned.
+"""Tasks: what is learned, and how it is scored.
 
 base                     The base class `Task`
-evaluator                From a model's outputs to metrics, over batches and workers
-classification           What tasks of classes share: loss, metrics, inputs of each class
+evaluator                Computes metrics from a model's outputs, over batches and workers
+classification           Base class of classification tasks
 cross_entropy            The loss of classifiers: label smoothing, class weights, mixed inputs
-code_deployment          What is deployed of the two encoders of code search
-deployment               What is deployed of a trained model: module, named inputs and outputs
-initial                  The weights that trainings start from: published, of a file, or of a trained trial
-memo                     What is found out about a model once in a process
-model_check              Tries a model before it is trained, and chooses its memory format
+code_deployment          Deployment of the two encoders of code search
+deployment               Deployment of a trained model: module, named inputs and outputs
+initial                  Initial weights: published, from a file, or from a trained trial
+memo                     Results that are computed once in a process
+model_check              Tries a model before training, and chooses its memory format
 image_classification     Classification of images
 sequence_classification  Classification of sequences of sensor readings
-code_retrieval           Search in code: functions by their docstrings
-retrieval_evaluator      From vectors of queries and code to mean reciprocal ranks
-retrieval_metrics        Ranks, and what is made of them: MRR, recall, NDCG
+code_retrieval           Code search: functions by their docstrings
+retrieval_evaluator      Computes mean reciprocal ranks from vectors of queries and code
+retrieval_metrics        Ranks and their metrics: MRR, recall, NDCG
 stereo                   The disparity of each pixel of the left of two rectified images
-stereo_evaluator         From disparities to end-point error and shares of wrong pixels
-stereo_deployment        What is deployed of a stereo model, and what it makes of files
+stereo_evaluator         Computes end-point error and fractions of wrong pixels
+stereo_deployment        Deployment of a stereo model, and its input and output files
 detection                Boxes and masks of the objects in images
-detection_evaluator      From boxes and masks to average precision
-detection_deployment     What is deployed of a detector, and what it makes of files
+detection_evaluator      Computes average precision of boxes and masks
+detection_deployment     Deployment of a detector, and its input and output files
 segmentation             The class of each pixel of an image
-segmentation_evaluator   From logits of pixels to intersection over union, and the loss
-same_data                Checks whether a search's data have changed since it was made
+segmentation_evaluator   Computes intersection over union from logits of pixels, and the loss
+same_data                Checks whether a search's data have changed since it was created
 
-A built-in task is declared by one entry in `search.config.tasks.TASKS`. A task of a package is named by an
-entry point of the group `automl.tasks`, and any other by `register_task`, or in place as `file.py:Class`.
+A built-in task is declared by one entry in `search.config.tasks.TASKS`. A package declares a task by an entry
+point of the group `automl.tasks`. Other tasks are named by `register_task`, or as `file.py:Class`.
 """
 
 from attention import InputError
@@ -39,8 +39,8 @@ from search.config.tasks import TaskSpec, load_spec, register, registered_specs,
 def register_task(name: str, task: str | type[Task]) -> str:
     """Make a task available by name: to configurations, `--data` and `--space` of this process.
 
-    A package does that for every process by an entry point of the group `automl.tasks`. A configuration has
-    the reference of the task in place of the name, so that other machines need no registration.
+    A package does that for every process by an entry point of the group `automl.tasks`. A configuration
+    stores the reference of the task instead of the name, so other machines need no registration.
 
     Args:
         name: The name. It must not be that of a built-in task.
@@ -50,7 +50,7 @@ def register_task(name: str, task: str | type[Task]) -> str:
         The reference.
 
     Raises:
-        InputError: The name is taken, or the class cannot be loaded or has no `spec`.
+        InputError: The name is invalid or taken, or the class cannot be loaded or has no `spec`.
 
     Example:
         >>> import automl
@@ -67,18 +67,18 @@ def register_task(name: str, task: str | type[Task]) -> str:
 
 
 def task_of_data(path: str) -> TaskSpec | None:
-    """Return the declaration of the task that recognises the data at `path`; None for images of classes.
+    """Return the declaration of the task that recognises the data at `path`, or None for images of classes.
 
-    Registered tasks are asked first. Raises InputError for an archive that cannot be extracted.
+    Registered tasks are asked first. Raises InputError if an archive cannot be extracted.
     """
     specs = [*(spec for _, spec in registered_specs()), *TASKS.values()]
     return next((spec for spec in specs if spec.detects(path)), None)
 
 
 def task_of(config: TrialConfig) -> type[Task]:
-    """Return the class of the task that `config` names, loading its code where it is user-defined.
+    """Return the class of a configuration's task, and load its code if it is user-defined.
 
-    Raises InputError for an unknown one.
+    Raises InputError if the task is unknown.
     """
     loaded: object
     if config.task in TASKS:
@@ -91,9 +91,17 @@ def task_of(config: TrialConfig) -> type[Task]:
 
 
 def open_task(config: TrialConfig, runtime: Runtime) -> Task:
-    """Return the task that `config` names, with its data; runs user-defined code that it names.
+    """Return the task of a configuration with its data. Runs user-defined code.
 
-    Raises InputError for what cannot be opened.
+    Args:
+        config: The configuration.
+        runtime: The device, precision and workers.
+
+    Returns:
+        The task.
+
+    Raises:
+        InputError: The code or the data cannot be loaded.
     """
     config = config.load()
     return task_of(config)(config, runtime)

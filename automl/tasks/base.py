@@ -1,4 +1,4 @@
-"""The base class of tasks: everything that the loop, the search and the tracking need to know about one."""
+"""The base class of tasks: everything that training, search and tracking need to know of a task."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,11 +26,11 @@ from search.config import Data, Model, TaskSpec, Training, TrialConfig
 from search.metric import Chance, Metric
 from search.serialise import to_json
 
-Inputs = Any  # of a model: a tensor, a tuple of positional or a dictionary of keyword arguments
-Batch = Any  # a pytree of tensors: whatever the task's own `loss` takes
+Inputs = Any  # inputs of a model: a tensor, a tuple of positional or a dictionary of keyword arguments
+Batch = Any  # a pytree of tensors, which the task's `loss` takes
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-SHOWN = 10  # names of classes
+SHOWN = 10  # largest number of class names in a description
 
 DataT_co = TypeVar("DataT_co", bound=Data, default=Data, covariant=True)
 ModelT_co = TypeVar("ModelT_co", bound=Model, default=Model, covariant=True)
@@ -39,7 +39,13 @@ TrainingT_co = TypeVar("TrainingT_co", bound=Training, default=Training, covaria
 
 @dataclass(frozen=True)
 class EvaluationBatch:
-    """Some inputs of a split. index: int64 `(B,)`, their numbers in it. targets: what the evaluator takes."""
+    """Batch of inputs of a split.
+
+    Attributes:
+        index: The numbers of the inputs in the split, int64 `(B,)`.
+        inputs: The inputs of the model.
+        targets: The targets for the evaluator.
+    """
 
     index: Tensor
     inputs: Inputs
@@ -47,11 +53,12 @@ class EvaluationBatch:
 
 
 class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
-    """What is learned and how it is scored, for one configuration on one device.
+    """The definition of what is learned and how it is scored, for one configuration on one device.
 
     A task of your own is a subclass in a file, named by `TrialConfig(task="file.py:Class")`. A subclass of
-    `Task[MyData, MyModel, MyTraining]` has the parts of its configuration with these types. Each worker has
-    its own task: `batches` gives its part of every global batch, and `evaluate` adds the parts of a split up.
+    `Task[MyData, MyModel, MyTraining]` has the sections of its configuration with these types. Each worker
+    has its own task: `batches` yields its part of every global batch, and `evaluate` combines the workers'
+    results.
 
     Args:
         config: The configuration of the training.
@@ -65,11 +72,13 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
         training: Epochs, optimiser and augmentation, `config.training`.
         runtime: The device, precision and workers.
         metric: The primary metric: the configuration's, or else the task's first one.
+        batch_size: The size of a training batch of all workers.
         noun: The name of its inputs, in the plural.
         suffixes: The suffixes of files that `read_inputs` takes, in lower case.
-        tolerance: The largest difference of an exported form from the trained model, measured by `compare`.
-        learned: The names of what `learn` measures of each batch beside the loss. The mean over an epoch is
-            the metric `train_NAME`.
+        tolerance: The largest difference between an exported form and the trained model, measured by
+            `compare`.
+        learned: The names of the values that `learn` returns for each batch beside the loss. The mean over an
+            epoch is the metric `train_NAME`.
         may_be_nan: Metrics that a good model may lack, such as the precision of a class without inputs.
 
     Example:
@@ -97,49 +106,85 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
 
     @classmethod
     def data_of(cls, config: TrialConfig) -> DataT_co:
-        """Return the data of a configuration, which has checked that they are of the task's type."""
+        """Return the data of a configuration, with the task's type.
+
+        Args:
+            config: The configuration, which has checked the type.
+
+        Returns:
+            The data.
+        """
         return cast(DataT_co, config.data)
 
     @abstractmethod
     def model(self) -> nn.Module:
-        """A new model with the configuration's placement and seed, on the device."""
+        """Build a new model with the configuration's placement and seed, on the device.
 
-    def placed(self, build: Callable[[], nn.Module], example: Callable[[], Inputs], *given: Any) -> nn.Module:
-        """Build a model with the configuration's placement and seed, on the device.
+        Returns:
+            The model.
+        """
 
-        example: makes two inputs on the CPU. given: what the model depends on beside its configuration, in
-        values that JSON can hold; sites are looked for once for all that is the same.
+    def placed(
+        self, build: Callable[[], nn.Module], example: Callable[[], Inputs], *dependencies: Any
+    ) -> nn.Module:
+        """Build a model and insert the configuration's placement, with its seed, on the device.
+
+        Args:
+            build: Builds the model without a placement.
+            example: Returns two inputs on the CPU.
+            dependencies: Everything that the model depends on beside its configuration, in JSON's types.
+                Sites are searched once for equal values.
+
+        Returns:
+            The model.
         """
         torch.manual_seed(self.config.seed)
-        model, known = build(), None
+        model, sites = build(), None
         if self.chosen.placement:
-            bare = to_json(replace(self.chosen, placement={}))
-            known = remember_sites([self.config.task, bare, *given], build, example)
-        return insert(model, self.chosen.placement, example(), known=known).to(self.runtime.device)
+            plain = to_json(replace(self.chosen, placement={}))
+            sites = remember_sites([self.config.task, plain, *dependencies], build, example)
+        return insert(model, self.chosen.placement, example(), known=sites).to(self.runtime.device)
 
     def initialise(self, model: nn.Module) -> list[str]:
-        """Put the weights that the configuration names, if any, into a new model.
+        """Load the weights that the configuration names, if any, into a new model.
 
-        Returns the names of those that stay new, since the others are for other labels. Raises InputError
-        where they cannot be had or do not fit.
+        Args:
+            model: The model, without attention.
+
+        Returns:
+            The names of parameters that stay new, because the weights are for other labels.
+
+        Raises:
+            InputError: The weights cannot be loaded or do not fit.
         """
         if self.config.model.weights:
-            raise InputError(f"task {self.config.task} starts from new weights; leave out the others")
+            raise InputError(f"task {self.config.task} starts from new weights; leave out model.weights")
         return []
 
     def notes(self) -> Sequence[str]:
-        """What the user should know of the model before it is trained, in sentences.
+        """Return notes on the model for the user, before it is trained.
 
-        Raises InputError for a model that cannot be trained.
+        Returns:
+            Sentences.
+
+        Raises:
+            InputError: The model cannot be trained.
         """
         return ()
 
-    batch_size: int  # of a training batch of all workers
+    batch_size: int
 
     def shared_batch_size(self, least: int = 2) -> int:
-        """Return the configuration's batch size; where there are fewer inputs to train on, all of them.
+        """Return the configuration's batch size, or the number of training inputs if there are fewer.
 
-        Raises InputError where it cannot be divided among the workers, or is below `least`.
+        Args:
+            least: The smallest batch size.
+
+        Returns:
+            The batch size of all workers.
+
+        Raises:
+            InputError: It cannot be divided among the workers, or is below `least`.
         """
         count, workers = self.size("train"), self.runtime.workers
         size: int = min(self.config.training.batch_size, count // workers * workers)
@@ -156,124 +201,266 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
 
     @abstractmethod
     def batches(self, epoch: int) -> Iterator[Batch]:
-        """The training batches of an epoch, on the device: a function of the seed and the epoch alone.
+        """Yield the training batches of an epoch, on the device. They depend on the seed and the epoch only.
 
-        Each is a pytree of tensors.
+        Args:
+            epoch: The epoch, from 0 on.
+
+        Yields:
+            Batches, each a pytree of tensors.
         """
 
     @abstractmethod
     def example(self, count: int) -> Inputs:
-        """A batch of `count` of the model's inputs, on the device; what is in it does not matter."""
+        """Return a batch of model inputs with arbitrary content, on the device.
+
+        Args:
+            count: The number of inputs.
+
+        Returns:
+            The inputs.
+        """
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The training loss of a batch, a scalar."""
+        """Return the training loss of a batch.
+
+        Args:
+            model: The model.
+            batch: A batch of `batches`.
+
+        Returns:
+            The loss, a scalar.
+        """
 
     def learn(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the loss of a batch and what `learned` names, `(1 + len(learned),)`.
+        """Return the loss of a batch, followed by the values that `learned` names.
 
-        Only the loss has a gradient.
+        Args:
+            model: The model.
+            batch: A batch of `batches`.
+
+        Returns:
+            The values, `(1 + len(learned),)`. Only the loss has a gradient.
         """
         return self.loss(model, batch).unsqueeze(0)
 
     @abstractmethod
     def parts(self, split: Split) -> Iterator[EvaluationBatch]:
-        """This worker's inputs of a whole split in batches, on the device."""
+        """Yield this worker's inputs of a whole split in batches, on the device.
+
+        Args:
+            split: The split.
+
+        Yields:
+            Batches.
+        """
 
     @abstractmethod
     def evaluator(self, split: Split) -> Evaluator:
-        """What turns a model's outputs for the parts of a split into metrics."""
+        """Return an evaluator, which computes metrics from the model's outputs.
+
+        Args:
+            split: The split.
+
+        Returns:
+            The evaluator.
+        """
 
     def evaluate(
         self, model: nn.Module, split: Split, evaluator: Evaluator | None = None
     ) -> dict[str, Tensor]:
-        """The metrics of a whole split, numbers that are still on the device.
+        """Compute the metrics of a whole split. A search uses validation; test is for the final result.
 
-        The search asks for validation; test is for the final word.
+        Args:
+            model: The model.
+            split: The split.
+            evaluator: An evaluator of this split, whose `answers` are needed afterwards. By default a new
+                one.
 
-        evaluator: of this split, to be asked for its `answers` afterwards; a new one where not given.
+        Returns:
+            The metrics, scalars on the device.
         """
         evaluator = self.evaluator(split) if evaluator is None else evaluator
-        for part in self.parts(split):
-            evaluator.update(call(model, part.inputs), part.targets)
-            evaluator.index = [*evaluator.index, part.index]
+        for batch in self.parts(split):
+            evaluator.update(call(model, batch.inputs), batch.targets)
+            evaluator.index = [*evaluator.index, batch.index]
         return evaluator.compute(self.runtime)
 
     @abstractmethod
     def size(self, split: Split) -> int:
-        """The number of inputs of a split."""
+        """Return the number of inputs of a split.
+
+        Args:
+            split: The split.
+
+        Returns:
+            The number.
+        """
 
     def class_counts(self, split: Split) -> Sequence[int]:
-        """The inputs of each class of `labels` in a split; nothing for a task without."""
+        """Return the number of inputs of each class in a split.
+
+        Args:
+            split: The split.
+
+        Returns:
+            The numbers in the order of `labels`; empty for a task without classes.
+        """
         return ()
 
     def chance(self, split: Split) -> Chance | None:
-        """What guessing comes to in the primary metric; None where that is not known."""
+        """Return the score of guessing in the primary metric, or None if it is unknown.
+
+        Args:
+            split: The split.
+
+        Returns:
+            The score.
+        """
         training = zip(self.class_counts("train"), self.class_counts("validation"), strict=True)
         return self.metric.chance(self.class_counts(split), [sum(counts) for counts in training])
 
     @classmethod
     @abstractmethod
     def manifest(cls, config: TrialConfig) -> Manifest:
-        """Which inputs are in which split, with a hash of each, as they are now."""
+        """Return the list of the inputs of each split, with a hash of each, as they are now.
+
+        Args:
+            config: The configuration.
+
+        Returns:
+            The manifest.
+        """
 
     @classmethod
     def shared_name(cls, config: TrialConfig) -> str | None:
-        """Return the name of the dataset in a storage; None if each machine gets the data by itself."""
+        """Return the name of the dataset in a storage, or None if each machine loads the data itself.
+
+        Args:
+            config: The configuration.
+
+        Returns:
+            The name.
+        """
         return None
 
     def stored_files(self, splits: Sequence[Split]) -> Mapping[str, Path]:
-        """Return the cache file that has each of `splits`.
+        """Return the cache file of each split. Required for a task with a `shared_name`.
 
-        A task that has a `shared_name` has this, too. Files of further splits may be among them.
+        Args:
+            splits: The splits. Files of further splits may be returned, too.
+
+        Returns:
+            The path of the file for each split.
         """
         raise InputError(f"{type(self).__name__} has a `shared_name` and needs `stored_files`")
 
     @classmethod
     def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
-        """Return whether these splits come from a search's storage, where they cannot change."""
+        """Return True if these splits come from a search's storage, where they cannot change.
+
+        Args:
+            config: The configuration.
+            splits: The splits.
+
+        Returns:
+            The result.
+        """
         name = cls.shared_name(config)
         return name is not None and shared.is_shared(name, splits)
 
     @property
     def digest(self) -> str:
-        """A hash of the data of all splits."""
+        """Return a hash of the data of all splits."""
         return self.manifest(self.config).digest
 
-    # What is deployed of a model, and how it is used where there is no dataset. A task with one graph has
-    # `deployment` and `model_inputs`; one with several has `deployments`, `graph_inputs` and `served_inputs`.
+    # Deployment: the graphs of a model, and their use without the dataset. A task with one graph implements
+    # `deployment` and `model_inputs`. A task with several implements `deployments`, `graph_inputs` and
+    # `served_inputs`.
 
     def deployment(self, model: nn.Module) -> Deployment:
-        """What is deployed of `model`, which is one graph."""
+        """Return the deployment of a model with one graph.
+
+        Args:
+            model: The trained model.
+
+        Returns:
+            The deployment.
+        """
         raise InputError(f"{type(self).__name__} needs a method `deployment`, or `deployments`")
 
     def deployments(self, model: nn.Module) -> dict[str, Deployment]:
-        """Each graph that is deployed of `model`, by its name, which its files have: `NAME.onnx`."""
+        """Return each deployed graph of a model by name. The files are named `NAME.onnx`.
+
+        Args:
+            model: The trained model.
+
+        Returns:
+            The deployments.
+        """
         return {MODEL: self.deployment(model)}
 
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
-        """Up to `count` raw inputs spread over a split, as the deployed graph takes them, by name."""
+        """Return raw inputs spread over a split, as the deployed graph takes them.
+
+        Args:
+            split: The split.
+            count: The largest number of inputs.
+
+        Returns:
+            The inputs by name.
+        """
         raise InputError(f"{type(self).__name__} needs a method `model_inputs`, or `graph_inputs`")
 
     def graph_inputs(self, split: Split, count: int) -> dict[str, dict[str, Tensor]]:
-        """The same for each graph of `deployments`."""
+        """Return `model_inputs` for each graph of `deployments`.
+
+        Args:
+            split: The split.
+            count: The largest number of inputs.
+
+        Returns:
+            The inputs of each graph.
+        """
         return {MODEL: self.model_inputs(split, count)}
 
     def served_inputs(self, split: Split, count: int) -> dict[str, Any]:
-        """What `mlflow-model` takes for each graph, where that is something else than `graph_inputs`."""
+        """Return the inputs of `mlflow-model` for each graph, if they differ from `graph_inputs`.
+
+        Args:
+            split: The split.
+            count: The largest number of inputs.
+
+        Returns:
+            The inputs of each graph.
+        """
         return {}
 
     def labelled_inputs(self, split: Split) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
-        """All raw inputs of a split, as a deployed model takes them, in batches with their true labels.
+        """Yield all raw inputs of a split, as a deployed model takes them, in batches with their labels.
 
-        A label is an index of `Deployment.labels`, int64 `(N,)`. Nothing for a task without labels.
+        Args:
+            split: The split.
+
+        Yields:
+            Inputs by name, and labels as indices of `Deployment.labels`, int64 `(N,)`. Nothing for a task
+            without labels.
         """
         return iter(())
 
     def compare(self, ours: Arrays, theirs: Arrays) -> float:
-        """How far an exported form's outputs are from the trained model's; above `tolerance` it is refused.
+        """Return the difference between the outputs of two forms of a model.
 
-        The largest absolute difference, where a task does not say otherwise. NaN is refused, too.
+        Export rejects a difference above `tolerance`, and NaN. By default it is the largest absolute
+        difference.
+
+        Args:
+            ours: Outputs of the trained model.
+            theirs: Outputs of the exported form.
+
+        Returns:
+            The difference.
         """
         return max(float(np.abs(ours[name] - theirs[name]).max()) for name in ours)
 
@@ -281,13 +468,21 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
     def read_inputs(
         cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
     ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-        """The inputs in files: what each is called, and its arrays as a batch of one.
+        """Read inputs from files, without the dataset. By default each file is an NPZ with an array per
+        input.
 
-        exported: what `config.json` says of the model, with `labels`, `inputs`, `outputs` and `details`; the
-        dataset need not be there. Where a task does not say otherwise a file is an NPZ with an array for each
-        input. Raises InputError for a file that cannot be read.
+        Args:
+            exported: The entry of the model in `config.json`, with `labels`, `inputs`, `outputs` and
+                `details`.
+            paths: The files.
+
+        Yields:
+            The name of each input, and its arrays as a batch of one.
+
+        Raises:
+            InputError: A file cannot be read.
         """
-        names = [found["name"] for found in exported["inputs"]]
+        names = [entry["name"] for entry in exported["inputs"]]
         for path in paths:
             arrays = read_arrays(path, names)
             for i in range(len(arrays[names[0]])):
@@ -295,7 +490,15 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
 
     @classmethod
     def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
-        """The outputs for one input, without the batch's axis, in words: a line, and values for JSON."""
+        """Describe the outputs for one input.
+
+        Args:
+            exported: The entry of the model in `config.json`.
+            outputs: The outputs, without the axis of the batch.
+
+        Returns:
+            A line of text, and values for JSON.
+        """
         labels = exported["labels"]
         if not labels:
             text = ", ".join(f"{name} {np.array2string(v, precision=6)}" for name, v in outputs.items())
@@ -307,30 +510,49 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
 
     @classmethod
     def write(cls, exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
-        """Write the outputs for the input `name`, as `describe` takes them, into files `PATH.*`.
+        """Write the outputs for one input into files `PATH.*`.
 
-        Returns these files. Raises InputError for a task whose answers are no files.
+        Args:
+            exported: The entry of the model in `config.json`.
+            name: The name of the input.
+            outputs: The outputs, without the axis of the batch.
+            path: The path without a suffix.
+
+        Returns:
+            The files.
+
+        Raises:
+            InputError: The task writes no files.
         """
-        raise InputError(f"answers of {cls.__name__} are no files; leave out --out")
+        raise InputError(f"{cls.__name__} writes no files; leave out --out")
 
     def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any] | None:
-        """Put what trials on other machines need of these splits into the storage, once for all of them.
+        """Copy the data that trials on other machines need into the storage, once for all trials.
 
-        folder: of the search, which remembers it. Returns what `automl.data.shared.use` takes there; None
-        where each machine gets the data by itself. Raises InputError when the storage does not take it.
+        Args:
+            storage: The storage of the search.
+            folder: The folder of the search, which records the copy.
+            splits: The splits that are needed.
+
+        Returns:
+            The arguments of `automl.data.shared.use` on other machines, or None if each machine loads the
+            data itself.
+
+        Raises:
+            InputError: The storage cannot be written.
         """
         name = self.shared_name(self.config)
         return None if name is None else shared.publish(storage, name, self.stored_files(splits), folder)
 
-    # What a model card tells beyond the metrics. A task may leave each of these out.
+    # Further content of a model card. A task may leave out each of these.
 
     @property
     def labels(self) -> list[str]:
-        """The names of the classes; nothing for a task without."""
+        """Return the names of the classes; empty for a task without classes."""
         return []
 
     def describe_data(self) -> str:
-        """In a line: what is learned from. The test split is not looked at."""
+        """Return a line that describes the training data. The test split is not read."""
         train, validation = self.size("train"), self.size("validation")
         text = f"{train:,} {self.noun} to train on and {validation:,} for validation"
         if not self.labels:
@@ -339,37 +561,55 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
         return f"{text}; {len(self.labels)} classes: {', '.join(map(printable, self.labels[:SHOWN]))}{more}"
 
     def describe_changes(self) -> str:
-        """In a line: what of the data was left out, turned, rescaled or is double; empty where nothing."""
+        """Return a line on inputs that were left out, rotated or rescaled, or are duplicates; or an empty
+        string.
+        """
         return ""
 
     @classmethod
     def reads(cls, file: Path) -> bool:
-        """Return whether a file in a folder of inputs is one of them."""
+        """Return True if a file in a folder of inputs is an input.
+
+        Args:
+            file: The file.
+
+        Returns:
+            The result.
+        """
         return file.suffix.lower() in cls.suffixes
 
     def describe_splits(self) -> dict[str, str]:
-        """How each split came about, in words."""
+        """Return a description of how each split was made."""
         return {}
 
     def usage(self) -> str:
-        """In Markdown: what the deployed model takes and answers, and how to use it.
+        """Return Markdown that explains the inputs, outputs and use of the deployed model.
 
-        Where it is left out the card tells names, types and shapes.
+        By default the card lists names, types and shapes.
         """
         return ""
 
     def request(self) -> str:
-        """Lines of Python that make `inputs`, what a request to the served model holds, from a file."""
+        """Return lines of Python that make `inputs`, the content of a request to the served model, from a
+        file.
+        """
         return 'inputs = {name: value.tolist() for name, value in np.load("inputs.npz").items()}'
 
 
 class RecordTask(Task[DataT_co, ModelT_co, TrainingT_co]):
-    """A task whose inputs have a common form. Where not said otherwise, all splits are in one file."""
+    """Task whose inputs are records. By default all splits are in one file."""
 
     @classmethod
     @abstractmethod
     def records(cls, config: TrialConfig) -> Records[Any]:
-        """Return the inputs of a configuration, as they are now."""
+        """Return the inputs of a configuration, as they are now.
+
+        Args:
+            config: The configuration.
+
+        Returns:
+            The records.
+        """
 
     @classmethod
     def manifest(cls, config: TrialConfig) -> Manifest:

@@ -1,4 +1,4 @@
-"""What tasks of classes share: the loss, the metrics, and the inputs of each class."""
+"""Base class of classification tasks: the loss, the metrics, and the inputs of each class."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing_extensions import TypeVar
 
 from automl.config.runtime import Runtime
 from automl.tasks.base import Batch, DataT_co, RecordTask, Split
-from automl.tasks.cross_entropy import accuracy, balance_classes, cross_entropy
+from automl.tasks.cross_entropy import accuracy, compute_class_weights, cross_entropy
 from automl.tasks.evaluator import ClassificationEvaluator
 from automl.tasks.memo import remember
 from automl.tasks.model_check import ModelCheck, check_model
@@ -25,12 +25,13 @@ ClassTrainingT_co = TypeVar(
 
 
 class Classification(RecordTask[DataT_co, Model, ClassTrainingT_co]):
-    """Classes of inputs, learned by cross-entropy. Its metrics are those of `ClassificationEvaluator`.
+    """Classification by cross-entropy, with the metrics of `ClassificationEvaluator`.
 
-    A training batch is the model's inputs and their labels; where inputs are mixed, also the labels of the
-    others and the shares of the first ones.
+    A training batch is the model's inputs and their labels. If inputs are mixed, it also has the labels of
+    the other inputs and the weights of the first ones.
 
-    images: whether inputs are images, which can be in channels_last.
+    Attributes:
+        images: True if inputs are images, which can be in channels_last.
     """
 
     images: ClassVar[bool] = False
@@ -40,7 +41,7 @@ class Classification(RecordTask[DataT_co, Model, ClassTrainingT_co]):
         super().__init__(config, runtime)
         self.batch_size = self.shared_batch_size()
         counts = self.class_counts("train")
-        self.class_weights = balance_classes(self.training.class_weights, counts, runtime.device)
+        self.class_weights = compute_class_weights(self.training.class_weights, counts, runtime.device)
 
     @abstractmethod
     def opened(self, split: Split) -> Any:
@@ -51,15 +52,15 @@ class Classification(RecordTask[DataT_co, Model, ClassTrainingT_co]):
         """Build the model without its placement, on the CPU."""
 
     def check(self) -> ModelCheck:
-        """Try the backbone, once in a process. One of the table needs no trial."""
-        bare, runtime = replace(self.chosen, placement={}), self.runtime
-        if bare.backbone in BACKBONES:
+        """Try the backbone, once in a process. Built-in backbones need no trial."""
+        plain, runtime = replace(self.chosen, placement={}), self.runtime
+        if plain.backbone in BACKBONES:
             return ModelCheck(torch.channels_last if self.images else torch.contiguous_format)
         return remember(
             "check",
-            [to_json(bare), to_json(self.data), str(runtime.device), str(runtime.dtype)],
+            [to_json(plain), to_json(self.data), str(runtime.device), str(runtime.dtype)],
             lambda: check_model(
-                bare.backbone,
+                plain.backbone,
                 lambda: self.plain().to(runtime.device),
                 lambda count: torch.rand_like(self.example(count)) if self.images else self.example(count),
                 runtime,

@@ -1,7 +1,7 @@
-"""What is deployed of the two encoders of code search: a graph of each, from sub-tokens to vectors.
+"""Deployment of the two encoders of code search: a graph of each, from sub-tokens to vectors.
 
-Padding is recognised inside the graphs, so that they take an array of tokens and nothing else. Products of
-the vectors are the similarities: where that is the cosine, they are of length 1.
+The graphs find padding in the tokens, so an array of tokens is their only input. Products of the vectors are
+the similarities; for the cosine the vectors have length 1.
 """
 
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ INPUT, OUTPUT = "tokens", "vectors"
 
 PRODUCTS: Mapping[Similarity, str] = {
     "cosine": (
-        ", of length 1: the\nproduct of two is the cosine of their angle, and the largest is what is found."
+        ", of length 1: the\nproduct of two is the cosine of their angle, and the largest is the best match."
     ),
-    "dot": ": the\nproduct of two is how alike they are, and the largest is what is found.",
+    "dot": ": the\nproduct of two is their similarity, and the largest is the best match.",
 }
 
 USAGE = """\
@@ -60,14 +60,14 @@ REQUEST = 'inputs = {"query": ["read a csv file"]}  # or {"code": ["def load(pat
 
 
 class Vectors(nn.Module):
-    """An encoder, its padding found in the tokens; for the cosine, vectors are divided by their length."""
+    """Encoder that finds the padding in the tokens. For the cosine, vectors are divided by their length."""
 
     def __init__(self, encoder: nn.Module, similarity: Similarity) -> None:
         super().__init__()
         self.encoder, self.similarity = encoder, similarity
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """int64 `(N, T)` -> float32 `(N, D)`; zeros for a text without tokens."""
+        """Encode tokens, int64 `(N, T)`, as vectors, float32 `(N, D)`. A text without tokens gets zeros."""
         return similarity_vectors(self.encoder(tokens, tokens != PADDING), self.similarity)
 
 
@@ -80,9 +80,9 @@ def code_deployments(
     code_length: int,
     similarity: Similarity,
 ) -> dict[str, Deployment]:
-    """The graphs of both encoders, which may be one module.
+    """Return the graphs of both encoders, which may be one module.
 
-    tokenizer: its JSON. query_length, code_length: the most tokens that each encoder takes, 2 or more.
+    `tokenizer` is its JSON. `query_length` and `code_length` are the most tokens of an encoder, at least 2.
     """
     return {
         QUERY: _deployment(query, tokenizer, query_length, similarity),
@@ -92,7 +92,7 @@ def code_deployments(
 
 def _deployment(encoder: nn.Module, tokenizer: str, length: int, similarity: Similarity) -> Deployment:
     device = next((parameter.device for parameter in encoder.parameters()), torch.device("cpu"))
-    # Of a length between the ends: torch.export takes 1 for a constant.
+    # The example has a medium length, since torch.export takes a length of 1 for a constant.
     example = torch.full((2, max(2, length // 2)), UNKNOWN, device=device)
     return Deployment(
         module=Vectors(encoder, similarity).to(device),
@@ -112,7 +112,7 @@ def _deployment(encoder: nn.Module, tokenizer: str, length: int, similarity: Sim
 
 
 def code_usage(*, query_length: int, code_length: int, channels: int, similarity: Similarity) -> str:
-    """For the model card. channels: of a vector."""
+    """Return the usage for the model card. Vectors have `channels` values."""
     return USAGE.format(
         padding=PADDING,
         query_length=query_length,

@@ -1,4 +1,4 @@
-"""Search in code: a docstring is to find its function, by the vectors of two encoders.
+"""Code search: finds a function by its docstring, with the vectors of two encoders.
 
 Source: H. Husain et al., CodeSearchNet Challenge (2019), arXiv 1909.09436, section 4.
 """
@@ -34,17 +34,18 @@ from search.config import TASKS, CodeData, CodeModel, RetrievalTraining, TrialCo
 from search.metric import Chance
 from search.serialise import to_json
 
-PARTS = 8  # of a batch, by length: what they are padded to is little then
-LEAST = 16  # pairs in such a part
+PARTS = 8  # groups of a batch by length, which keep padding short
+LEAST = 16  # smallest number of pairs in such a group
 EVALUATED = 256  # texts that are encoded at once
-NAMES = ("name", "unnamed")  # kinds of texts that the last word on a model is about, too
+NAMES = ("name", "unnamed")  # kinds of texts that only the test split evaluates
 
 
 class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
-    """Functions by their docstrings. Its metrics are those of `RetrievalEvaluator`, the primary one `mrr`.
+    """Retrieval of functions by docstrings, with the metrics of `RetrievalEvaluator`. The primary one is
+    `mrr`.
 
-    In validation the whole corpus is that of the functions of the split, and names are no queries, so that an
-    epoch stays short; in test it is all functions of all splits.
+    In validation the corpus is that of the split's functions, and names are no queries, which keeps an epoch
+    short. In test it is all functions of all splits.
     """
 
     spec = TASKS["code-retrieval"]
@@ -79,23 +80,26 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
         return record.build(vocabulary=len(self.texts.tokenizer), length=length, **self.chosen.options)
 
     def batches(self, epoch: int) -> Iterator[tuple[Texts, Texts]]:
-        """Pairs of docstrings and code in parts, of about the same length of code in each.
+        """Yield pairs of docstrings and code, in groups of similar code length.
 
-        All workers draw one order; each takes its own pairs.
+        All workers draw the same order, and each takes its own pairs.
         """
         rows = self.texts.documented_rows("train")
         order = np.random.default_rng([self.config.seed, epoch]).permutation(len(rows))
         for batch in order[: self.steps() * self.batch_size].reshape(-1, self.batch_size):
-            mine = rows[self.runtime.shard(torch.from_numpy(batch)).numpy()]
-            mine = mine[self.texts.texts["code"].lengths[mine].argsort(kind="stable")]
-            parts = np.array_split(mine, max(1, min(PARTS, len(mine) // LEAST)))
-            yield [self._texts("docstring", p) for p in parts], [self._texts("code", p) for p in parts]
+            own = rows[self.runtime.shard(torch.from_numpy(batch)).numpy()]
+            own = own[self.texts.texts["code"].lengths[own].argsort(kind="stable")]
+            groups = np.array_split(own, max(1, min(PARTS, len(own) // LEAST)))
+            yield (
+                [self._texts("docstring", group) for group in groups],
+                [self._texts("code", group) for group in groups],
+            )
 
     def example(self, count: int) -> Inputs:
         return self._example(count, self.runtime.device)
 
     def _example(self, count: int, device: torch.device | str) -> Inputs:
-        """Code as long as it is in the mean."""
+        """Return code of mean length."""
         lengths = self.texts.texts["code"].lengths[self.texts.documented_rows("train")]
         shape = (count, max(2, round(float(np.minimum(lengths, self.data.code_length).mean()))))
         tokens = torch.zeros(shape, dtype=torch.int64, device=device)
@@ -105,7 +109,7 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
         queries, codes = (similarity_vectors(v, self.training.similarity) for v in call(model, batch))
         with torch.autocast(self.runtime.device.type, enabled=False):
             first = self.runtime.rank * len(queries)
-            if self.runtime.workers > 1:  # other workers' code is what queries are not to find, too
+            if self.runtime.workers > 1:  # other workers' code also counts as wrong answers
                 codes = torch.cat(list(collectives.all_gather(codes)))
             own = torch.arange(first, first + len(queries), device=codes.device)
             scores = queries @ codes.T
@@ -117,20 +121,22 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
             return others.sum() / (len(queries) * (len(codes) - 1))
 
     def parts(self, split: Split) -> Iterator[EvaluationBatch]:
-        asked, texts = self._asked(split), self.texts.texts
+        retrieval, texts = self._asked(split), self.texts.texts
         for kind in (*QUERIES, *CODES):
             if kind in NAMES and split != "test":
                 continue
             if kind == "real":
-                source, rows = self.texts.real_query_tokens(split), np.arange(len(asked.real))
+                source, rows = self.texts.real_query_tokens(split), np.arange(len(retrieval.real))
             else:
-                source, rows = texts[kind], asked.candidates if kind == "code" else asked.documented
-            mine = self.runtime.shard(torch.from_numpy(rows)).numpy()
-            mine = mine[source.lengths[mine].argsort(kind="stable")]
-            for part in np.array_split(mine, -(-len(mine) // EVALUATED)) if len(mine) else ():
-                numbers = torch.from_numpy(part).to(self.runtime.device)
+                source, rows = texts[kind], retrieval.candidates if kind == "code" else retrieval.documented
+            own = self.runtime.shard(torch.from_numpy(rows)).numpy()
+            own = own[source.lengths[own].argsort(kind="stable")]
+            for numbers_of_batch in np.array_split(own, -(-len(own) // EVALUATED)) if len(own) else ():
+                numbers = torch.from_numpy(numbers_of_batch).to(self.runtime.device)
                 encoder = "query" if kind in QUERIES else "code"
-                yield EvaluationBatch(numbers, {encoder: [self._padded(source, kind, part)]}, (kind, numbers))
+                yield EvaluationBatch(
+                    numbers, {encoder: [self._padded(source, kind, numbers_of_batch)]}, (kind, numbers)
+                )
 
     def evaluator(self, split: Split) -> RetrievalEvaluator:
         return RetrievalEvaluator(self._asked(split), self.training.similarity, self.texts)
@@ -157,7 +163,7 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
         return torch.from_numpy(tokens).to(device), torch.from_numpy(mask).to(device)
 
     def deployments(self, model: nn.Module) -> dict[str, Deployment]:
-        """The graphs `query` and `code`, each from tokens `(N, T)` to vectors `(N, D)`."""
+        """Return the graphs `query` and `code`, each from tokens `(N, T)` to vectors `(N, D)`."""
         assert isinstance(model, TwoTowers)
         return code_deployments(
             model.query,
@@ -176,16 +182,16 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
         }
 
     def served_inputs(self, split: Split, count: int) -> dict[str, Any]:
-        found = [self.texts.functions[row] for row in self._deployable(split, count)]
+        functions = [self.texts.functions[row] for row in self._deployable(split, count)]
         return {
-            QUERY: {QUERY: [function.query for function in found]},
-            CODE: {CODE: [function.code for function in found]},
+            QUERY: {QUERY: [function.query for function in functions]},
+            CODE: {CODE: [function.code for function in functions]},
         }
 
     def _deployable(self, split: Split, count: int) -> np.ndarray:
-        """Up to `count` documented functions of a split, spread over it.
+        """Return up to `count` documented functions of a split, spread over it.
 
-        A text without one known word is not among them: the served model refuses it, in words.
+        Texts without a known word are left out, since the served model rejects them.
         """
         rows = self.texts.documented_rows(split)
         for kind in ("docstring", "code"):

@@ -1,4 +1,4 @@
-"""The loss of classifiers: cross-entropy with label smoothing and class weights, of mixed inputs, too."""
+"""The loss of classifiers: cross-entropy with label smoothing, class weights and mixed inputs."""
 
 from collections.abc import Sequence
 
@@ -10,27 +10,29 @@ from automl.config.runtime import Runtime
 from search.config import ClassWeights
 
 
-def balance_classes(kind: ClassWeights, counts: Sequence[int], device: torch.device) -> Tensor | None:
-    """The weight of each class in the loss, `(classes,)`, from the training inputs of each; None for none.
+def compute_class_weights(kind: ClassWeights, counts: Sequence[int], device: torch.device) -> Tensor | None:
+    """Return the weight of each class in the loss, `(classes,)`, or None for equal weights.
 
-    `balanced`: n / (k n_c) of the k classes that there are, so that the mean over inputs is 1 (G. King and L.
-    Zeng, Logistic regression in rare events data (2001)).
+    `balanced` is n / (k n_c) for the k classes with training inputs, so that the mean over inputs is 1 (G.
+    King and L. Zeng, Logistic regression in rare events data (2001)). `counts` holds the training inputs per
+    class.
     """
     if kind == "none":
         return None
     n_c = torch.tensor(counts, dtype=torch.float32)
-    there = n_c > 0
-    return (n_c.sum() / (there.sum() * n_c)).where(there, 0.0).to(device)
+    present = n_c > 0
+    return (n_c.sum() / (present.sum() * n_c)).where(present, 0.0).to(device)
 
 
 def accuracy(logits: Tensor, labels: Tensor, mixed: tuple[Tensor, Tensor] | None = None) -> Tensor:
-    """The part of inputs whose largest of the logits `(B, classes)` is that of the label, `(B,)`.
+    """Return the fraction of inputs for which the largest of the logits `(B, classes)` is the label's,
+    `(B,)`.
 
-    mixed: as in `cross_entropy`. The label of a mixed input is the one with the larger share.
+    `mixed` is as in `cross_entropy`. A mixed input has the label with the larger weight.
     """
     if mixed is not None:
-        other, share = mixed
-        labels = labels.where(share >= 0.5, other)
+        other, weight = mixed
+        labels = labels.where(weight >= 0.5, other)
     return (logits.detach().argmax(1) == labels).to(logits.dtype).mean()
 
 
@@ -43,27 +45,28 @@ def cross_entropy(
     runtime: Runtime,
     mixed: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """The mean loss of logits `(B, classes)` and labels `(B,)`.
+    """Return the mean loss of logits `(B, classes)` and labels `(B,)`.
 
-    mixed: of inputs that are mixed of two, the other one's labels and the first one's share, each `(B,)`.
-    With weights it is the weighted mean, as `torch.nn.CrossEntropyLoss` has it: the sum of each label's share
-    times its weight times its loss, over the sum of shares times weights. That one is of the batch of all
-    workers, so that the mean of their gradients is the gradient of the whole batch.
+    For inputs mixed of two, `mixed` holds the label of the second and the weight of the first, each `(B,)`.
+    With class weights it is the weighted mean, as in `torch.nn.CrossEntropyLoss`: the sum over labels of
+    mixing weight times class weight times loss, divided by the sum of mixing weight times class weight. The
+    divisor is that of all workers' batch, so that the mean of their gradients is the gradient of the whole
+    batch.
     """
     if weights is None and mixed is None:
         return F.cross_entropy(logits, labels, label_smoothing=smoothing)
-    parts = [(labels, torch.ones_like(logits[:, 0]))]
+    terms = [(labels, torch.ones_like(logits[:, 0]))]
     if mixed is not None:
-        other, share = mixed
-        parts = [(labels, share), (other, 1 - share)]
+        other, fraction = mixed
+        terms = [(labels, fraction), (other, 1 - fraction)]
     losses = sum(
         (
-            share * F.cross_entropy(logits, label, weights, reduction="none", label_smoothing=smoothing)
-            for label, share in parts
+            fraction * F.cross_entropy(logits, label, weights, reduction="none", label_smoothing=smoothing)
+            for label, fraction in terms
         ),
         start=torch.zeros_like(logits[:, 0]),
     )
     if weights is None:
         return losses.mean()
-    whole = sum(((share * weights[label]).sum() for label, share in parts), start=weights.new_zeros(()))
-    return losses.sum() / (runtime.total(whole) / runtime.workers)
+    total = sum(((fraction * weights[label]).sum() for label, fraction in terms), start=weights.new_zeros(()))
+    return losses.sum() / (runtime.total(total) / runtime.workers)

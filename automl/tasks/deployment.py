@@ -1,4 +1,4 @@
-"""What is deployed of a trained model, whatever its task: named inputs, named outputs, and what runs it."""
+"""Deployment of a trained model of any task: the module, its named inputs and its named outputs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,23 +15,26 @@ Arrays = Mapping[str, np.ndarray]  # inputs or outputs by name; the first axis o
 Run = Callable[[Arrays], Arrays]  # an exported form, from all inputs to all outputs
 
 BATCH_AXIS = "N"
-MODEL = "model"  # the graph of a task that has one
-SHORTEST = 8  # an axis that may vary: a model's first convolutions want a few positions
-TOKENIZER = "tokenizer.json"  # Hugging Face's `tokenizers` read it; among the `files` of graphs of texts
+MODEL = "model"  # the name of the only graph of a task
+SHORTEST = 8  # smallest variable axis: a model's first convolutions need a few positions
+TOKENIZER = "tokenizer.json"  # the format of Hugging Face's `tokenizers`, in the `files` of text graphs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """A module from raw inputs to answers.
+    """Module from raw inputs to answers.
 
-    module: takes the inputs in their order, returns one tensor or a tuple of them, the `outputs`.
-    inputs: an example of each, a batch of two. The batch is the first axis of every input and output.
-    dynamic: the axes beyond the batch that may vary, `{input or output: {axis: name}}`; axes of one name
-        are equally long.
-    bounds: the least and the most of such an axis by its name; SHORTEST and no end where not given.
-    labels: names of what the last dimension of the first output counts; none where it counts no labels.
-    details: what `Task.read_inputs` needs to know of the data, in JSON's types.
-    files: what else is needed to use it, the content of each by its name.
+    Attributes:
+        module: Takes the inputs in order, and returns one tensor or a tuple of tensors, the `outputs`.
+        inputs: An example of each input, a batch of two. The batch is the first axis of every input and
+            output.
+        outputs: The names of the outputs.
+        dynamic: The variable axes beside the batch, `{input or output: {axis: name}}`. Axes with the same
+            name have the same size.
+        bounds: The smallest and largest size of such an axis by name. By default SHORTEST and no limit.
+        labels: The names for the last axis of the first output; empty if these are not labels.
+        details: The properties of the data that `Task.read_inputs` needs, in JSON's types.
+        files: The content of further files that are needed, by name.
     """
 
     module: nn.Module
@@ -44,24 +47,24 @@ class Deployment:
     files: Mapping[str, str] = field(default_factory=dict)
 
     def axes(self, name: str) -> dict[int, str]:
-        """The axes of an input or output that may vary, and their names."""
+        """Return the variable axes of an input or output, and their names."""
         return {0: BATCH_AXIS, **self.dynamic.get(name, {})}
 
     def run(self, inputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-        """What the module itself answers, as arrays."""
+        """Return the outputs of the module as arrays."""
         with torch.inference_mode():
-            found = self.module.eval()(*(inputs[name] for name in self.inputs))
-        return self.named(found)
+            outputs = self.module.eval()(*(inputs[name] for name in self.inputs))
+        return self.named(outputs)
 
-    def named(self, found: Any) -> dict[str, np.ndarray]:
-        """What the module or a program made of it has returned, as arrays by name."""
-        values = (found,) if isinstance(found, Tensor) else found
+    def named(self, outputs: Any) -> dict[str, np.ndarray]:
+        """Return the outputs of the module, or of a program made of it, as arrays by name."""
+        values = (outputs,) if isinstance(outputs, Tensor) else outputs
         return {name: value.cpu().numpy() for name, value in zip(self.outputs, values, strict=True)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """Name, dtype and shape of a tensor; in the shape an axis that may vary is a name."""
+    """Name, dtype and shape of a tensor. A variable axis is a name in the shape."""
 
     name: str
     dtype: str
@@ -77,63 +80,63 @@ class Signature:
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """What a graph takes and answers."""
+    """Inputs and outputs of a graph."""
 
     inputs: Sequence[Signature]
     outputs: Sequence[Signature]
 
     @classmethod
     def of(cls, deployment: Deployment, inputs: Arrays, outputs: Arrays) -> Self:
-        """As these examples have it."""
+        """Return the interface that fits these examples."""
         return cls(inputs=make_signatures(deployment, inputs), outputs=make_signatures(deployment, outputs))
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "inputs": [one.to_json() for one in self.inputs],
-            "outputs": [one.to_json() for one in self.outputs],
+            "inputs": [signature.to_json() for signature in self.inputs],
+            "outputs": [signature.to_json() for signature in self.outputs],
         }
 
 
 def make_signatures(deployment: Deployment, arrays: Arrays) -> list[Signature]:
-    """Of the inputs or outputs of which `arrays` are an example."""
-    found = []
+    """Return the signatures of inputs or outputs, given an example."""
+    signatures = []
     for name, value in arrays.items():
         axes = deployment.axes(name)
         shape = tuple(axes.get(axis, size) for axis, size in enumerate(value.shape))
-        found.append(Signature(name=name, dtype=str(value.dtype), shape=shape))
-    return found
+        signatures.append(Signature(name=name, dtype=str(value.dtype), shape=shape))
+    return signatures
 
 
 def as_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-    """The same in numpy."""
+    """Convert tensors to arrays."""
     return {name: value.cpu().numpy() for name, value in tensors.items()}
 
 
 def count_rows(arrays: Arrays) -> int:
-    """How many inputs there are."""
+    """Return the number of inputs."""
     return len(next(iter(arrays.values())))
 
 
 def iterate_batches(arrays: Arrays, size: int) -> Iterator[dict[str, np.ndarray]]:
-    """All of them in batches of `size`; the last may have fewer."""
-    for begin in range(0, count_rows(arrays), size):
-        yield {name: value[begin : begin + size] for name, value in arrays.items()}
+    """Yield the arrays in batches of `size`. The last one may be smaller."""
+    for start in range(0, count_rows(arrays), size):
+        yield {name: value[start : start + size] for name, value in arrays.items()}
 
 
 def spread_indices(total: int, count: int) -> Tensor:
-    """The numbers of up to `count` of `total` inputs, evenly spread, int64."""
+    """Return up to `count` indices below `total`, evenly spread, int64."""
     return torch.linspace(0, total - 1, min(count, total)).round().long()
 
 
 def read_arrays(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The arrays called `names` in an NPZ file, equally many rows in each. Raises InputError."""
+    """Read the arrays `names` of an NPZ file. Raises InputError if they are missing or differ in length."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: np.asarray(file[name]) for name in names}
         sizes = {len(value) for value in arrays.values()}
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
-    except Exception as error:  # NumPy and its zip files raise errors of every kind
+    except Exception as error:  # NumPy and its zip files raise errors of many types
         raise InputError(
             f"{path} cannot be read as an NPZ file with the arrays {', '.join(names)} ({error})"
         ) from error

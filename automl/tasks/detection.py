@@ -1,4 +1,4 @@
-"""Detection: the boxes, categories and masks of the objects in images.
+"""Detection: boxes, categories and masks of the objects in images.
 
 Source: S. Ren et al., Faster R-CNN (2015), arXiv 1506.01497; K. He et al., Mask R-CNN (2017), arXiv
 1703.06870.
@@ -61,15 +61,17 @@ Target = dict[str, Tensor]
 
 @lru_cache(maxsize=8)
 def load_images(data: DetectionData, split: Split) -> DetectionImages:
-    """The images of a split. Opened once in a process, however many trials run in it."""
+    """Return the images of a split, loaded once in a process."""
     return open_split(data.source, split, path=data.path, size=data.size, subset=data.subset)
 
 
 class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
-    """Boxes and masks. Its metrics are those of `DetectionEvaluator`, the primary one `box_ap` or `mask_ap`.
+    """Detection of boxes and masks, with the metrics of `DetectionEvaluator`. The primary one is `box_ap` or
+    `mask_ap`.
 
-    A training batch is a list of images of their own sizes and one of their objects, which torchvision pads;
-    validation and test pad every image to the same size, so that no answer depends on other images.
+    A training batch is a list of images of different sizes and a list of their objects; torchvision pads the
+    images. In validation and test every image is padded to the same size, so that no answer depends on other
+    images.
     """
 
     spec = TASKS["detection"]
@@ -112,7 +114,7 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
 
     @property
     def canvas(self) -> int:
-        """Pixels of the sides of what is evaluated and deployed."""
+        """Return the side in pixels of evaluated and deployed images."""
         return -(-self.data.size // STRIDES[-1]) * STRIDES[-1]
 
     def model(self) -> nn.Module:
@@ -121,20 +123,20 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         return set_format(model, check.memory_format)
 
     def check(self) -> ModelCheck:
-        """Of backbone and pyramid, tried once in a process where the backbone is one's own."""
-        bare, runtime = replace(self.chosen, placement={}), self.runtime
-        if bare.backbone in BACKBONES:
+        """Try backbone and pyramid, once in a process, if the backbone is not built in."""
+        plain, runtime = replace(self.chosen, placement={}), self.runtime
+        if plain.backbone in BACKBONES:
             return ModelCheck(torch.channels_last)
         return remember(
             "check",
-            [to_json(bare), self.canvas, len(self.labels), str(runtime.device), str(runtime.dtype)],
+            [to_json(plain), self.canvas, len(self.labels), str(runtime.device), str(runtime.dtype)],
             lambda: check_model(
-                bare.backbone,
+                plain.backbone,
                 lambda: self._plain().get_submodule("backbone").to(runtime.device),
                 lambda count: torch.stack(self._example(count, runtime.device)),
                 runtime,
                 images=True,
-                run=bare.backbone.partition(":")[0] not in LIBRARIES,
+                run=plain.backbone.partition(":")[0] not in LIBRARIES,
             ),
         )
 
@@ -169,52 +171,52 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         )
 
     def batches(self, epoch: int) -> Iterator[tuple[list[Tensor], list[Target]]]:
-        """Images `(3, H, W)` from 0 to 1, and of each the objects that are not crowds, as torchvision has it.
+        """Yield images `(3, H, W)` from 0 to 1, and their objects without crowds, in torchvision's format.
 
-        All workers draw one order and the same changes; each makes its own images.
+        All workers draw the same order and augmentation, and each computes its own images.
         """
         generator = np.random.default_rng([self.config.seed, epoch])
         count = self.steps() * self.batch_size
         order = generator.permutation(len(self.train))[:count]
         scale = self.training.smallest, self.training.largest
         drawn = draw_augmentations(count, generator, flip=self.training.flip, scale=scale)
-        for some in torch.arange(count).view(-1, self.batch_size):
-            made = []
-            for i in self.runtime.shard(some).tolist():
+        for indices in torch.arange(count).view(-1, self.batch_size):
+            examples = []
+            for i in self.runtime.shard(indices).tolist():
                 image, target = self._image(self.train, int(order[i])), self._target(int(order[i]))
-                made.append(augment(image, target, drawn[i], self.data.size))
-            yield [image for image, _ in made], [target for _, target in made]
+                examples.append(augment(image, target, drawn[i], self.data.size))
+            yield [image for image, _ in examples], [target for _, target in examples]
 
     def _image(self, split: DetectionImages, index: int) -> Tensor:
         raw = torch.from_numpy(split.image(index).copy()).to(self.runtime.device, non_blocking=True)
         return raw.permute(2, 0, 1).float() / 255
 
     def _target(self, index: int) -> Target:
-        """The objects of a training image: boxes as corners, at the size that the image is stored in."""
+        """Return the objects of a training image: boxes as corners, at the size of the stored image."""
         objects, (width, height) = self.train.objects(index), self.train.stored(index)
-        single = np.flatnonzero(~objects.crowd)
-        corners = objects.boxes[single]
+        objects_alone = np.flatnonzero(~objects.crowd)
+        corners = objects.boxes[objects_alone]
         corners[:, 2:] += corners[:, :2]
         scale = np.array([width, height]) / self.train.original(index)
         corners = (corners * np.tile(scale, 2)).clip(0, [width, height] * 2)
-        whole = ((corners[:, 2:] - corners[:, :2]) > 0).all(1)
-        found: Target = {
-            "boxes": torch.from_numpy(corners[whole].astype(np.float32)),
-            "labels": torch.from_numpy(objects.labels[single][whole]),
+        is_valid = ((corners[:, 2:] - corners[:, :2]) > 0).all(1)
+        target: Target = {
+            "boxes": torch.from_numpy(corners[is_valid].astype(np.float32)),
+            "labels": torch.from_numpy(objects.labels[objects_alone][is_valid]),
         }
         if self.masks:
             assert objects.masks is not None
-            masks = decode_masks([objects.masks[i] for i in single[whole]], height, width)
-            found["masks"] = torch.from_numpy(masks)
-        return {name: value.to(self.runtime.device) for name, value in found.items()}
+            masks = decode_masks([objects.masks[i] for i in objects_alone[is_valid]], height, width)
+            target["masks"] = torch.from_numpy(masks)
+        return {name: value.to(self.runtime.device) for name, value in target.items()}
 
     def example(self, count: int) -> list[Tensor]:
         return self._example(count, self.runtime.device)
 
     def _example(self, count: int, device: torch.device | str) -> list[Tensor]:
-        # With something in it, so that there is something to find.
-        draw = torch.Generator().manual_seed(0)
-        return list(torch.rand(count, 3, self.canvas, self.canvas, generator=draw).to(device))
+        # Random images, so that the detector has something to find.
+        generator = torch.Generator().manual_seed(0)
+        return list(torch.rand(count, 3, self.canvas, self.canvas, generator=generator).to(device))
 
     def loss(self, model: nn.Module, batch: tuple[list[Tensor], list[Target]]) -> Tensor:
         losses: dict[str, Tensor] = model(*batch)
@@ -241,7 +243,7 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         return is_picture(file)
 
     def deployment(self, model: nn.Module) -> Deployment:
-        """Bytes `(N, S, S, 3)` and the sizes of the images in them to boxes, labels, scores and masks."""
+        """Return the graph from bytes `(N, S, S, 3)` and image sizes to boxes, labels, scores and masks."""
         normalisation = find(self.chosen.backbone).normalisation
         categories = dict(zip(self.train.categories, self.labels, strict=True))
         return detection_deployment(
@@ -262,18 +264,20 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
     def read_inputs(
         cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
     ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-        """Image files of any size, scaled as validation images are."""
+        """Read image files of any size, scaled like validation images."""
         for path in paths:
             yield str(path), read_image(path, exported)
 
     @classmethod
     def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
-        """The objects that are more likely there than not, and their boxes in pixels of the graph's image."""
+        """Describe the objects that are more likely present than not, with boxes in pixels of the graph's
+        image.
+        """
         return describe_detections(exported, outputs)
 
     @classmethod
     def write(cls, exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
-        """`PATH.json` in COCO's result format, and a picture with boxes and masks, `PATH.png`."""
+        """Write `PATH.json` in COCO's result format, and a picture with boxes and masks, `PATH.png`."""
         return write_detections(exported, name, outputs, path)
 
     def usage(self) -> str:

@@ -1,4 +1,4 @@
-"""From boxes and masks to average precision, over the whole split and all workers, by pycocotools.
+"""Average precision of boxes and masks, over the whole split and all workers, by pycocotools.
 
 Source: T.-Y. Lin et al., Microsoft COCO (2014), arXiv 1405.0312; https://cocodataset.org/#detection-eval.
 """
@@ -22,18 +22,21 @@ from backbones.extras import optional
 coco = optional("pycocotools.coco", "detection")
 cocoeval = optional("pycocotools.cocoeval", "detection")
 
-Kind = Literal["bbox", "segm"]  # as pycocotools has them
-PARTS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")  # in the order of its summary
+Kind = Literal["bbox", "segm"]  # pycocotools' names
+PARTS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")  # in the order of pycocotools' summary
 PREFIXES: Mapping[Kind, str] = {"bbox": "box", "segm": "mask"}
-SURE = 0.5  # of a pixel of a mask, as torchvision's and Detectron's predictions have it
+SURE = 0.5  # threshold for a pixel of a mask, as in torchvision and Detectron
 
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """What is in an image. index: its number in the split.
+    """True objects of an image.
 
-    original: width and height in pixels of which `objects` has boxes and areas; stored: those of the image
-    that the model takes and of the masks.
+    Attributes:
+        index: The number of the image in the split.
+        objects: The objects.
+        original: Width and height in pixels of the image that `objects` has boxes and areas for.
+        stored: Width and height of the image that the model takes, and of the masks.
     """
 
     index: int
@@ -44,7 +47,7 @@ class Truth:
 
 @dataclass(frozen=True, kw_only=True)
 class _Detections:
-    """What was found in an image: boxes (N, 4) as COCO has them, scores, labels, and masks or none."""
+    """Detections in an image: boxes `(N, 4)` in COCO's format, scores, labels, and masks if there are any."""
 
     boxes: np.ndarray
     scores: np.ndarray
@@ -57,13 +60,12 @@ def metric_names(kind: Kind) -> list[str]:
 
 
 class DetectionEvaluator(Evaluator):
-    """`box_ap`, the mean of the average precision over categories and overlaps of 0.5 to 0.95, from 0 to 1.
+    """Average precision. `box_ap` is the mean over categories and overlaps from 0.5 to 0.95, from 0 to 1.
 
-    Beside it `box_ap50` and `box_ap75` at one overlap, `box_ap_small`, `_medium` and `_large` of objects of
-    up to 32 and 96 pixels squared in the original image, NaN where the split has none; with masks all of
-    these as `mask_ap` and so on, with overlaps of masks at the size that the images are stored in.
-
-    classes: the number of categories.
+    `box_ap50` and `box_ap75` have one overlap. `box_ap_small`, `_medium` and `_large` are for objects of up
+    to 32 and 96 pixels squared in the original image, and above. They are NaN if the split has none. With
+    masks there are the same metrics with the prefix `mask_`, by overlaps of masks at the size of stored
+    images. `classes` is the number of categories.
     """
 
     def __init__(self, classes: int, *, masks: bool, device: torch.device) -> None:
@@ -71,42 +73,50 @@ class DetectionEvaluator(Evaluator):
         self.seen: list[tuple[Truth, _Detections]] = []
 
     def update(self, outputs: Sequence[Mapping[str, Tensor]], targets: Sequence[Truth]) -> None:
-        """outputs: of each image `boxes`, `scores`, `labels` and `masks`, as torchvision has them."""
-        for found, truth in zip(outputs, targets, strict=True):
-            boxes = found["boxes"].double().cpu().numpy()
+        """Add the `boxes`, `scores`, `labels` and `masks` of each image, in torchvision's format."""
+        for output, truth in zip(outputs, targets, strict=True):
+            boxes = output["boxes"].double().cpu().numpy()
             scale = np.array(truth.original) / truth.stored
             corners = boxes * np.tile(scale, 2)
             corners[:, 2:] -= corners[:, :2]
             masks = (
-                encode_masks((found["masks"][:, 0] >= SURE).cpu().numpy())
+                encode_masks((output["masks"][:, 0] >= SURE).cpu().numpy())
                 if self.masks and len(boxes)
                 else []
             )
-            kept = _Detections(
+            detections = _Detections(
                 boxes=corners,
-                scores=found["scores"].double().cpu().numpy(),
-                labels=found["labels"].cpu().numpy(),
+                scores=output["scores"].double().cpu().numpy(),
+                labels=output["labels"].cpu().numpy(),
                 masks=masks,
             )
-            self.seen.append((truth, kept))
+            self.seen.append((truth, detections))
 
     def compute(self, runtime: Runtime) -> dict[str, Tensor]:
-        seen = [pair for part in runtime.gather(self.seen) for pair in part]
+        seen = [pair for pairs in runtime.gather(self.seen) for pair in pairs]
         seen.sort(key=lambda pair: pair[0].index)
-        found: dict[str, Tensor] = {}
+        metrics: dict[str, Tensor] = {}
         for kind in ("bbox", "segm") if self.masks else ("bbox",):
             values = average_precision(seen, self.classes, kind)
             for name, value in zip(metric_names(kind), values, strict=True):
-                found[name] = torch.tensor(value, dtype=torch.float64, device=self.device)
-        return found
+                metrics[name] = torch.tensor(value, dtype=torch.float64, device=self.device)
+        return metrics
 
 
 def average_precision(seen: Sequence[tuple[Truth, _Detections]], classes: int, kind: Kind) -> list[float]:
-    """PARTS by pycocotools. NaN where there are no objects to find."""
+    """Return the PARTS that pycocotools computes, NaN if there are no such objects."""
     with redirect_stdout(io.StringIO()):
         evaluation = cocoeval.COCOeval(
-            _dataset(seen, classes, [a for truth, _ in seen for a in _true(truth, kind)]),
-            _dataset(seen, classes, [a for truth, found in seen for a in _answered(truth, found, kind)]),
+            _dataset(seen, classes, [annotation for truth, _ in seen for annotation in _true(truth, kind)]),
+            _dataset(
+                seen,
+                classes,
+                [
+                    annotation
+                    for truth, detections in seen
+                    for annotation in _answered(truth, detections, kind)
+                ],
+            ),
             kind,
         )
         evaluation.evaluate()
@@ -119,18 +129,18 @@ def average_precision(seen: Sequence[tuple[Truth, _Detections]], classes: int, k
 def _dataset(
     seen: Sequence[tuple[Truth, _Detections]], classes: int, annotations: list[dict[str, Any]]
 ) -> Any:
-    made = coco.COCO()
+    dataset = coco.COCO()
     for number, entry in enumerate(annotations, start=1):
         entry["id"] = number
-    made.dataset = {
+    dataset.dataset = {
         "images": [
             {"id": truth.index, "width": truth.stored[0], "height": truth.stored[1]} for truth, _ in seen
         ],
         "categories": [{"id": number} for number in range(1, classes + 1)],
         "annotations": annotations,
     }
-    made.createIndex()
-    return made
+    dataset.createIndex()
+    return dataset
 
 
 def _true(truth: Truth, kind: Kind) -> Iterator[dict[str, Any]]:
@@ -149,23 +159,23 @@ def _true(truth: Truth, kind: Kind) -> Iterator[dict[str, Any]]:
         yield entry
 
 
-def _answered(truth: Truth, found: _Detections, kind: Kind) -> Iterator[dict[str, Any]]:
+def _answered(truth: Truth, detections: _Detections, kind: Kind) -> Iterator[dict[str, Any]]:
     width, height = truth.stored
     by_pixel = truth.original[0] * truth.original[1] / (width * height)
-    areas = found.boxes[:, 2] * found.boxes[:, 3]
+    areas = detections.boxes[:, 2] * detections.boxes[:, 3]
     if kind == "segm":
-        areas = mask_areas(found.masks, height, width) * by_pixel
-    for i in range(len(found.labels)):
+        areas = mask_areas(detections.masks, height, width) * by_pixel
+    for i in range(len(detections.labels)):
         entry = {
             "image_id": truth.index,
-            "category_id": int(found.labels[i]),
-            "bbox": found.boxes[i].tolist(),
+            "category_id": int(detections.labels[i]),
+            "bbox": detections.boxes[i].tolist(),
             "area": float(areas[i]),
             "iscrowd": 0,
-            "score": float(found.scores[i]),
+            "score": float(detections.scores[i]),
         }
         if kind == "segm":
-            entry["segmentation"] = _lengths(found.masks[i], truth)
+            entry["segmentation"] = _lengths(detections.masks[i], truth)
         yield entry
 
 

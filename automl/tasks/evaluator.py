@@ -1,4 +1,4 @@
-"""From a model's outputs to metrics, batch by batch and over all workers."""
+"""Evaluators: compute metrics from a model's outputs, batch by batch and over all workers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -13,41 +13,66 @@ from automl.storage.answers import Answers
 from search.class_metrics import ClassMetric
 from search.metric import Metric
 
-SCORES = 2**20  # logits up to which areas under the curve are computed unasked; sorting them takes 0.2 s
+SCORES = (
+    2**20
+)  # areas under the curve are computed by default up to this number of logits; sorting them takes 0.2 s
 
 
 class Evaluator(ABC):
-    """Collects outputs of one pass over a split.
+    """Collects the outputs of one pass over a split.
 
-    What cannot be summed, such as ranks over the whole split, keeps what it needs of each part and calls
-    `runtime.gather` in `compute`.
+    Metrics that cannot be summed, such as ranks over the whole split, keep what they need of each batch and
+    call `runtime.gather` in `compute`.
 
-    index: the numbers of the inputs that were taken in, batch by batch, each int64 `(B,)`.
+    Attributes:
+        index: The numbers of the inputs, batch by batch, each int64 `(B,)`.
     """
 
     index: Sequence[Tensor] = ()
 
     @abstractmethod
     def update(self, outputs: Any, targets: Any) -> None:
-        """Take in the outputs for a part of the split."""
+        """Add the outputs of a batch.
+
+        Args:
+            outputs: The outputs of the model.
+            targets: The targets of the batch.
+        """
 
     @abstractmethod
     def compute(self, runtime: Runtime) -> dict[str, Tensor]:
-        """The metrics of all parts of all workers, numbers that are still on the device."""
+        """Return the metrics over all batches and workers.
+
+        Args:
+            runtime: The workers.
+
+        Returns:
+            The metrics, scalars on the device.
+        """
 
     def answers(self, runtime: Runtime) -> Answers | None:
-        """The answers to all inputs of the split, of all workers; None where answers are no labels."""
+        """Return the answers to all inputs of the split, of all workers, or None.
+
+        Args:
+            runtime: The workers.
+
+        Returns:
+            The answers, or None if the task has no answers to store.
+        """
         return None
 
 
 class ClassificationEvaluator(Evaluator):
-    """The metrics of a task that classifies.
+    """Computes the metrics of a classification task.
 
-    Those that take the whole split at once are computed where that is the primary one, or there are at most
-    SCORES logits. Those that have no value on the split are left out.
+    Metrics that take the whole split at once are computed only if one is the primary metric, or there are at
+    most SCORES logits. Metrics without a value on the split are left out.
 
-    labels: of the classes. counts: the inputs of each in the whole split.
-    metrics: of the task, each a `ClassMetric`. primary: the one that `answers` go by.
+    Attributes:
+        labels: The names of the classes.
+        metrics: The metrics that are computed.
+        primary: The metric whose values `answers` has.
+        inputs: The number of inputs of the whole split.
     """
 
     def __init__(
@@ -71,7 +96,7 @@ class ClassificationEvaluator(Evaluator):
         self.logits: list[Tensor] = []
 
     def update(self, outputs: Tensor, targets: Tensor) -> None:
-        """outputs: logits `(B, classes)`. targets: labels, int64 `(B,)`."""
+        """Add logits `(B, classes)` and labels, int64 `(B,)`."""
         logits = outputs.float()
         for metric in self.metrics:
             if not metric.whole:
@@ -86,17 +111,17 @@ class ClassificationEvaluator(Evaluator):
         if self.logits:
             logits, labels = torch.cat(self.logits), torch.cat([labels for labels, *_ in self.seen])
             if runtime.workers > 1:
-                parts = runtime.gather((logits.cpu(), labels.cpu()))
-                logits, labels = (torch.cat(part) for part in zip(*parts, strict=True))
-            whole = (metric for metric in self.metrics if metric.whole)
-            statistics |= {metric: metric.update(logits, labels).to(self.device) for metric in whole}
+                gathered = runtime.gather((logits.cpu(), labels.cpu()))
+                logits, labels = (torch.cat(tensors) for tensors in zip(*gathered, strict=True))
+            whole_metrics = (metric for metric in self.metrics if metric.whole)
+            statistics |= {metric: metric.update(logits, labels).to(self.device) for metric in whole_metrics}
         return {metric.name: metric.compute(statistics[metric], self.inputs) for metric in self.metrics}
 
     def answers(self, runtime: Runtime) -> Answers:
-        mine = [torch.cat(list(part)).cpu() for part in (self.index, *zip(*self.seen, strict=True))]
-        parts = [torch.cat(part) for part in zip(*runtime.gather(mine), strict=True)]
-        order = parts[0].argsort()
-        true, answered, kept = (part[order] for part in parts[1:])
+        own = [torch.cat(list(column)).cpu() for column in (self.index, *zip(*self.seen, strict=True))]
+        columns = [torch.cat(column) for column in zip(*runtime.gather(own), strict=True)]
+        order = columns[0].argsort()
+        true, answered, kept = (column[order] for column in columns[1:])
         values = self.primary.per_example(kept, true)
         return Answers(labels=self.labels, true=true.numpy(), answered=answered.numpy(), values=values)
 

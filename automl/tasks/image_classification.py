@@ -63,7 +63,7 @@ inputs = {{"images": np.asarray(image)[None].tolist()}}  # one image, uint8, 0 t
 
 @lru_cache(maxsize=8)
 def load_images(data: ImageData, split: Split) -> Images:
-    """The images of a split. Opened once in a process, however many trials run in it."""
+    """Return the images of a split, loaded once in a process."""
     return open_split(
         data.source, split, path=data.path, size=data.size, side=cache_side(data.size), subset=data.subset
     )
@@ -71,23 +71,23 @@ def load_images(data: ImageData, split: Split) -> Images:
 
 @lru_cache(maxsize=1)
 def feed_cache(data: ImageData, device: torch.device, memory_fraction: float) -> dict[Split, Feed]:
-    """The splits of one dataset at one size, as far as they were asked for; those of the last one go."""
+    """Return the open feeds of one dataset at one size. The feeds of the previous dataset are dropped."""
     return {}
 
 
 def open_feed(data: ImageData, split: Split, device: torch.device, memory_fraction: float) -> Feed:
-    """The split on its way to the device; all trials of a process with these data have one copy there."""
-    there = feed_cache(data, device, memory_fraction)
-    if split not in there:
-        there[split] = Feed(load_images(data, split), device, memory_fraction)
-    return there[split]
+    """Return the feed that copies a split to the device. All trials of a process share one copy."""
+    open_feeds = feed_cache(data, device, memory_fraction)
+    if split not in open_feeds:
+        open_feeds[split] = Feed(load_images(data, split), device, memory_fraction)
+    return open_feeds[split]
 
 
-LEAST_CROP = 0.35  # of a photograph's area, which a random crop keeps
+LEAST_CROP = 0.35  # smallest fraction of a photograph's area that a random crop keeps
 
 
 class ImageClassification(Classification[ImageData, ImageTraining]):
-    """Classes of images."""
+    """Classification of images."""
 
     spec = TASKS["image-classification"]
     noun = "images"
@@ -95,7 +95,7 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
     suffixes = SUFFIXES
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
-        # Before anything asks how much memory is free.
+        # Drops the feeds of another dataset before free memory is measured.
         feed_cache(self.data_of(config), runtime.device, runtime.memory_fraction)
         super().__init__(config, runtime)
         self.train = load_images(self.data, "train")
@@ -127,9 +127,11 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
         return initialise(model, self.chosen, classes=len(self.labels), size=self.data.size)
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, ...]]:
-        """`(x, y)`, or where images are mixed `(x, y, z, weight)`: these, both labels, the first one's share.
+        """Yield `(x, y)`, or for mixed images `(x, y, z, weight)`, with both labels and the weight of the
+        first.
 
-        All numbers are drawn for the global batch, by every worker alike; each then makes its own rows.
+        All random numbers are drawn for the global batch, equally by every worker. Each then computes its own
+        rows.
         """
         training, runtime = self.training, self.runtime
         steps, batch = self.steps(), self.batch_size
@@ -137,32 +139,33 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
         order = torch.randperm(len(self.train), generator=generator)[: steps * batch]
         boxes = draw_boxes(
             self.train.aspect[order],
-            # Digits lose their meaning with the crops and mirror images that photographs bear.
+            # Digits would lose their meaning by the crops and mirror images used for photographs.
             scale=LEAST_CROP if self.photographs else 0.7,
             flip=self.photographs if training.flip is None else training.flip,
             generator=generator,
         )
-        mine = runtime.shard(torch.arange(batch))
-        rows = mine.expand(steps, -1)  # what this worker looks at in each batch
+        own = runtime.shard(torch.arange(batch))
+        rows = own.expand(steps, -1)  # the images that this worker needs for each batch
         mix: tuple[Tensor, ...] = ()
-        boxed = [False] * steps  # batches that CutMix mixes
+        boxed = [False] * steps  # True for batches that CutMix mixes
         if training.mixup > 0 or training.cutmix > 0:
             if training.cutmix > 0:
                 boxed = (torch.rand(steps, generator=generator) < (0.5 if training.mixup > 0 else 1)).tolist()
             draws = [
-                draw_mixup(batch, training.cutmix if box else training.mixup, generator) for box in boxed
+                draw_mixup(batch, training.cutmix if is_cutmix else training.mixup, generator)
+                for is_cutmix in boxed
             ]
-            other, share = (torch.stack(part)[:, mine] for part in zip(*draws, strict=True))
-            if runtime.workers > 1:  # the other image may be another worker's
+            other, weight = (torch.stack(tensor)[:, own] for tensor in zip(*draws, strict=True))
+            if runtime.workers > 1:  # the second image may be another worker's
                 rows = torch.cat([rows, other], dim=1)
-                other = torch.arange(len(mine), 2 * len(mine)).expand(steps, -1)
-            mix = other.to(runtime.device), share.to(runtime.device)
+                other = torch.arange(len(own), 2 * len(own)).expand(steps, -1)
+            mix = other.to(runtime.device), weight.to(runtime.device)
             if any(boxed):
-                mix += (torch.rand(steps, batch, 2, generator=generator)[:, mine].to(runtime.device),)
+                mix += (torch.rand(steps, batch, 2, generator=generator)[:, own].to(runtime.device),)
         seeds = None
         if training.policy != "none" or training.erasing > 0:
             drawn = torch.randint(2**31, (steps, batch), generator=generator)
-            seeds = drawn[torch.arange(steps)[:, None], rows]  # what an image becomes, in any worker
+            seeds = drawn[torch.arange(steps)[:, None], rows]  # equal for an image in every worker
         picked = order.view(steps, batch).gather(1, rows)  # (steps, rows)
         labels = self.train.labels[picked].to(runtime.device)
         boxes = boxes.view(steps, batch, 4)[torch.arange(steps)[:, None], rows].to(runtime.device)
@@ -176,7 +179,7 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
             if not mix:
                 yield x, y
             elif boxed[i]:
-                yield apply_cutmix(x, y, *(part[i] for part in mix))
+                yield apply_cutmix(x, y, *(tensor[i] for tensor in mix))
             else:
                 yield mixup(x, y, mix[0][i], mix[1][i])
 
@@ -195,7 +198,7 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
             yield EvaluationBatch(index, normalise(x, self.normalisation), labels)
 
     def deployment(self, model: nn.Module) -> Deployment:
-        """Bytes `(N, size, size, 3)` to probabilities `(N, classes)`."""
+        """Return the graph from bytes `(N, size, size, 3)` to probabilities `(N, classes)`."""
         size = self.data.size
         example = torch.zeros(2, size, size, 3, dtype=torch.uint8, device=self.runtime.device)
         return Deployment(
@@ -206,7 +209,7 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
         )
 
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
-        """Centre crops as bytes, `(count, size, size, 3)`."""
+        """Return centre crops as bytes, `(count, size, size, 3)`."""
         return {"images": self._crops(split, spread_indices(self.size(split), count))}
 
     def labelled_inputs(self, split: Split) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
@@ -223,7 +226,7 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
     def read_inputs(
         cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
     ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-        """Image files of any size, prepared as validation images are."""
+        """Read image files of any size, prepared like validation images."""
         size = exported["config"]["data"]["size"]
         for path in paths:
             yield str(path), {"images": read_image(path, size)}
@@ -247,7 +250,7 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
 
 
 class Probabilities(nn.Module):
-    """Normalisation, the classifier and softmax in one graph, so that a user cannot get them wrong."""
+    """Normalisation, classifier and softmax in one graph, so that users cannot normalise wrongly."""
 
     def __init__(self, classifier: nn.Module, normalisation: Normalisation = IMAGENET) -> None:
         super().__init__()
@@ -259,24 +262,24 @@ class Probabilities(nn.Module):
 
 
 def read_image(path: str | Path, size: int) -> np.ndarray:
-    """An image as the deployed model takes it, `(1, size, size, 3)`. Raises InputError where it is none."""
+    """Read an image as the deployed model takes it, `(1, size, size, 3)`. Raises InputError if it is none."""
     try:
         squashed, aspect = decode(path, cache_side(size))
     except FileNotFoundError:
         raise InputError(f"there is no image {path}") from None
-    except Exception as error:  # Pillow's decoders raise errors of every kind
+    except Exception as error:  # Pillow's decoders raise errors of many types
         raise InputError(f"{path} cannot be read as an image ({error})") from error
     return centre_crop(torch.tensor(squashed)[None], torch.tensor([aspect]), size).numpy()
 
 
 def draw_mixup(count: int, alpha: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """For each image of a batch of `count`: the image it is mixed with, and its own share, 1/2 to 1.
+    """Draw, for each image of a batch of `count`, the image to mix it with and its own weight, 1/2 to 1.
 
-    Source: H. Zhang et al., mixup (2017), arXiv 1710.09412; as in fastai, each image has a share of its
-    own from Beta(alpha, alpha), and the larger part is its own.
+    Source: H. Zhang et al., mixup (2017), arXiv 1710.09412. As in fastai, each image has its own weight from
+    Beta(alpha, alpha), and the larger weight is its own.
     """
-    # Beta(a, a) from two gamma draws, on a generator; torch's own distributions take none. In logarithms,
-    # by G(a) = G(a + 1) U^(1/a): below a of about 0.05 draws of G(a) itself underflow to 0, and 0 / 0.
+    # Beta(a, a) from two gamma draws, since torch's own distributions take no generator. In logarithms, by
+    # G(a) = G(a + 1) U^(1/a): for a below about 0.05, draws of G(a) itself underflow to 0, and 0 / 0.
     ones = torch.ones(2, count, dtype=torch.float64)
     gamma = standard_gamma(ones + alpha, generator)
     uniform = 1 - torch.rand(2, count, dtype=torch.float64, generator=generator)  # not 0
@@ -284,8 +287,8 @@ def draw_mixup(count: int, alpha: float, generator: torch.Generator) -> tuple[Te
     return torch.randperm(count, generator=generator), torch.sigmoid((first - second).abs()).float()
 
 
-def mixup(x: Tensor, y: Tensor, other: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The first `len(share)` images, each mixed with that at `other`: `(mixed, y, other's y, share)`."""
-    weight = share.view(-1, *[1] * (x.ndim - 1))
-    own = slice(len(share))
-    return weight * x[own] + (1 - weight) * x[other], y[own], y[other], share
+def mixup(x: Tensor, y: Tensor, other: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Mix each of the first `len(weight)` images with that at `other`: `(mixed, y, other's y, weight)`."""
+    factor = weight.view(-1, *[1] * (x.ndim - 1))
+    own = slice(len(weight))
+    return factor * x[own] + (1 - factor) * x[other], y[own], y[other], weight

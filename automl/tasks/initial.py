@@ -1,4 +1,4 @@
-"""The weights that trainings start from: published ones, a file's, or those of a trial."""
+"""Initial weights of trainings: published ones, those of a file, or those of a trial."""
 
 import hashlib
 import io
@@ -20,14 +20,14 @@ from search.config import PUBLISHED, Model
 from search.record import CHECKPOINT_FILE
 from search.serialise import to_json
 
-FILES = (CHECKPOINT_FILE, "model.safetensors")  # in the folders of trials and of exports
+FILES = (CHECKPOINT_FILE, "model.safetensors")  # names of weight files in the folders of trials and exports
 
 
 def initialise(model: nn.Module, chosen: Model, *, classes: int, size: int | None = None) -> list[str]:
-    """Put the weights that `chosen` names, if any, into `model`, which has no attention yet.
+    """Load the weights that `chosen` names, if any, into `model`, which has no attention yet.
 
-    Returns the keys that stay new, since those weights are for other labels. Raises InputError for weights
-    that cannot be had or do not fit, or have changed since they were chosen.
+    Returns the keys that stay new, because the weights are for other labels. Raises InputError if the weights
+    cannot be loaded, do not fit, or have changed since they were chosen.
     """
     if not chosen.weights:
         return []
@@ -44,9 +44,9 @@ def initialise_backbone(
     classes: int,
     size: int | None = None,
 ) -> list[str]:
-    """The same for a model with a backbone at `path`, a classification model without its head.
+    """Do the same for a model with a backbone at `path`, a classification model without its head.
 
-    The weights are of such a classification model, `body()`, whose head is left out, or of the whole model.
+    The weights are those of the whole model, or of the classification model `body()`, whose head is left out.
     """
     if not chosen.weights:
         return []
@@ -60,48 +60,49 @@ def initialise_backbone(
 
 
 def _named(chosen: Model, classes: int, size: int | None) -> tuple[Mapping[str, Tensor], str]:
-    """The weights that `chosen` names, and what they are, for messages."""
+    """Return the weights that `chosen` names, and their description for messages."""
     if chosen.weights == PUBLISHED:
         options = json.dumps(to_json(chosen.options), sort_keys=True)
         return _published(chosen.backbone, classes, size, options), f"published for {chosen.backbone}"
     weights, digest = _read(chosen.weights)
     if chosen.weights_digest and digest != chosen.weights_digest:
         raise InputError(
-            f"the weights {chosen.weights} have changed since they were chosen; restore them or start anew"
+            f"the weights {chosen.weights} have changed since they were chosen; restore them, or start a "
+            "new search"
         )
     return weights, chosen.weights
 
 
-@lru_cache(maxsize=1)  # all trials of a process start from the same
+@lru_cache(maxsize=1)  # all trials of a process start from the same weights
 def _published(backbone: str, classes: int, size: int | None, options: str) -> Mapping[str, Tensor]:
     return published_weights(backbone, classes=classes, size=size, **json.loads(options))
 
 
-def choose_weights(given: str) -> tuple[str, str]:
-    """The address of the file that `given` stands for, and a hash of it.
+def choose_weights(address: str) -> tuple[str, str]:
+    """Return the address of the weight file at `address`, and its hash.
 
-    given: a file, or the folder of a trial or of an export; a path or an address.
-    Raises InputError when there is no such file, or it holds no weights.
+    `address` is the path or address of a file, or of the folder of a trial or an export. Raises InputError if
+    it does not exist or holds no weights.
     """
     try:
-        folder = Storage(given)
+        folder = Storage(address)
         name = next((name for name in FILES if folder.exists(name)), None)
-    except OSError:  # it lies below a file
+    except OSError:  # a parent of the folder is a file
         name = None
     file = str(folder) if name is None else str(folder / name)
     return file, _read(file)[1]
 
 
 def _read(address: str) -> tuple[Mapping[str, Tensor], str]:
-    """The weights in a file, and a hash of it. Nothing in it is executed."""
-    place = Storage(address)
-    folder, name = place.parent, unquote(urlsplit(place.address).path).rpartition("/")[2]
+    """Return the weights in a file, and its hash. Code in the file is not executed."""
+    file = Storage(address)
+    folder, name = file.parent, unquote(urlsplit(file.address).path).rpartition("/")[2]
     try:
         return _read_once(folder, name, folder.changed(name), folder.size(name))
     except OSError as error:
         raise InputError(
-            f"there are no weights {address} ({type(error).__name__}); name a file, the folder of a trial or "
-            f"export, or the ID of a run. On a cluster every node must be able to read it"
+            f"weights {address} were not found ({type(error).__name__}); name a file, the folder of a trial "
+            f"or export, or the ID of a run. On a cluster every node must be able to read it"
         ) from None
 
 
@@ -112,7 +113,7 @@ def _read_once(
     content = folder.read(name)
     try:
         return _parse(name, content), hashlib.sha256(content).hexdigest()[:32]
-    except Exception as error:  # a damaged file makes unpickling raise errors of every kind
+    except Exception as error:  # unpickling a damaged file raises errors of many types
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
             f"{folder}/{name} cannot be read as weights; it must be a state_dict of torch or "
@@ -120,15 +121,20 @@ def _read_once(
         ) from error
 
 
-def _parse(name: str, content: bytes) -> Mapping[str, Tensor]:
-    found: Any
+def _parse(name: str, data: bytes) -> Mapping[str, Tensor]:
+    content: Any
     if name.endswith(".safetensors"):
-        found = safetensors.torch.load(content)
+        content = safetensors.torch.load(data)
     else:
-        found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    for key in ("average", "model", "state_dict", "model_state_dict"):  # of a checkpoint with more in it
-        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping) and found[key]:
-            found = found[key]
-    if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
+        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    for key in (
+        "average",
+        "model",
+        "state_dict",
+        "model_state_dict",
+    ):  # keys of the weights in a larger checkpoint
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping) and content[key]:
+            content = content[key]
+    if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
         raise TypeError("it holds no mapping of names to tensors")
-    return found
+    return content

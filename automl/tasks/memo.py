@@ -1,4 +1,4 @@
-"""What is found out about a model once in a process, however many trials ask for it."""
+"""Results that are computed once in a process, even if many trials need them."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -13,9 +13,12 @@ Result = TypeVar("Result")
 _RESULTS: dict[str, Any] = {}
 
 
-def remember(purpose: str, given: Sequence[Any], make: Callable[[], Result]) -> Result:
-    """Return what `make` returned before for this purpose and these values, which JSON can hold."""
-    key = json.dumps([purpose, *given], sort_keys=True)
+def remember(purpose: str, key_values: Sequence[Any], make: Callable[[], Result]) -> Result:
+    """Return the result of `make`, computed once in a process for each `purpose` and equal `key_values`.
+
+    The values must be representable in JSON.
+    """
+    key = json.dumps([purpose, *key_values], sort_keys=True)
     if key not in _RESULTS:
         _RESULTS[key] = make()
     result: Result = _RESULTS[key]
@@ -23,12 +26,15 @@ def remember(purpose: str, given: Sequence[Any], make: Callable[[], Result]) -> 
 
 
 def remember_sites(
-    given: Sequence[Any], build: Callable[[], nn.Module], example: Callable[[], Any]
+    dependencies: Sequence[Any], build: Callable[[], nn.Module], example: Callable[[], Any]
 ) -> Sequence[Site]:
-    """Find the sites of a model, and leave torch's generator as it was. given: what the model depends on."""
+    """Return the sites of a model, without a change of torch's generator.
+
+    `dependencies` holds everything that the model depends on, in JSON's types.
+    """
 
     def find() -> Sequence[Site]:
         with torch.random.fork_rng(devices=[]):
             return sites(build(), example())
 
-    return remember("sites", given, find)
+    return remember("sites", dependencies, find)

@@ -1,7 +1,7 @@
-"""Tries a model as it will be trained, before it is: one step, and passes in evaluation mode.
+"""A trial of a model before its training: one step, and passes in evaluation mode.
 
-The most common fault of a model of one's own is `x.view(x.size(0), -1)`, which works on contiguous features
-alone. A model that fails in channels_last and works contiguous is trained contiguous.
+The most common fault of a user-defined model is `x.view(x.size(0), -1)`, which works on contiguous features
+only. A model that fails in channels_last but works contiguous is trained contiguous.
 """
 
 import traceback
@@ -21,15 +21,15 @@ from backbones import Example, call
 from backbones.memory_format import narrow_strided, set_format
 from backbones.torch_internals import tree_leaves, tree_map_only
 
-TRAINED, EVALUATED = 3, 2  # inputs of a pass: a model must take batches of any size
-SAME = 1e-4  # of the largest output, by which rounding may change it from one pass to the next
+TRAINED, EVALUATED = 3, 2  # inputs of a pass, which differ, since a model must take batches of any size
+SAME = 1e-4  # relative difference between two passes that rounding may cause
 RANDOM = "is random in evaluation mode"
 ADVICE = "F.dropout needs training=self.training"
 
 
 @dataclass(frozen=True)
 class ModelCheck:
-    """The memory format that a model is trained in, and what the user should know of it."""
+    """Memory format that a model is trained in, and notes for the user."""
 
     memory_format: torch.memory_format = torch.contiguous_format
     notes: Sequence[str] = ()
@@ -45,14 +45,24 @@ def check_model(
     classes: int | None = None,
     run: bool = True,
 ) -> ModelCheck:
-    """Try a new model, and choose its memory format.
+    """Try a new model, and choose its memory format. The random generators keep their state.
 
-    name: of the backbone, for messages. build: makes the model on its device, for each format that is tried.
-    example: a batch of so many inputs. images: it can be channels_last. classes: of the logits that it has to
-    return; None where it may return anything. run: False for a model whose layers are only looked at.
+    Args:
+        name: The name of the backbone, for messages.
+        build: Builds the model on its device, for each format that is tried.
+        example: Returns a batch of the given number of inputs.
+        runtime: The device, precision and workers.
+        images: True if inputs can be channels_last.
+        classes: The number of classes of the logits. None accepts any output.
+        run: If False, only the layers are inspected.
 
-    Raises InputError for a model that cannot be trained, with the line where it fails, and for outputs of
-    another shape; torch.OutOfMemoryError. Leaves the random generators as they were.
+    Returns:
+        The result.
+
+    Raises:
+        InputError: The model cannot be trained; the message names the line. Or its outputs have another
+            shape.
+        torch.OutOfMemoryError: The device has too little memory.
     """
     with forked_generators(runtime.device):
         model, notes = build(), []
@@ -68,11 +78,11 @@ def check_model(
         while True:
             memory_format = formats.pop(0)
             try:
-                given = partial(_batch, example, images)
-                notes += _run(name, set_format(model, memory_format), given, runtime, classes)
+                make_batch = partial(_batch, example, images)
+                notes += _run(name, set_format(model, memory_format), make_batch, runtime, classes)
             except InputError:
                 raise
-            except Exception as error:  # whatever the model raises
+            except Exception as error:  # a model may raise any error
                 if is_out_of_memory(error):
                     raise
                 if not formats:
@@ -90,7 +100,7 @@ def check_model(
 
 
 def _batch(example: Callable[[int], Example], images: bool, count: int) -> Example:
-    """Images come in channels_last, whatever the model makes of them."""
+    """Return a batch, with images in channels_last whatever format the model has."""
     batch = example(count)
     return batch.to(memory_format=torch.channels_last) if images and isinstance(batch, Tensor) else batch
 
@@ -98,30 +108,34 @@ def _batch(example: Callable[[int], Example], images: bool, count: int) -> Examp
 def _run(
     name: str, model: nn.Module, example: Callable[[int], Example], runtime: Runtime, classes: int | None
 ) -> list[str]:
-    """One training step without an optimiser, and three passes in evaluation mode. Returns notes."""
+    """Run one training step without an optimiser, and three passes in evaluation mode. Return notes."""
     known = set(dict(model.named_parameters()))
     model.train()
     with runtime.autocast():
         output = call(model, example(TRAINED))
     _check_output(name, output, TRAINED, classes)
     _check_layers(name, model, known)
-    learned = [t.float() for t in tree_leaves(_plain(output)) if isinstance(t, Tensor) and t.requires_grad]
+    learned = [
+        tensor.float()
+        for tensor in tree_leaves(_plain(output))
+        if isinstance(tensor, Tensor) and tensor.requires_grad
+    ]
     if not learned:
-        raise InputError(f"{name} returns what no gradient goes through; return logits, not labels")
-    torch.stack([t.square().mean() for t in learned]).sum().backward()
+        raise InputError(f"{name} returned outputs without a gradient; return logits, not labels")
+    torch.stack([tensor.square().mean() for tensor in learned]).sum().backward()
     model.eval()
     inputs = example(EVALUATED)
     with torch.inference_mode():
         with runtime.autocast():
             _check_output(name, call(model, inputs), EVALUATED, classes)
-        once, again = (_first(call(model, inputs)) for _ in range(2))
-    if once is None or again is None or once.shape != again.shape:
+        first, second = (_first_float(call(model, inputs)) for _ in range(2))
+    if first is None or second is None or first.shape != second.shape:
         return []
-    apart = float((once - again).abs().max()) if once.numel() else 0.0
-    if apart > SAME * max(1e-6, float(once.abs().max())):
+    difference = float((first - second).abs().max()) if first.numel() else 0.0
+    if difference > SAME * max(1e-6, float(first.abs().max())):
         return [
-            f"{name} {RANDOM}: two passes over the same inputs differ by {apart:.2g}. Its scores are noisy, "
-            f"and export will refuse it; {ADVICE}"
+            f"{name} {RANDOM}: two passes over the same inputs differ by {difference:.2g}. Its scores are "
+            f"noisy, and export will reject it; {ADVICE}"
         ]
     return []
 
@@ -144,7 +158,7 @@ def _check_layers(name: str, model: nn.Module, known: set[str]) -> None:
 
 
 def _describe(output: Any) -> str:
-    """Types and shapes, without values."""
+    """Describe types and shapes, without values."""
     if isinstance(output, Tensor):
         return str(tuple(output.shape))
     if isinstance(output, Mapping):
@@ -160,16 +174,16 @@ def _plain(output: Any) -> Any:
     return dict(output) if isinstance(output, Mapping) else output
 
 
-def _first(output: Any) -> Tensor | None:
+def _first_float(output: Any) -> Tensor | None:
     leaves = (leaf for leaf in tree_leaves(_plain(output)) if isinstance(leaf, Tensor))
     return next((leaf.float() for leaf in leaves if leaf.is_floating_point()), None)
 
 
 def _reason(error: Exception) -> str:
-    """The error in a line, with the last line of code that is not torch's."""
+    """Return the error in one line, with the last line of code outside torch."""
     text = (str(error).strip().splitlines() or [""])[0]
     frames = traceback.extract_tb(error.__traceback__)
     torch_files = str(Path(torch.__file__).parent)
     own = [f for f in frames if not f.filename.startswith(torch_files) and f.filename != __file__]
-    at = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-    return f"{type(error).__name__}: {text}{at}"
+    location = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {text}{location}"

@@ -1,7 +1,7 @@
-"""Checks whether a search's data have changed since it was made: its folder has a list of them.
+"""Checks that a search's data have not changed since it was created, by the manifest in its folder.
 
-Scores on other data are not comparable with its own; a command that would mix them is refused here, with the
-names of the first inputs that differ.
+Scores on different data are not comparable. A command that would mix them raises an error that names the
+first inputs that differ.
 """
 
 from pathlib import Path
@@ -18,12 +18,12 @@ from search.config import TrialConfig
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Put the list of a search's data into its folder."""
+    """Write the manifest of a search's data into its folder."""
     Storage(str(folder)).write(MANIFEST_FILE, manifest.to_bytes())
 
 
 def restore_manifest(folder: Path, metadata: SearchMetadata, config: TrialConfig) -> None:
-    """Write the list of a search that was killed before that, if its data still have its digest."""
+    """Write the manifest of a search that was killed before it did so, if its data have the same digest."""
     if not (folder / MANIFEST_FILE).exists():
         manifest = task_of(config).manifest(config)
         if manifest.digest == metadata.data:
@@ -31,13 +31,13 @@ def restore_manifest(folder: Path, metadata: SearchMetadata, config: TrialConfig
 
 
 def read_manifest(location: Storage | Path) -> Manifest:
-    """The list of a search's inputs. Raises InputError when it is missing or damaged."""
-    place = location if isinstance(location, Storage) else Storage(str(location))
+    """Return the manifest of a search. Raises InputError if it is missing or damaged."""
+    folder = location if isinstance(location, Storage) else Storage(str(location))
     try:
-        return Manifest.from_bytes(place.read(MANIFEST_FILE))
+        return Manifest.from_bytes(folder.read(MANIFEST_FILE))
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(
-            f"{place}/{MANIFEST_FILE}, the list of the search's data, is damaged or missing ({error}); "
+            f"{folder}/{MANIFEST_FILE}, the list of the search's data, is damaged or missing ({error}); "
             f"without it, changes cannot be detected"
         ) from error
 
@@ -45,45 +45,45 @@ def read_manifest(location: Storage | Path) -> Manifest:
 def check_same_data(
     config: TrialConfig, location: Storage | Path, name: str, splits: tuple[Split, ...] = SPLITS
 ) -> None:
-    """Raises InputError, with names, when a trial's data are not those of the search called `name` any more.
+    """Raise InputError, with names, if a trial's data differ from those of the search `name`.
 
-    location: the search's folder. splits: that are about to be read; where the search's own storage has all
-    of them, there is nothing that could have changed. Hashes files and decodes none.
+    `location` is the search's folder. `splits` are about to be read. If the search's storage has all of them,
+    they cannot have changed. Files are hashed but not decoded.
     """
     task = task_of(config)
     if task.is_shared(config, splits):
         return
-    if found := compare_manifests(read_manifest(location), task.manifest(config)):
+    if changes := compare_manifests(read_manifest(location), task.manifest(config)):
         raise InputError(
-            f"the data have changed since search {name!r} was made, so scores would not be comparable: "
-            f"{found}. Restore the old data, or start a new search."
+            f"the data have changed since search {name!r} was created, so scores would not be comparable: "
+            f"{changes}. Restore the old data, or start a new search."
         )
 
 
 def check_source(config: TrialConfig, checkpoint: Storage) -> None:
-    """`check_same` with the search that a checkpoint's folder is in, if any."""
+    """Check the data of the search that a checkpoint belongs to, if any."""
     search = find_search_of(checkpoint)
     if search is not None:
         check_same_data(config, search, search.address.partition("?")[0].rpartition("/")[2])
 
 
 def find_search_of(checkpoint: Storage) -> Storage | None:
-    """The folder of the search, of which this is `trials/NNNN` or `confirm/trials/NNNN`."""
-    place = checkpoint
+    """Return the folder of the search that a checkpoint `trials/NNNN` or `confirm/trials/NNNN` belongs to."""
+    folder = checkpoint
     for _ in range(3):
-        place = place.parent
+        folder = folder.parent
         try:
-            if place.exists(SEARCH_FILE):
-                return place
+            if folder.exists(SEARCH_FILE):
+                return folder
         except OSError as error:
-            raise InputError(f"{place} cannot be reached ({error})") from error
+            raise InputError(f"{folder} cannot be reached ({error})") from error
     return None
 
 
-def check_same_manifests(one: Manifest, other: Manifest, names: tuple[str, str]) -> None:
-    """Raises InputError, with names, when two searches had other images."""
-    if found := compare_manifests(one, other):
+def check_same_manifests(first: Manifest, second: Manifest, names: tuple[str, str]) -> None:
+    """Raise InputError, with names, if two searches had different data."""
+    if changes := compare_manifests(first, second):
         raise InputError(
             f"{names[0]} and {names[1]} used different data, so their scores are not comparable; "
-            f"from the first to the second: {found}"
+            f"from the first to the second: {changes}"
         )

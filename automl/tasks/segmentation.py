@@ -54,18 +54,19 @@ image = np.asarray(photo.resize(({size}, {size}), Image.Resampling.BILINEAR))
 inputs = {{"images": image[None].tolist()}}  # one image, uint8, 0 to 255
 """
 
-# Pascal VOC's: bits of a label, three at a time, are those of the colour's channels from the highest one on.
+# Pascal VOC's palette: the bits of a label, three at a time, are bits of the colour's channels, from the
+# highest on.
 _BITS = (np.arange(256)[:, None] >> np.arange(24)) & 1
 PALETTE = (_BITS.reshape(256, 8, 3) << np.arange(7, -1, -1)[:, None]).sum(1).astype(np.uint8).tobytes()
 
 
 class Segmentation(RecordTask[SegmentationData, SegmentationModel, SegmentationTraining]):
-    """Classes of pixels. Its metrics are those of `SegmentationEvaluator`, the primary one `miou`."""
+    """Segmentation with the metrics of `SegmentationEvaluator`. The primary one is `miou`."""
 
     spec = TASKS["segmentation"]
     noun = "images"
     suffixes = SUFFIXES
-    tolerance = 1e-3  # of the pixels, where rounding chooses between two classes
+    tolerance = 1e-3  # fraction of pixels for which rounding decides between two classes
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
@@ -89,32 +90,32 @@ class Segmentation(RecordTask[SegmentationData, SegmentationModel, SegmentationT
         return self.images.classes
 
     def model(self) -> nn.Module:
-        given = {"classes": len(self.labels), "size": self.data.size}
-        build = partial(self.chosen.build, **given)
-        model = self.placed(build, lambda: self.example(2).cpu(), *given.values())
-        plain = narrow_strided(model) or is_user_defined(self.chosen.backbone)
-        return set_format(model, torch.contiguous_format if plain else torch.channels_last)
+        sizes = {"classes": len(self.labels), "size": self.data.size}
+        build = partial(self.chosen.build, **sizes)
+        model = self.placed(build, lambda: self.example(2).cpu(), *sizes.values())
+        is_contiguous = narrow_strided(model) or is_user_defined(self.chosen.backbone)
+        return set_format(model, torch.contiguous_format if is_contiguous else torch.channels_last)
 
     def initialise(self, model: nn.Module) -> list[str]:
-        given, chosen = {"classes": len(self.labels), "size": self.data.size}, self.chosen
+        sizes, chosen = {"classes": len(self.labels), "size": self.data.size}, self.chosen
         if not isinstance(model, UNet):
-            return initialise(model, chosen, **given)
-        return initialise_backbone(model, "body", chosen, partial(Model.build, chosen, **given), **given)
+            return initialise(model, chosen, **sizes)
+        return initialise_backbone(model, "body", chosen, partial(Model.build, chosen, **sizes), **sizes)
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Random crops and mirror images, the same of an image and its mask.
+        """Yield random crops and mirror images, the same for an image and its mask.
 
-        All workers draw one order and the same crops; each makes its own images.
+        All workers draw the same order and crops, and each computes its own images.
         """
-        draw = torch.Generator().manual_seed((self.config.seed << 20) + epoch)
-        order = torch.randperm(self.size("train"), generator=draw)[: self.steps() * self.batch_size]
+        generator = torch.Generator().manual_seed((self.config.seed << 20) + epoch)
+        order = torch.randperm(self.size("train"), generator=generator)[: self.steps() * self.batch_size]
         rows, crop = self._rows("train")[order], self.training.crop
-        boxes = draw_boxes(self.images.aspect[rows], scale=crop, flip=self.training.flip, generator=draw)
+        boxes = draw_boxes(self.images.aspect[rows], scale=crop, flip=self.training.flip, generator=generator)
         for step in torch.arange(len(rows)).view(-1, self.batch_size):
-            mine = self.runtime.shard(step)
-            images, masks = self.images.tensors(rows[mine], self.runtime.device)
-            crops = resample(masks[:, None].float(), boxes[mine], self.data.size, "nearest")[:, 0].long()
-            yield crop_boxes(images, boxes[mine], self.data.size, self.normalisation), crops
+            own = self.runtime.shard(step)
+            images, masks = self.images.tensors(rows[own], self.runtime.device)
+            crops = resample(masks[:, None].float(), boxes[own], self.data.size, "nearest")[:, 0].long()
+            yield crop_boxes(images, boxes[own], self.data.size, self.normalisation), crops
 
     def _rows(self, split: Split) -> Tensor:
         return torch.from_numpy(self.images.rows(split))
@@ -136,7 +137,7 @@ class Segmentation(RecordTask[SegmentationData, SegmentationModel, SegmentationT
         return SegmentationEvaluator(self.metric.name)
 
     def deployment(self, model: nn.Module) -> Deployment:
-        """Bytes `(N, size, size, 3)` to labels `(N, size, size)`."""
+        """Return the graph from bytes `(N, size, size, 3)` to labels `(N, size, size)`."""
         example = self.example(2).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
         return Deployment(
             module=ClassMap(model, self.normalisation),
@@ -150,14 +151,14 @@ class Segmentation(RecordTask[SegmentationData, SegmentationModel, SegmentationT
         return {"images": self.images.tensors(rows, self.runtime.device)[0]}
 
     def compare(self, ours: Arrays, theirs: Arrays) -> float:
-        """The share of pixels that two forms give different classes."""
+        """Return the fraction of pixels with different classes in two forms."""
         return float((ours["classes"] != theirs["classes"]).mean())
 
     @classmethod
     def read_inputs(
         cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
     ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-        """Image files of any size."""
+        """Read image files of any size."""
         square = (exported["details"]["size"],) * 2
         for path in paths:
             image = open_picture(path).image.resize(square, Image.Resampling.BILINEAR)
@@ -165,14 +166,18 @@ class Segmentation(RecordTask[SegmentationData, SegmentationModel, SegmentationT
 
     @classmethod
     def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
-        """The shares of the classes, the largest first."""
+        """Describe the fractions of the classes, the largest first."""
         names, counts = exported["details"]["labels"], np.bincount(outputs["classes"].ravel())
-        shares = {names[i]: float(counts[i] / counts.sum()) for i in (-counts).argsort() if counts[i]}
-        return ", ".join(f"{name} ({share:.1%})" for name, share in shares.items()), {"shares": shares}
+        fractions = {names[i]: float(counts[i] / counts.sum()) for i in (-counts).argsort() if counts[i]}
+        return ", ".join(f"{name} ({fraction:.1%})" for name, fraction in fractions.items()), {
+            "shares": fractions
+        }
 
     @classmethod
     def write(cls, exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
-        """`PATH.png`, labels with a palette, and `PATH-overlay.png`, both of the size of the image `name`."""
+        """Write `PATH.png`, labels with a palette, and `PATH-overlay.png`, both of the size of the image
+        `name`.
+        """
         picture = open_picture(name).image
         mask = Image.fromarray(outputs["classes"]).resize(picture.size, Image.Resampling.NEAREST)
         mask.putpalette(PALETTE)
@@ -189,7 +194,7 @@ class Segmentation(RecordTask[SegmentationData, SegmentationModel, SegmentationT
 
 
 class ClassMap(nn.Module):
-    """Normalisation, the model and its answer in one graph: uint8 `(N, H, W, 3)` -> uint8 `(N, H, W)`."""
+    """Normalisation, model and argmax in one graph: uint8 `(N, H, W, 3)` to uint8 `(N, H, W)`."""
 
     def __init__(self, model: nn.Module, normalisation: Normalisation) -> None:
         super().__init__()

@@ -33,7 +33,7 @@ from search.serialise import to_json
 
 LABELLED = 64  # raw sequences in a batch of `labelled_inputs`
 
-# Backbones whose exported graph holds for every T; those with a loop over time are written out step by step.
+# Backbones whose exported graph works for every T. In other graphs a loop over time is unrolled.
 ANY_LENGTH = ("resnet1d",)
 
 USAGE = """Input `values`: float32, shape `(N, {channels}, {steps})`, N from 1 on, as they were recorded:
@@ -53,31 +53,33 @@ for row in session.run(None, inputs)[0]:
 ```
 """
 PADDED = """
-Input `lengths`: int64, shape `(N,)`, how many of the {steps} steps of each sequence are real. They come
-first; what stands behind them does not matter. A longer sequence must be cut."""
+Input `lengths`: int64, shape `(N,)`, the number of real steps of each sequence, of {steps}. They are
+first; values behind them are ignored. A longer sequence must be cut."""
 FIXED = "All sequences have {steps} steps: this model has no other length."
 FREE = "T, the number of steps, may be any from 2 on; training data had {steps}."
 
 
 @lru_cache(maxsize=4)
 def load_sequences(data: SequenceData, split: Split) -> Sequences:
-    """The sequences of a split. Opened once in a process, however many trials run in it."""
+    """Return the sequences of a split, loaded once in a process."""
     return open_sequences(data.source, split, path=data.path, subset=data.subset)
 
 
 @lru_cache(maxsize=4)
 def load_tensors(data: SequenceData, split: Split, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """A whole split on the device: values (N, C, T), mask (N, T) and labels (N,). Sensor data are small."""
-    found = load_sequences(data, split)
-    values, mask = found.gather(torch.arange(len(found)))
-    return values.to(device), mask.to(device), found.labels.to(device)
+    """Return a whole split on the device: values (N, C, T), mask (N, T) and labels (N,). Sensor data are
+    small.
+    """
+    sequences = load_sequences(data, split)
+    values, mask = sequences.gather(torch.arange(len(sequences)))
+    return values.to(device), mask.to(device), sequences.labels.to(device)
 
 
 class SequenceClassification(Classification[SequenceData, ClassificationTraining]):
-    """Classes of sequences.
+    """Classification of sequences.
 
-    A model takes the normalised values, float32 `(B, C, T)`, and where sequences differ in length a mask,
-    bool `(B, T)`, that is True at real steps. T is the same in all splits.
+    A model takes normalised values, float32 `(B, C, T)`. If sequences differ in length it also takes a mask,
+    bool `(B, T)`, which is True at real steps. T is the same in all splits.
     """
 
     spec = TASKS["sequence-classification"]
@@ -88,7 +90,7 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
         super().__init__(config, runtime)
         self.train = load_sequences(self.data, "train")
         steps = self.train.steps
-        self.padded = any(int(load_sequences(self.data, s).lengths.min()) < steps for s in SPLITS)
+        self.padded = any(int(load_sequences(self.data, split).lengths.min()) < steps for split in SPLITS)
 
     def opened(self, split: Split) -> Sequences:
         return load_sequences(self.data, split)
@@ -104,7 +106,7 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
 
     @property
     def any_length(self) -> bool:
-        """Whether a deployed model takes sequences of any T; not where padding makes them equally long."""
+        """Return True if a deployed model takes sequences of any T. With padding it does not."""
         return not self.padded and self.chosen.backbone in ANY_LENGTH
 
     def model(self) -> nn.Module:
@@ -120,14 +122,17 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
         return initialise(model, self.chosen, classes=len(self.labels))
 
     def batches(self, epoch: int) -> Iterator[tuple[Inputs, Tensor]]:
-        """The model's inputs and the labels. All workers draw one order; each takes its own rows."""
+        """Yield the model's inputs and the labels.
+
+        All workers draw the same order, and each takes its own rows.
+        """
         batch, runtime = self.batch_size, self.runtime
         values, mask, labels = load_tensors(self.data, "train", runtime.device)
         generator = torch.Generator().manual_seed((self.config.seed << 20) + epoch)
         order = torch.randperm(len(labels), generator=generator)[: self.steps() * batch]
         for index in order.view(-1, batch):
-            mine = runtime.shard(index).to(runtime.device)
-            yield self._with_mask(values[mine], mask[mine]), labels[mine]
+            own = runtime.shard(index).to(runtime.device)
+            yield self._with_mask(values[own], mask[own]), labels[own]
 
     def example(self, count: int) -> Inputs:
         return self._inputs(count, self.runtime.device)
@@ -139,9 +144,9 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
             yield EvaluationBatch(index, self._with_mask(values[rows], mask[rows]), labels[rows])
 
     def deployment(self, model: nn.Module) -> Deployment:
-        """Values as they were recorded `(N, C, T)` to probabilities `(N, classes)`.
+        """Return the graph from recorded values `(N, C, T)` to probabilities `(N, classes)`.
 
-        Where sequences differ in length `lengths` `(N,)` are an input, too.
+        If sequences differ in length, `lengths` `(N,)` are an input, too.
         """
         train = self.train
         example = {"values": torch.zeros(2, len(train.channels), train.steps)}
@@ -176,18 +181,18 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
     def read_inputs(
         cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
     ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-        """The sequences of `.ts`, CSV and NPZ files, with labels or without, their gaps filled."""
+        """Read the sequences of `.ts`, CSV and NPZ files, with or without labels, and fill their gaps."""
         details = exported["details"]
-        padded = any(found["name"] == "lengths" for found in exported["inputs"])
+        padded = any(entry["name"] == "lengths" for entry in exported["inputs"])
         for path in paths:
             for name, values in read_unlabelled(path, details["channels"]):
-                steps, most = values.shape[1], details["steps"]
-                if steps > most if padded else steps != most and not details["any_length"]:
-                    rule = f"at most {most}" if padded else str(most)
-                    raise InputError(f"{name} has {steps} steps; this model takes {rule}. Cut it first.")
+                steps, trained_steps = values.shape[1], details["steps"]
+                if steps > trained_steps if padded else steps != trained_steps and not details["any_length"]:
+                    limit = f"at most {trained_steps}" if padded else str(trained_steps)
+                    raise InputError(f"{name} has {steps} steps; this model takes {limit}. Cut it first.")
                 arrays = {"values": fill_gaps(values)[None]}
                 if padded:
-                    arrays["values"] = np.pad(arrays["values"], ((0, 0), (0, 0), (0, most - steps)))
+                    arrays["values"] = np.pad(arrays["values"], ((0, 0), (0, 0), (0, trained_steps - steps)))
                     arrays["lengths"] = np.array([steps], np.int64)
                 yield name, arrays
 
@@ -205,8 +210,8 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
 
     def _raw(self, split: Split, index: Tensor) -> dict[str, Tensor]:
         values, mask = load_sequences(self.data, split).raw(index)
-        found = {"values": values, "lengths": mask.sum(1)} if self.padded else {"values": values}
-        return {name: value.to(self.runtime.device) for name, value in found.items()}
+        inputs = {"values": values, "lengths": mask.sum(1)} if self.padded else {"values": values}
+        return {name: value.to(self.runtime.device) for name, value in inputs.items()}
 
     def _with_mask(self, values: Tensor, mask: Tensor) -> Inputs:
         return (values, mask) if self.padded else values
@@ -217,7 +222,7 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
 
 
 class Probabilities(nn.Module):
-    """Normalisation, the classifier and softmax in one graph. mean, std: of the training data, `(C,)`."""
+    """Normalisation, classifier and softmax in one graph. `mean` and `std` of training data are `(C,)`."""
 
     mean: Tensor
     std: Tensor
@@ -229,7 +234,9 @@ class Probabilities(nn.Module):
         self.register_buffer("std", std)
 
     def forward(self, values: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """`(N, C, T)`, and where data are padded int64 `(N,)`, to `(N, classes)`."""
+        """Return probabilities `(N, classes)` of values `(N, C, T)`, with lengths int64 `(N,)` of padded
+        data.
+        """
         if lengths is None:
             mask = torch.ones_like(values[:, 0], dtype=torch.bool)
         else:

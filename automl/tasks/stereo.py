@@ -38,10 +38,10 @@ from search.config import TASKS, StereoData, StereoModel, StereoTraining, TrialC
 
 
 class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
-    """Disparities. Its metrics are those of `StereoEvaluator`, the primary one `epe`: less is better.
+    """Disparity estimation with the metrics of `StereoEvaluator`. The primary one is `epe`; lower is better.
 
-    Training sees random crops, the same of both images; validation and test see whole pairs, padded at the
-    bottom and the right to what the model can take.
+    Training uses random crops, the same of both images. Validation and test use whole pairs, padded at the
+    bottom and the right to sizes that the model takes.
     """
 
     spec = TASKS["stereo"]
@@ -52,7 +52,7 @@ class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
         self.options = {**STEREO[self.chosen.backbone].options, **self.chosen.options}
-        self.least = STEP * self.options["pool"]  # pixels of a side, for one window of the pyramid
+        self.least = STEP * self.options["pool"]  # smallest side in pixels, one window of the pyramid
         for name in ("height", "width"):
             if (value := getattr(self.data, name)) < self.least:
                 raise InputError(
@@ -85,27 +85,30 @@ class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
         return build(max_disparity=self.data.max_disparity, **self.chosen.options)
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """`(left, right, disparity)`: images as the model takes them, and disparities float32 `(B, H, W)`.
+        """Yield `(left, right, disparity)`: normalised images, and disparities float32 `(B, H, W)`.
 
-        All workers draw one order and the same crops; each makes its own pairs.
+        All workers draw the same order and crops, and each computes its own pairs.
         """
         rows, data = self.pairs.rows("train"), self.data
-        draw = np.random.default_rng([self.config.seed, epoch])
-        order = draw.permutation(len(rows))[: self.steps() * self.batch_size]
-        at = draw.random((len(order), 2))
-        for some in np.arange(len(order)).reshape(-1, self.batch_size):
-            mine = self.runtime.shard(torch.from_numpy(some)).numpy()
+        generator = np.random.default_rng([self.config.seed, epoch])
+        order = generator.permutation(len(rows))[: self.steps() * self.batch_size]
+        positions = generator.random((len(order), 2))
+        for indices in np.arange(len(order)).reshape(-1, self.batch_size):
+            own = self.runtime.shard(torch.from_numpy(indices)).numpy()
             yield self._batch(
-                [self.pairs.crop(int(rows[order[i]]), tuple(at[i]), data.height, data.width) for i in mine]
+                [
+                    self.pairs.crop(int(rows[order[i]]), tuple(positions[i]), data.height, data.width)
+                    for i in own
+                ]
             )
 
     def _batch(
         self, pairs: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Of pairs of one size, on the device."""
+        """Return a batch of pairs of one size, on the device."""
         device = self.runtime.device
         left, right, disparity = (
-            torch.from_numpy(np.stack(part)).to(device) for part in zip(*pairs, strict=True)
+            torch.from_numpy(np.stack(arrays)).to(device) for arrays in zip(*pairs, strict=True)
         )
         return normalise(left), normalise(right), disparity
 
@@ -118,20 +121,20 @@ class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         left, right, truth = batch
-        found = model(left, right)
-        outputs = [found] if isinstance(found, Tensor) else found
+        output = model(left, right)
+        outputs = [output] if isinstance(output, Tensor) else output
         with torch.autocast(self.runtime.device.type, enabled=False):
             return disparity_loss(
                 [output.float() for output in outputs], truth, self.data.max_disparity, self.runtime
             )
 
     def parts(self, split: Split) -> Iterator[EvaluationBatch]:
-        """Pairs of one size that follow each other, as many at once as a training batch has pixels."""
+        """Yield consecutive pairs of one size, as many at once as have the pixels of a training batch."""
         rows = self.pairs.rows(split)
         shapes = self.pairs.file.shapes[rows].tolist()
         crop = self.batch_size * self.data.height * self.data.width
-        mine = self.runtime.shard(torch.arange(len(rows)))
-        for shape, group in groupby(mine.tolist(), key=lambda i: shapes[i]):
+        own = self.runtime.shard(torch.arange(len(rows)))
+        for shape, group in groupby(own.tolist(), key=lambda i: shapes[i]):
             for index in torch.tensor(list(group)).split(max(1, crop // (shape[0] * shape[1]))):
                 left, right, truth = self._batch([self.pairs.pair(int(rows[i])) for i in index])
                 yield EvaluationBatch(index, (self._padded(left), self._padded(right)), truth)
@@ -141,39 +144,39 @@ class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
         return F.pad(images, (0, width - images.shape[3], 0, height - images.shape[2]))
 
     def padded(self, side: int) -> int:
-        """The least that the model can take of `side` pixels or more."""
+        """Return the smallest side of at least `side` pixels that the model takes."""
         return max(int(self.least), -(-side // MULTIPLE) * MULTIPLE)
 
     def evaluator(self, split: Split) -> StereoEvaluator:
         return StereoEvaluator(self.data.max_disparity, self.runtime.device)
 
     def _deployed(self) -> tuple[int, int]:
-        """Height and width of what is deployed, for which all training pairs are small enough."""
+        """Return height and width of the deployed graph, which hold all training pairs."""
         largest = self.pairs.file.shapes[self.pairs.rows("train")].max(0).tolist()
         return self.padded(largest[0]), self.padded(largest[1])
 
     def deployment(self, model: nn.Module) -> Deployment:
-        """Two images, bytes `(N, H, W, 3)`, to disparities `(N, H, W)`."""
+        """Return the graph from two images, bytes `(N, H, W, 3)`, to disparities `(N, H, W)`."""
         return stereo_deployment(model, *self._deployed(), self.runtime.device)
 
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
-        """Of pairs that are not too large for the graph."""
+        """Return pairs that fit the graph."""
         rows, (height, width) = self.pairs.rows(split), self._deployed()
         rows = rows[(self.pairs.file.shapes[rows] <= (height, width)).all(1)]
         if not len(rows):
             raise InputError(f"no pair of the {split} split has {width} x {height} pixels or less")
-        found: dict[str, list[np.ndarray]] = {LEFT: [], RIGHT: []}
+        batches: dict[str, list[np.ndarray]] = {LEFT: [], RIGHT: []}
         for row in rows[spread_indices(len(rows), count).numpy()].tolist():
-            for images, image in zip(found.values(), self.pairs.file.images(row), strict=True):
+            for images, image in zip(batches.values(), self.pairs.file.images(row), strict=True):
                 images.append(pad_image(image, height, width, self.pairs.file.names[row]))
         device = self.runtime.device
-        return {name: torch.from_numpy(np.concatenate(images)).to(device) for name, images in found.items()}
+        return {name: torch.from_numpy(np.concatenate(images)).to(device) for name, images in batches.items()}
 
     @classmethod
     def read_inputs(
         cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
     ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-        """The pairs of CSV files with the columns left and right; each is called by its left image."""
+        """Read the pairs of CSV files with the columns left and right, named by their left image."""
         size = exported["details"]["height"], exported["details"]["width"]
         for path in paths:
             for left, right in read_pairs(path):
@@ -181,14 +184,18 @@ class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
 
     @classmethod
     def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
-        """The least, the mean and the largest disparity of the graph's output, of padding, too."""
-        found = outputs[OUTPUT]
-        values = {"least": float(found.min()), "mean": float(found.mean()), "largest": float(found.max())}
+        """Describe the smallest, mean and largest disparity of the graph's output, including padding."""
+        disparities = outputs[OUTPUT]
+        values = {
+            "least": float(disparities.min()),
+            "mean": float(disparities.mean()),
+            "largest": float(disparities.max()),
+        }
         return ", ".join(f"{name} {value:.2f} px" for name, value in values.items()), values
 
     @classmethod
     def write(cls, exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
-        """`PATH.pfm` and a colour picture, `PATH.png`, of the size of the left image, which is `name`."""
+        """Write `PATH.pfm` and a colour picture, `PATH.png`, of the size of the left image `name`."""
         return write_disparity(outputs[OUTPUT], name, path, exported["config"]["data"]["max_disparity"])
 
     def usage(self) -> str:

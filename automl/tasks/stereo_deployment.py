@@ -1,4 +1,4 @@
-"""What is deployed of a stereo model, a graph from two images to disparities, and pairs of files for it."""
+"""Deployment of a stereo model: a graph from two images to disparities, and pairs of input files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,13 +19,13 @@ from automl.tasks.deployment import Deployment
 LEFT, RIGHT, OUTPUT = "left", "right", "disparity"
 COLUMNS = (LEFT, RIGHT)
 
-# Of the pictures, at parts of the maximum disparity.
+# Colours of pictures, at fractions of the largest disparity.
 STOPS = (0.0, 0.25, 0.5, 0.75, 1.0)
 COLOURS = ((30, 30, 120), (30, 140, 230), (60, 200, 100), (250, 200, 40), (190, 20, 30))
 
 USAGE = """\
 Inputs `left` and `right`: a rectified pair, uint8 RGB, shape `(N, {height}, {width}, 3)`, N from 1 on. Output
-`disparity`: float32, shape `(N, {height}, {width})`, in pixels from 0 to {maximum}: what is at column x of
+`disparity`: float32, shape `(N, {height}, {width})`, in pixels from 0 to {maximum}: a point at column x of
 the left image is at column x - disparity of the right one. Normalisation is inside. Smaller images are padded
 with zeros at the bottom and the right, and the disparities there are cut off. Scale images of more than 8
 bits to 8 first, as `automl predict` does.
@@ -57,20 +57,20 @@ inputs = {{
 
 
 class Disparities(nn.Module):
-    """Normalisation and the model in one graph, so that a user cannot get it wrong."""
+    """Normalisation and the model in one graph, so that users cannot normalise wrongly."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
-        """Two of uint8 `(N, H, W, 3)` -> `(N, H, W)`."""
-        found: Tensor = self.model(normalise(left).contiguous(), normalise(right).contiguous())
-        return found
+        """Return disparities `(N, H, W)` of two images, uint8 `(N, H, W, 3)`."""
+        disparities: Tensor = self.model(normalise(left).contiguous(), normalise(right).contiguous())
+        return disparities
 
 
 def stereo_deployment(model: nn.Module, height: int, width: int, device: torch.device) -> Deployment:
-    """For images of one size, since the windows of the pyramid and the volume are made for it."""
+    """Return the deployment for images of one size, which pyramid and volume require."""
     image = torch.zeros(2, height, width, 3, dtype=torch.uint8, device=device)
     return Deployment(
         module=Disparities(model),
@@ -81,9 +81,9 @@ def stereo_deployment(model: nn.Module, height: int, width: int, device: torch.d
 
 
 def pad_image(image: np.ndarray, height: int, width: int, file: str | Path) -> np.ndarray:
-    """uint8 `(1, height, width, 3)` with zeros at the bottom and the right.
+    """Return an image, uint8 `(1, height, width, 3)`, with zeros at the bottom and the right.
 
-    Raises InputError for an image that is larger.
+    Raises InputError if the image is larger.
     """
     h, w = image.shape[:2]
     if h > height or w > width:
@@ -95,9 +95,9 @@ def pad_image(image: np.ndarray, height: int, width: int, file: str | Path) -> n
 
 
 def read_pairs(path: str | Path) -> Iterator[tuple[str, str]]:
-    """The left and right file of each line of a CSV, paths from its folder.
+    """Yield the left and right file of each line of a CSV, relative to its folder.
 
-    Raises InputError for another file.
+    Raises InputError for any other file.
     """
     path = Path(path)
     table = read_table(path)
@@ -111,7 +111,7 @@ def read_pairs(path: str | Path) -> Iterator[tuple[str, str]]:
 
 
 def read_sides(left: str, right: str, height: int, width: int) -> dict[str, np.ndarray]:
-    """A pair as the graph takes it. Raises InputError for images that differ in size or are too large."""
+    """Read a pair as the graph takes it. Raises InputError for images of different or too large sizes."""
     images = read_views(left, right)[:2]
     if images[0].shape != images[1].shape:
         sizes = " and ".join(f"{image.shape[1]} x {image.shape[0]}" for image in images)
@@ -123,14 +123,14 @@ def read_sides(left: str, right: str, height: int, width: int) -> dict[str, np.n
 
 
 def colour_disparity(disparity: np.ndarray, maximum: float) -> np.ndarray:
-    """uint8 `(H, W, 3)`: from blue for 0, which is far away, over green to red for `maximum`."""
-    part = (disparity / maximum).clip(0, 1)
-    channels = [np.interp(part, STOPS, values) for values in zip(*COLOURS, strict=True)]
+    """Return a picture, uint8 `(H, W, 3)`: from blue for 0 (far) over green to red for `maximum`."""
+    fraction = (disparity / maximum).clip(0, 1)
+    channels = [np.interp(fraction, STOPS, values) for values in zip(*COLOURS, strict=True)]
     return np.stack(channels, axis=-1).round().astype(np.uint8)
 
 
 def write_disparity(disparity: np.ndarray, left: str, path: Path, maximum: float) -> list[Path]:
-    """`PATH.pfm` and `PATH.png`, cut to the size of the image `left`, of which `disparity` is padded."""
+    """Write `PATH.pfm` and `PATH.png`, cropped to the size of the image `left`."""
     width, height = read_picture(left).size
     values = disparity[:height, :width]
     files = [path.with_name(f"{path.name}{suffix}") for suffix in (".pfm", ".png")]

@@ -96,7 +96,7 @@ def test_the_variance_of_what_inputs_contribute_is_that_of_a_bootstrap(metric: C
 
 def test_one_class_has_no_area_under_a_curve() -> None:
     assert [metric.name for metric in CLASSIFICATION if metric.problem([9, 0])] == ["auc"]
-    with pytest.raises(InputError, match="two classes or more"):
+    with pytest.raises(InputError, match="two or more classes"):
         AUC.chance([9, 0])
 
 

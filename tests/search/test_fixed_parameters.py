@@ -50,7 +50,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"modules": 0, "mixup": 0.15}, ["'mixup' the value 0.15", "choose from 0 to 0.4 in steps of 0.1"]),
     (
         {"modules": 0, "mixupp": 0.1},
-        ["names the parameter 'mixupp'", "never asked for", "Did you mean 'mixup'?"],
+        ["names the parameter 'mixupp'", "never draws", "Did you mean 'mixup'?"],
     ),
     ({"modules": 0, "first": "ssa"}, ["names the parameter 'first'", "asked for are"]),
     ({"modules": 0, "optimizer": "sgd", "adamw.rate": 5e-3}, ["names the parameter 'adamw.rate'"]),
@@ -84,7 +84,7 @@ def test_a_plain_trial_with_attention_in_it(draws: Any, what: str) -> None:
     with pytest.raises(InputError) as error:
         check_fixed_parameters(space(draws, **fields))
     assert f"`{what}` of space 'mine', " in str(error.value)
-    assert "comes out with attention in it (ssa @ stage1.block1" in str(error.value)
+    assert "draws attention (ssa @ stage1.block1" in str(error.value)
     assert f"set FUNCTION.{what} to" in str(error.value)
 
 

@@ -207,7 +207,7 @@ def test_a_study_that_says_nothing() -> None:
 
 
 def test_a_study_of_several_objectives() -> None:
-    with pytest.raises(InputError, match="one objective alone"):
+    with pytest.raises(InputError, match="takes one objective"):
         best_trial(optuna.create_study(directions=["maximize", "minimize"]))
 
 

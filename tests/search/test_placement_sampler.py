@@ -240,7 +240,7 @@ def test_pruned_and_failed_trials_are_not_learned_from_and_broken_limits_not_rep
 
 def test_several_objectives_are_refused() -> None:
     study = optuna.create_study(directions=["maximize", "minimize"], sampler=PlacementSampler(0))
-    with pytest.raises(InputError, match="one objective alone; use tpe or nsga2"):
+    with pytest.raises(InputError, match="takes one objective; use tpe or nsga2"):
         study.ask()
 
 

@@ -191,7 +191,7 @@ def test_a_space_that_refuses_everything(tmp_path: Path) -> None:
         raise optuna.TrialPruned
 
     scheduler = make_engine(make_study(tmp_path), Space(name="never", draw=never, baseline={}, summary=""))
-    with pytest.raises(InputError, match=rf"space 'never' refused {REFUSED} draws in a row \(TrialPruned\)"):
+    with pytest.raises(InputError, match=rf"space 'never' rejected {REFUSED} draws in a row \(TrialPruned\)"):
         scheduler.ask()
     assert scheduler.study.trials == []
 

@@ -71,7 +71,7 @@ def test_round_trips(value: Whole) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (3, "whole: the whole must be an object; got 3"),
+        (3, "whole: the value must be an object; got 3"),
         ({}, "whole: part is missing"),
         ({"part": {"nam": "x"}}, "unknown key 'part.nam'; known: name, colour. Did you mean 'name'?"),
         ({"part": {"name": ""}}, "whole: part: a part needs a name"),

@@ -235,7 +235,7 @@ def test_a_space_that_throws_dice_of_its_own() -> None:
     def draw(trial: optuna.Trial) -> TrialConfig:
         return TrialConfig(model=Model(options={"width": random.uniform(0.5, 1)}))
 
-    with pytest.raises(InputError, match="space 'dice' makes another configuration of the same parameters"):
+    with pytest.raises(InputError, match="space 'dice' returned different configurations for the same"):
         fingerprint(Space(name="dice", draw=draw, baseline={}, summary=""))
 
 

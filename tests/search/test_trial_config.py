@@ -199,8 +199,8 @@ def test_whole_numbers_are_numbers_too() -> None:
 
 
 PROBLEMS: list[tuple[Any, str]] = [
-    (None, "the whole must be an object; got None"),
-    ([], "the whole must be an object; got []"),
+    (None, "the value must be an object; got None"),
+    ([], "the value must be an object; got []"),
     ({"sed": 1}, "unknown key 'sed'; known: task, data, model, training, metric, seed. Did you mean 'seed'?"),
     (
         {"data": {"sise": 1}},

@@ -188,7 +188,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*SEARCH, "digits", "--max-params", "1k"), ["nothing in this space meets --max-params 1k", "smallest"]),
     ((*SEARCH, "digits", "--max-latency-ms", "0"), ["--max-latency-ms must be above 0; got 0"]),
     ((*SEARCH, "digits", "--sampler", "tpee"), ["unknown sampler 'tpee'", "Did you mean 'tpe'?"]),
-    ((*SEARCH, "digits", "--sampler", "gone:Sampler"), ["--sampler gone:Sampler cannot be made"]),
+    ((*SEARCH, "digits", "--sampler", "gone:Sampler"), ["--sampler gone:Sampler failed to load"]),
     ((*SEARCH, "digits", "--sampler", "grid"), ["--sampler grid needs", "adamw.learning_rate", "no step"]),
     ((*SEARCH, "digits", "--sampler", "cmaes", "--objective", "accuracy,macs"), ["cmaes knows one"]),
     (

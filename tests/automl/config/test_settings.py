@@ -253,10 +253,10 @@ def space_with_attention(trial: optuna.Trial) -> TrialConfig:
     [
         (
             {"count": 2},
-            "`baseline` of space 'mine' gives the parameter 'count' the value 2; choose from 0 to 1",
+            "`baseline` of space 'mine' sets the parameter 'count' to 2; choose from 0 to 1",
         ),
-        ({"cuont": 0}, "names the parameter 'cuont', which is never asked for"),
-        ({"modules": 0}, "comes out with attention in it (ssa @ stage1.block1); set FUNCTION.baseline to"),
+        ({"cuont": 0}, "names the parameter 'cuont', which the space never draws"),
+        ({"modules": 0}, "draws attention (ssa @ stage1.block1); set FUNCTION.baseline to"),
     ],
 )
 def test_invalid_baseline_is_rejected(baseline: dict[str, Any], message: str) -> None:

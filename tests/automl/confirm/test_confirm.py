@@ -444,7 +444,7 @@ def test_other_images_than_the_search_had(search, at_work, monkeypatch, cli):
     write_manifest(search, Manifest.from_splits(splits))
     code, _, err = cli("confirm", "--top", "1", "--seeds", "6")
     assert code == 2
-    assert "the data have changed since search 'mine' was made" in err
+    assert "the data have changed since search 'mine' was created" in err
     assert f"1 changed ({name})" in err
 
 

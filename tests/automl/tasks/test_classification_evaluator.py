@@ -48,7 +48,7 @@ def test_metrics_and_answers_are_those_of_scikit_learn() -> None:
 def test_a_metric_without_a_value_is_left_out_or_refused() -> None:
     score, *_ = scored(BALANCED_ACCURACY, [9, 0])
     assert score.keys() == {"accuracy", "balanced_accuracy", "macro_f1", "loss"}
-    with pytest.raises(InputError, match="two classes or more"):
+    with pytest.raises(InputError, match="two or more classes"):
         scored(AUC, [9, 0])
 
 

@@ -63,7 +63,7 @@ def test_weights_that_changed_are_refused(trained: tuple[Path, float]) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "there are no weights .*name a file, the folder of a trial or export, or the ID of a run"),
+        (None, "were not found .*name a file, the folder of a trial or export, or the ID of a run"),
         (b"no weights", "cannot be read as weights; it must be a state_dict"),
         ({"weights": 3}, "it holds no mapping of names to tensors"),
     ],
@@ -79,7 +79,7 @@ def test_what_is_no_file_of_weights(content: Any, message: str, tmp_path: Path) 
 
 
 def test_a_folder_without_weights(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there are no weights"):
+    with pytest.raises(InputError, match="were not found"):
         choose_weights(str(tmp_path))
 
 
@@ -100,7 +100,7 @@ def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
 
 def test_a_path_below_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "mine.pt").write_bytes(b"")
-    with pytest.raises(InputError, match="there are no weights"):
+    with pytest.raises(InputError, match="were not found"):
         choose_weights(str(tmp_path / "mine.pt" / "more.pt"))
 
 

@@ -177,7 +177,7 @@ EXPECTED = r"expected \(batch, 3 classes\)"
         (PairInTraining, rf"a tuple of .*{EXPECTED}"),
         (Named, rf"a SimpleNamespace, {EXPECTED}"),
         (Mapped, rf"a dict of scores: \(3, 3\), {EXPECTED}"),
-        (Labels, "no gradient goes through"),
+        (Labels, "returned outputs without a gradient"),
         (
             OneBatch,
             r"shape '\[64, 256\]' is invalid .*\(test_model_check.py, line \d+\).*batches of any size",

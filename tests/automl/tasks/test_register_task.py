@@ -86,7 +86,7 @@ def test_a_broken_package_is_left_out(site: Path) -> None:
     done = run(site, "spaces")
     assert done.returncode == 0
     assert "digits" in done.stdout
-    assert "task 'weights' is left out: " in done.stderr
+    assert "skipped task 'weights': " in done.stderr
 
 
 def test_a_registered_task_is_known_by_its_name(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:

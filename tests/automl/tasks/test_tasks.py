@@ -12,7 +12,7 @@ from automl.config.runtime import Runtime
 from automl.data.images import open_split
 from automl.data.images.image_augment import centre_crop, normalise
 from automl.tasks import open_task
-from automl.tasks.cross_entropy import balance_classes
+from automl.tasks.cross_entropy import compute_class_weights
 from automl.tasks.image_classification import draw_mixup, load_images, mixup
 
 
@@ -126,14 +126,14 @@ def test_classes_of_mixed_images_weigh_as_their_shares() -> None:
 
 @pytest.mark.parametrize("counts", [[10, 30, 60], [7, 0, 21]])
 def test_balanced_weights_are_those_of_scikit_learn(counts: list[int]) -> None:
-    found = balance_classes("balanced", counts, HERE.device)
+    found = compute_class_weights("balanced", counts, HERE.device)
     assert found is not None
     labels = np.repeat(np.arange(3), counts)
     there = np.unique(labels)
     expected = compute_class_weight("balanced", classes=there, y=labels)
     assert found[there].tolist() == pytest.approx(expected.tolist())
     assert found.sum().item() == pytest.approx(expected.sum()), "and no others weigh anything"
-    assert balance_classes("none", counts, HERE.device) is None
+    assert compute_class_weights("none", counts, HERE.device) is None
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
