@@ -106,12 +106,10 @@ def write_page(options: argparse.Namespace, result: dict[str, Any]) -> str:
 
 
 def write_verdict(verdict: dict[str, Any]) -> list[str]:
-    """Return the outcome, a table of the variants and the remarks."""
-    needed = f"{verdict['seeds_needed']} fresh seeds would detect {verdict['margin']:g} {verdict['unit']}."
+    """Return the headline, a table of the variants and the remarks."""
     return [
-        f"The outcome is **{verdict['verdict']}**, with {verdict['seeds']} paired seeds and "
-        f"p = {verdict['p']:.2g}.{f' {needed}' if verdict['seeds_needed'] else ''} Differences are from the "
-        f"tuned baseline, in {verdict['unit']}.",
+        f"**{verdict['headline']}.** p = {verdict['p']:.2g}, {verdict['seeds']} paired seeds. Differences "
+        f"are from the tuned baseline, in {verdict['unit']}.",
         "",
         *table(
             ["variant", "role", "difference", "95 % CI", "over seeds and test examples", "time ratio"],
