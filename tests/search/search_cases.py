@@ -1,4 +1,4 @@
-"""What the tests of the search share: a small space, and trials that are told their scores."""
+"""Shared helpers of the search tests: a small space, and trials with given scores."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ EPOCHS = 9
 
 
 def draw(trial: optuna.Trial) -> TrialConfig:
-    """Up to two modules of finitely many kinds: 1 + 2 + 2 x 3 combinations, all of them discrete."""
+    """Draw up to two modules: 1 + 2 + 2 x 3 = 9 combinations."""
     modules = trial.suggest_int("modules", 0, 2)
     placement = {}
     if modules:
@@ -43,17 +43,20 @@ SMALL = Space(
     summary="nine combinations",
 )
 
-ONE = ("accuracy",)
-TWO = ("accuracy", "macs")
+ONE_OBJECTIVE = ("accuracy",)
+TWO_OBJECTIVES = ("accuracy", "macs")
 
 
-def make_plan(trials: int | None = 100, objectives: tuple[str, ...] = ONE, **more: Any) -> Plan:
+def make_plan(trials: int | None = 100, objectives: tuple[str, ...] = ONE_OBJECTIVE, **more: Any) -> Plan:
     return Plan(trials=trials, budget=EPOCHS, metric=ACCURACY, objectives=objectives, **more)
 
 
-def make_study(folder: Path, *, objectives: tuple[str, ...] = ONE) -> optuna.Study:
-    ways = [StudyDirection.MAXIMIZE if o == "accuracy" else StudyDirection.MINIMIZE for o in objectives]
-    return create_study(folder, name="s", directions=ways)
+def make_study(folder: Path, *, objectives: tuple[str, ...] = ONE_OBJECTIVE) -> optuna.Study:
+    directions = [
+        StudyDirection.MAXIMIZE if objective == "accuracy" else StudyDirection.MINIMIZE
+        for objective in objectives
+    ]
+    return create_study(folder, name="s", directions=directions)
 
 
 def make_engine(
@@ -66,8 +69,8 @@ def make_engine(
     return SearchScheduler(study, space, plan or make_plan(), sampler or RandomSampler(seed=0), **more)
 
 
-def asked(scheduler: SearchScheduler) -> TrialRecord:
-    """The next trial, which there is."""
+def ask_trial(scheduler: SearchScheduler) -> TrialRecord:
+    """Return the next trial, and assert that it exists."""
     record = scheduler.ask()
     assert record is not None
     return record
@@ -78,13 +81,13 @@ def epoch(number: int, accuracy: float, resource: float | None = None) -> Metric
 
 
 def report(*scores: float, finished: bool = False, **more: Any) -> Report:
-    """What a trial says after as many epochs."""
+    """Return a report with one score per epoch."""
     history = [epoch(i, score) for i, score in enumerate(scores, start=1)]
     return Report(history=history, finished=finished, **more)
 
 
-class Heard:
-    """A callback that notes everything."""
+class EventRecorder:
+    """Callback that records all events."""
 
     def __init__(self) -> None:
         self.events: list[tuple[Any, ...]] = []
@@ -103,7 +106,7 @@ class Heard:
 
 
 class Slots:
-    """Places for `count` trials at once. left: nodes that are to be left, or have gone."""
+    """Capacity for `count` trials at once. `left` holds nodes that trials should leave, or that are lost."""
 
     def __init__(self, count: int) -> None:
         self.count = count

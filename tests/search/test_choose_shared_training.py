@@ -72,7 +72,7 @@ def whole(record: TrialRecord, score: float) -> Report:
     return Report(history=history, finished=True)
 
 
-def test_shared_trainings_come_first_and_placements_go_into_those_that_are_ready(tmp_path: Path) -> None:
+def test_shared_trainings_come_first_and_placements_use_ready_ones(tmp_path: Path) -> None:
     scheduler = make(tmp_path)
     shared_trainings = [asked(scheduler) for _ in range(3)]
     assert [(t.role, t.config.seed, t.config.model.placement) for t in shared_trainings] == [
@@ -96,8 +96,8 @@ def test_shared_trainings_come_first_and_placements_go_into_those_that_are_ready
     assert seeds == {number: record.config.seed for number, record in scheduler.records.items()}
 
 
-def test_no_shared_training_has_a_placement_twice_and_one_that_had_all_gets_another(tmp_path: Path) -> None:
-    """Nothing is worth anything here but what is at one site, which is drawn again and again."""
+def test_a_placement_is_used_once_per_shared_training(tmp_path: Path) -> None:
+    """One site has an effect and no other has, so it is drawn again and again."""
     scheduler, random = make(tmp_path), np.random.default_rng(0)
     for _ in range(60):
         record = scheduler.ask()
@@ -119,10 +119,10 @@ def test_no_shared_training_has_a_placement_twice_and_one_that_had_all_gets_anot
     assert not any(record.state is State.PRUNED for record in scheduler.records.values())
 
 
-def test_each_eighth_placement_is_followed_by_a_replicate_in_a_shared_training_that_had_none(
+def test_a_replicate_follows_every_eighth_placement(
     tmp_path: Path,
 ) -> None:
-    """Placements are worth so little that nothing is decided here."""
+    """Effects are so small that the search stays undecided."""
     study = make_study(tmp_path)
     scheduler, random = make(tmp_path, study), np.random.default_rng(0)
     for i in range(44):
@@ -151,7 +151,7 @@ def test_each_eighth_placement_is_followed_by_a_replicate_in_a_shared_training_t
     assert all(record.role is not Role.REPLICATE for record in listed)
 
 
-def test_a_search_that_was_killed_goes_on_with_its_shared_trainings(tmp_path: Path) -> None:
+def test_a_killed_search_resumes_with_its_shared_trainings(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     scheduler = make(tmp_path, study)
     for _ in range(3):
@@ -166,9 +166,9 @@ def test_a_search_that_was_killed_goes_on_with_its_shared_trainings(tmp_path: Pa
     assert record.config.training.learning_rate == 0.01
 
 
-def test_what_is_given_twice_goes_into_a_shared_training_once(tmp_path: Path) -> None:
-    given = [{"modules": 1, "site1": 2, "type1": "ssa", "learning_rate": rate} for rate in (0.1, 0.2)]
-    space = replace(SPACE, published=lambda: given)
+def test_repeated_fixed_parameters_use_a_shared_training_once(tmp_path: Path) -> None:
+    enqueued = [{"modules": 1, "site1": 2, "type1": "ssa", "learning_rate": rate} for rate in (0.1, 0.2)]
+    space = replace(SPACE, published=lambda: enqueued)
     sampler = load_sampler("placement", seed=0)
     scheduler = make_engine(
         make_study(tmp_path), space, make_plan(), sampler, adjust=late, shared_trainings=1
@@ -187,13 +187,11 @@ def test_a_shared_training_that_cannot_be_trained_ends_the_search(tmp_path: Path
 
 
 @pytest.mark.parametrize("gain", [0.01, 0.0])
-def test_the_race_finds_a_planted_type_and_no_difference_where_there_is_none(
-    gain: float, tmp_path: Path
-) -> None:
+def test_the_search_finds_a_planted_type_and_no_difference_without_one(gain: float, tmp_path: Path) -> None:
     """Shared partial trainings that differ by 0.7 points, branches by 0.22; one type adds a point where
     there is a gain.
     """
-    found, costs = [], []
+    found_types, costs = [], []
     for seed in range(10):
         (tmp_path / str(seed)).mkdir()
         scheduler, random = make(tmp_path / str(seed), seed=seed), np.random.default_rng(seed)
@@ -201,16 +199,16 @@ def test_the_race_finds_a_planted_type_and_no_difference_where_there_is_none(
         cost = 0.0
         while cost < 16 and (record := scheduler.ask()) is not None:
             placement = record.config.model.placement
-            worth = gain * any(spec.type == "sagan" for spec in placement.values())
-            score = of_shared_training[record.config.seed] + worth + 0.0022 * random.standard_normal()
+            effect = gain * any(spec.type == "sagan" for spec in placement.values())
+            score = of_shared_training[record.config.seed] + effect + 0.0022 * random.standard_normal()
             scheduler.end(record.number, whole(record, score))
             cost += (EPOCHS - AT) / EPOCHS if placement else 1
         best = rank_trials(scheduler.records.values(), make_plan())[0].config.model.placement
-        found.append(any(spec.type == "sagan" for spec in best.values()))
+        found_types.append(any(spec.type == "sagan" for spec in best.values()))
         costs.append((cost, scheduler.placement_verdict.partition(":")[0]))
         assert read_attribute(tmp_path / str(seed), "s", PLACEMENT_VERDICT) == scheduler.placement_verdict
     if gain:
-        assert sum(found) >= 9, costs
+        assert sum(found_types) >= 9, costs
     else:
         ends = [end for _, end in costs]
         assert "decided" not in ends, ends

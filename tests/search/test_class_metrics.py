@@ -1,4 +1,4 @@
-"""Metrics of classifiers against scikit-learn, and their jackknife against recomputing and a bootstrap."""
+"""Metrics of classifiers against scikit-learn, and their jackknife against recomputation and a bootstrap."""
 
 import numpy as np
 import pytest
@@ -37,19 +37,19 @@ def scored(metric: ClassMetric, true: np.ndarray, logits: torch.Tensor) -> tuple
 
 def reference(name: str, true: np.ndarray, logits: torch.Tensor) -> float:
     """By scikit-learn, over the classes that occur."""
-    answered, there = logits.argmax(1).numpy(), np.unique(true)
+    answered, present = logits.argmax(1).numpy(), np.unique(true)
     scores = logits.double().softmax(1).numpy()
     if name == "accuracy":
         return float(sklearn.accuracy_score(true, answered))
     if name == "balanced_accuracy":
-        return float(sklearn.recall_score(true, answered, labels=there, average="macro"))
+        return float(sklearn.recall_score(true, answered, labels=present, average="macro"))
     if name == "macro_f1":
-        return float(sklearn.f1_score(true, answered, labels=there, average="macro", zero_division=0))
+        return float(sklearn.f1_score(true, answered, labels=present, average="macro", zero_division=0))
     if name == "loss":
         return float(sklearn.log_loss(true, scores, labels=range(scores.shape[1])))
     if scores.shape[1] == 2:
         return float(sklearn.roc_auc_score(true, (logits[:, 1] - logits[:, 0]).numpy()))
-    return float(np.mean([sklearn.roc_auc_score(true == c, scores[:, c]) for c in there]))
+    return float(np.mean([sklearn.roc_auc_score(true == c, scores[:, c]) for c in present]))
 
 
 CASES = {
@@ -64,7 +64,7 @@ CASES = {
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("metric", CLASSIFICATION, ids=lambda metric: metric.name)
-def test_metrics_and_what_each_input_contributes(metric: ClassMetric, case: str, ties: bool) -> None:
+def test_metrics_and_contributions_of_inputs(metric: ClassMetric, case: str, ties: bool) -> None:
     true, logits = drawn(CASES[case], ties=ties)
     value, values = scored(metric, true, logits)
     whole, n = reference(metric.name, true, logits), len(true)
@@ -79,8 +79,8 @@ def test_metrics_and_what_each_input_contributes(metric: ClassMetric, case: str,
 
 
 @pytest.mark.parametrize("metric", CLASSIFICATION, ids=lambda metric: metric.name)
-def test_the_variance_of_what_inputs_contribute_is_that_of_a_bootstrap(metric: ClassMetric) -> None:
-    """Of the difference between two models, each resample of the images scored anew by scikit-learn."""
+def test_the_variance_of_contributions_is_that_of_a_bootstrap(metric: ClassMetric) -> None:
+    """Compare two models: each resample of the images is scored again by scikit-learn."""
     true, ours = drawn([150, 60, 30])
     theirs = ours + torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
     difference = np.subtract(*(scored(metric, true, logits)[1] for logits in (ours, theirs)))
@@ -103,26 +103,26 @@ def test_one_class_has_no_area_under_a_curve() -> None:
 @pytest.mark.parametrize("counts", [[90, 10], [200, 40, 10]])
 @pytest.mark.parametrize("metric", [m for m in CLASSIFICATION if m != LOSS], ids=lambda metric: metric.name)
 def test_guessing_is_known(metric: ClassMetric, counts: list[int]) -> None:
-    """Answers that do not depend on the input: their mean, their spread, and the bound that they keep."""
+    """Check the mean, the spread and the bound of answers that do not depend on the input."""
     chance, generator = metric.chance(counts), np.random.default_rng(0)
     true = np.repeat(np.arange(len(counts)), counts)
-    share = np.array(counts) / len(true)
-    likely = share if metric == MACRO_F1 else np.full(len(counts), 1 / len(counts))
-    found = []
+    fraction = np.array(counts) / len(true)
+    likely = fraction if metric == MACRO_F1 else np.full(len(counts), 1 / len(counts))
+    values = []
     for _ in range(150):
         answered = generator.choice(len(counts), size=len(true), p=likely)
         if metric == ACCURACY:
-            answered[:] = share.argmax()
+            answered[:] = fraction.argmax()
         logits = torch.tensor(generator.normal(size=(len(true), len(counts))))
         if metric != AUC:
             logits = torch.eye(len(counts))[answered]
-        found.append(reference(metric.name, true, logits))
-    assert np.mean(found) == pytest.approx(chance.value, abs=0.02)
-    assert np.mean(np.array(found) <= metric.guessing(chance, len(true))) >= 0.99
+        values.append(reference(metric.name, true, logits))
+    assert np.mean(values) == pytest.approx(chance.value, abs=0.02)
+    assert np.mean(np.array(values) <= metric.guessing(chance, len(true))) >= 0.99
     if metric == AUC and len(counts) > 2:  # those of several classes do not go together wholly
-        assert np.std(found) < chance.error
+        assert np.std(values) < chance.error
     elif metric != ACCURACY:
-        assert np.std(found) == pytest.approx(chance.error, rel=0.3)
+        assert np.std(values) == pytest.approx(chance.error, rel=0.3)
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_no_constant_answer_has_a_lower_loss_than_guessing() -> None:
     counts = [60, 30, 10]
     true, generator = np.repeat(np.arange(3), counts), np.random.default_rng(0)
     chance = LOSS.chance(counts)
-    shares = torch.tensor(counts).log().expand(100, 3)
-    assert reference("loss", true, shares) == pytest.approx(chance.value)
+    fractions = torch.tensor(counts).log().expand(100, 3)
+    assert reference("loss", true, fractions) == pytest.approx(chance.value)
     for _ in range(20):
         constant = torch.tensor(generator.normal(size=3)).expand(100, 3)
         assert reference("loss", true, constant) >= chance.value
@@ -160,8 +160,8 @@ def test_no_constant_answer_has_a_lower_loss_than_guessing() -> None:
 
 
 @pytest.mark.parametrize("counts", [[50, 50], [90, 10], [200, 40, 10]])
-def test_a_step_is_what_an_answer_is_worth(counts: list[int]) -> None:
-    """The root mean square of what it changes when an input that was answered right is not."""
+def test_a_step_is_the_effect_of_one_answer(counts: list[int]) -> None:
+    """It is the root mean square of the change by one right answer that becomes wrong."""
     true = np.repeat(np.arange(len(counts)), counts)
     changes = []
     for i in range(len(true)):
@@ -178,7 +178,7 @@ def test_accuracy_contributes_right_or_wrong() -> None:
 
 
 @pytest.mark.parametrize(("inputs", "chance"), [(3, 0.4), (7, 2 / 7), (36, 0.25), (1000, 0.1)])
-def test_what_guesses_seldom_comes_above_guessing(inputs: int, chance: float) -> None:
+def test_guessing_seldom_scores_above_its_bound(inputs: int, chance: float) -> None:
     draws = np.random.default_rng(0).binomial(inputs, chance, 200_000) / inputs
     bound = ACCURACY.guessing(Chance(value=chance, error=0.0, step=1 / inputs), inputs)
     assert (draws > bound).mean() <= 1.3 * GUESSING_RATE

@@ -1,4 +1,4 @@
-"""What a space gives instead of drawing it."""
+"""Parameters that a space fixes instead of drawing them."""
 
 from typing import Any
 
@@ -28,11 +28,11 @@ def tunable(trial: optuna.Trial) -> TrialConfig:
 
 
 @pytest.mark.parametrize("built_in", [*SPACES.values(), SMALL], ids=lambda s: s.name)
-def test_built_in_spaces_give_what_fits(built_in: Space) -> None:
+def test_built_in_spaces_have_valid_parameters(built_in: Space) -> None:
     check_fixed_parameters(built_in)
 
 
-def test_what_fits() -> None:
+def test_valid_parameters_are_accepted() -> None:
     check_fixed_parameters(
         space(tunable, baseline={"modules": 0, "optimizer": "sgd", "sgd.rate": 5e-3, "mixup": 0.3})
     )
@@ -59,7 +59,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize("what", ["baseline", "plain", "published"])
 @pytest.mark.parametrize(("params", "messages"), WRONG, ids=[str(params) for params, _ in WRONG])
-def test_what_does_not_fit(what: str, params: dict[str, Any], messages: list[str]) -> None:
+def test_invalid_parameters_are_rejected(what: str, params: dict[str, Any], messages: list[str]) -> None:
     fields = {what: [params] if what == "published" else params}
     with pytest.raises(InputError) as error:
         check_fixed_parameters(space(tunable, **fields))
@@ -88,7 +88,7 @@ def test_a_plain_trial_with_attention_in_it(draws: Any, what: str) -> None:
     assert f"set FUNCTION.{what} to" in str(error.value)
 
 
-def test_what_a_space_refuses_tells_nothing_of_its_names() -> None:
+def test_rejected_draws_do_not_show_unknown_names() -> None:
     def never(trial: optuna.Trial) -> TrialConfig:
         raise optuna.TrialPruned
 

@@ -1,4 +1,4 @@
-"""A list of trials is run once each, whatever ends the run."""
+"""A list of trials is run once each, even if runs are interrupted."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_while_one_runs_more_may_be_planned(tmp_path: Path) -> None:
     assert not scheduler.waiting
 
 
-def test_what_was_running_goes_on_first(tmp_path: Path) -> None:
+def test_running_trials_resume_first(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     scheduler = make(study, "a", "b")
     first, second = scheduler.ask(), scheduler.ask()
@@ -89,7 +89,7 @@ def test_the_device_that_a_trial_began_on_is_known(tmp_path: Path) -> None:
     assert [record.profile for record in make(study, "a").records.values()] == [profile, profile]
 
 
-def test_what_is_no_longer_on_the_list_is_cut(tmp_path: Path) -> None:
+def test_removed_trials_are_pruned(tmp_path: Path) -> None:
     scheduler = make(make_study(tmp_path), "a", "b")
     record = scheduler.ask()
     assert record is not None

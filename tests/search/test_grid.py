@@ -1,4 +1,4 @@
-"""A grid trains every cell once for each seed, whatever else a search would do and whatever ends it."""
+"""A grid trains every cell once for each seed, even if runs are interrupted."""
 
 import tempfile
 from collections import Counter
@@ -169,7 +169,7 @@ def test_cells_come_in_order_and_all_with_one_seed_first(tmp_path: Path) -> None
     assert [str(record.role) for record in scheduler.records.values()][:2] == ["baseline", "candidate"]
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
+def test_missing_cells_are_listed(tmp_path: Path) -> None:
     scheduler = make(tmp_path)
     first, second, third = (scheduler.ask() for _ in range(3))
     assert first is not None
@@ -228,7 +228,7 @@ def test_the_end_of_time_lets_running_trials_finish(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_spaces_that_are_no_grid_are_refused(space: Space, message: str) -> None:
+def test_spaces_without_a_finite_grid_are_rejected(space: Space, message: str) -> None:
     with pytest.raises(InputError, match=message):
         grid_cells(space)
 

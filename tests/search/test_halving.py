@@ -1,4 +1,4 @@
-"""Where the rungs are, and who goes on from them."""
+"""Rungs, and the trials that continue from them."""
 
 import random
 
@@ -22,15 +22,15 @@ def test_milestones(budget: float, milestones: list[float]) -> None:
     assert Rungs(budget).milestones == milestones
 
 
-def test_of_those_that_have_come_so_far_the_best_third_goes_on() -> None:
+def test_the_best_third_so_far_continues() -> None:
     rungs = Rungs(9)
     drawn = random.Random(0)
     scores: list[float] = []
     for number in range(60):
         score = drawn.random()
         scores.append(score)
-        place = sorted(scores, reverse=True).index(score)
-        assert rungs.enter(number, "all", 2, [score]) is (place < -(-len(scores) // REDUCTION))
+        rank = sorted(scores, reverse=True).index(score)
+        assert rungs.enter(number, "all", 2, [score]) is (rank < -(-len(scores) // REDUCTION))
     assert rungs.occupancy() == [(2, 60), (6, 0)]
 
 
@@ -59,7 +59,7 @@ def test_groups_are_judged_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "dominated"),
+    ("score", "other", "dominated"),
     [
         ([1, 1], [0, 0], True),
         ([1, 0], [0, 0], True),
@@ -69,12 +69,12 @@ def test_groups_are_judged_apart() -> None:
         ([2], [1], True),
     ],
 )
-def test_dominates(one: Score, other: Score, dominated: bool) -> None:
-    assert dominates(one, other) is dominated
+def test_dominates(score: Score, other: Score, dominated: bool) -> None:
+    assert dominates(score, other) is dominated
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "dominated"),
+    ("score", "other", "dominated"),
     [
         ((0.9, -10.0), (0.9, -10.1), False),
         ((0.9, -10.0), (0.9, -10.3), True),
@@ -83,11 +83,11 @@ def test_dominates(one: Score, other: Score, dominated: bool) -> None:
         ((0.9, -10.0), (0.9, -10.0), False),
     ],
 )
-def test_noise_dominates_nobody(one: Score, other: Score, dominated: bool) -> None:
-    assert dominates(one, other, [0.0, 0.02]) is dominated
+def test_noise_dominates_nobody(score: Score, other: Score, dominated: bool) -> None:
+    assert dominates(score, other, [0.0, 0.02]) is dominated
 
 
-def test_with_several_objectives_the_front_goes_on() -> None:
+def test_with_several_objectives_the_front_continues() -> None:
     rungs = Rungs(9)
     front = [(0.1 * i, -0.1 * i) for i in range(8)]
     assert all(rungs.enter(i, "all", 2, score) for i, score in enumerate(front))
@@ -98,7 +98,7 @@ def test_with_several_objectives_the_front_goes_on() -> None:
 
 
 @pytest.mark.parametrize("time_ratio", [0.5, 1.0, 1.3, 2.0, 3.0])
-def test_a_slow_trial_comes_to_as_many_rungs(time_ratio: float) -> None:
+def test_a_slow_trial_reaches_as_many_rungs(time_ratio: float) -> None:
     """Rungs are in equal time: half the epochs at a time ratio of two pass the same ones."""
     budget = 18
     rungs = Rungs(budget)

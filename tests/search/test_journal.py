@@ -36,10 +36,10 @@ def some_trials(study: optuna.Study) -> None:
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files, one for each time that one was written to."""
-    made: list[Path] = []
+    paths: list[Path] = []
     original = Journal._write
-    monkeypatch.setattr(Journal, "_write", lambda self: (made.append(self.path), original(self)))
-    return made
+    monkeypatch.setattr(Journal, "_write", lambda self: (paths.append(self.path), original(self)))
+    return paths
 
 
 def test_the_file_is_the_one_that_optuna_makes(tmp_path: Path) -> None:
@@ -49,10 +49,10 @@ def test_the_file_is_the_one_that_optuna_makes(tmp_path: Path) -> None:
         study.sampler = optuna.samplers.RandomSampler(seed=0)
         some_trials(study)
         content = (tmp_path / name).read_text()
-        told = [json.loads(line) for line in content.splitlines()]
-        assert content == "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in told)
+        changes = [json.loads(line) for line in content.splitlines()]
+        assert content == "".join(json.dumps(change, separators=(",", ":")) + "\n" for change in changes)
         changing = ("worker_id", "datetime_start", "datetime_complete")
-        lines.append([{key: one[key] for key in one if key not in changing} for one in told])
+        lines.append([{key: change[key] for key in change if key not in changing} for change in changes])
     assert lines[0] == lines[1]
 
 
@@ -91,7 +91,7 @@ def test_a_block_is_one_write(tmp_path: Path, written: list[Path]) -> None:
     assert len(written) == 2
 
 
-def test_what_a_block_had_when_it_broke_is_written(tmp_path: Path) -> None:
+def test_changes_before_an_error_in_a_block_are_written(tmp_path: Path) -> None:
     study = study_in(Journal(tmp_path / "file"))
     trial = study.ask()
     with suppress(RuntimeError), batch_writes(study):
@@ -115,7 +115,7 @@ def test_a_full_disk_leaves_no_half_line(small_disk: Path) -> None:
     assert attributes == {"much": "x" * 40000, "more": "x" * 40000, "again": 1}
 
 
-def test_the_disk_has_it_within_a_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_reach_the_disk_within_a_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[int] = []
     full = threading.Event()
 
@@ -150,7 +150,7 @@ def until(condition: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("tail", [b"", b'{"a', b"\x00" * 40])
-def test_what_is_half_written_is_taken_off(tail: bytes, tmp_path: Path) -> None:
+def test_an_incomplete_line_is_removed(tail: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b'{"a":0}\n{"a":1}\n' + tail)
     truncate_incomplete_line(tmp_path / "file")
     assert list(Journal(tmp_path / "file").read_logs(0)) == [{"a": 0}, {"a": 1}]
@@ -170,7 +170,7 @@ def test_a_line_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path) -
     )
 
 
-def test_who_reads_changes_nothing(tmp_path: Path) -> None:
+def test_reading_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "file"
     some_trials(study_in(Journal(file)))
     os.utime(file, (1, 1))
@@ -191,7 +191,7 @@ def test_a_damaged_line(tmp_path: Path) -> None:
     assert file.read_bytes() == before, "what is good in it is not for us to delete"
 
 
-def test_in_memory_a_block_is_nothing_special() -> None:
+def test_a_block_has_no_effect_in_memory() -> None:
     study = optuna.create_study()
     some_trials(study)
     assert len(study.trials) == 2

@@ -1,4 +1,4 @@
-"""The model of placements against independent statements of the same mathematics."""
+"""The model of placements against independent implementations of the same mathematics."""
 
 import numpy as np
 import pytest
@@ -33,35 +33,35 @@ def placement(*modules: tuple[int, str]) -> IndexedPlacement:
 
 
 def some(count: int, seed: int = 0) -> list[IndexedPlacement]:
-    """Random placements of up to two modules on three sites."""
+    """Return random placements of up to two modules on three sites."""
     random = np.random.default_rng(seed)
-    found = []
+    placements = []
     for _ in range(count):
         sites = sorted(random.choice(3, size=random.integers(0, 3), replace=False))
-        found.append(placement(*((int(site), str(random.choice(TYPES))) for site in sites)))
-    return found
+        placements.append(placement(*((int(site), str(random.choice(TYPES))) for site in sites)))
+    return placements
 
 
 def scores(placements: list[IndexedPlacement], seed: int = 0) -> np.ndarray:
-    """Type `a` is worth a point, and site 1 as much."""
+    """Return scores in which type `a` and site 1 each add a point."""
     random = np.random.default_rng(seed)
-    worth = [sum((m.type == "a") + (m.site == 1) for m in one.modules) for one in placements]
-    return np.array(worth) + 0.5 * random.standard_normal(len(placements))
+    effects = [sum((m.type == "a") + (m.site == 1) for m in candidate.modules) for candidate in placements]
+    return np.array(effects) + 0.5 * random.standard_normal(len(placements))
 
 
 def test_effects_of_two_modules() -> None:
-    found = placement_weights(placement((0, "b"), (2, "a")))
-    assert found[Effect(INTERCEPT)] == 1
-    assert found[Effect(COST)] == 2
-    assert found[Effect(TYPE, "a")] == found[Effect(TYPE, "b")] == 1
-    assert found[Effect(PAIR, ("", 0, 2))] == found[Effect(PAIR, ("a", "b"))] == 1
-    assert sum(effect.term == PLACEMENT for effect in found) == 1
+    counts = placement_weights(placement((0, "b"), (2, "a")))
+    assert counts[Effect(INTERCEPT)] == 1
+    assert counts[Effect(COST)] == 2
+    assert counts[Effect(TYPE, "a")] == counts[Effect(TYPE, "b")] == 1
+    assert counts[Effect(PAIR, ("", 0, 2))] == counts[Effect(PAIR, ("a", "b"))] == 1
+    assert sum(effect.term == PLACEMENT for effect in counts) == 1
     assert placement_weights(placement((0, "a"), (1, "a")))[Effect(TYPE, "a")] == 2
 
 
 def test_effects_of_a_block() -> None:
-    found = block_weights(placement((0, "a"), (2, "b")), 7)
-    assert found == {
+    effects = block_weights(placement((0, "a"), (2, "b")), 7)
+    assert effects == {
         Effect(BLOCK, 7): 1,
         Effect(IN_BLOCK, (7, "", 0, "a")): 1,
         Effect(IN_BLOCK, (7, "", 2, "b")): 1,
@@ -70,29 +70,31 @@ def test_effects_of_a_block() -> None:
 
 def test_the_posterior_is_that_of_conditioning_a_joint_gaussian() -> None:
     tried, new = some(20), some(6, seed=1)
-    given = scores(tried)
-    model = EffectModel([placement_weights(one) for one in tried], given)
-    effects = sorted({e for one in [*tried, *new] for e in placement_weights(one)}, key=repr)
-    every = np.array([[placement_weights(one).get(e, 0.0) for e in effects] for one in [*tried, *new]])
+    values = scores(tried)
+    model = EffectModel([placement_weights(candidate) for candidate in tried], values)
+    effects = sorted({e for candidate in [*tried, *new] for e in placement_weights(candidate)}, key=repr)
+    every = np.array(
+        [[placement_weights(candidate).get(e, 0.0) for e in effects] for candidate in [*tried, *new]]
+    )
     prior = np.diag([WIDE if e.term == INTERCEPT else np.exp(model.logs[e.term]) for e in effects])
     joint = every @ prior @ every.T
     noisy = joint[:20, :20] + np.exp(model.logs[NOISE]) * np.eye(20)
     gain = joint[20:, :20] @ np.linalg.inv(noisy)
-    scale, y = given.std(), (given - given.mean()) / given.std()
-    mean, covariance = model.predict([placement_weights(one) for one in new])
+    scale, y = values.std(), (values - values.mean()) / values.std()
+    mean, covariance = model.predict([placement_weights(candidate) for candidate in new])
     assert mean == pytest.approx(scale * gain @ y)
     assert covariance == pytest.approx(scale**2 * (joint[20:, 20:] - gain @ joint[:20, 20:]))
 
 
 def test_draws_have_the_posteriors_mean_and_covariance() -> None:
     tried, new = some(15), [*some(4, seed=1), placement((0, "new"))]
-    model = EffectModel([placement_weights(one) for one in tried], scores(tried))
+    model = EffectModel([placement_weights(candidate) for candidate in tried], scores(tried))
     random = np.random.default_rng(0)
     drawn = []
     for _ in range(4000):
         draw = model.draw(random)
-        drawn.append([model.scale * (draw.total(one) + draw(Effect(INTERCEPT))) for one in new])
-    mean, covariance = model.predict([placement_weights(one) for one in new])
+        drawn.append([model.scale * (draw.total(candidate) + draw(Effect(INTERCEPT))) for candidate in new])
+    mean, covariance = model.predict([placement_weights(candidate) for candidate in new])
     error = np.sqrt(np.diag(covariance) / 4000)
     assert np.abs(np.mean(drawn, axis=0) - mean).max() < 5 * error.max()
     assert np.cov(np.array(drawn).T) == pytest.approx(covariance, abs=0.15 * covariance.max())
@@ -100,15 +102,15 @@ def test_draws_have_the_posteriors_mean_and_covariance() -> None:
 
 def test_variances_maximise_the_marginal_likelihood_times_the_prior() -> None:
     tried = some(40)
-    given = scores(tried)
-    model = EffectModel([placement_weights(one) for one in tried], given)
-    y = (given - given.mean()) / given.std()
+    values = scores(tried)
+    model = EffectModel([placement_weights(candidate) for candidate in tried], values)
+    y = (values - values.mean()) / values.std()
 
     def density(logs: dict[str, float]) -> float:
         total = WIDE + np.exp(logs[NOISE]) * np.eye(40)
-        for i, one in enumerate(tried):
+        for i, candidate in enumerate(tried):
             for j, other in enumerate(tried):
-                mine, theirs = placement_weights(one), placement_weights(other)
+                mine, theirs = placement_weights(candidate), placement_weights(other)
                 total[i, j] += sum(
                     w * theirs.get(e, 0.0) * np.exp(logs[e.term])
                     for e, w in mine.items()
@@ -125,31 +127,31 @@ def test_variances_maximise_the_marginal_likelihood_times_the_prior() -> None:
 
 def test_noise_is_found_from_replicates() -> None:
     tried = some(12) * 12
-    model = EffectModel([placement_weights(one) for one in tried], scores(tried))
+    model = EffectModel([placement_weights(candidate) for candidate in tried], scores(tried))
     assert model.noise == pytest.approx(0.5, rel=0.15)
 
 
 def test_a_diverged_trial_does_not_drown_the_effects() -> None:
     tried = some(60)
-    given = scores(tried)
-    given[7] = -1000.0
-    model = EffectModel([placement_weights(one) for one in tried], given)
+    values = scores(tried)
+    values[7] = -1000.0
+    model = EffectModel([placement_weights(candidate) for candidate in tried], values)
     mean, _ = model.predict([placement_weights(placement((1, "a"))), placement_weights(placement((0, "b")))])
     assert mean[0] - mean[1] == pytest.approx(2.0, abs=0.7)
 
 
 def test_scores_in_other_units_change_the_units_alone() -> None:
     tried = some(30)
-    given, wanted = scores(tried), [placement_weights(placement((1, "a")))]
-    one = EffectModel([placement_weights(p) for p in tried], given).predict(wanted)
-    other = EffectModel([placement_weights(p) for p in tried], 7 + given / 100).predict(wanted)
-    assert 100 * other[0] == pytest.approx(one[0], rel=1e-3)
-    assert 1e4 * other[1] == pytest.approx(one[1], rel=1e-3)
+    values, wanted = scores(tried), [placement_weights(placement((1, "a")))]
+    candidate = EffectModel([placement_weights(p) for p in tried], values).predict(wanted)
+    other = EffectModel([placement_weights(p) for p in tried], 7 + values / 100).predict(wanted)
+    assert 100 * other[0] == pytest.approx(candidate[0], rel=1e-3)
+    assert 1e4 * other[1] == pytest.approx(candidate[1], rel=1e-3)
 
 
-@pytest.mark.parametrize("given", [[0.5], [0.5, 0.5], [0.5, 0.5, 0.5]])
-def test_scores_that_do_not_differ(given: list[float]) -> None:
-    model = EffectModel([placement_weights(one) for one in some(len(given))], given)
+@pytest.mark.parametrize("values", [[0.5], [0.5, 0.5], [0.5, 0.5, 0.5]])
+def test_scores_that_do_not_differ(values: list[float]) -> None:
+    model = EffectModel([placement_weights(candidate) for candidate in some(len(values))], values)
     mean, covariance = model.predict([placement_weights(placement((1, "a")))])
     assert np.isfinite(mean).all()
     assert (covariance > 0).all()
@@ -165,7 +167,9 @@ def test_a_draw_without_trials_is_the_priors() -> None:
 
 def test_a_curve_over_a_number_is_learned() -> None:
     x = np.linspace(0, 1, 30)
-    given = -4 * (x - 0.7) ** 2
-    model = EffectModel([{Effect(INTERCEPT): 1.0, **curve_weights("rate", float(one))} for one in x], given)
-    mean, _ = model.predict([curve_weights("rate", one) for one in (0.1, 0.4, 0.7, 0.95)])
+    values = -4 * (x - 0.7) ** 2
+    model = EffectModel(
+        [{Effect(INTERCEPT): 1.0, **curve_weights("rate", float(candidate))} for candidate in x], values
+    )
+    mean, _ = model.predict([curve_weights("rate", candidate) for candidate in (0.1, 0.4, 0.7, 0.95)])
     assert int(np.argmax(mean)) == 2

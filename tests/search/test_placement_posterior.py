@@ -1,4 +1,4 @@
-"""What a study says of placements: planted truths are found, and where there is nothing it says so."""
+"""The posterior of placements: planted effects are found, and no effect is reported where there is none."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -33,16 +33,16 @@ def of_type(kind: str, gain: float) -> Callable[[Drawn], float]:
 
 def test_a_type_that_is_better_by_construction_is_returned_within_sixteen_trainings() -> None:
     """Three points for each module of one type, 1.1 points of noise."""
-    found = 0
+    result = 0
     for seed in range(10):
         study = search(of_type("b", 3.0), 16, seed=seed, noise=1.1)
         placement = parse_placement(best_trial(study).params)
         assert placement is not None
-        found += [module.type for module in placement.modules] == ["b", "b"]
-    assert found >= 9
+        result += [module.type for module in placement.modules] == ["b", "b"]
+    assert result >= 9
 
 
-def test_where_all_are_identities_there_is_no_difference_that_matters() -> None:
+def test_equal_placements_show_no_difference_that_matters() -> None:
     """Within 128 trainings with 1.1 points of noise; and none is ever called best."""
     ends = []
     for seed in range(3):
@@ -53,42 +53,40 @@ def test_where_all_are_identities_there_is_no_difference_that_matters() -> None:
             draw(trial)
             study.tell(trial, 1.1 * random.standard_normal())
             if count % 32 == 0:
-                found = estimate_posterior(study, margin=0.5)
-                if not found.verdict.startswith("not decided"):
+                result = estimate_posterior(study, margin=0.5)
+                if not result.verdict.startswith("not decided"):
                     break
-        ends.append(found.verdict.partition(":")[0])
+        ends.append(result.verdict.partition(":")[0])
     assert ends.count("no difference that matters") >= 2, ends
     assert "decided" not in ends
 
 
 def test_a_difference_is_named_with_its_interval() -> None:
     study = search(of_type("b", 3.0), 40, noise=0.5)
-    found = estimate_posterior(study, margin=0.5)
-    first = found.placements[0]
+    result = estimate_posterior(study, margin=0.5)
+    first = result.placements[0]
     assert [module.type for module in first.placement.modules] == ["b", "b"]
     assert first.low < 6.0 < first.high
-    assert found.matters > 0.99
-    assert found.noise == pytest.approx(0.5, rel=0.4)
-    effects = {(row.term, row.key): row for row in found.effects}
+    assert result.matters > 0.99
+    assert result.noise == pytest.approx(0.5, rel=0.4)
+    effects = {(row.term, row.key): row for row in result.effects}
     best = effects[TYPE, "b"]
     assert best.low < best.mean < best.high
-    assert all(best.mean > row.mean for row in found.effects if row.term in (SITE, CELL))
+    assert all(best.mean > row.mean for row in result.effects if row.term in (SITE, CELL))
     assert best.trials == sum(
         any(m.type == "b" for m in p.modules)
         for t in study.trials
         if (p := parse_placement(t.params)) is not None
     )
-    assert sum(row.trials for row in found.placements) == 40
+    assert sum(row.trials for row in result.placements) == 40
     assert first.near > 0.9
-    assert found.verdict.startswith("decided: the first is best, or within 0.5 of it, with")
+    assert result.verdict.startswith("decided: the first is best, or within 0.5 of it, with")
 
 
 def in_shared_trainings(
-    worth: Callable[[Drawn], float], trials: int, *, quirk: float, seed: int = 0
+    effect: Callable[[Drawn], float], trials: int, *, quirk: float, seed: int = 0
 ) -> optuna.Study:
-    """Random placements in three shared partial trainings, to each of which a module is worth something
-    else.
-    """
+    """Return a study of random placements in three shared partial trainings with different effects."""
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed))
     random = np.random.default_rng(seed)
     quirks: defaultdict[tuple[int, tuple[int, str]], float] = defaultdict(
@@ -98,45 +96,45 @@ def in_shared_trainings(
         trial, shared_training = study.ask(), number % 3
         trial.set_user_attr(SHARED_TRAINING, shared_training)
         drawn = draw(trial)
-        value = worth(drawn) + sum(quirks[shared_training, module] for module in drawn)
+        value = effect(drawn) + sum(quirks[shared_training, module] for module in drawn)
         study.tell(trial, 10 * shared_training + value + 0.2 * random.standard_normal())
     return study
 
 
-def test_what_a_module_does_to_one_shared_training_is_not_what_it_is_worth() -> None:
-    """Where no module is worth anything, many agreeing trials of one shared partial training show nothing."""
-    all_found = [
+def test_an_effect_in_one_shared_training_is_no_effect_in_all() -> None:
+    """Modules have no mean effect: many agreeing trials of one shared partial training show nothing."""
+    posteriors = [
         estimate_posterior(in_shared_trainings(lambda drawn: 0.0, 60, quirk=1.0, seed=seed), margin=0.5)
         for seed in range(6)
     ]
-    assert np.mean([row.low <= 0 <= row.high for found in all_found for row in found.placements]) > 0.9
-    assert np.mean([found.noise for found in all_found]) > 0.8, (
+    assert np.mean([row.low <= 0 <= row.high for result in posteriors for row in result.placements]) > 0.9
+    assert np.mean([result.noise for result in posteriors]) > 0.8, (
         "what shared partial trainings do is a part of it"
     )
-    assert {found.verdict.partition(":")[0] for found in all_found} == {"not decided"}, "three cannot tell"
+    assert {result.verdict.partition(":")[0] for result in posteriors} == {"not decided"}, "three cannot tell"
 
 
-def test_what_a_module_does_to_all_shared_trainings_is_found() -> None:
+def test_an_effect_in_all_shared_trainings_is_found() -> None:
     study = in_shared_trainings(of_type("b", 3.0), 60, quirk=0.3)
-    found = estimate_posterior(study, margin=0.5)
-    assert [module.type for module in found.placements[0].placement.modules] == ["b", "b"]
-    assert found.placements[0].low < 6.0 < found.placements[0].high
-    assert found.matters > 0.9
+    result = estimate_posterior(study, margin=0.5)
+    assert [module.type for module in result.placements[0].placement.modules] == ["b", "b"]
+    assert result.placements[0].low < 6.0 < result.placements[0].high
+    assert result.matters > 0.9
     placement = parse_placement(best_trial(study).params)
     assert placement is not None
     assert [module.type for module in placement.modules] == ["b", "b"]
 
 
-def test_where_nothing_happens_in_any_shared_training_there_is_no_difference_that_matters() -> None:
-    """Both ways to ask must say so, and neither is always the larger one."""
-    all_found = [
+def test_no_effect_in_any_shared_training_shows_no_difference() -> None:
+    """Both probabilities must be small, and neither is always the larger one."""
+    posteriors = [
         estimate_posterior(in_shared_trainings(lambda drawn: 0.0, 40, quirk=0.0, seed=seed), margin=0.1)
         for seed in range(6)
     ]
-    assert any(found.is_null for found in all_found)
-    for found in all_found:
-        assert found.is_null == (max(found.matters, found.may_matter) <= 0.1)
-        assert 0.01 < found.may_matter < 0.99, "a margin that is near what is uncertain"
+    assert any(result.is_null for result in posteriors)
+    for result in posteriors:
+        assert result.is_null == (max(result.matters, result.may_matter) <= 0.1)
+        assert 0.01 < result.may_matter < 0.99, "a margin that is near what is uncertain"
 
 
 def test_the_luckiest_trial_is_not_the_best() -> None:
@@ -163,24 +161,24 @@ def test_the_backbone_as_it_is_adds_nothing() -> None:
         trial = study.ask()
         draw(trial)
         study.tell(trial, 0.0)
-    found = estimate_posterior(study, margin=0.5)
-    plain = next(row for row in found.placements if row.placement == IndexedPlacement("", ()))
+    result = estimate_posterior(study, margin=0.5)
+    plain = next(row for row in result.placements if row.placement == IndexedPlacement("", ()))
     assert (plain.mean, plain.low, plain.high) == (0.0, 0.0, 0.0)
     assert plain.trials >= 3
 
 
-def test_hyperparameters_are_told_from_placements() -> None:
-    """A placement that was tried with good learning rates alone is not better for it."""
+def test_hyperparameters_are_separated_from_placements() -> None:
+    """A placement that was tried with good learning rates only is not better for it."""
     random = np.random.default_rng(0)
     study = optuna.create_study(direction="maximize")
     rates = optuna.distributions.FloatDistribution(0, 1)
     kinds = optuna.distributions.CategoricalDistribution(["a", "b"])
     for i in range(40):
         kind, rate = ("a", 0.25 + 0.5 * random.random()) if i % 2 else ("b", random.random())
-        worth = (kind == "b") - 12 * (rate - 0.5) ** 2
+        effect = (kind == "b") - 12 * (rate - 0.5) ** 2
         study.add_trial(
             optuna.trial.create_trial(
-                value=worth + 0.3 * random.standard_normal(),
+                value=effect + 0.3 * random.standard_normal(),
                 params={"modules": 1, "site1": 0, "type1": kind, "rate": rate},
                 distributions={
                     "modules": optuna.distributions.IntDistribution(1, 1),
@@ -198,10 +196,10 @@ def test_hyperparameters_are_told_from_placements() -> None:
     assert best["rate"] == pytest.approx(0.5, abs=0.15)
 
 
-def test_a_study_that_says_nothing() -> None:
+def test_a_study_without_placements() -> None:
     study = optuna.create_study()
     study.ask()
-    for call in (best_trial, lambda one: estimate_posterior(one, margin=0.5)):
+    for call in (best_trial, lambda study_: estimate_posterior(study_, margin=0.5)):
         with pytest.raises(InputError, match="no trial that draws a placement has completed"):
             call(study)  # type: ignore[operator]
 
@@ -231,8 +229,8 @@ def finished(
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_of_few_trials_the_best_score_is_the_best(name: str) -> None:
-    """As when an encoder that scores 0.274 stands beside a baseline of 0.379."""
+def test_with_few_trials_the_best_score_wins(name: str) -> None:
+    """Example: an encoder that scores 0.274 and a baseline of 0.379."""
     plan = Plan(trials=3, budget=1, metric=ACCURACY, objectives=["accuracy"])
     space = SPACES[name]
     draws = [
@@ -249,7 +247,7 @@ def test_of_few_trials_the_best_score_is_the_best(name: str) -> None:
         assert scores[best.number] == max(scores)
 
 
-def test_what_a_model_expects_counts_once_it_predicts() -> None:
+def test_predictions_rank_trials_once_the_model_predicts() -> None:
     study = search(of_type("b", 3.0), 30, noise=0.5)
     model = fit_model(study)
     assert model is not None
@@ -271,16 +269,16 @@ def test_what_a_model_expects_counts_once_it_predicts() -> None:
 def test_errors_of_trials_left_out_are_those_of_models_without_them(seed: int) -> None:
     study = search(of_type("b", 1.0), 12, seed=seed, noise=1.0)
     trials = [(trial_weights(trial), trial.values[0]) for trial in study.trials]
-    found = [one for one, _ in trials if one is not None]
+    trials_weights = [weights for weights, _ in trials if weights is not None]
     scores = np.array([score for _, score in trials])
-    model = EffectModel(found, scores)
+    model = EffectModel(trials_weights, scores)
     errors = model.scale * model._left_out()[0]
     for i in range(len(scores)):
         rest = [j for j in range(len(scores)) if j != i]
         # Scores less the centre of all, and variances of all, in the scale of the rest.
-        other = EffectModel([found[j] for j in rest], scores[rest], model.logs, estimate=False)
+        other = EffectModel([trials_weights[j] for j in rest], scores[rest], model.logs, estimate=False)
         scaled = 2 * np.log(model.scale / other.scale)
         logs = {name: log + scaled for name, log in model.logs.items()}
-        other = EffectModel([found[j] for j in rest], scores[rest], logs, estimate=False)
-        mean, _ = other.predict([found[i]])
+        other = EffectModel([trials_weights[j] for j in rest], scores[rest], logs, estimate=False)
+        mean, _ = other.predict([trials_weights[i]])
         assert scores[i] - other.centres.mean() - mean[0] == pytest.approx(errors[i], abs=0.15)

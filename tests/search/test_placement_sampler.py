@@ -1,4 +1,4 @@
-"""What the sampler of placements reads from trials, draws, repeats and leaves to others."""
+"""The sampler of placements: reading trials, drawing, repeating, and leaving parameters to others."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def draw(trial: optuna.Trial, *, sites: int = 6, most: int = 2, prefix: str = ""
 
 
 def search(
-    worth: Callable[[Drawn], float],
+    effect: Callable[[Drawn], float],
     trials: int,
     *,
     seed: int = 0,
@@ -44,12 +44,12 @@ def search(
     random = np.random.default_rng(seed)
     for _ in range(trials):
         trial = study.ask()
-        study.tell(trial, worth(draw(trial, **options)) + noise * random.standard_normal())
+        study.tell(trial, effect(draw(trial, **options)) + noise * random.standard_normal())
     return study
 
 
 def placed(study: optuna.Study) -> list[IndexedPlacement]:
-    return [found for trial in study.trials if (found := parse_placement(trial.params)) is not None]
+    return [placement for trial in study.trials if (placement := parse_placement(trial.params)) is not None]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def placed(study: optuna.Study) -> list[IndexedPlacement]:
         ("learning_rate", None),
     ],
 )
-def test_which_parameters_are_of_a_placement(name: str, part: PlacementParameter | None) -> None:
+def test_parameters_of_a_placement_are_parsed(name: str, part: PlacementParameter | None) -> None:
     assert parse_parameter(name) == part
 
 
@@ -120,11 +120,11 @@ def test_settings_are_effects_of_choices_and_curves_over_numbers() -> None:
             "epochs": IntDistribution(3, 3),
         },
     )
-    found = trial_weights(trial)
-    assert found is not None
-    assert found[Effect("setting:schedule", "flat")] == 1
-    assert [found[Effect("setting:rate", k)] for k in (1, 2, 3)] == pytest.approx([0.0, -0.5, 0.0])
-    assert not any(effect.term == "setting:epochs" for effect in found)
+    effects = trial_weights(trial)
+    assert effects is not None
+    assert effects[Effect("setting:schedule", "flat")] == 1
+    assert [effects[Effect("setting:rate", k)] for k in (1, 2, 3)] == pytest.approx([0.0, -0.5, 0.0])
+    assert not any(effect.term == "setting:epochs" for effect in effects)
 
 
 def test_trials_are_valid_and_led_by_the_seed() -> None:
@@ -138,10 +138,10 @@ def test_trials_are_valid_and_led_by_the_seed() -> None:
 def test_trials_asked_at_once_differ_by_themselves() -> None:
     study = search(len, 5)
     asked = [draw(study.ask()) for _ in range(12)]
-    assert len({tuple(one) for one in asked}) >= 6
+    assert len({tuple(params) for params in asked}) >= 6
 
 
-def test_what_may_be_best_is_tried_again() -> None:
+def test_a_placement_that_may_be_best_is_repeated() -> None:
     study = search(lambda drawn: 3.0 * sum(kind == "a" for _, kind in drawn), 40, sites=3)
     most = Counter(placed(study)).most_common(1)[0]
     assert [module.type for module in most[0].modules] == ["a", "a"]
@@ -158,13 +158,13 @@ def test_both_directions(direction: str) -> None:
     assert all(module.type == "b" for placement in placed(study)[-8:] for module in placement.modules)
 
 
-def test_given_parameters_are_kept_and_the_rest_fits() -> None:
+def test_fixed_parameters_are_kept_and_the_rest_fits() -> None:
     study = search(lambda drawn: float(sum(site for site, _ in drawn)), 20, most=3)
-    for given in ({"modules": 2}, {"modules": 3, "site1": 2}, {"site1": 4, "modules": 2}, {"type1": "c"}):
-        study.enqueue_trial(given)
+    for fixed in ({"modules": 2}, {"modules": 3, "site1": 2}, {"site1": 4, "modules": 2}, {"type1": "c"}):
+        study.enqueue_trial(fixed)
         trial = study.ask()
         drawn = draw(trial, most=3)
-        assert given.items() <= trial.params.items()
+        assert fixed.items() <= trial.params.items()
         assert len({site for site, _ in drawn}) == len(drawn)
 
 
@@ -186,7 +186,7 @@ def test_other_parameters_are_the_other_samplers() -> None:
     assert set(asked) == {"net", "rate"}
 
 
-def test_tpe_draws_what_is_no_placement_jointly() -> None:
+def test_tpe_draws_other_parameters_jointly() -> None:
     study = optuna.create_study(direction="maximize", sampler=PlacementSampler(0))
     for _ in range(60):
         trial = study.ask()
@@ -238,7 +238,7 @@ def test_pruned_and_failed_trials_are_not_learned_from_and_broken_limits_not_rep
     assert max(broken.values(), default=0) <= 1
 
 
-def test_several_objectives_are_refused() -> None:
+def test_several_objectives_are_rejected() -> None:
     study = optuna.create_study(directions=["maximize", "minimize"], sampler=PlacementSampler(0))
     with pytest.raises(InputError, match="takes one objective; use tpe or nsga2"):
         study.ask()

@@ -168,7 +168,7 @@ def test_bounds_and_scale_are_the_sources(space: str, name: str) -> None:
 
 @pytest.mark.parametrize(("space", "name"), EVERY_NUMBER)
 def test_the_test_of_the_scale_can_fail(space: str, name: str) -> None:
-    """The same bounds on another scale are told apart, where the range is wide enough to have one."""
+    """Distinguish equal bounds on another scale, if the range is wide enough."""
     low, high, source = NUMBERS[space][name]
     theirs, random = source(np.random.default_rng(1)), np.random.default_rng(2)
     if high / low < 1.5 or name == "branches":
@@ -189,7 +189,7 @@ def test_choices_are_the_sources_and_equally_likely(space: str, name: str) -> No
 
 
 @pytest.mark.parametrize("space", NUMBERS)
-def test_what_is_fixed_is_as_published(space: str) -> None:
+def test_fixed_values_are_as_published(space: str) -> None:
     for params, config in drawn(space)[:200]:
         training, options = config.training, config.model.options
         assert {name: getattr(training, name) for name in TRAINING[space]} == TRAINING[space]

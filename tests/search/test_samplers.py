@@ -1,4 +1,4 @@
-"""Every sampler of the table draws from a small space, or says at once why it cannot."""
+"""Every sampler draws from a small space, or reports why it cannot."""
 
 import sys
 import warnings
@@ -26,7 +26,7 @@ def numbers(trial: optuna.Trial) -> TrialConfig:
     return TrialConfig().change(training={"learning_rate": rate, "weight_decay": decay})
 
 
-def places(trial: optuna.Trial) -> TrialConfig:
+def draw_placement(trial: optuna.Trial) -> TrialConfig:
     sites = choices.ascending(trial, 4, most=2)
     placement = {
         f"stage{site + 1}.block1": choices.attention(trial, i, 16) for i, site in enumerate(sites, start=1)
@@ -35,9 +35,9 @@ def places(trial: optuna.Trial) -> TrialConfig:
     return TrialConfig().change(model={"placement": placement}, training={"learning_rate": rate})
 
 
-PLACES = Space(name="places", draw=places, baseline={"modules": 0}, summary="")
+PLACEMENTS = Space(name="places", draw=draw_placement, baseline={"modules": 0}, summary="")
 NUMBERS = Space(name="numbers", draw=numbers, baseline={}, plain={}, summary="")
-OWN_SPACES = {"cmaes": NUMBERS, "placement": PLACES}  # of samplers that do not draw from every space
+OWN_SPACES = {"cmaes": NUMBERS, "placement": PLACEMENTS}  # of samplers that do not draw from every space
 CASES = [*((name, OWN_SPACES.get(name, SMALL)) for name in SAMPLERS), ("gp", NUMBERS)]
 
 
@@ -142,14 +142,14 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "own_samplers"
 
 
-@pytest.mark.parametrize(("name", "given"), [("Seeded", 7), ("Seedless", None)])
-def test_ones_own(name: str, given: int | None, own: str) -> None:
+@pytest.mark.parametrize(("name", "seed"), [("Seeded", 7), ("Seedless", None)])
+def test_a_user_defined_sampler(name: str, seed: int | None, own: str) -> None:
     sampler = load_sampler(f"{own}:{name}", seed=7)
     assert type(sampler).__name__ == name
-    assert sampler.given == given  # type: ignore[attr-defined]
+    assert sampler.given == seed  # type: ignore[attr-defined]
 
 
-def test_one_of_optunas_that_is_not_in_the_table() -> None:
+def test_an_optuna_sampler_by_its_reference() -> None:
     assert isinstance(load_sampler("optuna.samplers:QMCSampler", seed=0), optuna.samplers.QMCSampler)
 
 
@@ -165,7 +165,7 @@ def test_one_of_optunas_that_is_not_in_the_table() -> None:
     ],
 )
 @pytest.mark.usefixtures("own")
-def test_what_is_no_sampler(name: str, message: str) -> None:
+def test_an_unknown_sampler_is_rejected(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load_sampler(name, seed=0)
 

@@ -1,4 +1,4 @@
-"""What is tried next, what is pruned, and what the sampler is told of each way a trial can end."""
+"""The scheduler of a search: the next trial, pruning, and the sampler's knowledge of each end."""
 
 import warnings
 from collections import Counter, defaultdict
@@ -15,9 +15,9 @@ from search_cases import (
     EPOCHS,
     PUBLISHED,
     SMALL,
-    TWO,
-    Heard,
-    asked,
+    TWO_OBJECTIVES,
+    EventRecorder,
+    ask_trial,
     draw,
     make_engine,
     make_plan,
@@ -44,7 +44,7 @@ def scheduler(tmp_path: Path) -> SearchScheduler:
     return make_engine(make_study(tmp_path))
 
 
-def told(scheduler: SearchScheduler, number: int) -> FrozenTrial:
+def stored_trial(scheduler: SearchScheduler, number: int) -> FrozenTrial:
     return scheduler.study.get_trials(deepcopy=False)[number]
 
 
@@ -53,7 +53,7 @@ def finish(scheduler: SearchScheduler, record: TrialRecord, score: float = 0.5) 
 
 
 def everything(scheduler: SearchScheduler, most: int = 100) -> list[TrialRecord]:
-    """All the trials, each ended before the next one."""
+    """Return all trials, each ended before the next one starts."""
     records = []
     while (record := scheduler.ask()) is not None:
         records.append(record)
@@ -80,61 +80,63 @@ BASELINE = {"modules": 0, "learning_rate": 5e-3}
 TUNABLE = Space(name="tunable", draw=tunable, baseline=BASELINE, published=lambda: PUBLISHED, summary="")
 
 
-# What is asked for.
+# The next trial.
 
 
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 1.0])
-def test_the_baseline_then_the_papers_then_a_share_of_plain_ones(share: float, tmp_path: Path) -> None:
-    plan = make_plan(baseline_share=share)
+@pytest.mark.parametrize("fraction", [0.0, 0.2, 0.5, 1.0])
+def test_the_baseline_then_papers_then_a_fraction_of_plain_trials(fraction: float, tmp_path: Path) -> None:
+    plan = make_plan(baseline_share=fraction)
     scheduler = make_engine(make_study(tmp_path), TUNABLE, plan, Attending(seed=0))
-    records = [asked(scheduler) for _ in range(40)]
+    records = [ask_trial(scheduler) for _ in range(40)]
     assert [record.number for record in records] == list(range(40))
-    params = [told(scheduler, record.number).params for record in records]
+    params = [stored_trial(scheduler, record.number).params for record in records]
     assert (records[0].role, params[0]) == (Role.BASELINE, BASELINE)
     for record, drawn, paper in zip(records[1:3], params[1:3], PUBLISHED, strict=True):
         assert record.role is Role.PUBLISHED
         assert drawn.items() >= paper.items()
     roles = Counter(record.role for record in records[3:])
-    expected = max(1, int(40 * share)) - 1 if share < 1 else 37
+    expected = max(1, int(40 * fraction)) - 1 if fraction < 1 else 37
     assert roles == Counter({Role.BASELINE: expected, Role.CANDIDATE: 37 - expected})
     for record in records:
         assert (record.role is Role.BASELINE) == (record.config.model.placement == {})
-        assert told(scheduler, record.number).user_attrs[ROLE] == record.role
-        assert TrialConfig.from_json(told(scheduler, record.number).user_attrs[CONFIG]) == record.config
-    assert len({drawn["learning_rate"] for drawn in params}) == 40, "what is not given is the sampler's"
+        assert stored_trial(scheduler, record.number).user_attrs[ROLE] == record.role
+        assert (
+            TrialConfig.from_json(stored_trial(scheduler, record.number).user_attrs[CONFIG]) == record.config
+        )
+    assert len({drawn["learning_rate"] for drawn in params}) == 40, "the sampler draws the other parameters"
 
 
-def test_what_a_person_enqueued_is_tried_and_not_left_waiting(tmp_path: Path) -> None:
+def test_enqueued_trials_are_tried(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     scheduler = make_engine(study, TUNABLE)
-    asked(scheduler)
+    ask_trial(scheduler)
     by_hand = optuna.load_study(
         study_name="s", storage=JournalStorage(JournalFileBackend(str(tmp_path / STUDY_FILE)))
     )
     by_hand.enqueue_trial({"modules": 0, "learning_rate": 7e-3})
     scheduler = make_engine(resume_study(tmp_path, name="s"), TUNABLE)
-    assert asked(scheduler).number == 0, "it goes on"
-    records = [asked(scheduler) for _ in range(3)]
+    assert ask_trial(scheduler).number == 0, "the open trial resumes"
+    records = [ask_trial(scheduler) for _ in range(3)]
     assert [record.number for record in records] == [1, 2, 3]
-    assert told(scheduler, 1).params == {"modules": 0, "learning_rate": 7e-3}
+    assert stored_trial(scheduler, 1).params == {"modules": 0, "learning_rate": 7e-3}
     assert [record.role for record in records[1:]] == [Role.PUBLISHED, Role.PUBLISHED], "none is skipped"
     for number in range(4):
         finish(scheduler, scheduler.records[number])
     again = make_engine(resume_study(tmp_path, name="s"), TUNABLE)
     assert {trial.state for trial in again.study.get_trials()} == {TrialState.COMPLETE}
-    assert asked(again).role is Role.BASELINE or again.records[4].role is Role.CANDIDATE
+    assert ask_trial(again).role is Role.BASELINE or again.records[4].role is Role.CANDIDATE
 
 
 def test_a_plain_backbone_with_nothing_to_tune_is_not_tuned(tmp_path: Path) -> None:
     space = Space(name="s", draw=tunable, baseline=BASELINE, plain=BASELINE, summary="")
     scheduler = make_engine(make_study(tmp_path), space, sampler=Attending(seed=0))
-    roles = [asked(scheduler).role for _ in range(40)]
+    roles = [ask_trial(scheduler).role for _ in range(40)]
     assert roles.count(Role.BASELINE) == 2, "the second one shows that there is nothing"
 
 
-def test_whoever_draws_it_what_is_plain_is_a_baseline(tmp_path: Path) -> None:
+def test_plain_draws_are_baselines(tmp_path: Path) -> None:
     scheduler = make_engine(make_study(tmp_path), plan=make_plan(baseline_share=0))
-    records = [asked(scheduler) for _ in range(40)]
+    records = [ask_trial(scheduler) for _ in range(40)]
     assert sum(record.role is Role.BASELINE for record in records) > 3
     for record in records:
         assert (record.role is Role.BASELINE) == (record.config.model.placement == {})
@@ -143,26 +145,26 @@ def test_whoever_draws_it_what_is_plain_is_a_baseline(tmp_path: Path) -> None:
 def test_a_trial_is_the_adjusted_configuration(tmp_path: Path) -> None:
     digits = SPACES["digits"]
     scheduler = make_engine(make_study(tmp_path), digits, adjust=lambda config: config.change(seed=7))
-    record = asked(scheduler)
+    record = ask_trial(scheduler)
     assert (record.config.seed, record.config.model.placement) == (7, {})
-    assert told(scheduler, 0).params == digits.baseline
+    assert stored_trial(scheduler, 0).params == digits.baseline
 
 
 @pytest.mark.parametrize("seed", [3, 2**32 - 1])
-def test_a_configuration_that_comes_again_gets_another_seed(seed: int, tmp_path: Path) -> None:
+def test_a_repeated_configuration_gets_another_seed(seed: int, tmp_path: Path) -> None:
     space = Space(name="one", draw=lambda trial: TrialConfig(seed=seed), baseline={}, summary="")
     scheduler = make_engine(make_study(tmp_path), space)
-    seeds = [asked(scheduler).config.seed for _ in range(3)]
+    seeds = [ask_trial(scheduler).config.seed for _ in range(3)]
     for number in range(3):
         scheduler.end(number, DONE)
-    seeds.append(asked(make_engine(open_study(tmp_path, name="s"), space)).config.seed)
+    seeds.append(ask_trial(make_engine(open_study(tmp_path, name="s"), space)).config.seed)
     assert seeds == [(seed + i) % 2**32 for i in range(4)]
 
 
 @pytest.mark.parametrize("trials", [1, 4])
 def test_no_more_trials_than_planned(trials: int, tmp_path: Path) -> None:
     scheduler = make_engine(make_study(tmp_path), plan=make_plan(trials))
-    assert [asked(scheduler).number for _ in range(trials)] == list(range(trials))
+    assert [ask_trial(scheduler).number for _ in range(trials)] == list(range(trials))
     assert scheduler.ask() is None
 
 
@@ -174,7 +176,7 @@ def refusing(trial: optuna.Trial) -> TrialConfig:
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
-def test_what_a_space_refuses_is_no_trial(sampler: str, tmp_path: Path) -> None:
+def test_rejected_draws_are_no_trials(sampler: str, tmp_path: Path) -> None:
     space = Space(
         name="refusing", draw=refusing, baseline={"modules": 0}, published=lambda: PUBLISHED, summary=""
     )
@@ -186,7 +188,7 @@ def test_what_a_space_refuses_is_no_trial(sampler: str, tmp_path: Path) -> None:
     assert roles.count(Role.PUBLISHED) == 1, "the space refuses the other one, and no other takes its name"
 
 
-def test_a_space_that_refuses_everything(tmp_path: Path) -> None:
+def test_a_space_that_rejects_everything(tmp_path: Path) -> None:
     def never(trial: optuna.Trial) -> TrialConfig:
         raise optuna.TrialPruned
 
@@ -204,7 +206,7 @@ def heavy(config: TrialConfig) -> dict[str, float]:
     return {"params": len(config.model.placement) - 1.5}
 
 
-def test_what_would_exceed_a_limit_is_not_tried(tmp_path: Path) -> None:
+def test_draws_that_would_exceed_a_limit_are_not_tried(tmp_path: Path) -> None:
     papers = [{"modules": 2, "first": "ssa", "heads": 3}]
     space = Space(name="s", draw=draw, baseline={"modules": 0}, published=lambda: papers, summary="")
     sampler = load_sampler("tpe", seed=0)
@@ -215,9 +217,9 @@ def test_what_would_exceed_a_limit_is_not_tried(tmp_path: Path) -> None:
     assert all(len(record.config.model.placement) < 2 for record in records[2:])
 
 
-def test_where_everything_would_exceed_it_is_tried_all_the_same(tmp_path: Path) -> None:
+def test_draws_are_tried_if_all_would_exceed_a_limit(tmp_path: Path) -> None:
     scheduler = make_engine(make_study(tmp_path), forecast=lambda config: {"params": 0.5})
-    assert [asked(scheduler).number for _ in range(6)] == list(range(6))
+    assert [ask_trial(scheduler).number for _ in range(6)] == list(range(6))
 
 
 @pytest.mark.parametrize(
@@ -228,7 +230,7 @@ def test_a_search_whose_trials_all_exceed_the_limits_ends(
 ) -> None:
     for number in range(ALL_INFEASIBLE):
         assert scheduler.all_infeasible is None
-        record = asked(scheduler)
+        record = ask_trial(scheduler)
         scheduler.end(number, Report(infeasible="too large") if number in which else DONE)
         assert record.state is (State.INFEASIBLE if number in which else State.COMPLETE)
     assert (scheduler.ask() is None) is all_infeasible
@@ -239,14 +241,14 @@ def test_a_search_whose_trials_all_exceed_the_limits_ends(
     )
 
 
-# What is told of each end.
+# The state that each end leaves.
 
 
 def test_a_finished_trial_is_complete_with_its_last_value(scheduler: SearchScheduler) -> None:
-    number = asked(scheduler).number
+    number = ask_trial(scheduler).number
     assert scheduler.report(number, report(0.9))
     scheduler.end(number, report(0.9, 0.5, finished=True))
-    trial = told(scheduler, number)
+    trial = stored_trial(scheduler, number)
     assert (trial.state, trial.value) == (TrialState.COMPLETE, 0.5), "the last epoch, not the best"
     assert trial.intermediate_values == {1: 0.9, 2: 0.5}
     assert trial.constraints == {"trainable": 0.0}
@@ -254,13 +256,13 @@ def test_a_finished_trial_is_complete_with_its_last_value(scheduler: SearchSched
 
 
 def test_a_cut_trial_is_pruned_with_its_intermediate_values(scheduler: SearchScheduler) -> None:
-    baseline, good, weak = (asked(scheduler).number for _ in range(3))
+    baseline, good, weak = (ask_trial(scheduler).number for _ in range(3))
     assert scheduler.report(baseline, report(0.1, 0.5))
     assert scheduler.report(good, report(0.1, 0.4)), "another kind than the baseline"
     assert scheduler.report(weak, report(0.9)), "no rung yet"
     assert not scheduler.report(weak, report(0.9, 0.3))
     scheduler.end(weak, report(0.9, 0.3))
-    trial = told(scheduler, weak)
+    trial = stored_trial(scheduler, weak)
     assert trial.state is TrialState.PRUNED
     assert trial.intermediate_values == {1: 0.9, 2: 0.3}
     assert scheduler.records[weak].state is State.PRUNED
@@ -275,13 +277,13 @@ def test_a_cut_trial_is_pruned_with_its_intermediate_values(scheduler: SearchSch
     ],
     ids=["diverged", "over a limit", "diverged within the limit"],
 )
-def test_what_cannot_be_trained_violates_constraints(
+def test_infeasible_trials_violate_constraints(
     violations: dict[str, float], constraints: dict[str, float], scheduler: SearchScheduler
 ) -> None:
-    number = asked(scheduler).number
+    number = ask_trial(scheduler).number
     scheduler.end(number, Report(infeasible="too much", violations=violations, profile={"params": 5.0}))
-    assert told(scheduler, number).state is TrialState.PRUNED
-    assert told(scheduler, number).constraints == constraints
+    assert stored_trial(scheduler, number).state is TrialState.PRUNED
+    assert stored_trial(scheduler, number).constraints == constraints
     record = scheduler.records[number]
     assert (record.state, record.reason, record.profile) == (State.INFEASIBLE, "too much", {"params": 5.0})
 
@@ -298,26 +300,26 @@ def test_what_cannot_be_trained_violates_constraints(
 def test_a_crash_is_a_failure(
     end: tuple[Report | None, str | None], reason: str, scheduler: SearchScheduler
 ) -> None:
-    number = asked(scheduler).number
+    number = ask_trial(scheduler).number
     scheduler.report(number, report(0.3))
     scheduler.end(number, end[0], error=end[1])
-    assert told(scheduler, number).state is TrialState.FAIL
+    assert stored_trial(scheduler, number).state is TrialState.FAIL
     record = scheduler.records[number]
     assert (record.state, record.reason, len(record.history)) == (State.ERROR, reason, 1)
     assert record.traceback == (end[0].traceback if end[0] else None)
 
 
-def test_the_sampler_goes_on_after_every_kind_of_end(tmp_path: Path) -> None:
+def test_the_sampler_works_after_every_kind_of_end(tmp_path: Path) -> None:
     scheduler = make_engine(make_study(tmp_path), SPACES["digits"], sampler=load_sampler("tpe", seed=0))
     ends = [report(0.5, finished=True), report(0.2), Report(infeasible="out of memory"), None]
     for i in range(24):
-        scheduler.end(asked(scheduler).number, ends[i % 4])
+        scheduler.end(ask_trial(scheduler).number, ends[i % 4])
     states = Counter(trial.state for trial in scheduler.study.trials)
     assert states == {TrialState.COMPLETE: 6, TrialState.PRUNED: 12, TrialState.FAIL: 6}
 
 
 def test_the_study_is_one_file_that_optuna_opens(scheduler: SearchScheduler, tmp_path: Path) -> None:
-    scheduler.end(asked(scheduler).number, report(0.4, finished=True))
+    scheduler.end(ask_trial(scheduler).number, report(0.4, finished=True))
     assert [file.name for file in tmp_path.iterdir()] == [STUDY_FILE]
     study = optuna.load_study(
         study_name="s", storage=JournalStorage(JournalFileBackend(str(tmp_path / STUDY_FILE)))
@@ -326,25 +328,25 @@ def test_the_study_is_one_file_that_optuna_opens(scheduler: SearchScheduler, tmp
 
 
 @pytest.mark.parametrize("half", [b"", b'{"op_code":9,"wor', b"\x00" * 40])
-def test_a_write_that_was_cut_short_is_mended(
-    half: bytes, scheduler: SearchScheduler, tmp_path: Path
-) -> None:
-    scheduler.end(asked(scheduler).number, report(0.4, finished=True))
+def test_an_incomplete_write_is_repaired(half: bytes, scheduler: SearchScheduler, tmp_path: Path) -> None:
+    scheduler.end(ask_trial(scheduler).number, report(0.4, finished=True))
     with open(tmp_path / STUDY_FILE, "ab") as file:
         file.write(half)
     assert len(open_study(tmp_path, name="s").trials) == 1, "to read, it is as good"
     again = make_engine(resume_study(tmp_path, name="s"))
-    again.end(asked(again).number, report(0.6, finished=True))
+    again.end(ask_trial(again).number, report(0.6, finished=True))
     assert [trial.value for trial in open_study(tmp_path, name="s").trials] == [0.4, 0.6]
 
 
-def test_several_objectives_are_told_in_order(tmp_path: Path) -> None:
-    scheduler = make_engine(make_study(tmp_path, objectives=TWO), plan=make_plan(objectives=TWO))
-    number = asked(scheduler).number
+def test_several_objectives_are_stored_in_order(tmp_path: Path) -> None:
+    scheduler = make_engine(
+        make_study(tmp_path, objectives=TWO_OBJECTIVES), plan=make_plan(objectives=TWO_OBJECTIVES)
+    )
+    number = ask_trial(scheduler).number
     profile = {"macs": 250.0, "params": 3.0}
     assert scheduler.report(number, report(0.25, profile=profile))
     scheduler.end(number, report(0.25, 0.75, profile=profile, finished=True))
-    trial = told(scheduler, number)
+    trial = stored_trial(scheduler, number)
     assert (trial.state, trial.values, trial.intermediate_values) == (TrialState.COMPLETE, [0.75, 250.0], {})
 
 
@@ -352,12 +354,12 @@ def test_several_objectives_are_told_in_order(tmp_path: Path) -> None:
 
 
 def test_reports_are_cumulative_and_counted_once(scheduler: SearchScheduler) -> None:
-    heard = Heard()
+    heard = EventRecorder()
     scheduler.callbacks = [heard]
-    number = asked(scheduler).number
+    number = ask_trial(scheduler).number
     scheduler.started(number)
-    for said in (report(0.1), report(0.1), report(0.1, 0.2, 0.3), report(0.1, 0.2)):
-        assert scheduler.report(number, said)
+    for partial in (report(0.1), report(0.1), report(0.1, 0.2, 0.3), report(0.1, 0.2)):
+        assert scheduler.report(number, partial)
     last = report(0.1, 0.2, 0.3, 0.4, finished=True)
     assert not scheduler.report(number, last)
     scheduler.end(number, last)
@@ -368,17 +370,17 @@ def test_reports_are_cumulative_and_counted_once(scheduler: SearchScheduler) -> 
         *(("reported", number, i) for i in (1, 2, 3, 4)),
         ("ended", number, "complete"),
     ]
-    assert told(scheduler, number).intermediate_values == {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}
+    assert stored_trial(scheduler, number).intermediate_values == {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}
     assert [metrics["accuracy"] for metrics in scheduler.records[number].history] == [0.1, 0.2, 0.3, 0.4]
 
 
-def test_facts_are_kept_as_first_measured(scheduler: SearchScheduler) -> None:
-    number = asked(scheduler).number
+def test_profiles_are_kept_as_first_measured(scheduler: SearchScheduler) -> None:
+    number = ask_trial(scheduler).number
     scheduler.report(number, report(0.1, profile={"time_ratio": 1.25}))
     scheduler.report(number, report(0.1, 0.2, profile={"time_ratio": 1.5}))
     assert (
         scheduler.records[number].profile
-        == told(scheduler, number).user_attrs["profile"]
+        == stored_trial(scheduler, number).user_attrs["profile"]
         == {"time_ratio": 1.25}
     )
 
@@ -398,16 +400,16 @@ def test_nothing_but_one_error_ends_the_search(
     reasons: list[str | None], repeated_failure: bool, scheduler: SearchScheduler
 ) -> None:
     for reason in reasons:
-        number = asked(scheduler).number
+        number = ask_trial(scheduler).number
         assert not scheduler.repeated_failure
         scheduler.end(number, DONE if reason is None else Report(error=reason))
     assert scheduler.repeated_failure is repeated_failure
 
 
-def test_closing_lets_trials_go_to_their_next_rung(scheduler: SearchScheduler) -> None:
+def test_closing_lets_trials_reach_their_next_rung(scheduler: SearchScheduler) -> None:
     milestones = scheduler.rungs.milestones
     assert milestones == [2, 6]
-    number = asked(scheduler).number
+    number = ask_trial(scheduler).number
     scheduler.closing = True
     assert scheduler.ask() is None
     scores: list[float] = []
@@ -420,15 +422,15 @@ def test_closing_lets_trials_go_to_their_next_rung(scheduler: SearchScheduler) -
     assert scheduler.records[number].state is State.PRUNED
 
 
-# Going on with a study.
+# Resuming a study.
 
 
 def resumed(tmp_path: Path, plan: Plan | None = None) -> SearchScheduler:
     return make_engine(open_study(tmp_path, name="s"), plan=plan)
 
 
-def test_what_an_earlier_engine_left_is_asked_for_first(scheduler: SearchScheduler, tmp_path: Path) -> None:
-    records = [asked(scheduler) for _ in range(5)]
+def test_open_trials_of_an_earlier_run_come_first(scheduler: SearchScheduler, tmp_path: Path) -> None:
+    records = [ask_trial(scheduler) for _ in range(5)]
     for number in (0, 3):
         finish(scheduler, records[number], 0.25 + number)
     scheduler.report(2, report(0.125, 0.25, profile={"time_ratio": 1.5}))
@@ -437,16 +439,16 @@ def test_what_an_earlier_engine_left_is_asked_for_first(scheduler: SearchSchedul
     assert {n: (r.state, r.config, r.role, r.reason) for n, r in again.records.items()} == {
         r.number: (r.state, r.config, r.role, r.reason) for r in records
     }
-    assert [asked(again).number for _ in range(3)] == [1, 2, 5]
+    assert [ask_trial(again).number for _ in range(3)] == [1, 2, 5]
     assert again.records[2].profile == {"time_ratio": 1.5}
     assert [metrics["accuracy"] for metrics in again.records[2].history] == [0.125, 0.25]
     again.end(2, report(0.125, 0.25, 0.5, finished=True))
-    assert told(again, 2).intermediate_values == {1: 0.125, 2: 0.25, 3: 0.5}
+    assert stored_trial(again, 2).intermediate_values == {1: 0.125, 2: 0.25, 3: 0.5}
 
 
 def test_the_rungs_are_built_again(scheduler: SearchScheduler, tmp_path: Path) -> None:
     for score in (0.9, 0.5, 0.25, 0.75, 0.125):
-        number = asked(scheduler).number
+        number = ask_trial(scheduler).number
         scores = [score] * EPOCHS
         for i in range(1, EPOCHS + 1):
             if not scheduler.report(number, report(*scores[:i], finished=i == EPOCHS)):
@@ -470,7 +472,7 @@ def test_killed_in_the_middle_of_a_draw(before: int, tmp_path: Path) -> None:
     space = Space(name="s", draw=dying, baseline={"modules": 0}, published=lambda: PUBLISHED, summary="")
     scheduler = make_engine(make_study(tmp_path), space)
     for _ in range(before):
-        finish(scheduler, asked(scheduler))
+        finish(scheduler, ask_trial(scheduler))
     alive = False
     with pytest.raises(KeyboardInterrupt):
         scheduler.ask()
@@ -481,14 +483,14 @@ def test_killed_in_the_middle_of_a_draw(before: int, tmp_path: Path) -> None:
 
 
 def test_killed_between_the_constraints_and_the_end(scheduler: SearchScheduler, tmp_path: Path) -> None:
-    number = asked(scheduler).number
+    number = ask_trial(scheduler).number
     scheduler._open[number][0][1].set_constraint("params", 0.5)
     again = resumed(tmp_path)
-    assert asked(again).number == number
+    assert ask_trial(again).number == number
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # of a constraint that is told twice
+        warnings.simplefilter("error")  # warning of a constraint that is set twice
         again.end(number, Report(infeasible="too large", violations={"params": 0.5}))
-    assert told(again, number).constraints == {"trainable": 0.0, "params": 0.5}
+    assert stored_trial(again, number).constraints == {"trainable": 0.0, "params": 0.5}
 
 
 # Learning from another search.
@@ -500,7 +502,7 @@ def other(tmp_path: Path) -> optuna.Study:
     (tmp_path / "other").mkdir()
     scheduler = make_engine(make_study(tmp_path / "other"))
     for i, score in enumerate([0.1, 0.5, 0.3, 0.2, 0.4, 0.9, 0.8]):
-        number = asked(scheduler).number
+        number = ask_trial(scheduler).number
         if i == 5:
             scheduler.end(number, report(score))
         else:
@@ -520,42 +522,42 @@ def test_comparable_results_are_known_to_the_sampler(other: optuna.Study, tmp_pa
         assert trial.constraints == origin.constraints
     scheduler = make_engine(study, plan=make_plan(3))
     assert scheduler.records == {}, "they are none of its own"
-    record = asked(scheduler)
+    record = ask_trial(scheduler)
     assert (record.number, record.role) == (6, Role.BASELINE)
     plain = sum(not trial.params["modules"] for trial in known)
     assert record.config.seed == plain > 0, "the same was trained there, with the seeds below"
-    assert [asked(scheduler).role for _ in range(2)] == [Role.PUBLISHED] * 2
+    assert [ask_trial(scheduler).role for _ in range(2)] == [Role.PUBLISHED] * 2
     assert scheduler.ask() is None
 
 
-def test_of_other_results_the_best_are_tried_first(other: optuna.Study, tmp_path: Path) -> None:
+def test_the_best_of_other_results_are_tried_first(other: optuna.Study, tmp_path: Path) -> None:
     study = make_study(tmp_path)
     warm_start_study(study, other, name="other", comparable=False)
     origin = other.get_trials(deepcopy=False)
     best = [origin[number].params for number in (1, 4, 2, 3, 0)]
     scheduler = make_engine(study)
-    first = [asked(scheduler) for _ in range(3)]
+    first = [ask_trial(scheduler) for _ in range(3)]
     scheduler = resumed(tmp_path)
-    assert [asked(scheduler).number for _ in range(3)] == [0, 1, 2]
-    records = [*first, *(asked(scheduler) for _ in range(5))]
-    params = [told(scheduler, record.number).params for record in records]
+    assert [ask_trial(scheduler).number for _ in range(3)] == [0, 1, 2]
+    records = [*first, *(ask_trial(scheduler) for _ in range(5))]
+    params = [stored_trial(scheduler, record.number).params for record in records]
     assert params == [SMALL.baseline, *best, *PUBLISHED], "but after the baseline"
     assert records[1].role is Role.CANDIDATE
     assert [record.role for record in records[6:]] == [Role.PUBLISHED] * 2
 
 
-def test_the_sampler_of_placements_trains_one_again_with_another_seed(tmp_path: Path) -> None:
-    def place(trial: optuna.Trial) -> TrialConfig:
+def test_the_sampler_of_placements_repeats_one_with_another_seed(tmp_path: Path) -> None:
+    def draw_site(trial: optuna.Trial) -> TrialConfig:
         placement = {f"stage{i + 1}.block1": Spec("ssa") for i in choices.ascending(trial, 2, most=1)}
         return TrialConfig().change(model={"placement": placement})
 
-    space = Space(name="s", draw=place, baseline={"modules": 0}, summary="")
+    space = Space(name="s", draw=draw_site, baseline={"modules": 0}, summary="")
     scheduler = make_engine(
         make_study(tmp_path), space, make_plan(12, baseline_share=0.0), load_sampler("placement", seed=0)
     )
     seeds = defaultdict(list)
     for _ in range(12):
-        record = asked(scheduler)
+        record = ask_trial(scheduler)
         seeds[str(record.config.model.placement)].append(record.config.seed)
         scheduler.end(record.number, report(0.5, finished=True))
     assert len(scheduler.study.trials) == len(scheduler._drawn.trials) == 12, "no draw is forgone"

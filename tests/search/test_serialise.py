@@ -1,4 +1,4 @@
-"""Dataclasses as JSON and back."""
+"""Conversion of dataclasses to JSON and back."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -96,7 +96,7 @@ def test_refuses(value: Any, message: str) -> None:
     assert message in str(error.value)
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(
         InputError, match=r"whole: 3 problems\n  unknown key 'x'.*\n  part is miss.*\n  maybe"
     ):

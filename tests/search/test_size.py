@@ -1,4 +1,4 @@
-"""How large a space is said to be, against spaces that can be counted by hand."""
+"""Estimates of the size of spaces that can be counted by hand."""
 
 import optuna
 import pytest

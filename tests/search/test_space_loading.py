@@ -1,4 +1,4 @@
-"""Spaces of one's own: how they are named, and what is said about one that does not work."""
+"""Loading user-defined spaces: their names, and messages about invalid ones."""
 
 import sys
 from pathlib import Path
@@ -24,7 +24,7 @@ space.baseline = {"epochs": 3}
 def no_baseline(trial):
     return TrialConfig()
 
-whole = Space(name="whole", draw=space, baseline={"epochs": 4}, summary="a Space of one's own")
+whole = Space(name="whole", draw=space, baseline={"epochs": 4}, summary="a user-defined Space")
 number = 3
 
 def breaks(trial):
@@ -68,7 +68,7 @@ def test_built_in(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["my_space.py:space", "./my_space.py:space", "my_package.spaces:space"])
-def test_a_function_of_ones_own(name: str) -> None:
+def test_a_user_defined_function(name: str) -> None:
     space = load_space(name)
     assert (space.name, space.baseline) == (name, {"epochs": 3})
     assert space(optuna.trial.FixedTrial({"epochs": 7})).training.epochs == 7
@@ -136,7 +136,7 @@ def test_refuses_to_load(name: str, message: str) -> None:
         ("space", r"'my_space\.py:space' raised ValueError: .*epochs"),
     ],
 )
-def test_what_a_function_can_get_wrong(function: str, message: str) -> None:
+def test_an_invalid_function_is_reported(function: str, message: str) -> None:
     space = load_space(f"my_space.py:{function}")
     with pytest.raises(InputError, match=message):
         space(optuna.trial.FixedTrial({}))

@@ -1,4 +1,4 @@
-"""Every space of the table: what it draws can be trained, written down and drawn again."""
+"""Every built-in space: its draws can be trained, stored and drawn again."""
 
 import copy
 import json
@@ -94,7 +94,7 @@ def test_the_first_sample_is_the_published_baseline(space: Space) -> None:
 
 
 def test_the_baseline_lies_within_the_space(space: Space) -> None:
-    """Optuna warns of a parameter out of range and goes on."""
+    """Optuna only warns of a parameter out of range."""
     study = optuna.create_study()
     study.enqueue_trial(dict(space.baseline))
     with warnings.catch_warnings():
@@ -102,7 +102,7 @@ def test_the_baseline_lies_within_the_space(space: Space) -> None:
         space(study.ask())
 
 
-def test_what_papers_propose_lies_within_the_space(space: Space) -> None:
+def test_published_placements_lie_within_the_space(space: Space) -> None:
     proposed = space.published()
     assert len(proposed) == len(choices.PAPERS)
     for params, (where, module) in zip(proposed, choices.PAPERS, strict=True):
@@ -231,7 +231,7 @@ def test_decomposed_attention_after_res3_and_res4() -> None:
     assert ends == [[9], [3], [3, 9]]
 
 
-def test_a_space_that_throws_dice_of_its_own() -> None:
+def test_a_space_with_its_own_random_numbers_is_rejected() -> None:
     def draw(trial: optuna.Trial) -> TrialConfig:
         return TrialConfig(model=Model(options={"width": random.uniform(0.5, 1)}))
 
@@ -328,15 +328,15 @@ def test_sites_are_those_of_the_backbone_that_is_trained() -> None:
 
 
 def test_digits_attends_to_more_than_one_position() -> None:
-    found = sites(_shared_training("xresnet18", 0.25), torch.empty(1, 3, 32, 32))
-    single = {site.name for site in found if site.positions == 1}
+    digits_sites = sites(_shared_training("xresnet18", 0.25), torch.empty(1, 3, 32, 32))
+    single = {site.name for site in digits_sites if site.positions == 1}
     assert single
     assert not any(single & set(config.model.placement) for _, config in _samples("digits"))
 
 
 @pytest.mark.parametrize("name", ["vit", "faces", "deit"])
 def test_a_transformers_sites_are_where_its_space_says(name: str) -> None:
-    """Of every depth, pooling and kind of block; the smallest width stands for all."""
+    """Test every depth, pooling and kind of block, with the smallest width."""
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     configs = [SPACES[name](study.ask()) for _ in range(60)]
     drawn = {site for config in configs for site in config.model.placement}
@@ -344,15 +344,15 @@ def test_a_transformers_sites_are_where_its_space_says(name: str) -> None:
     for depth, block, pool in product((1, 4), ("block", "parallel-layer-scale"), ("token", "mean")):
         options = {"depth": depth, "block": block, "pool": pool}
         model = build("vit", classes=3, size=24, embed_dim=12, patch_size=12, **options)
-        found = {site.name for site in sites(model, torch.empty(2, 3, 24, 24))}
+        names = {site.name for site in sites(model, torch.empty(2, 3, 24, 24))}
         after = vit_spaces.after_blocks(options)
-        assert after == [f"stage1.block{i}" for i in range(1, depth + 1) if f"stage1.block{i}" in found]
-        assert {vit_spaces.mixer(site, options) for site in after} <= found
+        assert after == [f"stage1.block{i}" for i in range(1, depth + 1) if f"stage1.block{i}" in names]
+        assert {vit_spaces.mixer(site, options) for site in after} <= names
 
 
 def test_a_folders_augmentation_is_a_choice_that_starts_light() -> None:
     drawn = [config.training for _, config in random_draws(SPACES["folder"], 30) if config]
-    strengths = {(one.policy, one.erasing, one.cutmix) for one in drawn}  # type: ignore[attr-defined]
+    strengths = {(training.policy, training.erasing, training.cutmix) for training in drawn}  # type: ignore[attr-defined]
     assert strengths == {tuple(strength.values()) for strength in choices.AUGMENT.values()}
     space = load_space("folder", "timm:levit_128s", 224)
     assert space.baseline["augment"] == "light"
@@ -362,9 +362,9 @@ def test_a_folders_augmentation_is_a_choice_that_starts_light() -> None:
 def test_choices_of_training_by_name() -> None:
     params = {"augment": "strong", "flip": False, "class_weights": "balanced"}
     trial = optuna.trial.FixedTrial(params)
-    made = ImageTraining(
+    training = ImageTraining(
         **choices.augment(trial), flip=choices.flip(trial), class_weights=choices.class_weights(trial)
     )
-    assert made == ImageTraining(
+    assert training == ImageTraining(
         policy="rand", erasing=0.25, cutmix=1.0, flip=False, class_weights="balanced"
     )

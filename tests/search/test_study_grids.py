@@ -1,4 +1,4 @@
-"""The grids of studies: every row of the published tables is a cell, at the published places."""
+"""Grids of studies: every row of the published tables is a cell, at the published sites."""
 
 from itertools import product
 from typing import Any
@@ -54,14 +54,14 @@ def test_all_grids_can_be_named() -> None:
 @pytest.mark.parametrize(
     ("kind", "count", "form"), list(product(["decomposed", "conventional"], [1, 5, 7], ["", SMALL]))
 )
-def test_modules_are_at_the_published_places(kind: str, count: int, form: str) -> None:
+def test_modules_are_at_the_published_sites(kind: str, count: int, form: str) -> None:
     placement = drawn(f"da-conventional{form}", attention=kind, modules=count).model.placement
     assert {spec.type for spec in placement.values()} == {"decomposed" if kind == "decomposed" else "sagan"}
     if kind == "conventional":
         assert {spec.options["form"] for spec in placement.values()} == {"explicit"}
     assert len(placement) == count
     if not form:
-        assert sum(place in PYRAMID for place in placement) == {1: 0, 5: 3, 7: 4}[count]
+        assert sum(site in PYRAMID for site in placement) == {1: 0, 5: 3, 7: 4}[count]
         assert "stage2.block4" in placement, "the end of res3 of ResNet-50"
 
 

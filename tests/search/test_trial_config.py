@@ -1,4 +1,4 @@
-"""The configuration of a trial: its format, and what it says about one that cannot work."""
+"""Configuration of a trial: its format, and messages about invalid ones."""
 
 import json
 import pickle
@@ -99,7 +99,7 @@ def test_reads_the_format() -> None:
     assert TrialConfig.from_json(json.loads(LITERAL)) == CONFIG
 
 
-def test_what_is_left_out_takes_its_default() -> None:
+def test_missing_keys_get_their_defaults() -> None:
     assert TrialConfig.from_json({}) == TrialConfig()
     assert TrialConfig.from_json({"model": {"options": {"width": 0.5}}}) == TrialConfig(
         model=Model(options={"width": 0.5})
@@ -317,7 +317,7 @@ def test_reports_all_problems_at_once() -> None:
         assert sum(what in problem for problem in problems) == 1, what
 
 
-def test_is_checked_when_it_is_made_in_code_too() -> None:
+def test_configurations_built_in_code_are_checked() -> None:
     with pytest.raises(InputError, match=r"configuration: 2 problems\n  data.size .*\n  training.epochs"):
         TrialConfig(data=ImageData(size=1), training=ImageTraining(epochs=0))
 
@@ -336,7 +336,7 @@ def test_change() -> None:
         CONFIG.change(data={"size": 1})
 
 
-def test_the_configuration_of_a_task_of_ones_own_can_be_sent(tmp_path: Path) -> None:
+def test_the_configuration_of_a_user_defined_task_can_be_sent(tmp_path: Path) -> None:
     """Another process, which has not loaded the file, reads it."""
     config = load_space(f"{Path(__file__).parents[1] / 'tabular.py'}:draw")
     drawn = config(optuna.trial.FixedTrial(dict(config.baseline)))

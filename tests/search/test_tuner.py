@@ -1,4 +1,4 @@
-"""Ray Tune under our scheduler, on a real local Ray, with training replaced by a table of scores."""
+"""The scheduler on Ray Tune with a local Ray. A table of scores replaces training."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ import ray
 from optuna.trial import TrialState
 from ray import tune
 from ray.exceptions import OutOfMemoryError, RayActorError
-from search_cases import EPOCHS, Heard, Slots, epoch, make_engine, make_plan, make_study
+from search_cases import EPOCHS, EventRecorder, Slots, epoch, make_engine, make_plan, make_study
 
 import search.tuner
 from cluster.connect import connect
@@ -25,7 +25,7 @@ from search.study import open_study
 from search.trial_scheduler import REPEATED_FAILURES
 from search.tuner import NODE, REPORT, RETRIES, run_trials
 
-FEW = 1  # times that a trial goes on, where RETRIES would take long
+FEW = 1  # restarts of a trial, where RETRIES would take long
 
 # The actors' processes cannot import these modules.
 for name in (__name__, "search_cases"):
@@ -33,9 +33,9 @@ for name in (__name__, "search_cases"):
 
 
 class Scripted(tune.Trainable):
-    """Scores by the trial's number; every third is good, every fourth cannot be trained.
+    """Report scores by the trial's number: every third trial is good, every fourth cannot be trained.
 
-    Its folder holds what it has reported, so that another process goes on from there.
+    The folder holds the reported scores, so that another process continues from there.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -136,8 +136,8 @@ def local_ray() -> Any:
 
 def run(
     folder: Path, study: optuna.Study, trainable: Any, trials: int, **more: Any
-) -> tuple[SearchScheduler, Heard]:
-    heard = Heard()
+) -> tuple[SearchScheduler, EventRecorder]:
+    heard = EventRecorder()
     scheduler = make_engine(study, SPACES["digits"], make_plan(trials))
     scheduler.callbacks = [heard]
     stop = more.pop("stop", lambda scheduler: False)
@@ -158,7 +158,7 @@ def numbers(scheduler: SearchScheduler, state: State) -> list[int]:
     return [record.number for record in scheduler.records.values() if record.state is state]
 
 
-def test_trials_end_as_they_should_and_everybody_hears(tmp_path: Path) -> None:
+def test_trials_end_as_planned_and_callbacks_are_called(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     scheduler, heard = run(tmp_path, study, Scripted, trials=12)
     records = list(scheduler.records.values())
@@ -176,8 +176,8 @@ def test_trials_end_as_they_should_and_everybody_hears(tmp_path: Path) -> None:
             assert trial.constraints == {"trainable": 0.0, "params": 0.5}
         else:
             assert optuna_states[trial.state] is record.state
-            told = {int(metrics["epoch"]): metrics["accuracy"] for metrics in record.history}
-            assert trial.intermediate_values == told
+            scores_by_epoch = {int(metrics["epoch"]): metrics["accuracy"] for metrics in record.history}
+            assert trial.intermediate_values == scores_by_epoch
         if record.state is State.COMPLETE:
             assert len(record.history) == EPOCHS
             assert trial.value == record.history[-1]["accuracy"]
@@ -210,7 +210,7 @@ def few_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("few_retries")
 def test_one_that_dies_too_often_in_one_epoch_or_raises_is_an_error(tmp_path: Path) -> None:
     scheduler, heard = run(tmp_path, make_study(tmp_path), DyingAllTheTime, trials=3)
-    assert numbers(scheduler, State.ERROR) == [0, 2], "the search goes on without them"
+    assert numbers(scheduler, State.ERROR) == [0, 2], "the search continues without them"
     assert len(scheduler.records[0].history) == 2
     assert len([e for e in heard.of(0) if e[0] == "started"]) == 1 + FEW + FEW
     assert "no such thing" in str(scheduler.records[2].reason)
@@ -237,7 +237,7 @@ def test_ray_may_end_processes_where_memory_is_low(tmp_path: Path, monkeypatch: 
     scheduler, heard = run(tmp_path, make_study(tmp_path), DyingAllTheTime, trials=2)
     assert len([e for e in heard.of(0) if e[0] == "started"]) == 1 + FEW + FEW
     assert "low on memory" in str(scheduler.records[0].reason)
-    assert scheduler.records[1].state is not State.ERROR, "the search goes on without it"
+    assert scheduler.records[1].state is not State.ERROR, "the search continues without it"
 
 
 @pytest.mark.usefixtures("low_memory")
@@ -254,7 +254,7 @@ def test_a_process_that_dies_between_two_trials_is_no_trials_error(tmp_path: Pat
     assert len(scheduler.records) == 6
 
 
-def test_trials_at_once_follow_the_places(tmp_path: Path) -> None:
+def test_simultaneous_trials_follow_the_capacity(tmp_path: Path) -> None:
     capacity = Slots(1)
     at_once: dict[int, set[int]] = {0: set(), 1: set(), 2: set()}
     begun: set[int] = set()  # before there was no place, until the last one had ended
@@ -278,19 +278,19 @@ def test_trials_at_once_follow_the_places(tmp_path: Path) -> None:
     assert not numbers(scheduler, State.RUNNING)
 
 
-def test_a_stop_is_heard_while_there_is_no_place(tmp_path: Path) -> None:
-    asked = []
+def test_a_stop_works_without_free_capacity(tmp_path: Path) -> None:
+    ask_trial = []
 
     def stop(scheduler: SearchScheduler) -> bool:
-        asked.append(scheduler)
-        return len(asked) > 3
+        ask_trial.append(scheduler)
+        return len(ask_trial) > 3
 
     scheduler, _ = run(tmp_path, make_study(tmp_path), Scripted, trials=1, capacity=Slots(0), stop=stop)
     assert not scheduler.records
 
 
 @pytest.mark.usefixtures("few_retries")
-def test_deaths_with_their_node_are_none_of_the_trials_and_nothing_is_told_twice(tmp_path: Path) -> None:
+def test_deaths_by_a_lost_node_do_not_count_for_trials(tmp_path: Path) -> None:
     capacity = Slots(2)
     capacity.left.add(ray.get_runtime_context().get_node_id())
     scheduler, heard = run(tmp_path, make_study(tmp_path), DyingAllTheTime, trials=1, capacity=capacity)
@@ -317,14 +317,14 @@ def test_trials_leave_a_node_after_their_epoch(tmp_path: Path) -> None:
     assert processes[3] != processes[2]
 
 
-def test_a_fault_of_the_node_is_none_of_the_trial(tmp_path: Path) -> None:
+def test_a_fault_of_the_node_is_no_error_of_the_trial(tmp_path: Path) -> None:
     capacity = Slots(2)
     scheduler, _ = run(tmp_path, make_study(tmp_path), Placed, trials=2, capacity=capacity)
     assert capacity.closed == {ray.get_runtime_context().get_node_id(): "the disk is full"}
     assert not numbers(scheduler, State.ERROR) + numbers(scheduler, State.RUNNING)
 
 
-def test_what_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_stopped_trials_resume_where_they_were(tmp_path: Path) -> None:
     study = make_study(tmp_path)
 
     def stop(scheduler: SearchScheduler) -> bool:
@@ -342,7 +342,7 @@ def test_what_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert [e[2] for e in heard.of(0) if e[0] == "reported"] == list(range(before + 1, EPOCHS + 1))
 
 
-def test_closing_lets_what_runs_come_to_its_rung(tmp_path: Path) -> None:
+def test_closing_lets_running_trials_reach_their_rung(tmp_path: Path) -> None:
     def close(scheduler: SearchScheduler) -> bool:
         scheduler.closing = bool(scheduler.records) and bool(scheduler.records[0].history)
         return False

@@ -1,4 +1,7 @@
-"""What every task promises, as tests that a new one runs with a line: `class TestMine(TaskTestCase): ...`."""
+"""The contract of every task, as tests.
+
+A new task runs them with one line: `class TestMine(TaskTestCase): ...`.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,7 +26,7 @@ SPLITS: Sequence[Split] = ("train", "validation", "test")
 
 
 class TaskTestCase:
-    """The contract of `automl.tasks.Task`. `make` opens the task of a small configuration, anew each time."""
+    """Contract of `automl.tasks.Task`. `make` opens a new task with a small configuration."""
 
     make: Callable[..., Task]
 
@@ -44,42 +47,42 @@ class TaskTestCase:
         task = self.make()
         assert len(list(task.batches(0))) == task.steps() > 0
 
-    def test_the_model_takes_the_example_and_the_parts(self) -> None:
+    def test_the_model_takes_the_example_and_every_batch(self) -> None:
         task = self.make()
         model = task.model().eval()
         with torch.no_grad():
             returned = call(model, task.example(3))
-            several = isinstance(returned, list)  # of what is found in each input
-            leaves = [returned] if several else tree_leaves(returned)
+            is_list = isinstance(returned, list)  # a list with the detections in each input
+            leaves = [returned] if is_list else tree_leaves(returned)
             assert {len(leaf) for leaf in leaves if isinstance(leaf, list | torch.Tensor)} == {3}
             for split in SPLITS:
-                parts = list(task.parts(split))
-                assert torch.cat([part.index for part in parts]).tolist() == self.indices(task, split)
-                call(model, parts[0].inputs)
+                batches = list(task.parts(split))
+                assert torch.cat([batch.index for batch in batches]).tolist() == self.indices(task, split)
+                call(model, batches[0].inputs)
 
     def indices(self, task: Task, split: Split) -> list[int]:
-        """Of all parts of a split, in their order."""
+        """Return the indices of all batches of a split, in order."""
         return list(range(task.size(split)))
 
     def test_models_of_one_seed_are_equal(self) -> None:
         first, other = (self.make().model().state_dict() for _ in range(2))
         assert all(torch.equal(first[name], other[name]) for name in first)
 
-    def test_two_workers_score_what_one_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Each has its part; what they add up and gather is the whole."""
+    def test_two_workers_have_the_scores_of_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each worker has its own inputs, and their sums are those of one worker."""
         task = self.make()
         model = task.model().eval()
-        whole = {name: float(value) for name, value in evaluate(task, model).items()}
+        expected = {name: float(value) for name, value in evaluate(task, model).items()}
         evaluators = []
         for rank in range(2):
             worker = self.make(runtime=Runtime(device=torch.device("cpu"), rank=rank, workers=2))
             evaluator = worker.evaluator("validation")
             with torch.inference_mode(), worker.runtime.autocast():
-                for part in worker.parts("validation"):
-                    evaluator.update(call(model, part.inputs), part.targets)
+                for batch in worker.parts("validation"):
+                    evaluator.update(call(model, batch.inputs), batch.targets)
             evaluators.append(evaluator)
         for name, value in both(evaluators).items():
-            assert float(value) == pytest.approx(whole[name], rel=1e-4, nan_ok=name in task.may_be_nan)
+            assert float(value) == pytest.approx(expected[name], rel=1e-4, nan_ok=name in task.may_be_nan)
 
     def test_a_step_changes_every_parameter_and_an_epoch_is_scored(self) -> None:
         task = self.make()
@@ -92,7 +95,7 @@ class TaskTestCase:
         assert metrics["epoch"] == 1
 
     def may_stand_still(self, name: str) -> bool:
-        """Whether this parameter may be without a gradient in the first epoch."""
+        """Return True if this parameter may have no gradient in the first epoch."""
         return False
 
     def test_chance_is_what_guessing_gives(self) -> None:
@@ -120,7 +123,7 @@ class TaskTestCase:
             shared.use(None)
 
     def listed(self, task: Task, split: Split) -> int:
-        """How many inputs of a split its manifest has."""
+        """Return the number of inputs of a split in its manifest."""
         return task.size(split)
 
 
@@ -129,7 +132,7 @@ def leaves(task: Task, epoch: int) -> list[torch.Tensor]:
 
 
 class Worker:
-    """The runtime of one of two workers, each in a thread of its own: what one sends, both have."""
+    """Runtime of one of two workers, each in its own thread. Values that one sends reach both."""
 
     workers = 2
 
@@ -149,7 +152,7 @@ class Worker:
 
 
 def both(evaluators: list[Any], method: str = "compute") -> Any:
-    """What `method` returns to the second of two workers."""
+    """Return the result of `method` for the second of two workers."""
     sent, meet = [None, None], Barrier(2, timeout=60)
     with ThreadPoolExecutor(2) as pool:
         runs = [

@@ -1,4 +1,4 @@
-"""Code search as a task: its loss, its parts and its metrics."""
+"""Code search as a task: its loss, its batches and its metrics."""
 
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,6 @@ def test_a_subset_is_of_training_and_validation_alone(folder: Path) -> None:
         open_task(whole.config.change(data={"subset": 0.001}), HERE)
 
 
-def test_without_a_path_it_is_said_what_is_needed() -> None:
+def test_a_missing_path_is_reported() -> None:
     with pytest.raises(InputError, match="pass --data FOLDER"):
         open_task(TrialConfig(task="code-retrieval"), HERE)

@@ -1,4 +1,4 @@
-"""The task detection: its metrics against pycocotools on files, its changes of images, its weights."""
+"""The task detection: metrics against pycocotools on files, augmentation, initial weights."""
 
 import io
 import json
@@ -45,15 +45,15 @@ def opened(runtime: Runtime = HERE, **parts: Any) -> Detection:
 
 
 def boxes(count: int, numbers: np.random.Generator) -> np.ndarray:
-    """Of sizes from small to large, (count, 4), left, top, width and height."""
+    """Return random boxes from small to large, `(count, 4)`: left, top, width and height."""
     sides = np.exp(numbers.uniform(np.log(6), np.log(SIDE - 4), (count, 2)))
     return np.concatenate([numbers.random((count, 2)) * (SIDE - sides), sides], 1).round(2)
 
 
-def filled(found: np.ndarray) -> np.ndarray:
-    """A mask in each box, an ellipse, uint8 (N, SIDE, SIDE)."""
+def filled(boxes: np.ndarray) -> np.ndarray:
+    """Return the mask of an ellipse in each box, uint8 `(N, SIDE, SIDE)`."""
     rows, columns = np.mgrid[:SIDE, :SIDE] + 0.5
-    left, top, width, height = (found[:, i, None, None] for i in range(4))
+    left, top, width, height = (boxes[:, i, None, None] for i in range(4))
     inside = ((columns - left) / width - 0.5) ** 2 + ((rows - top) / height - 0.5) ** 2
     return (inside <= 0.25).astype(np.uint8)
 
@@ -69,7 +69,7 @@ def written(folder: Path, name: str, content: Any) -> str:
 
 
 def test_average_precision_is_that_of_cocos_own_files(tmp_path: Path) -> None:
-    """500 random predictions of 40 images, some without objects, some with crowds."""
+    """Compare 500 random predictions on 40 images, some without objects, some with crowds."""
     numbers = np.random.default_rng(1)
     evaluator = DetectionEvaluator(CLASSES, masks=True, device=torch.device("cpu"))
     truths, answers = [], []
@@ -88,17 +88,17 @@ def test_average_precision_is_that_of_cocos_own_files(tmp_path: Path) -> None:
         guesses[:, 2:] = np.minimum(guesses[:, 2:].clip(4), SIDE - guesses[:, :2])
         kinds = numbers.integers(1, CLASSES + 1, len(guesses))
         kinds[:6] = labels[numbers.integers(0, count, 6)] if count else kinds[:6]
-        scores, found = numbers.random(len(guesses)), filled(guesses)
+        scores, ellipses = numbers.random(len(guesses)), filled(guesses)
         for i in range(len(guesses)):
             answers.append({"image_id": image, "category_id": int(kinds[i]), "score": float(scores[i]),
-                            "bbox": guesses[i].tolist(), "segmentation": lengths(found[i])})  # fmt: skip
+                            "bbox": guesses[i].tolist(), "segmentation": lengths(ellipses[i])})  # fmt: skip
         corners = guesses.copy()
         corners[:, 2:] += corners[:, :2]
         outputs = {
             "boxes": torch.from_numpy(corners),
             "scores": torch.from_numpy(scores),
             "labels": torch.from_numpy(kinds),
-            "masks": torch.from_numpy(found).unsqueeze(1).float(),
+            "masks": torch.from_numpy(ellipses).unsqueeze(1).float(),
         }
         objects = Objects(boxes=true, labels=labels, crowd=crowd, areas=areas, masks=encode_masks(masks))
         truth = Truth(index=image, objects=objects, original=(SIDE, SIDE), stored=(SIDE, SIDE))
@@ -110,11 +110,13 @@ def test_average_precision_is_that_of_cocos_own_files(tmp_path: Path) -> None:
         "annotations": truths,
     }
     with redirect_stdout(io.StringIO()):
-        told = COCO(written(tmp_path, "instances.json", content))
+        ground_truth = COCO(written(tmp_path, "instances.json", content))
         for kind in ("bbox", "segm"):
             kept = [{k: v for k, v in a.items() if kind == "segm" or k != "segmentation"} for a in answers]
             kept = [{k: v for k, v in a.items() if kind == "bbox" or k != "bbox"} for a in kept]
-            theirs = COCOeval(told, told.loadRes(written(tmp_path, "results.json", kept)), kind)
+            theirs = COCOeval(
+                ground_truth, ground_truth.loadRes(written(tmp_path, "results.json", kept)), kind
+            )
             theirs.evaluate(), theirs.accumulate(), theirs.summarize()
             ours = [metrics[name] for name in metric_names(kind)]
             assert ours == pytest.approx(theirs.stats[:6].tolist(), abs=1e-9)
@@ -123,9 +125,9 @@ def test_average_precision_is_that_of_cocos_own_files(tmp_path: Path) -> None:
 
 
 def test_scaled_images_are_scored_in_pixels_of_the_original() -> None:
-    """What is found at half the size is as good, and as large, as at the whole one."""
+    """Detections at half the size have the same score and area as at full size."""
     true = np.array([[10.0, 20, 40, 50], [60, 30, 64, 90]])
-    found = []
+    results = []
     for scale in (1, 2):
         evaluator = DetectionEvaluator(1, masks=False, device=torch.device("cpu"))
         objects = Objects(
@@ -140,10 +142,10 @@ def test_scaled_images_are_scored_in_pixels_of_the_original() -> None:
         }
         truth = Truth(index=0, objects=objects, original=(200, 200), stored=(200 // scale, 200 // scale))
         evaluator.update([outputs], [truth])
-        found.append({name: float(value) for name, value in evaluator.compute(HERE).items()})
-    assert found[0] == pytest.approx(found[1], nan_ok=True)
-    assert found[0]["box_ap_small"] != found[0]["box_ap_small"], "there are no small objects"
-    assert found[0]["box_ap50"] == pytest.approx(1)
+        results.append({name: float(value) for name, value in evaluator.compute(HERE).items()})
+    assert results[0] == pytest.approx(results[1], nan_ok=True)
+    assert results[0]["box_ap_small"] != results[0]["box_ap_small"], "there are no small objects"
+    assert results[0]["box_ap50"] == pytest.approx(1)
 
 
 def scene() -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -173,7 +175,7 @@ def test_boxes_and_masks_change_with_their_image(scale: float, mirrored: bool) -
             assert (box - around).abs().max() <= 1
 
 
-def test_what_a_crop_leaves_nothing_of_is_left_out() -> None:
+def test_objects_outside_a_crop_are_removed() -> None:
     image, target = augment(*scene(), Augmentation(scale=2, x=0, y=0, mirrored=False), 64)
     assert image.shape == (3, 64, 64)
     assert target["labels"].tolist() == [1]
@@ -185,10 +187,10 @@ def test_what_a_crop_leaves_nothing_of_is_left_out() -> None:
 
 def test_scales_lie_between_their_bounds() -> None:
     drawn = draw_augmentations(500, np.random.default_rng(0), flip=True, scale=(0.5, 2.0))
-    scales = np.array([one.scale for one in drawn])
+    scales = np.array([augmentation.scale for augmentation in drawn])
     assert 0.5 <= scales.min() < 0.52
     assert 1.95 < scales.max() <= 2
-    assert 0.45 < np.mean([one.mirrored for one in drawn]) < 0.55
+    assert 0.45 < np.mean([augmentation.mirrored for augmentation in drawn]) < 0.55
     assert np.median(scales) == pytest.approx(1, abs=0.1)
 
 
@@ -210,32 +212,32 @@ def test_a_backbone_starts_from_a_classifier_and_its_first_stages_stay(tmp_path:
     torch.save(classifier.state_dict(), tmp_path / "backbone.pt")
     model = {"weights": str(tmp_path / "backbone.pt"), "frozen_stages": 2, "frozen_norms": True}
     task = opened(model=model)
-    made = task.model()
-    new = task.initialise(made)
+    model = task.model()
+    new = task.initialise(model)
     assert new
     assert not any(name.startswith("backbone.body.") for name in new)
-    body = made.backbone.body.state_dict()
+    body = model.backbone.body.state_dict()
     weights = classifier.state_dict()
     assert body.keys() < weights.keys()
     assert all(torch.equal(body[name], weights[name]) for name in body)
-    optimizer = torch.optim.SGD([p for p in made.parameters() if p.requires_grad], lr=0.1)
-    task.loss(made.train(), next(task.batches(0))).backward()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    task.loss(model.train(), next(task.batches(0))).backward()
     optimizer.step()
-    moved = {n for n, value in made.backbone.body.state_dict().items() if not torch.equal(value, weights[n])}
+    moved = {n for n, value in model.backbone.body.state_dict().items() if not torch.equal(value, weights[n])}
     assert moved, "the later stages learn"
     assert not any("running" in name or "num_batches" in name for name in moved)
     stages = [name for name in moved if name.startswith("4.") or name.startswith("5.")]
-    assert not [n for n, p in made.backbone.body.named_parameters() if not p.requires_grad and n in moved], (
+    assert not [n for n, p in model.backbone.body.named_parameters() if not p.requires_grad and n in moved], (
         stages
     )
-    torch.save(made.state_dict(), tmp_path / "detector.pt")
+    torch.save(model.state_dict(), tmp_path / "detector.pt")
     whole = opened(model={"weights": str(tmp_path / "detector.pt")})
     assert whole.initialise(again := whole.model()) == []
-    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), made.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
 
 
 @pytest.mark.usefixtures("few")
-def test_weights_of_another_backbone_are_refused(tmp_path: Path) -> None:
+def test_weights_of_another_backbone_are_rejected(tmp_path: Path) -> None:
     other = opened(model={"options": {"width": 0.25}})
     torch.save(SMALL.build(classes=7, size=96).state_dict(), tmp_path / "backbone.pt")
     task = opened(model={"options": {"width": 0.25}, "weights": str(tmp_path / "backbone.pt")})
@@ -244,7 +246,7 @@ def test_weights_of_another_backbone_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("parts", "message"),
     [
         ({"data": {"size": 10}}, r"data.size must lie between 64 and 2048 pixels; got 10"),
         ({"model": {"frozen_stages": 5}}, r"model.frozen_stages must lie between 0 and 4; got 5"),
@@ -258,13 +260,13 @@ def test_weights_of_another_backbone_are_refused(tmp_path: Path) -> None:
         ({"model": {"backbone": "larnn"}}, r"those of task detection have 2"),
     ],
 )
-def test_impossible_configurations_are_refused(parts: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_invalid_configurations_are_rejected(parts: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         opened(**parts)
 
 
 @pytest.mark.usefixtures("few")
-def test_a_batch_that_workers_cannot_share_is_refused() -> None:
+def test_a_batch_that_workers_cannot_share_is_rejected() -> None:
     one_of_two = Runtime(device=torch.device("cpu"), workers=2)
     with pytest.raises(InputError, match=r"batch_size must be a multiple of the workers .* got 3 with 2"):
         opened(one_of_two, training={"batch_size": 3})

@@ -1,4 +1,4 @@
-"""The weights that trainings start from, by the names that a person gives them."""
+"""Initial weights of trainings, by path or name."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ PLACEMENTS = [
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
-    """The folder of a trial after an epoch, and its accuracy."""
+    """Return the folder of a trial after an epoch, and its accuracy."""
     folder = tmp_path_factory.mktemp("trained") / "0000"
     folder.mkdir()
     task = open_task(TINY, HERE)
@@ -54,7 +54,7 @@ def test_a_backbone_starts_at_its_own_accuracy_with_any_placement(
     assert TrialConfig.from_json(task.config.to_json()) == task.config
 
 
-def test_weights_that_changed_are_refused(trained: tuple[Path, float]) -> None:
+def test_changed_weights_are_rejected(trained: tuple[Path, float]) -> None:
     config = tiny(model={"weights": str(trained[0] / "checkpoint.pt"), "weights_digest": "0" * 32})
     with pytest.raises(InputError, match="have changed since they were chosen"):
         start(open_task(config, HERE))
@@ -68,7 +68,7 @@ def test_weights_that_changed_are_refused(trained: tuple[Path, float]) -> None:
         ({"weights": 3}, "it holds no mapping of names to tensors"),
     ],
 )
-def test_what_is_no_file_of_weights(content: Any, message: str, tmp_path: Path) -> None:
+def test_an_invalid_weight_file_is_rejected(content: Any, message: str, tmp_path: Path) -> None:
     file = tmp_path / "weights.pt"
     if isinstance(content, bytes):
         file.write_bytes(content)
@@ -106,7 +106,7 @@ def test_a_path_below_a_file_is_no_folder(tmp_path: Path) -> None:
 
 @pytest.fixture
 def published(monkeypatch: pytest.MonkeyPatch) -> dict[str, Tensor]:
-    """timm's weights of a ViT for 1,000 labels, as if they had been downloaded."""
+    """Provide timm's weights of a ViT for 1,000 labels, as if they had been downloaded."""
     with torch.random.fork_rng():
         weights = timm.create_model("test_vit").state_dict()
 
@@ -118,7 +118,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> dict[str, Tensor]:
 
 
 def test_published_weights_leave_the_head_to_the_seed(published: dict[str, Tensor]) -> None:
-    """Whoever asks for them first in a process, and without a draw from its generator."""
+    """The result does not depend on the first caller in a process, and draws no random number."""
     heads = []
     for seed in (1, 2):
         config = tiny(seed=seed, data={"size": 160}, training={"batch_size": 8})

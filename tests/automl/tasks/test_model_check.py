@@ -1,4 +1,4 @@
-"""Models of one's own, tried as they will be trained."""
+"""Trial steps of user-defined models before their training."""
 
 import types
 from collections.abc import Callable
@@ -145,22 +145,22 @@ def check(make: Callable[[], nn.Module], *, images: bool = True) -> ModelCheck:
         (Narrow, "the gradient of 'shortcut', a strided 1x1 convolution"),
     ],
 )
-def test_trains_contiguous_what_fails_in_channels_last(
+def test_models_that_fail_in_channels_last_are_trained_contiguous(
     make: Callable[[], nn.Module], note: str | None
 ) -> None:
     before = torch.random.get_rng_state()
-    found = check(make)
+    result = check(make)
     assert torch.equal(torch.random.get_rng_state(), before)
-    assert found.memory_format == (torch.channels_last if note is None else torch.contiguous_format)
-    assert len(found.notes) == (note is not None)
+    assert result.memory_format == (torch.channels_last if note is None else torch.contiguous_format)
+    assert len(result.notes) == (note is not None)
     if note:
-        assert note in found.notes[0]
-        assert "trained contiguous" in found.notes[0]
+        assert note in result.notes[0]
+        assert "trained contiguous" in result.notes[0]
         assert check(make, images=False) == ModelCheck(notes=[])
 
 
 @pytest.mark.parametrize("images", [True, False])
-def test_a_model_that_is_random_in_evaluation_mode_is_told(images: bool) -> None:
+def test_a_model_that_is_random_in_evaluation_mode_is_reported(images: bool) -> None:
     (note,) = check(Dropped, images=images).notes
     assert "is random in evaluation mode" in note
     assert "training=self.training" in note
@@ -185,7 +185,7 @@ EXPECTED = r"expected \(batch, 3 classes\)"
         (MadeLater, r"makes layers in its first forward pass \(late.bias, late.weight\)"),
     ],
 )
-def test_refuses_what_cannot_be_trained(make: Callable[[], nn.Module], message: str) -> None:
+def test_models_that_cannot_be_trained_are_rejected(make: Callable[[], nn.Module], message: str) -> None:
     with pytest.raises(InputError, match=message):
         check(make)
     with pytest.raises(InputError, match=message):
@@ -218,7 +218,7 @@ def test_the_tables_models_are_safe_in_channels_last() -> None:
             assert narrow_strided(build(name, classes=2, size=32, **options)) is None
 
 
-def test_all_that_a_task_makes_of_a_model_is_in_its_format(tmp_path: Path) -> None:
+def test_steps_and_graphs_use_the_model_format(tmp_path: Path) -> None:
     """A step, an evaluation and the deployed graph of a model that takes contiguous features alone."""
     (tmp_path / "mine.py").write_text(
         "from torch import nn\n"
@@ -241,20 +241,25 @@ def test_all_that_a_task_makes_of_a_model_is_in_its_format(tmp_path: Path) -> No
     torch.export.export(deployment.module, tuple(deployment.inputs.values()))
 
 
-def test_an_export_says_that_its_model_is_random(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_reports_a_random_model(monkeypatch: pytest.MonkeyPatch) -> None:
     task = opened()
     x = torch.rand(4, 3, 16, 16)
     deployment = Deployment(module=Dropped(), inputs={"x": x}, outputs=["y"])
     expected = deployment.run({"x": x})
     monkeypatch.setattr(parity, "_forms", lambda *_: {"model.onnx": lambda: deployment.run({"x": x})})
-    given: Any = ({"model": deployment}, {"model": {"x": x.numpy()}}, {"model": None}, {"model": expected})
+    arguments: Any = (
+        {"model": deployment},
+        {"model": {"x": x.numpy()}},
+        {"model": None},
+        {"model": expected},
+    )
     with pytest.raises(
         InputError, match=r"random in evaluation mode: two passes over the same 4 test inputs"
     ):
-        parity.check_parity(Path(), task, *given)
+        parity.check_parity(Path(), task, *arguments)
     deployment.module.forward = lambda x: Net.forward(deployment.module, x)  # type: ignore[assignment]
     with pytest.raises(RuntimeError, match=r"model\.onnx differs from the trained model by"):
-        parity.check_parity(Path(), task, *given)
+        parity.check_parity(Path(), task, *arguments)
 
 
 def test_each_backbone_of_a_space_is_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Top-5 accuracy: a metric that is one class in a user's file, the guide's example."""
+"""Top-5 accuracy: the example of a user-defined metric."""
 
 import re
 from collections.abc import Callable
@@ -97,9 +97,9 @@ def test_its_value_chance_and_verdict(task: Task) -> None:
             values=dict.fromkeys(variant.scores, values),
             scores=dict.fromkeys(variant.scores, values.mean()),
         )
-    found = judge(asked, VARIANTS, variants)
-    assert found.final == "better"
-    assert found.winner is not None
-    assert found.winner.name == "ssa"
-    assert f"by {100 * (value - before):.2f} points" in found.headline
-    assert "Over seeds and test examples" in found.figures
+    verdict = judge(asked, VARIANTS, variants)
+    assert verdict.final == "better"
+    assert verdict.winner is not None
+    assert verdict.winner.name == "ssa"
+    assert f"by {100 * (value - before):.2f} points" in verdict.headline
+    assert "Over seeds and test examples" in verdict.figures

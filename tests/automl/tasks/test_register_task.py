@@ -1,4 +1,4 @@
-"""A task of an installed package, or one that a program registers, is known by its name."""
+"""Tasks of installed packages and registered tasks are known by name."""
 
 import subprocess
 import sys
@@ -81,7 +81,7 @@ def test_the_task_of_an_installed_package_needs_no_registration(site: Path) -> N
     assert "rmse" in trained.stdout
 
 
-def test_a_broken_package_is_left_out(site: Path) -> None:
+def test_a_broken_package_is_skipped(site: Path) -> None:
     (site / "weighing.py").write_text("import nothing_of_this_name")
     done = run(site, "spaces")
     assert done.returncode == 0
@@ -109,7 +109,7 @@ def test_a_registered_task_is_known_by_its_name(site: Path, monkeypatch: pytest.
         ("mine", "pathlib:Path", "must have an attribute `spec`"),
     ],
 )
-def test_what_cannot_be_registered(name: str, task: str, error: str) -> None:
+def test_invalid_registrations_are_rejected(name: str, task: str, error: str) -> None:
     with pytest.raises(automl.InputError, match=error):
         automl.register_task(name, task)
 

@@ -1,4 +1,4 @@
-"""Metrics of retrievals against a plain statement of what they mean."""
+"""Metrics of retrieval against a plain implementation of their definitions."""
 
 import math
 
@@ -18,17 +18,17 @@ from automl.tasks.retrieval_metrics import (
 
 
 def plain(rows: list[list[float]], own: list[int]) -> dict[str, float]:
-    """The same, one query at a time: candidates in order, those of equal score before the answer."""
-    found = []
+    """Compute the metrics one query at a time. Candidates of equal score come before the answer."""
+    ranks = []
     for row, answer in zip(rows, own, strict=True):
         order = sorted(range(len(row)), key=lambda i: (-row[i], i == answer))
-        found.append(1 + order.index(answer))
-    count = len(found)
-    told = {f"recall_at_{k}": sum(rank <= k for rank in found) / count for k in (1, 5, 10)}
-    told["mrr"] = sum(1 / rank for rank in found) / count
-    # Of one right answer the best order has a gain of 1 / log2(2) = 1.
-    told["ndcg"] = sum(1 / math.log2(1 + rank) for rank in found) / count
-    return told
+        ranks.append(1 + order.index(answer))
+    count = len(ranks)
+    metrics = {f"recall_at_{k}": sum(rank <= k for rank in ranks) / count for k in (1, 5, 10)}
+    metrics["mrr"] = sum(1 / rank for rank in ranks) / count
+    # With one right answer the best order has a gain of 1 / log2(2) = 1.
+    metrics["ndcg"] = sum(1 / math.log2(1 + rank) for rank in ranks) / count
+    return metrics
 
 
 @given(st.data())
@@ -41,10 +41,10 @@ def test_metrics_are_what_they_are_defined_as_with_ties(data: st.DataObject) -> 
         )
     )
     own = data.draw(st.lists(st.integers(0, candidates - 1), min_size=queries, max_size=queries))
-    found = rank_metrics(compute_ranks(torch.tensor(rows), torch.tensor(own)))
+    metrics = rank_metrics(compute_ranks(torch.tensor(rows), torch.tensor(own)))
     expected = plain(rows, own)
-    assert found.keys() == expected.keys()
-    assert {name: value.item() for name, value in found.items()} == pytest.approx(expected, rel=1e-12)
+    assert metrics.keys() == expected.keys()
+    assert {name: value.item() for name, value in metrics.items()} == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_score_that_is_no_number_is_the_last_one() -> None:

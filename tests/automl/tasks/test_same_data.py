@@ -1,4 +1,4 @@
-"""Data that have changed since a search was made: who refuses them, and what is said."""
+"""Data that changed after a search was created: the commands that reject them, and their messages."""
 
 import json
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from automl_cases import HERE
-from confirm_cases import FOUND, PLAN, FakeWorkers, NoTracker, fake_search
+from confirm_cases import PLAN, TRIALS, FakeWorkers, NoTracker, fake_search
 from optuna.study import StudyDirection
 from PIL import Image
 
@@ -47,36 +47,38 @@ mine.baseline = {**SPACES["digits"].baseline, "batch_size": 32}
 
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A dataset of 80 images, in the current folder with a space of one's own."""
+    """Create a dataset of 80 images, and the current folder with a user-defined space."""
     monkeypatch.chdir(tmp_path)
     Path("my_space.py").write_text(SPACE)
     random = np.random.RandomState(0)
     for i in range(80):
-        place = tmp_path / "photos" / ("train" if i < 60 else "test") / "ab"[i % 2]
-        place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(random.randint(0, 256, (8, 8, 3), dtype=np.uint8)).save(place / f"{i:02}.png")
+        folder = tmp_path / "photos" / ("train" if i < 60 else "test") / "ab"[i % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.randint(0, 256, (8, 8, 3), dtype=np.uint8)).save(folder / f"{i:02}.png")
     return tmp_path / "photos"
 
 
-def found(photos: Path) -> list[TrialRecord]:
+def trials_of_photos(photos: Path) -> list[TrialRecord]:
     data = {"source": "folder", "path": str(photos), "size": 32}
     parts: dict[str, Any] = {"data": data, "training": {"batch_size": 16}}
-    return [replace(one, config=one.config.change(**parts)) for one in FOUND]
+    return [replace(trial, config=trial.config.change(**parts)) for trial in TRIALS]
 
 
 def searched(photos: Path, name: str = "mine") -> Path:
-    """The folder of a search of the photos as they are."""
-    return fake_search(Path("searches"), found(photos), name, space="my_space.py:mine", data=str(photos))
+    """Return the folder of a search of the unchanged photos."""
+    return fake_search(
+        Path("searches"), trials_of_photos(photos), name, space="my_space.py:mine", data=str(photos)
+    )
 
 
 def plain(photos: Path) -> TrialConfig:
-    return found(photos)[0].config
+    return trials_of_photos(photos)[0].config
 
 
 def change(photos: Path, kind: str, split: str) -> str:
-    """Change one image of a split, and say which."""
+    """Change one image of a split, and return its name."""
     rows = open_image_records("folder", path=photos, size=32).manifest().rows()
-    name = next(name for there, name, _, _ in rows if there == split)
+    name = next(name for split_of_row, name, _, _ in rows if split_of_row == split)
     file = photos / name
     if kind == "removed":
         file.unlink()
@@ -122,17 +124,17 @@ def quiet(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score).open)
     monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
     monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
-    place = Storage("searches") / "mine" / "confirm" / "trials" / "0000"
-    chosen = Chosen(name="000", checkpoint=place, what="the run that was named", run_id="abc")
+    folder = Storage("searches") / "mine" / "confirm" / "trials" / "0000"
+    chosen = Chosen(name="000", checkpoint=folder, what="the run that was named", run_id="abc")
     monkeypatch.setattr(export, "choose_run", lambda run: chosen)
-    content = {"config": found(photos)[0].config.to_json(), "model": {}, "average": {}}
+    content = {"config": trials_of_photos(photos)[0].config.to_json(), "model": {}, "average": {}}
     monkeypatch.setattr(export.checkpoint, "read", lambda folder, device: content)
 
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("command", [resume, confirm, compare, export_it], ids=lambda c: c.__name__)
 @pytest.mark.parametrize(("kind", "split"), CHANGES)
-def test_changed_data_are_refused_by_name(
+def test_changed_data_are_rejected_by_name(
     command: Callable[[Path, Path], None],
     kind: str,
     split: str,
@@ -155,7 +157,7 @@ def test_changed_data_are_refused_by_name(
 
 
 @pytest.mark.usefixtures("quiet")
-def test_the_same_data_are_not(photos: Path) -> None:
+def test_unchanged_data_are_accepted(photos: Path) -> None:
     searched(photos)
     run_confirm("mine", top=1, seeds=6)
     moved = photos.rename(photos.with_name("elsewhere"))
@@ -203,8 +205,8 @@ def test_like_says_that_the_data_differ_and_takes_no_scores(
     Path("study").mkdir()
     study = create_study(Path("study"), name="s", directions=[StudyDirection.MAXIMIZE])
     _learn(study, folder, metadata)
-    said = capsys.readouterr().err
-    assert (f"1 changed ({name})" in said) is changed
+    message = capsys.readouterr().err
+    assert (f"1 changed ({name})" in message) is changed
     assert (len(study.trials) == 0) is changed, "scores of other images are none here"
     assert (WARM_START in study.user_attrs) is changed, "but configurations may be tried"
 
@@ -231,8 +233,8 @@ def test_where_the_storage_has_the_images_nothing_can_have_changed(photos: Path)
 def test_the_search_of_a_checkpoint(below: str, storage: Storage) -> None:
     location = storage / "mine"
     location.write("search.json", json.dumps(PLAN.trials).encode())
-    place = location
+    folder = location
     for name in below.split("/"):
-        place = place / name
-    assert find_search_of(place) == location
+        folder = folder / name
+    assert find_search_of(folder) == location
     assert find_search_of(storage / "train" / "0001") is None

@@ -1,4 +1,4 @@
-"""The task segmentation: its loss and metrics against re-statements in numpy, its batches and its models."""
+"""The task segmentation: loss and metrics against numpy, batches and models."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -144,7 +144,7 @@ def test_the_loss_is_cross_entropy_plus_dice_loss():
     assert float(loss) == pytest.approx(np.mean(surprise) + 1 - np.mean(dice), rel=1e-5)
 
 
-def test_pixels_that_do_not_count_change_neither_loss_nor_gradient():
+def test_ignored_pixels_change_neither_loss_nor_gradient():
     logits, truth = answers()
     other = torch.where((truth == IGNORE)[:, None], torch.randn_like(logits), logits).requires_grad_()
     loss = segmentation_loss(other, truth, HERE)
@@ -238,7 +238,7 @@ def test_weights_of_a_classifier_start_the_encoder(tmp_path):
     assert not [name for name in new if name.startswith("body.")]
 
 
-def test_a_size_that_stages_do_not_divide_is_refused():
+def test_a_size_that_stages_do_not_divide_is_rejected():
     with pytest.raises(
         InputError, match=r"data\.size must be a multiple of 32 from 64 to 2048 pixels; got 100"
     ):

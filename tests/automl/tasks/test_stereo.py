@@ -1,4 +1,4 @@
-"""The task stereo: its loss and metrics against re-statements in numpy, its crops, and what it refuses."""
+"""The task stereo: loss and metrics against numpy, crops, and invalid settings."""
 
 from typing import Any
 
@@ -75,7 +75,7 @@ def test_metrics_are_those_of_their_definitions_with_unknown_pixels():
     assert metrics["d1"] < metrics["error_3px"] < metrics["error_1px"]
 
 
-def test_an_error_of_exactly_three_pixels_is_no_wrong_pixel():
+def test_an_error_of_exactly_three_pixels_is_not_wrong():
     evaluator = StereoEvaluator(MAXIMUM, torch.device("cpu"))
     evaluator.update(torch.tensor([[[13.0, 14.0, 4.5]]]), torch.tensor([[[10.0, 10.0, 1.0]]]))
     metrics = {name: float(value) for name, value in evaluator.compute(HERE).items()}
@@ -98,7 +98,7 @@ def test_the_loss_is_the_weighted_smooth_l1_of_pixels_that_count(weights):
     assert float(loss) == pytest.approx(wanted, abs=1e-10)
 
 
-def test_pixels_that_do_not_count_have_no_gradient():
+def test_ignored_pixels_have_no_gradient():
     truth = torch.from_numpy(truths())
     output = torch.full(truth.shape, 7.0, requires_grad=True)
     disparity_loss([output], truth, MAXIMUM, HERE).backward()
@@ -199,6 +199,6 @@ def test_a_placement_does_not_change_the_backbone_that_a_seed_makes():
         ({"data": {"source": "pairs"}}, "pairs need the path of a folder"),
     ],
 )
-def test_what_cannot_be_trained_is_told(parts, message):
+def test_invalid_settings_are_reported(parts, message):
     with pytest.raises(InputError, match=message):
         opened(**parts)

@@ -1,4 +1,4 @@
-"""Every task keeps the contract, and so does a user-defined one."""
+"""Every task fulfils the contract, also a user-defined one."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +46,7 @@ class TestImages(TaskTestCase):
 
 
 class TestSequences(TaskTestCase):
-    """Of one length."""
+    """Sequences of one length."""
 
     shortest = 12
 

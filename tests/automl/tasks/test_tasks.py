@@ -17,22 +17,22 @@ from automl.tasks.image_classification import draw_mixup, load_images, mixup
 
 
 def mixed(alpha: float, n: int = 4000, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of images that hold their own number alone, `mixup`'s answer."""
+    """Return the result of `mixup` for images that hold their own number."""
     y = torch.arange(n)
     return mixup(y.float().view(n, 1, 1, 1), y, *draw_mixup(n, alpha, torch.Generator().manual_seed(seed)))
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.4, 1.0, 8.0])
-def test_mixup_shares_are_beta_and_the_first_is_the_larger(alpha: float) -> None:
-    x, y, z, share = mixed(alpha)
-    assert ((share >= 0.5) & (share <= 1)).all()
+def test_mixup_weights_are_beta_and_the_first_is_larger(alpha: float) -> None:
+    x, y, z, fraction = mixed(alpha)
+    assert ((fraction >= 0.5) & (fraction <= 1)).all()
     assert torch.equal(y, torch.arange(len(y)))
     assert torch.equal(z.sort().values, y)  # each image is the other of one
-    torch.testing.assert_close(x.view(-1), share * y + (1 - share) * z, rtol=1e-5, atol=1e-2)
+    torch.testing.assert_close(x.view(-1), fraction * y + (1 - fraction) * z, rtol=1e-5, atol=1e-2)
     draws = np.random.RandomState(0).beta(alpha, alpha, 100_000)
     expected = np.maximum(draws, 1 - draws)
-    assert share.mean().item() == pytest.approx(expected.mean(), abs=0.01)
-    assert share.std().item() == pytest.approx(expected.std(), abs=0.01)
+    assert fraction.mean().item() == pytest.approx(expected.mean(), abs=0.01)
+    assert fraction.std().item() == pytest.approx(expected.std(), abs=0.01)
 
 
 def test_mixup_is_a_function_of_the_generator() -> None:
@@ -42,8 +42,8 @@ def test_mixup_is_a_function_of_the_generator() -> None:
 
 @pytest.mark.parametrize("alpha", [1e-300, 1e-4, 0.01])
 def test_a_tiny_alpha_mixes_hardly_anything(alpha: float) -> None:
-    _, _, _, share = mixed(alpha)
-    assert (share > 0.99).float().mean() > 0.9
+    _, _, _, fraction = mixed(alpha)
+    assert (fraction > 0.99).float().mean() > 0.9
 
 
 class Fixed(nn.Module):
@@ -69,11 +69,11 @@ def test_loss_is_smoothed_cross_entropy(smoothing: float) -> None:
 
 
 def test_loss_of_mixed_images_is_that_of_mixed_labels() -> None:
-    share, z, smoothing = torch.linspace(0.5, 1, 8), Y.flip(0), 0.1
-    target = share[:, None] * F.one_hot(Y, 10) + (1 - share[:, None]) * F.one_hot(z, 10)
+    fraction, z, smoothing = torch.linspace(0.5, 1, 8), Y.flip(0), 0.1
+    target = fraction[:, None] * F.one_hot(Y, 10) + (1 - fraction[:, None]) * F.one_hot(z, 10)
     target = target * (1 - smoothing) + smoothing / 10
     task = opened(training={"label_smoothing": smoothing, "mixup": 0.4})
-    loss = task.loss(Fixed(LOGITS), (torch.zeros(8, 3, 1, 1), Y, z, share))
+    loss = task.loss(Fixed(LOGITS), (torch.zeros(8, 3, 1, 1), Y, z, fraction))
     torch.testing.assert_close(loss, F.cross_entropy(LOGITS, target))
 
 
@@ -90,13 +90,13 @@ def test_the_training_accuracy_is_that_of_the_steps_logits() -> None:
 def test_the_training_accuracy_of_mixed_images_is_of_the_heavier_label() -> None:
     right, wrong = LOGITS.argmax(1), (LOGITS.argmax(1) + 1) % 10
     task, images = opened(training={"mixup": 0.4}), torch.zeros(8, 3, 1, 1)
-    share = torch.tensor([0.9] * 6 + [0.3] * 2)  # CutMix may leave less than half of an image
-    assert task.learn(Fixed(LOGITS), (images, right, wrong, share))[1].item() == 6 / 8
-    assert task.learn(Fixed(LOGITS), (images, wrong, right, share))[1].item() == 2 / 8
+    fraction = torch.tensor([0.9] * 6 + [0.3] * 2)  # CutMix may leave less than half of an image
+    assert task.learn(Fixed(LOGITS), (images, right, wrong, fraction))[1].item() == 6 / 8
+    assert task.learn(Fixed(LOGITS), (images, wrong, right, fraction))[1].item() == 2 / 8
 
 
 def weighted(count: int = 10) -> Tensor:
-    """What `opened` weighs the classes with, from the labels."""
+    """Return the class weights from the labels."""
     n_c = open_split("digits", "train", size=24, subset=0.2).labels.bincount(minlength=count)
     return n_c.sum() / (count * n_c)
 
@@ -111,13 +111,13 @@ def test_class_weights_are_those_of_torch(smoothing: float) -> None:
 
 
 def test_classes_of_mixed_images_weigh_as_their_shares() -> None:
-    """The sum is torch's of mixed labels, over what these weigh."""
-    share, z, smoothing, weights = torch.linspace(0.5, 1, 8), Y.flip(0), 0.1, weighted()
-    mixed = share[:, None] * F.one_hot(Y, 10) + (1 - share[:, None]) * F.one_hot(z, 10)
+    """The sum is that of torch for mixed labels, divided by their weights."""
+    fraction, z, smoothing, weights = torch.linspace(0.5, 1, 8), Y.flip(0), 0.1, weighted()
+    mixed = fraction[:, None] * F.one_hot(Y, 10) + (1 - fraction[:, None]) * F.one_hot(z, 10)
     target = mixed * (1 - smoothing) + smoothing / 10
     task = opened(training={"label_smoothing": smoothing, "mixup": 0.4, "class_weights": "balanced"})
     images = torch.zeros(8, 3, 1, 1)
-    loss = task.loss(Fixed(LOGITS), (images, Y, z, share))
+    loss = task.loss(Fixed(LOGITS), (images, Y, z, fraction))
     expected = F.cross_entropy(LOGITS, target, weights, reduction="sum") / (mixed @ weights).sum()
     torch.testing.assert_close(loss, expected)
     whole = task.loss(Fixed(LOGITS), (images, Y, z, torch.ones(8)))
@@ -126,13 +126,13 @@ def test_classes_of_mixed_images_weigh_as_their_shares() -> None:
 
 @pytest.mark.parametrize("counts", [[10, 30, 60], [7, 0, 21]])
 def test_balanced_weights_are_those_of_scikit_learn(counts: list[int]) -> None:
-    found = compute_class_weights("balanced", counts, HERE.device)
-    assert found is not None
+    class_weights = compute_class_weights("balanced", counts, HERE.device)
+    assert class_weights is not None
     labels = np.repeat(np.arange(3), counts)
-    there = np.unique(labels)
-    expected = compute_class_weight("balanced", classes=there, y=labels)
-    assert found[there].tolist() == pytest.approx(expected.tolist())
-    assert found.sum().item() == pytest.approx(expected.sum()), "and no others weigh anything"
+    present = np.unique(labels)
+    expected = compute_class_weight("balanced", classes=present, y=labels)
+    assert class_weights[present].tolist() == pytest.approx(expected.tolist())
+    assert class_weights.sum().item() == pytest.approx(expected.sum()), "and no others weigh anything"
     assert compute_class_weights("none", counts, HERE.device) is None
 
 
@@ -177,21 +177,21 @@ def test_workers_find_the_answers_to_all_inputs_together(
 ) -> None:
     monkeypatch.setattr(Runtime, "total", lambda self, values: values)
     monkeypatch.setattr(Runtime, "gather", lambda self, value: [value])
-    found, scores = [], []
+    answers, scores = [], []
     for runtime in (HERE, *(Runtime(device=HERE.device, rank=rank, workers=2) for rank in (0, 1))):
         task = open_task(tiny(metric=metric), runtime)
         assert task.metric.name == metric
         evaluator = task.evaluator("test")
         with torch.inference_mode():
             scores.append(task.evaluate(task.model().eval(), "test", evaluator))
-        found.append(evaluator)
-    whole, together = found[0].answers(HERE), both(found[1:], "answers")
+        answers.append(evaluator)
+    whole, together = answers[0].answers(HERE), both(answers[1:], "answers")
     assert whole is not None
     assert np.array_equal(together.answered, whole.answered)
     assert np.allclose(together.values, whole.values)
     assert whole.true.tolist() == load_images(task.config.data, "test").labels.tolist()  # type: ignore[arg-type]
     whole_score = scores[0][metric].item()
-    assert both(found[1:])[metric].item() == pytest.approx(whole_score, rel=1e-6)
+    assert both(answers[1:])[metric].item() == pytest.approx(whole_score, rel=1e-6)
     assert whole.values.mean() == pytest.approx(whole_score, abs=0.05), "but for the jackknife's correction"
 
 
@@ -239,14 +239,14 @@ def test_unknown_task() -> None:
 
 
 def test_batch_larger_than_the_data() -> None:
-    """It is all of the data: photographs of one's own can be few."""
+    """The batch is then all of the data: a user may have few photographs."""
     task = opened(training={"batch_size": 230})
     assert task.steps() == opened(training={"batch_size": 229}).steps() == 1
     assert [len(y) for _, y in task.batches(1)] == [229]
 
 
-def test_images_are_mirrored_where_that_is_asked_for() -> None:
-    """Digits are not, photographs are; `flip` overrides both."""
+def test_images_are_mirrored_if_requested() -> None:
+    """Photographs are mirrored and digits are not; `flip` overrides both."""
     plain, mirrored = (next(iter(opened(training={"flip": flip}).batches(1)))[0] for flip in (None, True))
     same = (plain == mirrored).flatten(1).all(1)
     assert 0.3 < same.float().mean() < 0.7
