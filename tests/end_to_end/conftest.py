@@ -11,7 +11,7 @@ AUTOML = Path(sys.executable).parent / "automl"
 
 @pytest.fixture
 def automl(tmp_path: Path) -> Callable[..., str]:
-    """What the installed script says and prints, run to a good end in the test's folder and its MLflow."""
+    """Run the installed script in the test's folder and MLflow, and return its output."""
 
     def run(*arguments: object) -> str:
         done = subprocess.run(

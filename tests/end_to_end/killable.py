@@ -24,11 +24,11 @@ class Search:
         self.process: subprocess.Popen | None = None
 
     @property
-    def place(self) -> Path:
+    def search_folder(self) -> Path:
         return self.folder / "searches" / self.name
 
     def start(self) -> None:
-        exists = (self.place / STUDY_FILE).exists()
+        exists = (self.search_folder / STUDY_FILE).exists()
         options = ["--resume", self.name] if exists else ["--name", self.name, *map(str, self.options)]
         if not exists:  # killed before its first trial, it is simply started again
             subprocess.run(["rm", "-rf", self.folder / "searches"], check=True)
@@ -42,7 +42,7 @@ class Search:
         return self.process.wait(timeout=300)
 
     def end(self) -> None:
-        """Whatever it does."""
+        """Kill the search if it is still running."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -69,7 +69,7 @@ class Search:
 
     def check_whole(self, trials: int) -> None:
         """The study and MLflow each hold every trial and epoch once, and MLflow has the result's best."""
-        study = open_study(self.place, name=self.name)
+        study = open_study(self.search_folder, name=self.name)
         assert len(study.trials) == trials
         assert {trial.state for trial in study.trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
         histories = [read_history(trial.user_attrs) for trial in study.trials]  # one may diverge at once
@@ -96,7 +96,7 @@ class Search:
             assert record is not None
             assert tags["state"] == record.state
         best = store.execute("select value from tags where key = 'automl.best_run'").fetchone()[0]
-        result = json.loads((self.place / "result.json").read_text())
+        result = json.loads((self.search_folder / "result.json").read_text())
         assert {run: int(number) for run, number in runs}[best] == result["best"]["number"]
 
 

@@ -1,4 +1,4 @@
-"""A model of one's own in two files."""
+"""A user-defined model in two files."""
 
 from pathlib import Path
 

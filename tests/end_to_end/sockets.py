@@ -1,4 +1,4 @@
-"""What a process and all below it listen on."""
+"""List the addresses that a process and its children listen on."""
 
 from ipaddress import ip_address
 

@@ -1,4 +1,4 @@
-"""Photographs and a model of one's own, or of a library, from a folder to answers of a server."""
+"""From a folder of photographs to a served model, with a user-defined or a library's backbone."""
 
 import json
 import re
@@ -96,7 +96,7 @@ def test_from_photographs_to_a_served_model_by_what_each_command_suggests(automl
 
 @pytest.fixture
 def faces(tmp_path):
-    """Of one folder a person, greyscale."""
+    """Write greyscale images, one folder for each person."""
     draw = np.random.default_rng(0)
     for person in range(6):
         (tmp_path / "faces" / f"s{person}").mkdir(parents=True)

@@ -1,6 +1,6 @@
 """A verdict that neighbours cannot fake: a search and its confirmation beside two busy processes.
 
-An attention module in a model that has trained for one epoch is worth nothing, and costs 5 % of the time.
+An attention module in a model that has trained for one epoch adds no score and costs 5 % of the time.
 A program that takes a ratio of times under load for the truth gives it half as many steps again, worth a lot.
 """
 
@@ -48,16 +48,16 @@ def test_load_is_not_called_a_gain(tmp_path):
     assert verdict["complete"]
     assert verdict["verdict"] != "better", verdict["figures"]
 
-    place = tmp_path / "searches" / "busy"
-    records = read_records(place, "busy") + read_records(place / "confirm", "busy-confirm")
+    folder = tmp_path / "searches" / "busy"
+    records = read_records(folder, "busy") + read_records(folder / "confirm", "busy-confirm")
     paces = []
     for record in records:
         kinds = [spec.type for spec in record.config.model.placement.values()]
         if kinds == ["ssa"] and record.config.training.batch_size == 64:
             paces.append((record.profile["time_ratio"], record.profile["time_ratio_counted"]))
     assert paces
-    assert all(counted or 1.0 <= time_ratio <= 1.15 for time_ratio, counted in paces), paces
+    assert all(is_estimated or 1.0 <= time_ratio <= 1.15 for time_ratio, is_estimated in paces), paces
 
-    # What is said of time is what the trainings took.
+    # The reported time is that of the trainings.
     low, high = verdict["time"]["interval"]
     assert ("Equal time" in verdict["figures"]) == (0.95 <= low <= high <= 1.05), verdict["figures"]

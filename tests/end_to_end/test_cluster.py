@@ -236,7 +236,7 @@ def test_the_head_dies(cluster: Cluster, search: Search, moments: random.Random,
     until(lambda: bool(search.epochs()), "an epoch", search)
     time.sleep(moments.uniform(0, 4))
     cluster.kill("head")
-    assert search.wait() != 0, "the driver cannot go on without it"
+    assert search.wait() != 0, "the driver cannot continue without it"
     before = search.epochs()
     for name in "ab":
         cluster.kill(name)
@@ -299,7 +299,7 @@ def test_trials_leave_a_node_that_drains(cluster: Cluster, search: Search, momen
     cluster.drain(gone)
     before = search.epochs()
     until(lambda: not cluster.trains(gone), "its trials leave", search)
-    until(lambda: len(search.epochs()) >= len(before) + 3, "others go on", search)
+    until(lambda: len(search.epochs()) >= len(before) + 3, "others continue", search)
     assert not cluster.trains(gone)
     cluster.kill(gone)
     assert search.wait() == 0, search.output()

@@ -132,7 +132,7 @@ def test_the_best_is_exported_whole(exported):
 
 @pytest.fixture(scope="module")
 def predictions(folder, exported):
-    """Of the first 20 digits, which are files in the folder, as `automl predict` prints them."""
+    """Predict the first 20 digits, which are files in the folder, as `automl predict` prints them."""
     files = []
     for i, image in enumerate(load_digits().images[:20]):
         file = folder / f"{i}.png"
@@ -168,7 +168,7 @@ def test_the_registered_model_answers_as_predict_does(folder, predictions, monke
     )
 
 
-@pytest.mark.long  # photographs of one's own are always searched
+@pytest.mark.long  # the user's own photographs are always searched
 def test_a_search_on_real_photographs(folder):
     data = Path(os.environ.get("AUTOML_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
     archive = data / "imagenette2-128.tgz"

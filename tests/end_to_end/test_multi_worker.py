@@ -51,7 +51,7 @@ def epochs_tracked(store: str) -> int:
 
 @pytest.mark.timeout(600)
 def test_a_trial_survives_the_death_of_a_worker(tmp_path):
-    """The plain one, from which another one goes on."""
+    """Train the plain model, which another trial continues."""
     command = [AUTOML, "search", "--space", "digits", "--trials", "2", "--epochs", str(EPOCHS),
                "--subset", "0.25", "--workers-per-trial", "2", "--json",
                "--init", "shared", "--shared-trainings", "1"]  # fmt: skip
@@ -72,7 +72,7 @@ def test_a_trial_survives_the_death_of_a_worker(tmp_path):
     plain, placed = read_records(Path(result["folder"]), result["search"])
     assert placed.config.model.placement
     assert [metrics["epoch"] for metrics in placed.history] == [EPOCHS], (
-        "it goes on from the shared partial training"
+        "it continues the shared partial training"
     )
     history = mlflow.MlflowClient(store).get_metric_history(result["baseline"]["run_id"], "accuracy")
     assert (

@@ -76,7 +76,7 @@ def test_all_of_ray_is_killed(search):
                 child.kill()
             except psutil.NoSuchProcess:
                 continue
-        assert search.wait() != 0, "without Ray it cannot go on"
+        assert search.wait() != 0, "without Ray it cannot continue"
     search.start()
     assert search.wait() == 0, search.output()
     search.check_whole(TRIALS)

@@ -32,11 +32,11 @@ TRIALS = 2
 
 @dataclass
 class Machine:
-    """Where a person runs commands; `said` is all that they have printed."""
+    """A machine on which a user runs commands; `outputs` is all that they have printed."""
 
     folder: Path
     environment: dict[str, str]
-    said: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
 
     def automl(self, *arguments: object) -> str:
         """Standard output of a command that ends well."""
@@ -52,7 +52,7 @@ class Machine:
             text=True,
             timeout=300,
         )
-        self.said += [run.stdout, run.stderr]
+        self.outputs += [run.stdout, run.stderr]
         assert run.returncode == 0, run.stderr
         return run.stdout
 
@@ -62,7 +62,7 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def secrets(object_store, database):
-    """What must not be found, by where it is put."""
+    """Secrets that must not leak, by where they are set."""
     return {
         "the store's key": object_store.secret,
         "its session": "planted-session-token",
@@ -108,21 +108,21 @@ def machines(tmp_path_factory, object_store, mlflow_server, secrets, ray_logs):
 def searched(machines, object_store):
     """The search on the first machine: its JSON, and the options that name it."""
     here, _ = machines
-    place = ["--storage", object_store.address("searches")]
-    said = here.automl(
+    options = ["--storage", object_store.address("searches")]
+    output = here.automl(
         "search", "--space", "digits", "--trials", TRIALS, "--epochs", 2, "--subset", 0.25, "--name", NAME,
         "--concurrent", 1,
-        *place, "--json",
+        *options, "--json",
     )  # fmt: skip
-    return json.loads(said), place
+    return json.loads(output), options
 
 
 @pytest.fixture(scope="module")
 def confirmed(machines, searched):
     """Its confirmation on the second machine, which has never seen it: its JSON."""
-    _, there = machines
-    said = there.automl("confirm", "--search", NAME, *searched[1], "--top", 1, "--seeds", 2, "--json")
-    return json.loads(said)
+    _, remote = machines
+    output = remote.automl("confirm", "--search", NAME, *searched[1], "--top", 1, "--seeds", 2, "--json")
+    return json.loads(output)
 
 
 @pytest.fixture
@@ -163,23 +163,23 @@ def test_the_store_has_all_of_the_search(machines, objects, mlflow_server, searc
 
 
 def test_another_machine_goes_on_with_it(machines, objects, searched, confirmed):
-    here, there = machines
-    result, place = searched
-    found = json.loads(there.automl("status", NAME, *place, "--json"))
-    assert found["best"][1] == pytest.approx(result["best"]["value"])
-    assert (found["running"], found["trials"]) == (False, TRIALS)
-    assert found["verdict"] == confirmed["headline"]
+    local, remote = machines
+    result, options = searched
+    status = json.loads(remote.automl("status", NAME, *options, "--json"))
+    assert status["best"][1] == pytest.approx(result["best"]["value"])
+    assert (status["running"], status["trials"]) == (False, TRIALS)
+    assert status["verdict"] == confirmed["headline"]
     assert json.loads(objects(f"searches/{NAME}")["confirm/verdict.json"]) == confirmed
-    again = json.loads(here.automl("status", *place, "--json"))
-    assert again == {**found, "quiet": again["quiet"]}, "and the first sees what the second has done"
+    again = json.loads(local.automl("status", *options, "--json"))
+    assert again == {**status, "quiet": again["quiet"]}, "and the first sees what the second has done"
 
 
 @pytest.mark.long
 def test_every_machine_reports_on_it(machines, mlflow_server, searched, confirmed):
-    result, place = searched
+    result, options = searched
     for machine in machines:
-        said = machine.automl("report", "--search", NAME, *place)
-        page = Path(said.split()[1])
+        output = machine.automl("report", "--search", NAME, *options)
+        page = Path(output.split()[1])
         assert confirmed["headline"] in html.unescape(page.read_text())
         assert machine.folder in page.parents
     client = mlflow.MlflowClient(mlflow_server.uri)
@@ -189,11 +189,11 @@ def test_every_machine_reports_on_it(machines, mlflow_server, searched, confirme
 
 
 def test_another_machine_exports_it(machines, searched, confirmed):
-    _, there = machines
-    _, place = searched
-    said = there.automl("export", "--best", *place, "--out", "exported", "--register", "far")
-    assert "registry  models:/far@champion is version 1" in said
-    assert (there.folder / "work" / "exported" / "model.onnx").exists()
+    _, remote = machines
+    _, options = searched
+    output = remote.automl("export", "--best", *options, "--out", "exported", "--register", "far")
+    assert "registry  models:/far@champion is version 1" in output
+    assert (remote.folder / "work" / "exported" / "model.onnx").exists()
 
 
 def test_no_credential_is_kept_or_printed(machines, objects, ray_logs, database, secrets, confirmed):
@@ -211,13 +211,13 @@ def test_no_credential_is_kept_or_printed(machines, objects, ray_logs, database,
         for file in folder.rglob("*")
         if file.is_file()
     ]
-    said = {f"output of {machine.folder.name}": "".join(machine.said) for machine in machines}
+    outputs = {f"output of {machine.folder.name}": "".join(machine.outputs) for machine in machines}
     assert {"search.json", "runtime_env_agent.log", "MODEL_CARD.md"} <= {file.name for file in files}
     assert sum(map(len, tables.values())) > 10_000
-    content = {name: text.encode() for name, text in (tables | said).items()}
+    content = {name: text.encode() for name, text in (tables | outputs).items()}
     content |= {str(file): file.read_bytes() for file in files}
     content |= objects()
     for what, secret in secrets.items():
         forms = [secret.encode(), base64.b64encode(f"somebody:{secret}".encode())]
-        found = [name for name, text in content.items() if any(form in text for form in forms)]
-        assert found == [], what
+        leaks = [name for name, text in content.items() if any(form in text for form in forms)]
+        assert leaks == [], what

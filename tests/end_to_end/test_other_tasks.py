@@ -1,4 +1,4 @@
-"""From a search to a prediction for what is no image: sequences, and a table as a task of one's own."""
+"""From a search to a prediction for data other than images: sequences, and a user-defined task of a table."""
 
 import json
 import re
@@ -19,12 +19,12 @@ def test_a_table_is_searched_confirmed_reported_exported_and_predicted(automl, t
     """A metric of which less is better, in kg; nothing outside of the task's own file knows of it."""
     confirm = ["--confirm", "--top", 1, "--seeds", 3]
     options = ["--trials", 4, "--concurrent", 1, "--name", "table", *confirm, "--json"]
-    found = last(automl("search", "--space", f"{TABLE}:draw", *options))
-    assert found["errors"] == 0
-    assert found["baseline"]["metric"] == "rmse"
-    assert found["best"]["value"] <= found["baseline"]["value"]
+    result = last(automl("search", "--space", f"{TABLE}:draw", *options))
+    assert result["errors"] == 0
+    assert result["baseline"]["metric"] == "rmse"
+    assert result["best"]["value"] <= result["baseline"]["value"]
 
-    verdict = found["confirmation"]
+    verdict = result["confirmation"]
     assert verdict["complete"]
     # Products are what the table is made of; so few seeds can show no difference.
     assert verdict["verdict"] == "undecided"
@@ -61,8 +61,8 @@ def test_sequences_of_unequal_lengths(automl, tmp_path, space):
         arrays |= {f"x_{part}": x, f"y_{part}": y, f"lengths_{part}": lengths}
     np.savez(tmp_path / "waves.npz", **arrays)
     common = ("--space", space, "--data", "waves.npz", "--epochs", 2, "--concurrent", 1, "--json")
-    found = last(automl("search", *common, "--trials", 2))
-    assert (found["errors"], found["best"] is not None) == (0, True)
+    result = last(automl("search", *common, "--trials", 2))
+    assert (result["errors"], result["best"] is not None) == (0, True)
     automl("export", "--best", "--out", "out")
     predicted = last(automl("predict", "out", "waves.npz", "--json"))
     assert set(predicted[0]["probabilities"]) == {"0", "1", "2"}
@@ -70,21 +70,21 @@ def test_sequences_of_unequal_lengths(automl, tmp_path, space):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("space", "metric", "given", "written"),
+    ("space", "metric", "inputs", "written"),
     [
         ("scenes", "box_ap", "photo.png", {"photo.json", "photo.png"}),
         ("planes", "epe", "pairs.csv", {"photo.pfm", "photo.png"}),
     ],
 )
-def test_dense_predictions(automl, tmp_path, space, metric, given, written):
+def test_dense_predictions(automl, tmp_path, space, metric, inputs, written):
     """Two trials of an epoch, on a fifth of the bundled data, to files that are predicted."""
     options = ["--space", space, "--trials", 2, "--epochs", 1, "--subset", 0.2, "--concurrent", 1]
-    found = last(automl("search", *options, "--json"))
-    assert (found["errors"], found["best"]["metric"]) == (0, metric)
+    result = last(automl("search", *options, "--json"))
+    assert (result["errors"], result["best"]["metric"]) == (0, metric)
     automl("report")
     automl("export", "--best", "--out", "out")
     picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (80, 160, 3), np.uint8))
     picture.save(tmp_path / "photo.png")
     (tmp_path / "pairs.csv").write_text("left,right\nphoto.png,photo.png\n")
-    automl("predict", "out", given, "--out", "found")
+    automl("predict", "out", inputs, "--out", "found")
     assert {file.name for file in (tmp_path / "found").iterdir()} == written

@@ -231,14 +231,14 @@ def test_mlflow_has_it_below_the_search(gain, confirmed):
 
 
 @pytest.mark.parametrize(
-    ("given", "began"),
+    ("options", "began"),
     [
         (("--seeds", 30), "--seeds 6"),
         pytest.param(("--no-sequential",), "--sequential", marks=pytest.mark.long),
     ],
 )
-def test_other_options_are_refused_once_it_has_begun(gain, confirmed, given, began):
-    process = gain.start("confirm", *given)
+def test_other_options_are_refused_once_it_has_begun(gain, confirmed, options, began):
+    process = gain.start("confirm", *options)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert f"began with {began} and keeps it" in err

@@ -74,7 +74,7 @@ class Cluster:
         )
 
     def stop(self, job: str) -> None:
-        """As `ray job stop`, but at once: that takes seconds to start, in which a short search may end."""
+        """Stop the job at once. `ray job stop` takes seconds to start, in which a short search may end."""
         token = Path(self.environment["HOME"], ".ray", "auth_token").read_text().strip()
         answer = requests.post(
             f"{self.environment['RAY_API_SERVER_ADDRESS']}/api/jobs/{job}/stop",
@@ -95,7 +95,7 @@ class Cluster:
         return matches
 
     def gauges(self) -> dict[tuple[str, str], float]:
-        """What Prometheus would read of a search: the values by gauge and state."""
+        """Return the values that Prometheus would read, by gauge and state."""
         page = requests.get(f"http://127.0.0.1:{self.metrics}/metrics", timeout=10).text
         values = {}
         for name, tags, value in re.findall(r"^ray_automl_(\w+)\{(.*)\} (\S+)$", page, re.MULTILINE):
@@ -201,8 +201,8 @@ def runs(store: Path) -> tuple[mlflow.entities.Run, list[mlflow.entities.Run]]:
     return parent, [run for run in runs if "mlflow.parentRunId" in run.data.tags]
 
 
-def said(log: str) -> list[str]:
-    """What the job itself has printed, without what Ray says of it."""
+def job_output(log: str) -> list[str]:
+    """Return the lines that the job itself has printed, without those of Ray."""
     _, _, own = log.partition("Running entrypoint for job ")
     return list(takewhile(lambda line: not re.match(r"\d{4}-\d\d-\d\d ", line), own.splitlines()[1:]))
 
@@ -252,7 +252,7 @@ def test_a_model_of_ones_own_goes_along(installed: Cluster, tmp_path: Path) -> N
     "environment",
     [{"RAY_AUTH_TOKEN": "ab" * 32}, {"HOME": "/nowhere"}],
 )
-def test_who_has_no_token_is_told_so(bare: Cluster, environment: dict[str, str]) -> None:
+def test_a_missing_token_is_reported(bare: Cluster, environment: dict[str, str]) -> None:
     """By Ray's own command as it sees fit; by ours in one line, and at once."""
     job = bare.run("ray", "job", "submit", "--", "true", **environment)
     assert job.returncode == 1
@@ -267,7 +267,7 @@ def test_who_has_no_token_is_told_so(bare: Cluster, environment: dict[str, str])
 
 @dataclass
 class Life:
-    """Of a search that is sent along, stopped and begun again."""
+    """A search that is sent along, stopped and started again."""
 
     refused: tuple[int, str]
     stopped: tuple[mlflow.entities.Run, list[mlflow.entities.Run]]
@@ -320,10 +320,10 @@ def life(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Life:
     )
 
 
-def test_what_would_go_with_the_job_is_refused(life: Life) -> None:
+def test_storage_that_ends_with_the_job_is_rejected(life: Life) -> None:
     status, log = life.refused
     assert status == 1
-    (error,) = said(log)
+    (error,) = job_output(log)
     assert error.startswith("error: --storage searches and MLflow's sqlite:///mlflow.db would be deleted")
 
 
@@ -353,7 +353,7 @@ def test_the_same_command_goes_on_with_it(life: Life) -> None:
 
 
 def test_the_log_of_a_job_reads_well(life: Life) -> None:
-    lines = said(life.log)
+    lines = job_output(life.log)
     assert lines[0].startswith("search sent in ")
     epochs = [line for line in lines if re.match(r"\d\d:\d\d:\d\d \d{3} xresnet18\S* ", line)]
     assert (

@@ -1,4 +1,4 @@
-"""What a search may be trusted with, each on a real Ray and a real MLflow."""
+"""Guarantees of a search, each on a real Ray and a real MLflow."""
 
 import json
 import os
@@ -45,7 +45,7 @@ from search.tuner import run_trials
 BIN = Path(sys.executable).parent
 STOPS = int(os.environ.get("AUTOML_STOPPED_TRIALS", "3"))
 
-# A space of one's own: small and quick, with a choice that matters to memory.
+# A user-defined space: small and quick, with a choice that matters to memory.
 SPACE = """
 from search import choices
 from search.config import ImageData, Model, TrialConfig
@@ -62,7 +62,7 @@ def draw(trial):
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def storage(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     (tmp_path / "small.py").write_text(SPACE)
@@ -89,9 +89,9 @@ def answers(url, seconds=60):
 
 
 @pytest.fixture
-def unreadable_tests(place):
+def unreadable_tests(storage):
     """A folder of images of which those of the test split cannot be decoded."""
-    data = place / "data"
+    data = storage / "data"
     generator = np.random.default_rng(0)
     for kind in ("cats", "dogs"):
         for part in ("train", "val"):
@@ -115,7 +115,7 @@ def drawn(trial):
     )
 
 
-def test_a_search_reads_no_test_split_and_its_study_is_everybodys(place, unreadable_tests, monkeypatch):
+def test_a_search_reads_no_test_split_and_its_study_is_everybodys(storage, unreadable_tests, monkeypatch):
     """Optuna alone reads it, its plots and importances work on it, and optuna-dashboard serves it."""
     # Which trials are weak is up to the machine; that every third one is pruned is not.
     monkeypatch.setattr(Rungs, "enter", lambda self, number, *more: number % 3 != 2)
@@ -157,7 +157,7 @@ def test_a_search_reads_no_test_split_and_its_study_is_everybodys(place, unreada
 
 
 def check_runs():
-    """What runs have in MLflow: no column twice, the data, and where they come from."""
+    """Runs in MLflow have no column twice, and name the data and their source."""
     client = mlflow.MlflowClient()
     runs = client.search_runs([client.get_experiment_by_name("drawn").experiment_id])
     assert len(runs) == 5
@@ -165,14 +165,14 @@ def check_runs():
         assert not run.data.metrics.keys() & run.data.params.keys()
         assert "epoch" not in run.data.metrics
         inputs = run.inputs.dataset_inputs
-        assert {one.dataset.name for one in inputs} == {"data training", "data validation"}
-        assert {one.tags[0].value for one in inputs} == {"training", "validation"}
+        assert {item.dataset.name for item in inputs} == {"data training", "data validation"}
+        assert {item.tags[0].value for item in inputs} == {"training", "validation"}
         assert run.data.tags.keys() >= {"mlflow.source.name", "mlflow.source.type"}
         if "mlflow.parentRunId" in run.data.tags:
             assert run.data.metrics.keys() >= {"memory_mb", "latency_ms", "epoch_seconds"}
 
 
-@pytest.mark.long  # a search whose trials are pruned goes on, so that it has their slots back, above
+@pytest.mark.long  # a search with pruned trials above continues, so it gets their slots back
 @pytest.mark.timeout(900)
 def test_trials_stopped_half_way_give_everything_back(tmp_path):
     def draw(trial):
@@ -223,7 +223,7 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_the_sampler_learns_a_limit(place):
+def test_the_sampler_learns_a_limit(storage):
     """Half of all placements need more memory than allowed; of the last 20 of 40 trials at most 2 do."""
     space = load_space("small.py:draw")
     settings = Settings(space="small.py:draw", subset=0.2)
@@ -251,7 +251,7 @@ def test_the_sampler_learns_a_limit(place):
 
 
 @pytest.mark.long
-def test_the_same_seed_gives_the_same_search(place):
+def test_the_same_seed_gives_the_same_search(storage):
     """On one slot: the same configurations, and bitwise the same metrics."""
     histories = []
     for name in ("one", "two"):
@@ -308,8 +308,8 @@ class Server:
 
 @pytest.mark.long
 @pytest.mark.parametrize("back", ["in time", "too late"])
-def test_mlflow_goes_away_and_comes_back(place, monkeypatch, back):
-    server = Server(place)
+def test_mlflow_goes_away_and_comes_back(storage, monkeypatch, back):
+    server = Server(storage)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
     command = [
         BIN / "automl", "search", "--space", "small.py:draw", "--trials", "12", "--subset", "0.3",
@@ -320,7 +320,7 @@ def test_mlflow_goes_away_and_comes_back(place, monkeypatch, back):
             search = subprocess.Popen(command, stdout=out, stderr=err)
         wait_for("err", "3/12 trials", search)
         server.stop()
-        wait_for("err", "7/12 trials", search)  # training goes on
+        wait_for("err", "7/12 trials", search)  # training continues
         if back == "in time":
             server.start()
         assert search.wait(300) == 0, Path("err").read_text()
@@ -358,8 +358,8 @@ def check_mirror(uri):
     for run in runs:
         record = read_record(study.trials[int(run.data.tags["automl.trial"])])
         assert record is not None
-        told = [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "accuracy")]
-        assert told == [(metrics["epoch"], metrics["accuracy"]) for metrics in record.history]
+        history = [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "accuracy")]
+        assert history == [(metrics["epoch"], metrics["accuracy"]) for metrics in record.history]
         assert run.data.tags["state"] == record.state
         assert run.data.metrics["time_ratio"] == pytest.approx(record.profile["time_ratio"])
     (parent,) = client.search_runs([experiment], "tags.`automl.search` = 'patient'")
@@ -368,7 +368,7 @@ def check_mirror(uri):
 
 
 @pytest.mark.long
-def test_several_objectives_give_a_front(place):
+def test_several_objectives_give_a_front(storage):
     result = run_search(space="small.py:draw", trials=12, epochs=8, objective="accuracy,params", name="front")
     assert (result.n_trials, result.errors) == (12, 0)
     assert result.front, "trials that may guess are on none"
@@ -387,7 +387,7 @@ def test_several_objectives_give_a_front(place):
 
 
 @pytest.mark.long
-def test_a_time_limit_ends_the_search(place):
+def test_a_time_limit_ends_the_search(storage):
     result = run_search(space="small.py:draw", budget="20s", subset=0.2, name="brief")
     assert not result.stopped
     assert result.n_trials == result.completed + result.pruned
@@ -395,14 +395,14 @@ def test_a_time_limit_ends_the_search(place):
 
 
 @pytest.mark.long  # the lock is tested in tests/automl/storage
-def test_a_search_that_is_running_cannot_be_resumed(place):
+def test_a_search_that_is_running_cannot_be_resumed(storage):
     run_search(space="small.py:draw", trials=1, subset=0.2, name="busy")
     with old_folder("busy", "searches"), pytest.raises(InputError, match="in another process"):
         resume_search("busy")
 
 
 @pytest.mark.long
-def test_an_old_search_is_known_to_a_new_one(place):
+def test_an_old_search_is_known_to_a_new_one(storage):
     run_search(space="small.py:draw", trials=6, subset=0.2, name="old")
     result = run_search(space="small.py:draw", trials=3, subset=0.2, name="new", warm_start="old")
     assert result.n_trials == 3, "what is known already does not count"

@@ -48,7 +48,7 @@ def test_a_killed_search_into_shared_trainings_is_confirmed(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     (tmp_path / "spaces.py").write_text(SPACE)
     search = Search(tmp_path, "late", OPTIONS)
-    folder = search.place
+    folder = search.search_folder
     search.start()
     assert search.process is not None
     end = time.monotonic() + 300
@@ -63,9 +63,9 @@ def test_a_killed_search_into_shared_trainings_is_confirmed(
     before = len(read_records(folder, "late"))
     assert before < TRIALS, search.output()
     assert left(below) == [], "a local Ray goes with its driver"
-    said = automl("search", "--resume", "late")
-    assert "6 trials complete" in said
-    assert "(expected " in said
+    output = automl("search", "--resume", "late")
+    assert "6 trials complete" in output
+    assert "(expected " in output
     search.check_whole(TRIALS)
     records = read_records(folder, "late")
     assert [record.epoch for record in records] == [3] * TRIALS

@@ -1,4 +1,4 @@
-"""Which trial of a search is exported."""
+"""The choice of the trial that is exported."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -25,8 +25,8 @@ Confirm = Callable[..., None]
 def search(storage: Storage) -> Storage:
     """A search whose trials have checkpoints."""
     fake_search(storage)
-    for one in FOUND:
-        (storage / "mine" / one.folder).write("checkpoint.pt", b"")
+    for trial in FOUND:
+        (storage / "mine" / trial.folder).write("checkpoint.pt", b"")
     return storage
 
 
@@ -54,39 +54,39 @@ def confirm(search: Storage, monkeypatch: pytest.MonkeyPatch) -> Confirm:
 
 
 def test_the_best_without_a_verdict(search: Storage) -> None:
-    found = choose("mine", str(search))
-    assert found.checkpoint == search / "mine" / FOUND[1].folder
-    assert (found.name, found.number, found.run_id) == (FOUND[1].name, 1, None)
-    assert found.choice == "the search's best; not confirmed"
-    assert found.origin == f"trial {FOUND[1].name} of search mine"
+    chosen = choose("mine", str(search))
+    assert chosen.checkpoint == search / "mine" / FOUND[1].folder
+    assert (chosen.name, chosen.number, chosen.run_id) == (FOUND[1].name, 1, None)
+    assert chosen.choice == "the search's best; not confirmed"
+    assert chosen.origin == f"trial {FOUND[1].name} of search mine"
 
 
 def test_the_winner_as_it_was_retrained(search: Storage, confirm: Confirm) -> None:
     confirm(+2)
-    found = choose("mine", str(search))
-    assert found.confirmed
-    assert found.choice.startswith(
+    chosen = choose("mine", str(search))
+    assert chosen.confirmed
+    assert chosen.choice.startswith(
         f"confirmed winner: {LEAD.removesuffix(' (trial 1)')} beats the tuned baseline"
     )
-    assert found.name.endswith(f"{LEAD} seed 3"), "the best validation; test chooses nothing"
-    assert found.checkpoint == search / "mine" / "confirm" / f"trials/{found.number:04d}"
-    assert found.checkpoint.exists("checkpoint.pt")
-    assert found.identity.endswith("-confirm-1")
+    assert chosen.name.endswith(f"{LEAD} seed 3"), "the best validation; test chooses nothing"
+    assert chosen.checkpoint == search / "mine" / "confirm" / f"trials/{chosen.number:04d}"
+    assert chosen.checkpoint.exists("checkpoint.pt")
+    assert chosen.identity.endswith("-confirm-1")
     confirm(0, again=True)
-    found = choose("mine", str(search))
-    assert not found.confirmed, "the latest verdict counts"
+    chosen = choose("mine", str(search))
+    assert not chosen.confirmed, "the latest verdict counts"
     confirm(+2, again=True)
     assert choose("mine", str(search)).identity.endswith("-confirm-3")
 
 
 def test_the_best_without_attention(search: Storage, confirm: Confirm) -> None:
-    found = choose("mine", str(search), baseline=True)
-    assert (found.number, found.choice) == (0, "the search's best without attention; not confirmed")
+    chosen = choose("mine", str(search), baseline=True)
+    assert (chosen.number, chosen.choice) == (0, "the search's best without attention; not confirmed")
     confirm(+2)
-    found = choose("mine", str(search), baseline=True)
-    assert found.name.endswith("baseline (trial 0) seed 1"), "whatever has won"
-    assert found.checkpoint == search / "mine" / "confirm" / f"trials/{found.number:04d}"
-    assert found.checkpoint.exists("checkpoint.pt")
+    chosen = choose("mine", str(search), baseline=True)
+    assert chosen.name.endswith("baseline (trial 0) seed 1"), "whatever has won"
+    assert chosen.checkpoint == search / "mine" / "confirm" / f"trials/{chosen.number:04d}"
+    assert chosen.checkpoint.exists("checkpoint.pt")
     confirm(0, again=True)
     again = choose("mine", str(search), baseline=True)
     assert again.checkpoint == search / "mine" / "confirm-2" / f"trials/{again.number:04d}"
@@ -100,18 +100,18 @@ def test_a_model_that_is_not_better_is_exported_with_a_warning(
     search: Storage, confirm: Confirm, gain: float, warned: str
 ) -> None:
     confirm(gain)
-    found = choose("mine", str(search))
-    assert warned in found.warning
-    assert ("--baseline --search mine" in found.warning) == bool(warned)
+    chosen = choose("mine", str(search))
+    assert warned in chosen.warning
+    assert ("--baseline --search mine" in chosen.warning) == bool(warned)
 
 
 def test_no_winner(search: Storage, confirm: Confirm) -> None:
     confirm(0)
-    found = choose("mine", str(search))
-    assert found.checkpoint == search / "mine" / FOUND[1].folder
-    assert not found.confirmed
-    assert found.verdict
-    assert found.choice == f"the search's best; confirmation found no winner: {found.verdict}"
+    chosen = choose("mine", str(search))
+    assert chosen.checkpoint == search / "mine" / FOUND[1].folder
+    assert not chosen.confirmed
+    assert chosen.verdict
+    assert chosen.choice == f"the search's best; confirmation found no winner: {chosen.verdict}"
 
 
 def test_a_confirmation_that_was_stopped_says_nothing(search: Storage, confirm: Confirm) -> None:
@@ -122,23 +122,23 @@ def test_a_confirmation_that_was_stopped_says_nothing(search: Storage, confirm: 
 
 def test_the_best_that_still_has_a_checkpoint(search: Storage) -> None:
     (search / "mine" / FOUND[1].folder).remove("checkpoint.pt")
-    found = choose("mine", str(search))
-    assert found.number == 2
-    assert found.choice == "the search's best that still has a checkpoint; not confirmed"
-    for one in FOUND:
-        if one.number != 1:
-            (search / "mine" / one.folder).remove("checkpoint.pt")
+    chosen = choose("mine", str(search))
+    assert chosen.number == 2
+    assert chosen.choice == "the search's best that still has a checkpoint; not confirmed"
+    for trial in FOUND:
+        if trial.number != 1:
+            (search / "mine" / trial.folder).remove("checkpoint.pt")
     with pytest.raises(
         InputError, match=r"no trial of search 'mine' has a checkpoint in .*mine.*; were they"
     ):
         choose("mine", str(search))
 
 
-def test_of_equals_the_first(storage: Storage) -> None:
+def test_the_first_of_equal_trials_is_chosen(storage: Storage) -> None:
     equal = [record(0, 0.8), record(1, 0.9, SSA), record(2, 0.9, SSA, training={"learning_rate": 2e-3})]
     fake_search(storage, equal)
-    for one in equal:
-        (storage / "mine" / one.folder).write("checkpoint.pt", b"")
+    for trial in equal:
+        (storage / "mine" / trial.folder).write("checkpoint.pt", b"")
     assert choose("mine", str(storage)).number == 1
 
 
@@ -153,12 +153,12 @@ def test_damage(search: Storage, confirm: Confirm) -> None:
     confirm(+2)
     if search.local is None:
         pytest.skip("the same files")
-    place = search.local / "mine" / "confirm"
-    study = (place / "study.journal").read_bytes()
-    (place / "study.journal").unlink()
+    folder = search.local / "mine" / "confirm"
+    study = (folder / "study.journal").read_bytes()
+    (folder / "study.journal").unlink()
     with pytest.raises(InputError, match=r"study.journal has no training of that"):
         choose("mine", str(search))
-    (place / "study.journal").write_bytes(study)
-    (place / "verdict.json").write_text("{}")
+    (folder / "study.journal").write_bytes(study)
+    (folder / "verdict.json").write_text("{}")
     with pytest.raises(InputError, match=r"verdict.json is corrupt"):
         choose("mine", str(search))

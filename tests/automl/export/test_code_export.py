@@ -79,11 +79,11 @@ def test_the_example_of_code_search_runs(
     run_examples(["run_code_search", "CodeSearch"])
 
 
-def test_what_the_configuration_says_of_the_graphs(folder: Path) -> None:
-    told = json.loads((folder / "config.json").read_text())
-    assert (told["format"], told["labels"], told["files"]) == (3, [], ["tokenizer.json"])
-    assert list(told["graphs"]) == [QUERY, CODE]
-    for name, graph in told["graphs"].items():
+def test_the_configuration_describes_the_graphs(folder: Path) -> None:
+    interface = json.loads((folder / "config.json").read_text())
+    assert (interface["format"], interface["labels"], interface["files"]) == (3, [], ["tokenizer.json"])
+    assert list(interface["graphs"]) == [QUERY, CODE]
+    for name, graph in interface["graphs"].items():
         session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"))
         assert [(v.name, v.shape) for v in session.get_inputs()] == [("tokens", ["N", "T"])]
         assert graph["inputs"] == [{"name": "tokens", "dtype": "int64", "shape": ["N", "T"]}]
@@ -149,17 +149,17 @@ def test_the_served_model_takes_texts_where_this_project_is_not(
 ) -> None:
     task, model, _ = exported
     shutil.copytree(folder / "mlflow-model", tmp_path / "mlflow-model")
-    given = {QUERY: [*QUERIES, "Read_CSV 漢字"], CODE: [*FUNCTIONS, FUNCTIONS[0] * 9]}
-    (tmp_path / "given.json").write_text(json.dumps(given))
+    texts = {QUERY: [*QUERIES, "Read_CSV 漢字"], CODE: [*FUNCTIONS, FUNCTIONS[0] * 9]}
+    (tmp_path / "given.json").write_text(json.dumps(texts))
     subprocess.run([sys.executable, "-I", "-c", ELSEWHERE], cwd=tmp_path, check=True, timeout=200)
     answered = np.load(tmp_path / "answered.npz")
     for name, deployment in task.deployments(model).items():
-        tokens, _ = task.tokenizer.encode(given[name], LENGTHS[name])
+        tokens, _ = task.tokenizer.encode(texts[name], LENGTHS[name])
         expected = deployment.run({"tokens": torch.from_numpy(tokens)})["vectors"]
         np.testing.assert_allclose(answered[name], expected, atol=1e-4)
         assert answered[name].dtype == np.float32
     requirements = (tmp_path / "mlflow-model" / "requirements.txt").read_text().split()
-    assert [one.partition("==")[0] for one in requirements] == [
+    assert [requirement.partition("==")[0] for requirement in requirements] == [
         "mlflow",
         "onnxruntime",
         "numpy",
@@ -169,8 +169,8 @@ def test_the_served_model_takes_texts_where_this_project_is_not(
 
 def test_more_texts_than_a_batch(served: Any) -> None:
     texts = [QUERIES[i % 4] for i in range(150)]
-    found = served.predict({QUERY: np.array(texts)})["vectors"]
-    np.testing.assert_allclose(found, found[np.arange(150) % 4], atol=1e-5)
+    vectors = served.predict({QUERY: np.array(texts)})["vectors"]
+    np.testing.assert_allclose(vectors, vectors[np.arange(150) % 4], atol=1e-5)
 
 
 REFUSED = [
@@ -188,10 +188,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("given", "message"), REFUSED)
-def test_what_the_served_model_refuses(given: Any, message: str, served: Any) -> None:
+@pytest.mark.parametrize(("inputs", "message"), REFUSED)
+def test_the_served_model_rejects_wrong_input(inputs: Any, message: str, served: Any) -> None:
     with pytest.raises(mlflow.MlflowException, match=message) as refused:
-        served.predict(given)
+        served.predict(inputs)
     assert refused.value.get_http_status_code() == 400
 
 
@@ -220,9 +220,9 @@ def test_the_cards_code_runs(exported: Any, folder: Path, tmp_path: Path) -> Non
         [sys.executable, "-I", "-c", usage], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("def ")
-    given: dict[str, Any] = {}
-    exec(client.partition("content =")[0], given)
-    assert set(given["inputs"]) == {QUERY}
+    passed: dict[str, Any] = {}
+    exec(client.partition("content =")[0], passed)
+    assert set(passed["inputs"]) == {QUERY}
     assert "`query.pt2` and `code.pt2` are the same graphs" in page
     assert re.search(r"\| query.onnx \| [\d.]+ ms", page)
     assert re.search(r"\| code.onnx \| [\d.]+ ms", page)
@@ -231,9 +231,9 @@ def test_the_cards_code_runs(exported: Any, folder: Path, tmp_path: Path) -> Non
 def test_a_graph_that_differs_is_named(exported: Any, folder: Path) -> None:
     task, model, _ = exported
     tensors = task.graph_inputs("test", 4)
-    arrays = {name: {"tokens": one["tokens"].numpy()} for name, one in tensors.items()}
+    arrays = {name: {"tokens": inputs["tokens"].numpy()} for name, inputs in tensors.items()}
     deployments = task.deployments(model)
-    expected = {name: one.run(tensors[name]) for name, one in deployments.items()}
+    expected = {name: inputs.run(tensors[name]) for name, inputs in deployments.items()}
     served = task.served_inputs("test", 4)
     check_parity(folder, task, deployments, arrays, served, expected)
     expected[CODE] = {"vectors": -expected[CODE]["vectors"]}
@@ -262,9 +262,9 @@ def test_several_graphs_without_a_tokenizer_are_not_served(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("method", ["deployment", "model_inputs"])
 def test_a_task_without_a_graph_says_what_it_lacks(method: str) -> None:
-    given = ("test", 2) if method == "model_inputs" else (nn.Identity(),)
+    arguments = ("test", 2) if method == "model_inputs" else (nn.Identity(),)
     with pytest.raises(InputError, match=f"TinySearch needs a method `{method}`"):
-        getattr(Task, method)(TinySearch(), *given)
+        getattr(Task, method)(TinySearch(), *arguments)
 
 
 def test_8_bits_are_for_labels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -124,8 +124,8 @@ def test_each_encoder_at_every_length(case: str, corpus: Path, tmp_path: Path) -
             for padding in {0, 1, longest - length} - {longest - length + 1}:
                 if length + padding <= longest:
                     padded = np.pad(tokens.numpy(), ((0, 0), (0, padding)))
-                    (found,) = session.run(None, {"tokens": padded})
-                    np.testing.assert_allclose(found, expected.numpy(), atol=1e-4, rtol=1e-4)
+                    (vectors,) = session.run(None, {"tokens": padded})
+                    np.testing.assert_allclose(vectors, expected.numpy(), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -160,10 +160,12 @@ def test_a_trained_model_finds_functions_by_their_docstrings(corpus: Path, tmp_p
     for _ in fit(task, state):
         pass
     folder = written(task, state.model, tmp_path / "export")
-    functions = {one.query: one.name for one in read_source_folder(corpus).functions if one.query.isascii()}
+    functions = {
+        item.query: item.name for item in read_source_folder(corpus).functions if item.query.isascii()
+    }
     queries = [query for query in functions if query]
     answers = run_code_search(folder, queries, corpus=corpus, top=3).answers
-    right = [functions[one.query] in {hit.name for hit in one.hits} for one in answers]
+    right = [functions[item.query] in {hit.name for hit in item.hits} for item in answers]
     assert len(right) == 39, "three things are read without a docstring"
     assert np.mean(right) > 0.5, "by chance it would be below a tenth"
     assert json.loads((folder / "config.json").read_text())["config"]["task"] == "code-retrieval"

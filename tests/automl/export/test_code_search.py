@@ -58,15 +58,15 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     texts: list[str] = []
     encode = TextEncoder.encode
 
-    def spy(self: TextEncoder, given: Any, *more: Any) -> np.ndarray:
-        texts.extend(given)
-        return encode(self, given, *more)
+    def spy(self: TextEncoder, batch: Any, *more: Any) -> np.ndarray:
+        texts.extend(batch)
+        return encode(self, batch, *more)
 
     monkeypatch.setattr(code_index.TextEncoder, "encode", spy)
     return texts
 
 
-def found(
+def find_functions(
     model: Path, corpus: Path, query: str = "read a csv file", **more: Any
 ) -> list[tuple[str, int, str]]:
     (answer,) = run_code_search(model, [query], corpus=corpus, **more).answers
@@ -79,12 +79,14 @@ def by_hand(model: Path, corpus: Path, query: str) -> dict[str, float]:
 
     def vector(graph: str, text: str) -> np.ndarray:
         tokens, _ = tokenizer.encode([text], LENGTHS[graph])
-        (one,) = onnxruntime.InferenceSession(str(model / f"{graph}.onnx")).run(None, {"tokens": tokens})[0]
-        return np.asarray(one)
+        (vector,) = onnxruntime.InferenceSession(str(model / f"{graph}.onnx")).run(None, {"tokens": tokens})[
+            0
+        ]
+        return np.asarray(vector)
 
     return {
-        one.location: float(vector(QUERY, query) @ vector(CODE, one.code))
-        for one in read_source_folder(corpus).functions
+        function.location: float(vector(QUERY, query) @ vector(CODE, function.code))
+        for function in read_source_folder(corpus).functions
     }
 
 
@@ -111,7 +113,7 @@ def test_several_queries_and_the_best_alone(model: Path, corpus: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 7, 50, 60])
 def test_the_best_of_many(count: int, tmp_path: Path) -> None:
-    """As by sorting all of them; of equals the first."""
+    """Compare with sorting all functions; the first of equals comes first."""
     draw = np.random.default_rng(0)
     vectors = draw.integers(-2, 3, (50, 4)).astype(np.float32)
     vectors[~vectors.any(axis=1)] = 1
@@ -138,32 +140,32 @@ def test_more_functions_than_a_batch_keep_their_vectors(model: Path, tmp_path: P
     index = CodeIndex(file)
     _, scores = index.best(TextEncoder(model, QUERY, graphs(model)[QUERY]).encode(["read"]), 1000)
     np.testing.assert_allclose(np.sort(scores[0]), np.sort(list(expected.values())), atol=1e-4)
-    assert [one.location for one in index.functions] == list(expected)
+    assert [function.location for function in index.functions] == list(expected)
 
 
 def graphs(model: Path) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((model / "config.json").read_text())["graphs"]
-    return told
+    graphs: dict[str, Any] = json.loads((model / "config.json").read_text())["graphs"]
+    return graphs
 
 
 def test_the_index_is_used_again(model: Path, corpus: Path, encoded: list[str], capfd: Any) -> None:
-    first = found(model, corpus)
+    first = find_functions(model, corpus)
     assert "indexed 3 functions of 2 files in" in capfd.readouterr().err
     encoded.clear()
-    assert found(model, corpus) == first
+    assert find_functions(model, corpus) == first
     assert encoded == ["read a csv file"]
     assert capfd.readouterr().err == ""
 
 
-def test_what_is_new_alone_is_encoded(model: Path, corpus: Path, encoded: list[str], capfd: Any) -> None:
-    found(model, corpus)
+def test_only_new_functions_are_encoded(model: Path, corpus: Path, encoded: list[str], capfd: Any) -> None:
+    find_functions(model, corpus)
     encoded.clear()
     (corpus / "c.py").write_text("def get_http_server(port):\n    return HTTPServer(port)\n")
     (corpus / "a.py").write_text(
         "\n\n\ndef first(rows):\n    return rows[0]\n\ndef load(path):\n    return 1\n"
     )
     (corpus / "deep" / "b.py").unlink()
-    assert set(found(model, corpus)) == {
+    assert set(find_functions(model, corpus)) == {
         ("a.py", 4, "first"),
         ("a.py", 7, "load"),
         ("c.py", 1, "get_http_server"),
@@ -181,23 +183,23 @@ def test_what_is_new_alone_is_encoded(model: Path, corpus: Path, encoded: list[s
 def test_functions_that_only_move_are_not_encoded(
     model: Path, corpus: Path, encoded: list[str], capfd: Any
 ) -> None:
-    found(model, corpus)
+    find_functions(model, corpus)
     encoded.clear()
     capfd.readouterr()
     text = (corpus / "a.py").read_text()
     (corpus / "a.py").write_text("# a line\n" + text)
-    assert ("a.py", 4, "load") in found(model, corpus)
+    assert ("a.py", 4, "load") in find_functions(model, corpus)
     assert encoded == ["read a csv file"]
     assert capfd.readouterr().err == ""
 
 
 def test_each_model_and_folder_has_an_index(model: Path, corpus: Path, cache: Path, tmp_path: Path) -> None:
-    found(model, corpus)
+    find_functions(model, corpus)
     other = Path(str(export_search(tmp_path / "other", shared=True)[2].folder))
     (other / "code.onnx").write_bytes((other / "query.onnx").read_bytes())
-    found(other, corpus)
-    found(model, corpus / "deep")
-    found(model, corpus / "deep" / "..")  # the first one's
+    find_functions(other, corpus)
+    find_functions(model, corpus / "deep")
+    find_functions(model, corpus / "deep" / "..")  # the first one's
     assert len(list(cache.glob("*.arrow"))) == 3
 
 
@@ -206,7 +208,7 @@ def cut(file: Path) -> None:
 
 
 def zeros(file: Path) -> None:
-    """Of the vectors, a page that was never written."""
+    """Zero a page of vectors, as if it had never been written."""
     content = file.read_bytes()
     vector = CodeIndex(file).vectors[1].tobytes()
     assert content.count(vector) == 1
@@ -225,18 +227,18 @@ def junk(file: Path) -> None:
 def test_a_damaged_index_is_built_again(
     damage: Callable[[Path], None], model: Path, corpus: Path, cache: Path, capfd: Any
 ) -> None:
-    first = found(model, corpus)
+    first = find_functions(model, corpus)
     (file,) = cache.glob("*.arrow")
     damage(file)
     capfd.readouterr()
-    assert found(model, corpus) == first
-    said = capfd.readouterr().err.splitlines()
-    assert said[0] == f"the index {file} is damaged and is built again"
-    assert said[1].startswith("indexed 3 functions of 2 files")
+    assert find_functions(model, corpus) == first
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0] == f"the index {file} is damaged and is built again"
+    assert lines[1].startswith("indexed 3 functions of 2 files")
     assert CodeIndex.is_sound(file)
 
 
-def test_what_cannot_be_read_is_named(model: Path, corpus: Path, cli: Cli) -> None:
+def test_unreadable_files_are_named(model: Path, corpus: Path, cli: Cli) -> None:
     (corpus / "latin.py").write_bytes("def f(x):\n    return 'é'\n".encode("latin-1"))
     (corpus / "broken.py").write_text("def f(:\n")
     (corpus / "large.py").write_bytes(b"#" * (50 * MAX_BYTES))
@@ -262,7 +264,7 @@ def test_halves_of_characters(model: Path, tmp_path: Path) -> None:
     with open(os.fsencode(folder) + b"/\xff.py", "w") as file:
         file.write(code)
     for _ in range(2):
-        assert found(model, folder, "read") == [("\\xff.py", 1, "f")]
+        assert find_functions(model, folder, "read") == [("\\xff.py", 1, "f")]
 
 
 def test_one_function_in_all(model: Path, tmp_path: Path, cli: Cli) -> None:
@@ -271,8 +273,8 @@ def test_one_function_in_all(model: Path, tmp_path: Path, cli: Cli) -> None:
     code, out, err = cli("predict", str(model), "close", "--corpus", str(tmp_path / "one"))
     assert code == 0, err
     (line,) = out.splitlines()
-    score, place, name = line.split("  ")
-    assert (place, name, -1 <= float(score) <= 1) == ("a.py:1", "close", True)
+    score, location, name = line.split("  ")
+    assert (location, name, -1 <= float(score) <= 1) == ("a.py:1", "close", True)
 
 
 def test_the_command_lines_answers(model: Path, corpus: Path, cli: Cli) -> None:
@@ -283,12 +285,12 @@ def test_the_command_lines_answers(model: Path, corpus: Path, cli: Cli) -> None:
     assert [lines[0], lines[3]] == ["read a csv file:", "close the socket:"]
     assert len(lines) == 6
     code, out, err = cli(*arguments, "--json")
-    told = json.loads(out)
-    assert [one["query"] for one in told] == QUERIES[:2]
+    answers = json.loads(out)
+    assert [answer["query"] for answer in answers] == QUERIES[:2]
     assert err.splitlines() == lines
-    for one in told:
-        assert [set(hit) for hit in one["functions"]] == [{"score", "file", "line", "name", "summary"}] * 2
-        first, second = one["functions"]
+    for answer in answers:
+        assert [set(hit) for hit in answer["functions"]] == [{"score", "file", "line", "name", "summary"}] * 2
+        first, second = answer["functions"]
         assert first["score"] >= second["score"]
 
 
@@ -329,7 +331,7 @@ REFUSED: dict[str, tuple[Callable[[Path, Path], list[str]], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(case: str, model: Path, corpus: Path, cli: Cli, cache: Path) -> None:
+def test_wrong_input_is_rejected(case: str, model: Path, corpus: Path, cli: Cli, cache: Path) -> None:
     arguments, message = REFUSED[case]
     code, out, err = cli("predict", *arguments(model, corpus))
     assert (code, out) == (2, "")

@@ -111,7 +111,7 @@ def test_every_form_answers_like_the_model(result: ExportResult) -> None:
 
 
 def test_pictures_become_results_of_coco_and_pictures(result: ExportResult, tmp_path: Path) -> None:
-    """A large picture is scaled; what is found is told in its own pixels."""
+    """A large picture is scaled; detections are in its own pixels."""
     photo = scenes.read_scenes().splits["test"][0]
     small = Image.fromarray(np.asarray(photo.image))
     small.save(tmp_path / "small.png")
@@ -181,7 +181,7 @@ def test_predictions_have_the_numbers_of_the_annotations(
         assert COCO(truth).loadRes(str(file)).getCatIds() == [7]
 
 
-def test_a_picture_that_is_not_there_is_told(result: ExportResult, tmp_path: Path) -> None:
+def test_a_missing_picture_is_reported(result: ExportResult, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no image .*missing\.png"):
         run_predict(Path(str(result.folder)), [tmp_path / "missing.png"])
 

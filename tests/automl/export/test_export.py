@@ -60,7 +60,7 @@ def expected(trained: TrainResult) -> tuple[np.ndarray, np.ndarray]:
         return inputs.numpy(), Probabilities(model).eval()(inputs).numpy()
 
 
-def test_what_is_exported(exported: ExportResult, trained: TrainResult, workplace: Path) -> None:
+def test_the_exported_files(exported: ExportResult, trained: TrainResult, workplace: Path) -> None:
     assert exported.folder == workplace / "exports" / "model"
     assert {file.name for file in exported.folder.iterdir()} == FILES
     assert {file.name for file in exported.folder.parent.iterdir()} == {"model"}
@@ -304,7 +304,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("choice", "message"), MISTAKES)
-def test_what_does_not_go_together(choice: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_conflicting_options_are_rejected(choice: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         run_export(tmp_path / "out", **choice)
 
@@ -344,9 +344,9 @@ def search(trained: TrainResult, store: MlflowClient, tmp_path: Path) -> Path:
     """The folder of a search, each of whose trials has the checkpoint of `trained`."""
     folder = fake_search(tmp_path / "searches")
     write_manifest(folder, opened().manifest(tiny()))
-    for one in FOUND:
-        (folder / one.folder).mkdir(parents=True)
-        shutil.copy(trained.checkpoint, folder / one.folder / checkpoint.CHECKPOINT_FILE)
+    for trial in FOUND:
+        (folder / trial.folder).mkdir(parents=True)
+        shutil.copy(trained.checkpoint, folder / trial.folder / checkpoint.CHECKPOINT_FILE)
     return folder
 
 
@@ -354,8 +354,8 @@ def writer(folder: Path) -> dict[int, str]:
     """Bring the search to MLflow. Returns the run of each trial."""
     metadata = read_metadata(folder, str(folder.parent))
     tracker = Tracker(MlflowWriter(search_run_spec(metadata.location, metadata)))
-    for one in read_records(folder, metadata.name):
-        tracker.on_trial_end(one)
+    for record in read_records(folder, metadata.name):
+        tracker.on_trial_end(record)
     tracker.finish(best=None, metric="accuracy", counts={})
     return tracker.runs
 
@@ -418,9 +418,9 @@ def test_without_mlflow(
 
 @pytest.mark.usefixtures("store", "fast")
 def test_the_winner_by_its_runs_id(trained: TrainResult, store: MlflowClient, tmp_path: Path) -> None:
-    """As `automl export --run` has it, which knows nothing of the search's folder."""
-    place = Storage(trained.checkpoint.parent)
-    tracker = Tracker(MlflowWriter(RunSpec(experiment="space", name="mine", checkpoint=lambda trial: place)))
+    """Choose by run, as `automl export --run` does, without the search's folder."""
+    folder = Storage(trained.checkpoint.parent)
+    tracker = Tracker(MlflowWriter(RunSpec(experiment="space", name="mine", checkpoint=lambda trial: folder)))
     for number in (0, 1):
         trial = TrialRecord(number, tiny(), state=State.COMPLETE)
         trial.history.append({"epoch": 1, "accuracy": 0.5})
@@ -436,8 +436,8 @@ def test_a_damaged_checkpoint(search: Path, tmp_path: Path) -> None:
     (search / FOUND[1].folder / checkpoint.CHECKPOINT_FILE).write_bytes(b"not a checkpoint")
     with pytest.raises(InputError, match="is corrupt or in an unsupported format"):
         run_export(tmp_path / "out", best=True, search="mine")
-    for one in FOUND:
-        (search / one.folder / checkpoint.CHECKPOINT_FILE).unlink()
+    for trial in FOUND:
+        (search / trial.folder / checkpoint.CHECKPOINT_FILE).unlink()
     with pytest.raises(
         InputError, match=r"no trial of search 'mine' has a checkpoint in .*; were they deleted"
     ):
@@ -456,21 +456,21 @@ def test_weights_that_do_not_fit_the_model(search: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("at_work")
-def test_a_full_disk_is_told(trained: TrainResult, small_disk: Path) -> None:
+def test_a_full_disk_is_reported(trained: TrainResult, small_disk: Path) -> None:
     weights = trained.checkpoint.stat().st_size  # and nothing of the optimiser's, as it has ended
     with pytest.raises(InputError) as error:
         run_export(small_disk / "out", run=trained.run_id)
-    found = re.search(
+    match = re.search(
         rf"--out .*/out cannot be written: disk full at {small_disk}, about (\d+) MB needed, 0 MB are free",
         str(error.value),
     )
-    assert found
-    assert int(found[1]) == pytest.approx(5 * weights / 1e6, abs=1, rel=0.1)
+    assert match
+    assert int(match[1]) == pytest.approx(5 * weights / 1e6, abs=1, rel=0.1)
     assert list(small_disk.iterdir()) == []
 
 
 @pytest.mark.usefixtures("at_work", "fast")
-def test_what_a_store_does_not_take_is_not_registered(
+def test_a_failed_upload_is_not_registered(
     trained: TrainResult, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in object_store.environment.items():
@@ -502,7 +502,7 @@ def test_what_a_store_does_not_take_is_not_registered(
     assert (str(result.folder), result.registered is not None) == (out, True)
 
 
-def test_who_may_read_the_folder_may_read_all_of_it(exported: ExportResult) -> None:
+def test_files_have_the_permissions_of_the_folder(exported: ExportResult) -> None:
     assert isinstance(exported.folder, Path)
     (exported.folder.parent / "folder").mkdir(exist_ok=True)
     (exported.folder.parent / "file").touch()
@@ -525,10 +525,10 @@ def test_the_batch_has_a_name_in_the_graph(file: str, exported: ExportResult) ->
 def test_no_images_are_refused_in_words(exported: ExportResult) -> None:
     assert isinstance(exported.folder, Path)
     run = open_onnx(exported.folder / "model.onnx")
-    one = {"images": np.zeros((1, 24, 24, 3), np.uint8)}
-    assert run(one)["probabilities"].shape == (1, 10)
+    image = {"images": np.zeros((1, 24, 24, 3), np.uint8)}
+    assert run(image)["probabilities"].shape == (1, 10)
     with pytest.raises(InputError, match=r"model.onnx takes one input or more; .* shape \(0, 24, 24, 3\)"):
-        run({"images": one["images"][:0]})
+        run({"images": image["images"][:0]})
 
 
 @pytest.mark.usefixtures("at_work", "fast")
@@ -562,16 +562,16 @@ def mlflow_model(exported: ExportResult) -> Any:
     return mlflow.pyfunc.load_model(str(exported.folder / "mlflow-model"))
 
 
-@pytest.mark.parametrize(("given", "message"), REFUSED, ids=[message[:20] for _, message in REFUSED])
-def test_the_mlflow_model_refuses_in_words(given: Any, message: str, mlflow_model: Any) -> None:
+@pytest.mark.parametrize(("inputs", "message"), REFUSED, ids=[message[:20] for _, message in REFUSED])
+def test_the_mlflow_model_refuses_in_words(inputs: Any, message: str, mlflow_model: Any) -> None:
     with pytest.raises(mlflow.MlflowException, match=message):
-        mlflow_model.predict(given)
+        mlflow_model.predict(inputs)
 
 
 def test_the_mlflow_model_answers_labels(mlflow_model: Any, expected: tuple[np.ndarray, np.ndarray]) -> None:
     inputs, probabilities = expected[0][:5], expected[1][:5]
-    for given in (inputs, inputs.tolist(), {"images": inputs.astype(float)}):
-        answer = mlflow_model.predict(given)
+    for form in (inputs, inputs.tolist(), {"images": inputs.astype(float)}):
+        answer = mlflow_model.predict(form)
         assert list(answer["label"]) == [str(i) for i in probabilities.argmax(1)]
         np.testing.assert_allclose(answer["probability"], probabilities.max(1), atol=1e-4)
         assert list(answer["labels"]) == [str(digit) for digit in range(10)]

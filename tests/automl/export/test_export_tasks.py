@@ -95,7 +95,7 @@ def test_the_deployed_model_scores_what_the_trained_one_does(case: Task, result:
         assert result.scores.matrix.sum() == case.size("test")
 
 
-def test_what_is_told_of_inputs_and_outputs(case: Task, result: ExportResult) -> None:
+def test_inputs_and_outputs_are_described(case: Task, result: ExportResult) -> None:
     interface = json.loads((Path(str(result.folder)) / CONFIG).read_text())
     session = onnxruntime.InferenceSession(str(result.folder / ONNX))
     (graph,) = interface["graphs"].values()
@@ -211,7 +211,7 @@ def test_numbers_are_predicted(
 
 
 @pytest.mark.parametrize("case", ["larnn, lengths"], indirect=True)
-def test_what_8_bits_do_not_suit(case: Task, result: ExportResult, tmp_path: Path) -> None:
+def test_int8_is_rejected_where_it_does_not_fit(case: Task, result: ExportResult, tmp_path: Path) -> None:
     inputs = as_arrays(case.model_inputs("train", 8))
     with pytest.raises(InputError, match="--quantize int8 is for convolutional networks"):
         quantize_int8(Path(str(result.folder)) / ONNX, tmp_path / "a.onnx", inputs)

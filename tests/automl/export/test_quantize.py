@@ -37,7 +37,7 @@ def test_split() -> tuple[np.ndarray, np.ndarray]:
     return centre_crop(test.gather(torch.arange(len(test))), test.aspect, 24).numpy(), test.labels.numpy()
 
 
-def test_what_is_said_of_it_is_true(
+def test_the_reported_facts_are_true(
     quantized: ExportResult, test_split: tuple[np.ndarray, np.ndarray]
 ) -> None:
     inputs, labels = test_split
@@ -141,7 +141,7 @@ def test_a_task_without_labels(
 ) -> None:
     deployment: Callable[..., Deployment] = ImageClassification.deployment
     monkeypatch.setattr(
-        ImageClassification, "deployment", lambda *given: replace(deployment(*given), labels=())
+        ImageClassification, "deployment", lambda *arguments: replace(deployment(*arguments), labels=())
     )
     monkeypatch.setattr(export, "save_mlflow", lambda *args: None)
     monkeypatch.setattr(parity, "_forms", lambda *_: {})

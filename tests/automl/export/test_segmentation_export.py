@@ -96,7 +96,7 @@ def test_colours_are_those_of_pascal_voc() -> None:
     assert len(set(colours)) == 256
 
 
-def test_a_file_that_is_no_image_is_told(result: ExportResult, tmp_path: Path) -> None:
+def test_a_file_that_is_no_image_is_reported(result: ExportResult, tmp_path: Path) -> None:
     (tmp_path / "broken.png").write_bytes(b"nothing")
     for name, message in (("broken.png", "cannot be read as an image"), ("none.png", "there is no image")):
         with pytest.raises(InputError, match=message):

@@ -81,8 +81,8 @@ def test_predictions_of_a_csv_are_written_as_pfm_and_picture(
     pair(task, tmp_path, "small", crop=24)
     lines = ["left,right", "left/one.png,right/one.png", "left/small.png,right/small.png"]
     (tmp_path / "pairs.csv").write_text("\n".join([*lines, lines[1]]))
-    found = run_predict(result.folder, [tmp_path / "pairs.csv"], out=tmp_path / "out")
-    names = [[file.name for file in one.files] for one in found.predictions]
+    result_of_pairs = run_predict(result.folder, [tmp_path / "pairs.csv"], out=tmp_path / "out")
+    names = [[file.name for file in prediction.files] for prediction in result_of_pairs.predictions]
     assert names == [["one.pfm", "one.png"], ["small.pfm", "small.png"], ["one-2.pfm", "one-2.png"]]
     whole = read_pfm(tmp_path / "out" / "one.pfm")
     assert whole.shape == (80, 176)
@@ -95,7 +95,9 @@ def test_predictions_of_a_csv_are_written_as_pfm_and_picture(
     assert (picture == colour_disparity(whole, 32)).all()
 
 
-def test_pairs_that_cannot_be_predicted_are_told(task: Stereo, result: ExportResult, tmp_path: Path) -> None:
+def test_pairs_that_cannot_be_predicted_are_reported(
+    task: Stereo, result: ExportResult, tmp_path: Path
+) -> None:
     pair(task, tmp_path, "one")
     Image.fromarray(np.zeros((70, 176, 3), np.uint8)).save(tmp_path / "right" / "one.png")
     (tmp_path / "pairs.csv").write_text("left,right\nleft/one.png,right/one.png\n")
