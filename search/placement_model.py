@@ -140,6 +140,12 @@ def curve_weights(name: str, x: float) -> Weights:
 class EffectModel:
     """Posterior of the effects, given trials.
 
+    Args:
+        trials: The weights of the effects in each trial's score.
+        scores: The scores, at least one. Larger is better.
+        logs: Logarithms of the variances of terms, from which their estimation starts.
+        estimate: If False, `logs` are used without estimation.
+
     Attributes:
         logs: The logarithms of the variances of terms.
         centres: For each trial, the mean score of its block, or of all trials. Predictions count from there.
@@ -147,7 +153,6 @@ class EffectModel:
         mean: The posterior mean of each effect, in units of the scale.
     """
 
-    # Scores: larger is better. `logs` starts the estimation; without `estimate` they are final.
     def __init__(
         self,
         trials: Sequence[Weights],
@@ -343,7 +348,7 @@ class EffectModel:
                 row[columns[effect]] = weight
         known = z[:, : len(self.columns)]
         prior = (z * np.array([self.variance(effect.term) for effect in columns])) @ z.T
-        shared = known @ self._zv.T  # (wanted, trials)
+        shared = known @ self._zv.T  # (sums, trials)
         covariance = prior - shared @ cho_solve(self._factor, shared.T)
         return self.scale * (known @ self.mean), self.scale**2 * (covariance + covariance.T) / 2
 

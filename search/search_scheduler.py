@@ -113,9 +113,7 @@ class SearchScheduler(TrialScheduler):
     def all_infeasible(self) -> str | None:
         """Return the reason to stop if the first trials have all exceeded the limits."""
         hopeful = (State.COMPLETE, State.PRUNED, State.ERROR)
-        if any(
-            record.state in hopeful for record in self.records.values()
-        ):  # one of the first records, if any
+        if any(record.state in hopeful for record in self.records.values()):
             return None
         records = [record for record in self.records.values() if record.state is State.INFEASIBLE]
         if len(records) < min(ALL_INFEASIBLE, self.plan.trials or ALL_INFEASIBLE):
@@ -216,8 +214,7 @@ class SearchScheduler(TrialScheduler):
         """Return True if a trial of this configuration would bring nothing new."""
         if self.shared_trainings:
             return not is_shared_training(config) and self.shared_trainings.choose(config) is None
-        # `PlacementSampler` repeats placements on purpose: another seed separates a good one from a lucky
-        # one.
+        # `PlacementSampler` repeats placements on purpose, as a second seed shows whether a score was luck.
         return self._seen[_key(config)] > 0 and not isinstance(self._sampler, PlacementSampler)
 
     def _reject(self, trial: optuna.Trial, violations: Mapping[str, float]) -> None:

@@ -30,12 +30,8 @@ PLAIN: Mapping[str, Any] = {
     "batch_size": 8,
     "schedule": "one-cycle",
 }
-LINEAR = (
-    "decomposed",
-    "ssa",
-    "ssa-sym",
-    "conv1x1",
-)  # time and memory linear in the positions, of which the first skip has many
+# Types whose time and memory grow linearly with the positions, of which the first skip connection has many.
+LINEAR = ("decomposed", "ssa", "ssa-sym", "conv1x1")
 KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "reduction": 2}
 PARTS = ("skip", "bottleneck", "decoder")
 

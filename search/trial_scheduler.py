@@ -140,9 +140,8 @@ class TrialScheduler(ABC):
         # Open trials, each in the study and in the sampler's study.
         self._open: dict[int, list[tuple[optuna.Study, optuna.Trial]]] = {}
         self._unfinished: deque[int] = deque()
-        self._recent: deque[str | None] = deque(
-            maxlen=REPEATED_FAILURES
-        )  # errors of the last trials, None for other ends
+        # Errors of the last trials, None for other ends.
+        self._recent: deque[str | None] = deque(maxlen=REPEATED_FAILURES)
 
     @abstractmethod
     def ask(self) -> TrialRecord | None:
@@ -259,9 +258,8 @@ class TrialScheduler(ABC):
     def _report_value(self, record: TrialRecord) -> None:
         """Report the score of a new epoch to Optuna, which takes none for several objectives."""
         name, last = self.plan.objectives[0], record.history[-1]
-        if len(self.plan.objectives) > 1 or not record.has(
-            name
-        ):  # trainings on the test split have no such score
+        # Trainings on the test split have no score.
+        if len(self.plan.objectives) > 1 or not record.has(name):
             return
         step = int(last[RESOURCE])
         # A trial that is faster than the baseline has several epochs in one of the baseline's.

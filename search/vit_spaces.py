@@ -97,9 +97,7 @@ def _free(trial: optuna.Trial, *, size: int, patch: int, batches: Sequence[int])
         options["initial_scale"] = trial.suggest_float("initial_scale", 1e-6, 1e-1, log=True)
     if options["block"].startswith("parallel"):
         options["branches"] = trial.suggest_int("branches", 1, MOST_BRANCHES)
-        if not trial.suggest_categorical(
-            "keep_depth", [False, True]
-        ):  # as many layers as with blocks in a row
+        if not trial.suggest_categorical("keep_depth", [False, True]):  # keep the number of layers
             options["depth"] = max(2, options["depth"] // options["branches"])
     placement = _placement(trial, options, prefix=f"{len(after_blocks(options))}blocks.")
     return TrialConfig(

@@ -213,11 +213,11 @@ def draw_objects(
 
 
 def compare_detections(ours: Arrays, theirs: Arrays) -> float:
-    """Return the largest difference of two forms' detections: of scores, of masks, and of boxes as fractions
-    of a side.
+    """Return the largest difference of two forms' detections: of scores, masks and relative boxes.
 
     Objects with a score of MIN_COMPARED_SCORE or more are compared with the nearest object of the same label.
-    Rounding may change the order of neighbours, and objects with a low score.
+    Boxes count as fractions of the image's side. Rounding may change the order of neighbours, and objects
+    with a low score.
     """
     side = max(float(ours["boxes"].max(initial=1.0)), 1.0)
     worst = 0.0

@@ -13,9 +13,8 @@ from automl.storage.answers import Answers
 from search.class_metrics import ClassMetric
 from search.metric import Metric
 
-SCORES = (
-    2**20
-)  # areas under the curve are computed by default up to this number of logits; sorting them takes 0.2 s
+# Areas under the curve are computed by default up to this number of logits. Sorting them takes 0.2 s.
+SCORES = 2**20
 
 
 class Evaluator(ABC):

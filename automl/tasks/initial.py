@@ -127,12 +127,8 @@ def _parse(name: str, data: bytes) -> Mapping[str, Tensor]:
         content = safetensors.torch.load(data)
     else:
         content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    for key in (
-        "average",
-        "model",
-        "state_dict",
-        "model_state_dict",
-    ):  # keys of the weights in a larger checkpoint
+    # A checkpoint may have the weights under one of these keys.
+    for key in ("average", "model", "state_dict", "model_state_dict"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping) and content[key]:
             content = content[key]
     if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):

@@ -145,9 +145,7 @@ def test_an_invalid_function_is_reported(function: str, message: str) -> None:
 def test_a_function_without_modules_needs_no_baseline() -> None:
     check_fixed_parameters(load_space("my_space.py:no_baseline"))
     check_fixed_parameters(load_space("my_space.py:space"))
-    with pytest.raises(
-        InputError, match=r"set FUNCTION\.baseline to the parameters .* such as \{'modules': 0\}"
-    ):
+    with pytest.raises(InputError, match=r"set FUNCTION\.baseline to parameters .* such as \{'modules': 0\}"):
         check_fixed_parameters(load_space("my_space.py:attends"))
 
 

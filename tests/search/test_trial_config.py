@@ -274,7 +274,7 @@ PROBLEMS: list[tuple[Any, str]] = [
     ({"training": {"clip": -1}}, "training.clip must be 0 or more; got -1"),
     ({"training": {"accumulate": 0}}, "training.accumulate must lie between 1 and 1024; got 0"),
     ({"training": {"average": 1}}, "training.average must be at least 0 and below 1; got 1"),
-    ({"model": {"weights": "default"}}, "none published for backbone 'xresnet18'"),
+    ({"model": {"weights": "default"}}, "backbone 'xresnet18' has no published weights"),
     (
         {"training": {"label_smoothing": 1}},
         "training.label_smoothing must be at least 0 and below 1; got 1.0",

@@ -85,7 +85,8 @@ def test_a_folder_without_weights(tmp_path: Path) -> None:
 
 def test_nothing_is_published_for_a_backbone_of_the_table() -> None:
     with pytest.raises(
-        InputError, match="none published for backbone 'xresnet18'; torchvision:NAME and timm:NAME"
+        InputError,
+        match="'xresnet18' has no published weights; choose a backbone torchvision:NAME or timm:NAME",
     ):
         TrialConfig(model=Model(weights="default"))
 
