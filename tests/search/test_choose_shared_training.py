@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from search_cases import asked, make_engine, make_plan, make_study, report
+from search_cases import ask_trial, make_engine, make_plan, make_study, report
 
 from attention import Spec
 from search import choices
@@ -74,7 +74,7 @@ def whole(record: TrialRecord, score: float) -> Report:
 
 def test_shared_trainings_come_first_and_placements_use_ready_ones(tmp_path: Path) -> None:
     scheduler = make(tmp_path)
-    shared_trainings = [asked(scheduler) for _ in range(3)]
+    shared_trainings = [ask_trial(scheduler) for _ in range(3)]
     assert [(t.role, t.config.seed, t.config.model.placement) for t in shared_trainings] == [
         (Role.BASELINE, seed, {}) for seed in range(3)
     ]
@@ -83,11 +83,11 @@ def test_shared_trainings_come_first_and_placements_use_ready_ones(tmp_path: Pat
     scheduler.report(1, report(*[0.5] * (AT - 1)))
     assert scheduler.ask() is None, "its shared partial training is not complete"
     scheduler.report(1, report(*[0.5] * AT))
-    first = asked(scheduler)
+    first = ask_trial(scheduler)
     assert not scheduler.waiting
     assert (first.role, first.config.seed) == (Role.PUBLISHED, 1)
     assert list(first.config.model.placement) == ["stage3.block1"]
-    assert all(asked(scheduler).config.seed == 1 for _ in range(3)), "the only one that is ready"
+    assert all(ask_trial(scheduler).config.seed == 1 for _ in range(3)), "the only one that is ready"
     assert {r.config.training.learning_rate for r in scheduler.records.values()} == {0.01}
     assert all(r.config.training.insert_at == AT for r in scheduler.records.values())
     seeds = {
@@ -126,7 +126,7 @@ def test_a_replicate_follows_every_eighth_placement(
     study = make_study(tmp_path)
     scheduler, random = make(tmp_path, study), np.random.default_rng(0)
     for i in range(44):
-        record = asked(scheduler)
+        record = ask_trial(scheduler)
         scheduler.end(record.number, whole(record, 0.9 if record.number < 3 else random.uniform(0.4, 0.8)))
         if i == 20:  # as after its end
             scheduler = make(tmp_path, study)
@@ -155,12 +155,12 @@ def test_a_killed_search_resumes_with_its_shared_trainings(tmp_path: Path) -> No
     study = make_study(tmp_path)
     scheduler = make(tmp_path, study)
     for _ in range(3):
-        record = asked(scheduler)
+        record = ask_trial(scheduler)
         scheduler.end(record.number, whole(record, 0.5))
-    running = asked(scheduler)
+    running = ask_trial(scheduler)
     again = make(tmp_path, study)
-    assert asked(again).number == running.number
-    record = asked(again)
+    assert ask_trial(again).number == running.number
+    record = ask_trial(again)
     assert record.config.model.placement
     assert record.config.seed in range(3)
     assert record.config.training.learning_rate == 0.01
@@ -173,15 +173,15 @@ def test_repeated_fixed_parameters_use_a_shared_training_once(tmp_path: Path) ->
     scheduler = make_engine(
         make_study(tmp_path), space, make_plan(), sampler, adjust=late, shared_trainings=1
     )
-    scheduler.report(asked(scheduler).number, report(*[0.5] * AT))
-    placements = [str(asked(scheduler).config.model.placement) for _ in range(3)]
+    scheduler.report(ask_trial(scheduler).number, report(*[0.5] * AT))
+    placements = [str(ask_trial(scheduler).config.model.placement) for _ in range(3)]
     assert len(set(placements)) == 3
 
 
 def test_a_shared_training_that_cannot_be_trained_ends_the_search(tmp_path: Path) -> None:
     scheduler = make(tmp_path)
     for _ in range(3):
-        scheduler.end(asked(scheduler).number, Report(infeasible="out of memory"))
+        scheduler.end(ask_trial(scheduler).number, Report(infeasible="out of memory"))
     assert scheduler.ask() is None
     assert not scheduler.waiting
 
@@ -224,15 +224,15 @@ def test_in_a_confirmation_placements_wait_for_the_shared_training_of_their_seed
         for variant, config in (("plain", plain), ("ssa", placed))
     ]
     scheduler = FixedScheduler(make_study(tmp_path), make_plan(), planned)
-    begun = [asked(scheduler) for _ in range(2)]
+    begun = [ask_trial(scheduler) for _ in range(2)]
     assert [(r.variant, r.config.seed) for r in begun] == [("plain", 7), ("plain", 8)]
     assert scheduler.ask() is None
     assert scheduler.waiting
     scheduler.report(begun[1].number, report(*[0.5] * AT))
-    third = asked(scheduler)
+    third = ask_trial(scheduler)
     assert (third.variant, third.config.seed) == ("ssa", 8)
     scheduler.end(begun[0].number, Report(error="died"))
-    fourth = asked(scheduler)
+    fourth = ask_trial(scheduler)
     assert fourth.config.seed == 7, "which trains the shared partial training itself"
     for record in (begun[1], third, fourth):
         scheduler.end(record.number, Report(error="died"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import optuna
 import pytest
-from search_cases import SMALL, TWO, asked, draw, make_engine, make_plan, make_study, report
+from search_cases import SMALL, TWO_OBJECTIVES, ask_trial, draw, make_engine, make_plan, make_study, report
 
 from attention import InputError
 from search import choices
@@ -67,12 +67,12 @@ def test_fifteen_trials_of_every_kind(name: str, space: Space, tmp_path: Path) -
 
 @pytest.mark.parametrize("name", ["tpe", "nsga2", "random", "gp"])
 def test_two_objectives(name: str, tmp_path: Path) -> None:
-    study = make_study(tmp_path, objectives=TWO)
+    study = make_study(tmp_path, objectives=TWO_OBJECTIVES)
     sampler = load_sampler(name, seed=0, objectives=2)
-    scheduler = make_engine(study, SMALL, make_plan(15, objectives=TWO), sampler)
+    scheduler = make_engine(study, SMALL, make_plan(15, objectives=TWO_OBJECTIVES), sampler)
     for i in range(15):
         scheduler.end(
-            asked(scheduler).number, report(0.1 * i, finished=i % 3 != 1, profile={"macs": 100.0 - i})
+            ask_trial(scheduler).number, report(0.1 * i, finished=i % 3 != 1, profile={"macs": 100.0 - i})
         )
     assert len(study.best_trials) == 1
     assert study.best_trials[0].values == [pytest.approx(1.4), 86.0]
