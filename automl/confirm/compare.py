@@ -111,6 +111,7 @@ class Compared:
     sentence: str
 
     def to_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON."""
         d = self.difference
         return {
             **{key: getattr(self, key) for key in ("name", "outcome", "paired", "p_holm", "sentence")},

@@ -93,6 +93,7 @@ class ConfirmResult(Summary):
     user_code: Sequence[str] = ()
 
     def lines(self) -> Iterator[tuple[str, str]]:
+        """Yield the lines that the command prints, as label and text."""
         number = f" (confirmation {self.number})" if self.number > 1 else ""
         yield "confirmed", f"{self.search}{number}: {self.verdict.final or 'no verdict'}"
         yield "verdict", self.verdict.headline
@@ -135,7 +136,8 @@ def run_confirm(
         margin: The smallest difference that matters, in the unit of the metric. By default the metric's own.
         sequential: Stop as soon as the verdict is decided. True by default.
         init: `scratch`, or `shared` for one shared partial training for each seed. By default as in the
-        search. controls: Train the controls even if no finalist is better.
+            search.
+        controls: Train the controls even if no finalist is better.
         ablate: Train the winner, or else the leading finalist, without each of its modules, too.
         again: Start a new confirmation with unused seeds, beside the earlier ones.
         storage: The storage of the search. By default that of the result, or `searches`.

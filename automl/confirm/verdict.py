@@ -98,6 +98,7 @@ class Verdict:
 
     @property
     def winner(self) -> Variant | None:
+        """Return the variant that is better than the baseline, or None."""
         return self.lead.variant if self.lead is not None and self.final == "better" else None
 
     @property

@@ -29,6 +29,7 @@ class Hit:
         return f"{self.score:.3f}  {self.file}:{self.line}  {self.name}  {self.summary}".rstrip()
 
     def to_json(self) -> dict[str, Any]:
+        """Return the answer as JSON."""
         return {
             "score": self.score,
             "file": self.file,
@@ -46,6 +47,7 @@ class Answer:
     hits: Sequence[Hit]
 
     def to_json(self) -> dict[str, Any]:
+        """Return the answer as JSON."""
         return {"query": self.query, "functions": [hit.to_json() for hit in self.hits]}
 
 
@@ -70,6 +72,7 @@ class CodeSearch(Summary):
     skipped: Mapping[str, str]
 
     def lines(self) -> Iterator[tuple[str, str]]:
+        """Yield the lines that the command prints, as label and text."""
         for answer in self.answers:
             yield "query", answer.query
             for hit in answer.hits:

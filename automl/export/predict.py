@@ -194,6 +194,7 @@ def read_exported(folder: Path) -> dict[str, Any]:
 
 
 def no_export(folder: Path, error: Exception) -> InputError:
+    """Return the error of a folder without an exported model."""
     return InputError(f"{folder} holds no exported model; make one with `automl export`. ({error})")
 
 

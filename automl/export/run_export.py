@@ -99,6 +99,7 @@ class ExportResult(Summary):
     searches: bool = False
 
     def lines(self) -> Iterator[tuple[str, str]]:
+        """Yield the lines that the command prints, as label and text."""
         yield "exported", f"{self.folder} from {self.chosen.origin}"
         yield "chosen", self.chosen.choice
         if self.chosen.warning:

@@ -48,10 +48,12 @@ class Trial:
 
     @property
     def number(self) -> int:
+        """Return the number of the trial."""
         return self.record.number
 
     @property
     def state(self) -> State:
+        """Return the state of the trial."""
         return self.record.state
 
     @property
@@ -105,6 +107,7 @@ class Search:
 
     @cached_property
     def plan(self) -> Plan:
+        """Return the plan of the search."""
         return self.metadata.plan
 
     @property
@@ -119,6 +122,7 @@ class Search:
 
     @property
     def metric(self) -> str:
+        """Return the name of the metric."""
         return self.plan.metric.name
 
     @property
@@ -148,6 +152,7 @@ class Search:
 
     @cached_property
     def counts(self) -> Counter[State]:
+        """Return the number of trials in each state."""
         return Counter(trial.state for trial in self.trials)
 
     @cached_property
@@ -163,6 +168,7 @@ class Search:
 
     @cached_property
     def pruned(self) -> list[Trial]:
+        """Return the pruned trials that completed an epoch."""
         return [trial for trial in self.trials if trial.state is State.PRUNED and trial.record.history]
 
     @cached_property
@@ -195,10 +201,12 @@ class Search:
 
     @cached_property
     def milestones(self) -> list[float]:
+        """Return the resources at which the rungs lie."""
         return Rungs(self.plan.budget).milestones
 
     @property
     def unfinished(self) -> int:
+        """Return the number of trials that were running."""
         return self.counts[State.RUNNING]
 
     def gap(self, difference: float) -> str:

@@ -201,6 +201,7 @@ class SearchResult(Summary):
         return {"trials" if name == "n_trials" else name: to_json(value) for name, value in kept.items()}
 
     def lines(self) -> Iterator[tuple[str, str]]:
+        """Yield the lines that the command prints, as label and text."""
         yield "search", self.search
         yield "space", self.space
         states = ("completed", "pruned", "infeasible", "errors", "running")

@@ -71,6 +71,7 @@ def run_search(*positional: Any, **settings: Any) -> SearchResult:
     and a fixed share of the trials tunes the plain backbone. Ctrl-C and SIGTERM stop the search gracefully.
 
     Args:
+        *positional: The first fields of `Settings`, in their order.
         **settings: The fields of `Settings`, such as `space`, `data`, `trials` and `callbacks`.
 
     Returns:
@@ -412,6 +413,7 @@ def _tracking(run_spec: RunSpec, log: Path) -> Iterator[MlflowProcess]:
 
 
 def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
+    """Return the plan of a search."""
     chance = task.chance("validation")
     return Plan(
         trials=settings.most,
