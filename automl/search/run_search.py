@@ -71,7 +71,7 @@ def run_search(*positional: Any, **settings: Any) -> SearchResult:
     and a fixed share of the trials tunes the plain backbone. Ctrl-C and SIGTERM stop the search gracefully.
 
     Args:
-        *positional: The first fields of `Settings`, in their order.
+        *positional: Not accepted. Settings must have names.
         **settings: The fields of `Settings`, such as `space`, `data`, `trials` and `callbacks`.
 
     Returns:

@@ -79,7 +79,9 @@ def test_a_search_takes_the_settings_as_keywords() -> None:
     assert parameters["trials"].default is None
     with pytest.raises(InputError, match="unknown setting 'trails'"):
         automl.run_search(space="digits", trails=3)
-    with pytest.raises(InputError, match=r"settings have names, as in run_search\(space='digits'\)"):
+    with pytest.raises(
+        InputError, match=r"settings must be given by name, as in run_search\(space='digits'\)"
+    ):
         automl.run_search("digits")  # type: ignore[call-arg]
 
 
