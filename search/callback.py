@@ -39,7 +39,7 @@ class SearchRecord:
 
 
 class Callback:
-    """Reacts to the events of a search or a confirmation.
+    """Base class of reactions to the events of a search or a confirmation.
 
     Subclass it, override the methods you need, and pass an instance to `run_search(callbacks=[...])` or
     `run_confirm(callbacks=[...])`, or name the class on the command line: `--callback file.py:Name`. Methods

@@ -38,7 +38,7 @@ class PlannedTrial:
 
 
 class FixedScheduler(TrialScheduler):
-    """Runs planned trials in order, each once, over several runs.
+    """Scheduler that runs planned trials in order, each once over several runs.
 
     A trial that continues a shared partial training among them waits until that is ready.
 

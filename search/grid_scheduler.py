@@ -26,7 +26,7 @@ class MissingCell:
 
 
 class GridScheduler(FixedScheduler):
-    """Trains the cells of a grid, all with one seed before the next seed.
+    """Scheduler that trains the cells of a grid, all with one seed before the next seed.
 
     Trials are never pruned. A cell that cannot be trained (over a limit, diverged) keeps that as its result.
     A trial that ended in an error restarts in the next run. All cells have the same seeds.

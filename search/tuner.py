@@ -125,7 +125,7 @@ class _InDriver:
 
 
 class _Searcher(_InDriver, tune.search.Searcher):
-    """Asks the scheduler for trials while there is capacity, and restarts those whose process died.
+    """Tune searcher that gets trials from the scheduler, and restarts those whose process died.
 
     A restarted trial is a new trial to Tune. Tune would lose a trial that dies while it takes over the
     process of another.
@@ -235,7 +235,7 @@ class _Scheduler(_InDriver, tune.schedulers.FIFOScheduler):
 
 
 class _Callback(_InDriver, tune.Callback):
-    """Forwards events that Tune sends only to callbacks."""
+    """Tune callback that forwards events which Tune sends only to callbacks."""
 
     def __init__(self, searcher: _Searcher) -> None:
         self.searcher = searcher
@@ -264,7 +264,7 @@ def _dead_actor(trial: TuneTrial) -> str | None:
 
 
 class _Stopper(_InDriver, tune.Stopper):
-    """Ends the run if `stop` returns True, or if trials keep failing for the same reason."""
+    """Tune stopper that ends the run if `stop` returns True or trials keep failing for one reason."""
 
     def __init__(self, scheduler: TrialScheduler, stop: Callable[[], bool]) -> None:
         self.scheduler, self.stop = scheduler, stop

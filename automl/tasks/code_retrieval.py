@@ -41,11 +41,11 @@ NAMES = ("name", "unnamed")  # kinds of texts that only the test split evaluates
 
 
 class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
-    """Retrieval of functions by docstrings, with the metrics of `RetrievalEvaluator`. The primary one is
-    `mrr`.
+    """Retrieval of functions by docstrings.
 
-    In validation the corpus is that of the split's functions, and names are no queries, which keeps an epoch
-    short. In test it is all functions of all splits.
+    Its metrics are those of `RetrievalEvaluator`, the primary one `mrr`. In validation the corpus is that of
+    the split's functions, and names are no queries, which keeps an epoch short. In test it is all functions
+    of all splits.
     """
 
     spec = TASKS["code-retrieval"]

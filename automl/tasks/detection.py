@@ -66,12 +66,11 @@ def load_images(data: DetectionData, split: Split) -> DetectionImages:
 
 
 class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
-    """Detection of boxes and masks, with the metrics of `DetectionEvaluator`. The primary one is `box_ap` or
-    `mask_ap`.
+    """Detection of boxes and masks.
 
-    A training batch is a list of images of different sizes and a list of their objects; torchvision pads the
-    images. In validation and test every image is padded to the same size, so that no answer depends on other
-    images.
+    Its metrics are those of `DetectionEvaluator`, the primary one `box_ap` or `mask_ap`. A training batch is
+    a list of images of different sizes and a list of their objects; torchvision pads the images. In
+    validation and test every image is padded to the same size, so that no answer depends on other images.
     """
 
     spec = TASKS["detection"]

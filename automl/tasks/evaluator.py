@@ -18,7 +18,7 @@ SCORES = 2**20
 
 
 class Evaluator(ABC):
-    """Collects the outputs of one pass over a split.
+    """Base class of evaluators, which collect the outputs of one pass over a split.
 
     Metrics that cannot be summed, such as ranks over the whole split, keep what they need of each batch and
     call `runtime.gather` in `compute`.
@@ -62,7 +62,7 @@ class Evaluator(ABC):
 
 
 class ClassificationEvaluator(Evaluator):
-    """Computes the metrics of a classification task.
+    """Evaluator of a classification task.
 
     Metrics that take the whole split at once are computed only if one is the primary metric, or there are at
     most SCORES logits. Metrics without a value on the split are left out.

@@ -35,12 +35,12 @@ class RetrievalSplit:
 
 
 class RetrievalEvaluator(Evaluator):
-    """Computes `mrr`, `recall_at_1`, `recall_at_5`, `recall_at_10` and `ndcg` of docstrings among 1,000
-    functions.
+    """Evaluator of docstrings as queries among 1,000 functions.
 
-    `mrr_corpus` and `mrr_real` are those of docstrings and of real queries among all candidates, the latter
-    if there are real queries. `mrr_names` is the MRR of names of functions, if they are queries, among 1,000
-    functions whose code lacks the names. `texts` provides examples.
+    The metrics are `mrr`, `recall_at_1`, `recall_at_5`, `recall_at_10` and `ndcg`. `mrr_corpus` and
+    `mrr_real` are those of docstrings and of real queries among all candidates, the latter if there are real
+    queries. `mrr_names` is the MRR of names of functions, if they are queries, among 1,000 functions whose
+    code lacks the names. `texts` provides examples.
     """
 
     def __init__(self, asked: RetrievalSplit, similarity: Similarity, texts: CodeTexts) -> None:

@@ -48,10 +48,11 @@ def _mean(values: Tensor, true: Tensor) -> Tensor:
 
 
 class SegmentationEvaluator(Evaluator):
-    """Computes means over the classes of intersection over union, `miou`, and of `dice`, and
-    `pixel_accuracy`.
+    """Evaluator of the classes of pixels.
 
-    All are over the pixels of the whole split together. `metric` is the one whose values `answers` has.
+    The metrics are `miou` (mean intersection over union of the classes), `dice` (their mean Dice score) and
+    `pixel_accuracy`. All are over the pixels of the whole split together. `metric` is the one whose values
+    `answers` has.
     """
 
     def __init__(self, metric: str) -> None:

@@ -38,10 +38,11 @@ from search.config import TASKS, StereoData, StereoModel, StereoTraining, TrialC
 
 
 class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
-    """Disparity estimation with the metrics of `StereoEvaluator`. The primary one is `epe`; lower is better.
+    """Estimation of disparities.
 
-    Training uses random crops, the same of both images. Validation and test use whole pairs, padded at the
-    bottom and the right to sizes that the model takes.
+    Its metrics are those of `StereoEvaluator`, the primary one `epe`: lower is better. Training uses random
+    crops, the same of both images. Validation and test use whole pairs, padded at the bottom and the right to
+    sizes that the model takes.
     """
 
     spec = TASKS["stereo"]

@@ -40,10 +40,11 @@ def disparity_loss(outputs: Sequence[Tensor], truth: Tensor, maximum: int, runti
 
 
 class StereoEvaluator(Evaluator):
-    """Computes `epe`, the mean error of disparities in pixels, and the fractions of wrong pixels.
+    """Evaluator of disparities.
 
-    In `error_1px` and `error_3px` a pixel is wrong above 1 and 3 pixels, in `d1` (KITTI's) above 3 pixels and
-    5 %. All are over the counted pixels of the whole split.
+    `epe` is the mean error of disparities in pixels. In `error_1px` and `error_3px`, the fractions of wrong
+    pixels, a pixel is wrong above 1 and 3 pixels, in `d1` (KITTI's) above 3 pixels and 5 %. All are over the
+    counted pixels of the whole split.
     """
 
     def __init__(self, maximum: int, device: torch.device) -> None:
