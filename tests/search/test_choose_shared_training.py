@@ -1,6 +1,4 @@
-"""A search whose placements go into shared partial trainings, and a confirmation of it: what goes where,
-and when.
-"""
+"""Shared partial trainings in a search and in its confirmation: which trials continue which, and when."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -30,7 +28,7 @@ TYPES = ("ssa", "sagan", "multihead")
 
 
 def draw(trial: optuna.Trial) -> TrialConfig:
-    """Up to two modules at four sites, and a learning rate."""
+    """Draw up to two modules at four sites, and a learning rate."""
     placement = {
         f"stage{site + 1}.block1": Spec(trial.suggest_categorical(f"type{i}", TYPES))
         for i, site in enumerate(choices.ascending(trial, 4, most=2), start=1)
@@ -63,7 +61,7 @@ def make(folder: Path, study: optuna.Study | None = None, seed: int = 0, **more:
 
 
 def whole(record: TrialRecord, score: float) -> Report:
-    """All epochs of its own."""
+    """Return a report of all epochs of a trial."""
     first = AT if record.config.model.placement else 0
     history = [
         {"epoch": i, "resource": i, "accuracy": score if i == EPOCHS else 0.5}
@@ -188,9 +186,7 @@ def test_a_shared_training_that_cannot_be_trained_ends_the_search(tmp_path: Path
 
 @pytest.mark.parametrize("gain", [0.01, 0.0])
 def test_the_search_finds_a_planted_type_and_no_difference_without_one(gain: float, tmp_path: Path) -> None:
-    """Shared partial trainings that differ by 0.7 points, branches by 0.22; one type adds a point where
-    there is a gain.
-    """
+    """Shared partial trainings differ by 0.7 points and continuations by 0.22. One type may add a point."""
     found_types, costs = [], []
     for seed in range(10):
         (tmp_path / str(seed)).mkdir()

@@ -19,7 +19,7 @@ from search.metric import GUESSING_RATE, Chance
 
 
 def drawn(counts: list[int], *, ties: bool = False, seed: int = 0) -> tuple[np.ndarray, torch.Tensor]:
-    """Labels `(N,)` with so many of each class, and logits that tell something of them."""
+    """Return labels `(N,)` with given counts of the classes, and logits that correlate with them."""
     generator = np.random.default_rng(seed)
     true = generator.permutation(np.repeat(np.arange(len(counts)), counts))
     logits = generator.normal(size=(len(true), len(counts))) + 1.5 * np.eye(len(counts))[true]
@@ -27,7 +27,7 @@ def drawn(counts: list[int], *, ties: bool = False, seed: int = 0) -> tuple[np.n
 
 
 def scored(metric: ClassMetric, true: np.ndarray, logits: torch.Tensor) -> tuple[float, np.ndarray]:
-    """The metric, and what each input contributes, from batches."""
+    """Return the metric and the contribution of each input, computed in batches."""
     labels, size = torch.as_tensor(true), len(true) if metric.whole else 7
     batches = list(zip(logits.split(size), labels.split(size), strict=True))
     statistics = torch.stack([metric.update(*batch) for batch in batches]).sum(0)
@@ -36,7 +36,7 @@ def scored(metric: ClassMetric, true: np.ndarray, logits: torch.Tensor) -> tuple
 
 
 def reference(name: str, true: np.ndarray, logits: torch.Tensor) -> float:
-    """By scikit-learn, over the classes that occur."""
+    """Return the metric by scikit-learn, over the classes that occur."""
     answered, present = logits.argmax(1).numpy(), np.unique(true)
     scores = logits.double().softmax(1).numpy()
     if name == "accuracy":
@@ -161,7 +161,7 @@ def test_no_constant_answer_has_a_lower_loss_than_guessing() -> None:
 
 @pytest.mark.parametrize("counts", [[50, 50], [90, 10], [200, 40, 10]])
 def test_a_step_is_the_effect_of_one_answer(counts: list[int]) -> None:
-    """It is the root mean square of the change by one right answer that becomes wrong."""
+    """It is the root mean square of the change when a right answer becomes wrong."""
     true = np.repeat(np.arange(len(counts)), counts)
     changes = []
     for i in range(len(true)):

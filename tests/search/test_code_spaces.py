@@ -25,7 +25,7 @@ CNN = {
 
 
 def restated(model: CodeModel) -> dict[str, object]:
-    """All options of an encoder by their published names."""
+    """Return all options of an encoder by their published names."""
     options = {**ENCODERS[model.backbone].options, **model.options}
     configs: dict[str, object] = {
         "self_attention_activation": options["attention_activation"],

@@ -20,7 +20,7 @@ def space(draws: Any = draw, **fields: Any) -> Space:
 
 
 def tunable(trial: optuna.Trial) -> TrialConfig:
-    """Learning rates for each of two optimisers, and the modules."""
+    """Draw the modules, and learning rates for each of two optimisers."""
     kind = trial.suggest_categorical("optimizer", ["adamw", "sgd"])
     rate = trial.suggest_float(f"{kind}.rate", 1e-3, 1e-2, log=True)
     trial.suggest_float("mixup", 0, 0.4, step=0.1)
@@ -68,14 +68,14 @@ def test_invalid_parameters_are_rejected(what: str, params: dict[str, Any], mess
 
 
 def forced(trial: optuna.Trial) -> TrialConfig:
-    """Always with a module, which it calls otherwise."""
+    """Draw at least one module, with another parameter name."""
     trial.suggest_int("count", 1, 2)
     return draw(optuna.trial.FixedTrial({"modules": 1, "first": "ssa"}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("draws", [forced, draw])
 @pytest.mark.parametrize("what", ["baseline", "plain"])
-def test_a_plain_trial_with_attention_in_it(draws: Any, what: str) -> None:
+def test_a_plain_trial_with_attention_is_rejected(draws: Any, what: str) -> None:
     fields: dict[str, Any] = {"baseline": {"modules": 0}, "plain": {"modules": 0}}
     if draws is draw:
         fields[what] = {}  # modules are drawn
@@ -88,7 +88,7 @@ def test_a_plain_trial_with_attention_in_it(draws: Any, what: str) -> None:
     assert f"set FUNCTION.{what} to" in str(error.value)
 
 
-def test_rejected_draws_do_not_show_unknown_names() -> None:
+def test_rejected_draws_do_not_make_names_unknown() -> None:
     def never(trial: optuna.Trial) -> TrialConfig:
         raise optuna.TrialPruned
 

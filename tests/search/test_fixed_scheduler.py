@@ -24,7 +24,7 @@ def make(study: optuna.Study, *variants: str) -> FixedScheduler:
 
 
 def run(scheduler: FixedScheduler) -> list[tuple[str, int]]:
-    """Everything that is left, each to its end."""
+    """Run all remaining trials to their ends."""
     done = []
     while (record := scheduler.ask()) is not None:
         scheduler.end(record.number, report(*[0.5] * EPOCHS, finished=True))
@@ -43,7 +43,7 @@ def test_each_entry_is_run_once_in_order(tmp_path: Path) -> None:
     assert scheduler.records[1].name == "001 b seed 0"
 
 
-def test_while_one_runs_more_may_be_planned(tmp_path: Path) -> None:
+def test_trials_may_be_planned_while_one_runs(tmp_path: Path) -> None:
     scheduler = make(make_study(tmp_path), "a")
     first, second = scheduler.ask(), scheduler.ask()
     assert first is not None
@@ -114,7 +114,7 @@ def test_more_can_be_put_on_the_list(tmp_path: Path) -> None:
     assert scheduler.trials == known + 1
 
 
-def test_an_error_is_tried_again_by_the_next_run_alone(tmp_path: Path) -> None:
+def test_only_the_next_run_repeats_an_error(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     scheduler = make(study, "a")
     record = scheduler.ask()
@@ -125,7 +125,7 @@ def test_an_error_is_tried_again_by_the_next_run_alone(tmp_path: Path) -> None:
     assert run(make(study, "a")) == []
 
 
-def test_closing_asks_for_no_more(tmp_path: Path) -> None:
+def test_closing_starts_no_trials(tmp_path: Path) -> None:
     scheduler = make(make_study(tmp_path), "a")
     scheduler.closing = True
     assert scheduler.ask() is None

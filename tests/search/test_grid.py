@@ -59,7 +59,7 @@ def space_of(tree: Tree, has_fraction: bool = False) -> Space:
 
 
 def combinations(tree: Tree, path: str = "c") -> list[dict[str, Any]]:
-    """The parameters of each cell, in order, by recursion."""
+    """Return the parameters of each cell, in order, by recursion."""
     if tree is None:
         return [{}]
     if tree == "refused":
@@ -99,7 +99,7 @@ def test_the_cells_are_all_combinations_in_order(tree: Tree) -> None:
 def test_each_cell_is_trained_once_for_each_seed(
     tree: Tree, seeds: int, has_fraction: bool, baseline_share: float, ends: list[tuple[str, bool]]
 ) -> None:
-    """Any space, seeds, shares and ends of trials, with the run killed and resumed at any point."""
+    """Test any space, seeds, fractions and ends of trials, with the run killed and resumed at any point."""
     space = space_of(tree, has_fraction)
     cells = grid_cells(space)
     asked = [(cell.label, seed) for seed in range(7, 7 + seeds) for cell in cells]
@@ -233,7 +233,7 @@ def test_spaces_without_a_finite_grid_are_rejected(space: Space, message: str) -
         grid_cells(space)
 
 
-def test_labels_of_values_that_look_alike_differ() -> None:
+def test_equal_labels_are_numbered() -> None:
     def draw(trial: optuna.Trial) -> TrialConfig:
         return TrialConfig(seed=int(trial.suggest_categorical("seed", [1, "1", 2])))
 

@@ -34,7 +34,7 @@ def test_the_best_third_so_far_continues() -> None:
     assert rungs.occupancy() == [(2, 60), (6, 0)]
 
 
-def test_equals_are_not_cut_for_one_another() -> None:
+def test_equal_trials_are_not_pruned() -> None:
     rungs = Rungs(9)
     assert all(rungs.enter(number, "all", 2, [0.5]) for number in range(10))
 
@@ -49,7 +49,7 @@ def test_a_rung_is_entered_once() -> None:
     assert rungs.occupancy() == [(3, 2), (9, 1)]
 
 
-def test_groups_are_judged_apart() -> None:
+def test_groups_are_compared_separately() -> None:
     rungs = Rungs(9)
     assert rungs.enter(0, "baseline", 2, [0.9])
     assert rungs.enter(1, "candidate", 2, [0.5])
@@ -83,7 +83,7 @@ def test_dominates(score: Score, other: Score, dominated: bool) -> None:
         ((0.9, -10.0), (0.9, -10.0), False),
     ],
 )
-def test_noise_dominates_nobody(score: Score, other: Score, dominated: bool) -> None:
+def test_differences_within_noise_do_not_dominate(score: Score, other: Score, dominated: bool) -> None:
     assert dominates(score, other, [0.0, 0.02]) is dominated
 
 
@@ -99,7 +99,7 @@ def test_with_several_objectives_the_front_continues() -> None:
 
 @pytest.mark.parametrize("time_ratio", [0.5, 1.0, 1.3, 2.0, 3.0])
 def test_a_slow_trial_reaches_as_many_rungs(time_ratio: float) -> None:
-    """Rungs are in equal time: half the epochs at a time ratio of two pass the same ones."""
+    """Rungs are in equal time: at a time ratio of two, half the epochs pass the same rungs."""
     budget = 18
     rungs = Rungs(budget)
     epochs = round(budget / time_ratio)

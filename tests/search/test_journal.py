@@ -1,3 +1,5 @@
+"""The journal of a study: its file, batches of writes, full disks and damaged lines."""
+
 import errno
 import json
 import os
@@ -35,14 +37,14 @@ def some_trials(study: optuna.Study) -> None:
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files, one for each time that one was written to."""
+    """Record each write to a file."""
     paths: list[Path] = []
     original = Journal._write
     monkeypatch.setattr(Journal, "_write", lambda self: (paths.append(self.path), original(self)))
     return paths
 
 
-def test_the_file_is_the_one_that_optuna_makes(tmp_path: Path) -> None:
+def test_the_file_equals_that_of_optuna(tmp_path: Path) -> None:
     lines = []
     for name, make in {"ours": Journal, "optuna's": lambda path: JournalFileBackend(str(path))}.items():
         study = study_in(make(tmp_path / name))
@@ -59,7 +61,7 @@ def test_the_file_is_the_one_that_optuna_makes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "reader", [Journal, lambda path: JournalFileBackend(str(path))], ids=["ours", "optuna"]
 )
-def test_others_read_what_is_written_so_far(reader: Make, tmp_path: Path) -> None:
+def test_other_processes_read_the_changes_so_far(reader: Make, tmp_path: Path) -> None:
     study = study_in(Journal(tmp_path / "file"))
     other = study_in(reader(tmp_path / "file"))
     for number in range(3):
@@ -156,7 +158,7 @@ def test_an_incomplete_line_is_removed(tail: bytes, tmp_path: Path) -> None:
     assert list(Journal(tmp_path / "file").read_logs(0)) == [{"a": 0}, {"a": 1}]
 
 
-def test_a_line_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_read_once_complete(tmp_path: Path) -> None:
     file = tmp_path / "file"
     some_trials(study_in(Journal(file)))
     lines = file.read_bytes().splitlines(keepends=True)
@@ -179,7 +181,7 @@ def test_reading_changes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_damaged_line(tmp_path: Path) -> None:
+def test_a_damaged_line_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b'{"op_code":0}\n' + b"\x00" * 40 + b'"}\n{"op_code":1}\n')
     journal = Journal(file)

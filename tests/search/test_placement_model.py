@@ -68,7 +68,7 @@ def test_effects_of_a_block() -> None:
     }
 
 
-def test_the_posterior_is_that_of_conditioning_a_joint_gaussian() -> None:
+def test_the_posterior_equals_a_conditioned_joint_gaussian() -> None:
     tried, new = some(20), some(6, seed=1)
     values = scores(tried)
     model = EffectModel([placement_weights(candidate) for candidate in tried], values)
@@ -125,7 +125,7 @@ def test_variances_maximise_the_marginal_likelihood_times_the_prior() -> None:
             assert density({**model.logs, term: model.logs[term] + step}) < best, term
 
 
-def test_noise_is_found_from_replicates() -> None:
+def test_noise_is_estimated_from_replicates() -> None:
     tried = some(12) * 12
     model = EffectModel([placement_weights(candidate) for candidate in tried], scores(tried))
     assert model.noise == pytest.approx(0.5, rel=0.15)
@@ -140,7 +140,7 @@ def test_a_diverged_trial_does_not_drown_the_effects() -> None:
     assert mean[0] - mean[1] == pytest.approx(2.0, abs=0.7)
 
 
-def test_scores_in_other_units_change_the_units_alone() -> None:
+def test_scores_in_other_units_change_only_the_units() -> None:
     tried = some(30)
     values, wanted = scores(tried), [placement_weights(placement((1, "a")))]
     candidate = EffectModel([placement_weights(p) for p in tried], values).predict(wanted)
@@ -157,7 +157,7 @@ def test_scores_that_do_not_differ(values: list[float]) -> None:
     assert (covariance > 0).all()
 
 
-def test_a_draw_without_trials_is_the_priors() -> None:
+def test_a_draw_without_trials_follows_the_prior() -> None:
     random = np.random.default_rng(0)
     drawn = [EffectDraw(None, np.empty(0), random)(Effect(TYPE, "a")) for _ in range(2000)]
     assert np.var(drawn) == pytest.approx(PRIORS[TYPE][0], rel=0.15)

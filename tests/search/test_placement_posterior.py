@@ -32,7 +32,7 @@ def of_type(kind: str, gain: float) -> Callable[[Drawn], float]:
 
 
 def test_a_type_that_is_better_by_construction_is_returned_within_sixteen_trainings() -> None:
-    """Three points for each module of one type, 1.1 points of noise."""
+    """Each module of one type adds three points. The noise is 1.1 points."""
     result = 0
     for seed in range(10):
         study = search(of_type("b", 3.0), 16, seed=seed, noise=1.1)
@@ -43,7 +43,7 @@ def test_a_type_that_is_better_by_construction_is_returned_within_sixteen_traini
 
 
 def test_equal_placements_show_no_difference_that_matters() -> None:
-    """Within 128 trainings with 1.1 points of noise; and none is ever called best."""
+    """Use 128 trainings with 1.1 points of noise. No placement is ever called best."""
     ends = []
     for seed in range(3):
         study = optuna.create_study(direction="maximize", sampler=PlacementSampler(seed))
@@ -154,7 +154,7 @@ def test_the_luckiest_trial_is_not_the_best() -> None:
     assert {module.type for module in placement.modules} == {"b"}
 
 
-def test_the_backbone_as_it_is_adds_nothing() -> None:
+def test_the_plain_backbone_has_no_gain() -> None:
     study = search(of_type("b", -2.0), 30, noise=0.5)
     for _ in range(3):
         study.enqueue_trial({"modules": 0})
@@ -204,7 +204,7 @@ def test_a_study_without_placements() -> None:
             call(study)  # type: ignore[operator]
 
 
-def test_a_study_of_several_objectives() -> None:
+def test_several_objectives_are_rejected() -> None:
     with pytest.raises(InputError, match="takes one objective"):
         best_trial(optuna.create_study(directions=["maximize", "minimize"]))
 
@@ -215,7 +215,7 @@ Drawing = tuple[optuna.Trial, TrialConfig]
 def finished(
     draws: Sequence[Drawing], scores: Sequence[float]
 ) -> tuple[optuna.Study, dict[int, TrialRecord]]:
-    """A study with a completed trial for each score, the baseline first; and its records."""
+    """Return a study with a completed trial for each score, the baseline first, and its records."""
     study = optuna.create_study(direction="maximize")
     study.set_user_attr(EXPECTED, True)
     records: dict[int, TrialRecord] = {}

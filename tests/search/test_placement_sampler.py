@@ -74,7 +74,7 @@ def test_parameters_of_a_placement_are_parsed(name: str, part: PlacementParamete
 
 
 def test_every_parameter_that_a_placement_draws_is_known() -> None:
-    """A new option of `choices.attention` must be in OPTIONS."""
+    """A new option of `choices.attention` must be added to OPTIONS."""
     study = optuna.create_study(sampler=RandomSampler(0))
     for _ in range(60):
         trial = study.ask()
@@ -127,7 +127,7 @@ def test_settings_are_effects_of_choices_and_curves_over_numbers() -> None:
     assert not any(effect.term == "setting:epochs" for effect in effects)
 
 
-def test_trials_are_valid_and_led_by_the_seed() -> None:
+def test_trials_are_valid_and_depend_on_the_seed() -> None:
     drawn = [placed(search(len, 12, seed=seed)) for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
     for placement in drawn[0]:
@@ -135,7 +135,7 @@ def test_trials_are_valid_and_led_by_the_seed() -> None:
         assert sites == sorted(set(sites))
 
 
-def test_trials_asked_at_once_differ_by_themselves() -> None:
+def test_simultaneous_trials_differ() -> None:
     study = search(len, 5)
     asked = [draw(study.ask()) for _ in range(12)]
     assert len({tuple(params) for params in asked}) >= 6
@@ -168,7 +168,7 @@ def test_fixed_parameters_are_kept_and_the_rest_fits() -> None:
         assert len({site for site, _ in drawn}) == len(drawn)
 
 
-def test_other_parameters_are_the_other_samplers() -> None:
+def test_other_parameters_are_drawn_by_the_other_sampler() -> None:
     asked: list[str] = []
 
     class Others(RandomSampler):
@@ -198,7 +198,7 @@ def test_tpe_draws_other_parameters_jointly() -> None:
     assert np.mean([m.type == "a" for p in placed(study)[-15:] for m in p.modules]) > 0.7
 
 
-def test_a_space_that_draws_its_placements_by_hand_is_the_other_samplers() -> None:
+def test_a_space_without_choices_is_drawn_by_the_other_sampler() -> None:
     study = optuna.create_study(sampler=PlacementSampler(0))
     for _ in range(15):
         trial = study.ask()
@@ -208,7 +208,7 @@ def test_a_space_that_draws_its_placements_by_hand_is_the_other_samplers() -> No
     assert {trial.params["modules"] for trial in study.trials} == {0, 1}
 
 
-def test_backbones_have_sites_of_their_own_and_share_types() -> None:
+def test_backbones_have_separate_sites_and_common_types() -> None:
     study = optuna.create_study(direction="maximize", sampler=PlacementSampler(0))
     for i in range(40):
         trial = study.ask()
@@ -221,7 +221,7 @@ def test_backbones_have_sites_of_their_own_and_share_types() -> None:
         assert placement.modules[-1].site == (2 if placement.prefix == "x." else 4)
 
 
-def test_pruned_and_failed_trials_are_not_learned_from_and_broken_limits_not_repeated() -> None:
+def test_pruned_trials_are_ignored_and_exceeded_limits_not_repeated() -> None:
     study = optuna.create_study(direction="maximize", sampler=PlacementSampler(0))
     for _ in range(30):
         trial = study.ask()

@@ -38,7 +38,7 @@ def uniform(low: float, high: float) -> Draw:
 
 
 def truncated(low: float, high: float) -> Draw:
-    """The source's `int(hyperparameters['larnn_window_size'])` of a `uniform`."""
+    """Return a `uniform` draw as the source's `int(hyperparameters['larnn_window_size'])`."""
     return lambda random: np.trunc(random.uniform(low, high, SOURCE_DRAWS))
 
 
@@ -155,7 +155,7 @@ def test_nothing_else_is_drawn(space: str) -> None:
 
 
 @pytest.mark.parametrize(("space", "name"), EVERY_NUMBER)
-def test_bounds_and_scale_are_the_sources(space: str, name: str) -> None:
+def test_bounds_and_scale_are_those_of_the_source(space: str, name: str) -> None:
     low, high, source = NUMBERS[space][name]
     ours, theirs = np.array(values(space, name), float), source(np.random.default_rng(1))
     width = high - low
@@ -181,7 +181,7 @@ def test_the_test_of_the_scale_can_fail(space: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(("space", "name"), EVERY_CHOICE)
-def test_choices_are_the_sources_and_equally_likely(space: str, name: str) -> None:
+def test_choices_are_those_of_the_source_and_equally_likely(space: str, name: str) -> None:
     drawn_values = values(space, name)
     assert set(drawn_values) == set(CHOICES[space][name])
     assert len(set(map(type, drawn_values))) == 1

@@ -78,7 +78,7 @@ def test_two_objectives(name: str, tmp_path: Path) -> None:
     assert study.best_trials[0].values == [pytest.approx(1.4), 86.0]
 
 
-def test_the_table_is_led_by_its_seed() -> None:
+def test_samplers_depend_on_the_seed() -> None:
     for name in SAMPLERS:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -101,13 +101,13 @@ def test_the_table_is_led_by_its_seed() -> None:
         ("placement", SPACES["ucihar"], "'ucihar' draws none"),
     ],
 )  # fmt: skip
-def test_a_sampler_that_cannot_draw_from_the_space(name: str, space: Space, message: str) -> None:
+def test_a_sampler_that_cannot_draw_from_the_space_is_rejected(name: str, space: Space, message: str) -> None:
     with pytest.raises(InputError, match=message):
         check_sampler(name, space)
 
 
 @pytest.mark.parametrize("name", [*SAMPLERS, "a.module:Sampler"])
-def test_a_sampler_that_can(name: str) -> None:
+def test_a_sampler_that_can_draw_is_accepted(name: str) -> None:
     check_sampler(name, OWN_SPACES.get(name, Space(name="d", draw=draw, baseline={}, summary="")))
 
 
@@ -134,7 +134,7 @@ not_one = dict
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A module in the current folder, which is where `automl` is called, not where it is installed."""
+    """Create a module in the current folder, from which `automl` imports user-defined samplers."""
     (tmp_path / "own_samplers.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
@@ -171,7 +171,7 @@ def test_an_unknown_sampler_is_rejected(name: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["cmaes", "placement"])
-def test_one_objective(name: str) -> None:
+def test_several_objectives_are_rejected(name: str) -> None:
     with pytest.raises(InputError, match=f"{name} takes one objective; use tpe or nsga2 for several"):
         load_sampler(name, seed=0, objectives=2)
 
@@ -180,8 +180,6 @@ def test_one_objective(name: str) -> None:
     ("space", "objectives", "chosen"),
     [("digits", 1, "placement"), ("digits", 2, "tpe"), ("ucihar", 1, "tpe"), ("da-heads", 1, "tpe")],
 )
-def test_the_sampler_of_placements_is_chosen_where_there_are_some(
-    space: str, objectives: int, chosen: str
-) -> None:
+def test_the_sampler_of_placements_is_chosen_for_placements(space: str, objectives: int, chosen: str) -> None:
     assert choose_sampler("auto", load_space(space), objectives=objectives) == chosen
     assert choose_sampler("gp", load_space(space), objectives=objectives) == "gp"

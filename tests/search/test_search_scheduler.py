@@ -62,8 +62,8 @@ def everything(scheduler: SearchScheduler, most: int = 100) -> list[TrialRecord]
     return records
 
 
-class Attending(RandomSampler):
-    """Draws at least one module."""
+class AtLeastOneModule(RandomSampler):
+    """Sampler that draws at least one module."""
 
     def sample_independent(self, study: Any, trial: Any, name: str, kind: Any) -> Any:
         value = super().sample_independent(study, trial, name, kind)
@@ -71,7 +71,7 @@ class Attending(RandomSampler):
 
 
 def tunable(trial: optuna.Trial) -> TrialConfig:
-    """The small space with a number to tune."""
+    """Draw from the small space, with a learning rate to tune."""
     rate = trial.suggest_float("learning_rate", 1e-3, 1e-2)
     return draw(trial).change(training={"learning_rate": rate})
 
@@ -86,7 +86,7 @@ TUNABLE = Space(name="tunable", draw=tunable, baseline=BASELINE, published=lambd
 @pytest.mark.parametrize("fraction", [0.0, 0.2, 0.5, 1.0])
 def test_the_baseline_then_papers_then_a_fraction_of_plain_trials(fraction: float, tmp_path: Path) -> None:
     plan = make_plan(baseline_share=fraction)
-    scheduler = make_engine(make_study(tmp_path), TUNABLE, plan, Attending(seed=0))
+    scheduler = make_engine(make_study(tmp_path), TUNABLE, plan, AtLeastOneModule(seed=0))
     records = [ask_trial(scheduler) for _ in range(40)]
     assert [record.number for record in records] == list(range(40))
     params = [stored_trial(scheduler, record.number).params for record in records]
@@ -127,9 +127,9 @@ def test_enqueued_trials_are_tried(tmp_path: Path) -> None:
     assert ask_trial(again).role is Role.BASELINE or again.records[4].role is Role.CANDIDATE
 
 
-def test_a_plain_backbone_with_nothing_to_tune_is_not_tuned(tmp_path: Path) -> None:
+def test_a_baseline_without_hyperparameters_is_not_tuned(tmp_path: Path) -> None:
     space = Space(name="s", draw=tunable, baseline=BASELINE, plain=BASELINE, summary="")
-    scheduler = make_engine(make_study(tmp_path), space, sampler=Attending(seed=0))
+    scheduler = make_engine(make_study(tmp_path), space, sampler=AtLeastOneModule(seed=0))
     roles = [ask_trial(scheduler).role for _ in range(40)]
     assert roles.count(Role.BASELINE) == 2, "the second one shows that there is nothing"
 
@@ -142,7 +142,7 @@ def test_plain_draws_are_baselines(tmp_path: Path) -> None:
         assert (record.role is Role.BASELINE) == (record.config.model.placement == {})
 
 
-def test_a_trial_is_the_adjusted_configuration(tmp_path: Path) -> None:
+def test_a_trial_has_the_adjusted_configuration(tmp_path: Path) -> None:
     digits = SPACES["digits"]
     scheduler = make_engine(make_study(tmp_path), digits, adjust=lambda config: config.change(seed=7))
     record = ask_trial(scheduler)
@@ -202,7 +202,7 @@ def test_a_space_that_rejects_everything(tmp_path: Path) -> None:
 
 
 def heavy(config: TrialConfig) -> dict[str, float]:
-    """A forecast: of two modules one is too many."""
+    """Forecast that two modules exceed a limit by one."""
     return {"params": len(config.model.placement) - 1.5}
 
 
@@ -498,7 +498,7 @@ def test_killed_between_the_constraints_and_the_end(scheduler: SearchScheduler, 
 
 @pytest.fixture
 def other(tmp_path: Path) -> optuna.Study:
-    """A search of seven trials: five complete, one pruned, one failed."""
+    """Return the study of a search of seven trials: five complete, one pruned, one failed."""
     (tmp_path / "other").mkdir()
     scheduler = make_engine(make_study(tmp_path / "other"))
     for i, score in enumerate([0.1, 0.5, 0.3, 0.2, 0.4, 0.9, 0.8]):

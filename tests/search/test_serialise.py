@@ -89,7 +89,7 @@ def test_round_trips(value: Whole) -> None:
         ({"config": {"seed": -1}}, "config: configuration: seed must lie between 0 and"),
     ],
 )
-def test_refuses(value: Any, message: str) -> None:
+def test_invalid_values_are_rejected(value: Any, message: str) -> None:
     whole = {"part": {"name": "x"}, **value} if value and isinstance(value, dict) else value
     with pytest.raises(InputError) as error:
         from_json(Whole, whole, "whole")

@@ -18,14 +18,14 @@ def even(trial: optuna.Trial) -> TrialConfig:
 
 
 def choosy(trial: optuna.Trial) -> TrialConfig:
-    """Takes 45 of the 100 pairs."""
+    """Accept 45 of the 100 pairs."""
     if trial.suggest_int("a", 1, 10) >= trial.suggest_int("b", 1, 10):
         raise optuna.TrialPruned
     return TrialConfig()
 
 
 def lopsided(trial: optuna.Trial) -> TrialConfig:
-    """One leaf on one side, 1 + 50 + 20 on the other."""
+    """Draw from a tree with one leaf on one side and 1 + 50 + 20 on the other."""
     if trial.suggest_categorical("deep", [False, True]):
         kind = trial.suggest_int("kind", 0, 2)
         if kind == 1:

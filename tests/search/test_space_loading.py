@@ -47,7 +47,7 @@ def prunes(trial):
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty folder, and interpreter-wide state that is put back."""
+    """Provide an empty folder, and restore the interpreter's state afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.setattr(sys, "modules", sys.modules.copy())
@@ -60,7 +60,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_built_in(name: str) -> None:
+def test_a_built_in_space_is_loaded(name: str) -> None:
     space = load_space(name)
     assert space is SPACES[name]
     assert space.name == name
@@ -122,7 +122,7 @@ def test_a_space_object() -> None:
         ("my_space.py:", r"unknown function in my_space\.py ''"),
     ],
 )
-def test_refuses_to_load(name: str, message: str) -> None:
+def test_invalid_references_are_rejected(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load_space(name)
 
@@ -162,6 +162,6 @@ def test_two_files_of_one_name_are_two_spaces(tmp_path: Path) -> None:
     assert (first.baseline, second.baseline) == ({"epochs": 1}, {"epochs": 2})
 
 
-def test_a_space_needs_no_more_than_a_trial() -> None:
+def test_a_space_needs_only_a_trial() -> None:
     space = Space(name="s", draw=lambda trial: TrialConfig(), baseline={}, summary="")
     assert space(optuna.trial.FixedTrial({})) == TrialConfig()

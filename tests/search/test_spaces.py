@@ -28,7 +28,7 @@ SAMPLES = 200
 
 @cache
 def _samples(name: str) -> list[tuple[dict[str, Any], TrialConfig]]:
-    """Parameters and configuration of the baseline and of random trials."""
+    """Return parameters and configurations of the baseline and of random trials."""
     space = SPACES[name]
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     study.enqueue_trial(dict(space.baseline))
@@ -52,7 +52,7 @@ def _shared_training(backbone: str, width: float) -> nn.Module:
 
 
 def test_every_sample_trains(space: Space) -> None:
-    """One step at 32 pixels, on a shared partial training of the sample's own kind and width."""
+    """Train a step at 32 pixels, with a backbone of the sample's kind and width."""
     images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([3, 7])
     for params, config in _samples(space.name)[:5]:
@@ -131,7 +131,7 @@ def test_plain_parameters_make_a_trial_plain(space: Space) -> None:
     assert len(rates) == 10, "the rest is drawn"
 
 
-def test_draws_apart_from_a_search() -> None:
+def test_random_draws_need_no_search() -> None:
     space = SPACES["digits"]
     first, again, other = (
         [trial.params for trial, _ in random_draws(space, 5, seed=seed)] for seed in (0, 0, 1)
@@ -143,7 +143,7 @@ def test_draws_apart_from_a_search() -> None:
 
 
 def changed(name: str, **ranges: Any) -> Space:
-    """A space that is another one, but for a range."""
+    """Return the space `digits` with another range."""
 
     def draw(trial: optuna.Trial) -> TrialConfig:
         config = SPACES["digits"](trial)
@@ -154,7 +154,7 @@ def changed(name: str, **ranges: Any) -> Space:
     return Space(name=name, draw=draw, baseline={}, summary="")
 
 
-def test_a_fingerprint_is_of_what_is_drawn_alone() -> None:
+def test_a_fingerprint_depends_on_the_parameters() -> None:
     digits = SPACES["digits"]
     assert fingerprint(digits) == fingerprint(digits) == fingerprint(changed("a name does not matter"))
     different = [digits, SPACES["nette"], *(changed("x", x=x) for x in ([1, 2], [1, 2, 3], ["1", "2"]))]
@@ -164,7 +164,7 @@ def test_a_fingerprint_is_of_what_is_drawn_alone() -> None:
 
 
 def making(**parts: Any) -> Space:
-    """A space that draws what digits draws, and makes something else of it."""
+    """Return a space that draws like `digits` and returns other configurations."""
 
     def draw(trial: optuna.Trial) -> TrialConfig:
         return SPACES["digits"](trial).change(**parts)
@@ -185,19 +185,19 @@ def making(**parts: Any) -> Space:
     ],
     ids=str,
 )
-def test_a_fingerprint_is_of_what_is_made_of_it(parts: dict[str, Any]) -> None:
+def test_a_fingerprint_depends_on_the_configurations(parts: dict[str, Any]) -> None:
     digits, other = fingerprint(SPACES["digits"]), fingerprint(making(**parts))
     assert digits != other == fingerprint(making(**parts))
     assert same_parameters(digits, other)
 
 
 @pytest.mark.parametrize("parts", [{"data": {"path": "/elsewhere"}}, {"seed": 3}], ids=str)
-def test_a_fingerprint_says_nothing_of_where_and_when(parts: dict[str, Any]) -> None:
+def test_a_fingerprint_ignores_paths_and_seeds(parts: dict[str, Any]) -> None:
     assert fingerprint(making(**parts)) == fingerprint(SPACES["digits"])
 
 
-def test_the_last_digits_of_a_number_are_no_other_space() -> None:
-    """They differ from one machine's mathematics to another's."""
+def test_a_fingerprint_ignores_the_last_digits_of_numbers() -> None:
+    """The last digits differ between machines."""
 
     def nearly(trial: optuna.Trial) -> TrialConfig:
         config = SPACES["digits"](trial)
@@ -252,7 +252,7 @@ def test_samples_reach_the_whole_space(space: Space) -> None:
 
 
 def test_a_placement_has_one_name(space: Space) -> None:
-    """No site comes twice, sites come in order, and equal placements come from equal parameters."""
+    """No site is repeated, sites are in order, and equal placements have equal parameters."""
     names: dict[str, dict[str, Any]] = {}
     for params, config in _samples(space.name):
         placement = config.model.placement
@@ -303,7 +303,7 @@ def test_options_fit_every_width(channels: int) -> None:
 
 
 @pytest.mark.parametrize("multivariate", [False, True])
-def test_tpe_copes_with_ranges_that_move(space: Space, multivariate: bool) -> None:
+def test_tpe_handles_dynamic_ranges(space: Space, multivariate: bool) -> None:
     """The range of each site depends on the one before, and on the backbone."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():
@@ -321,7 +321,7 @@ def test_tpe_copes_with_ranges_that_move(space: Space, multivariate: bool) -> No
 
 
 def test_sites_are_those_of_the_backbone_that_is_trained() -> None:
-    """Spaces look for sites once, at 128 pixels; at another size they have the same names."""
+    """Spaces search for sites once, at 128 pixels. The names are the same at other sizes."""
     model = build("xresnet18", classes=2)
     small, large = ([s.name for s in sites(model, torch.empty(1, 3, n, n))] for n in (32, 256))
     assert small == large
@@ -350,7 +350,7 @@ def test_a_transformers_sites_are_where_its_space_says(name: str) -> None:
         assert {vit_spaces.mixer(site, options) for site in after} <= names
 
 
-def test_a_folders_augmentation_is_a_choice_that_starts_light() -> None:
+def test_the_augmentation_of_a_folder_starts_light() -> None:
     drawn = [config.training for _, config in random_draws(SPACES["folder"], 30) if config]
     strengths = {(training.policy, training.erasing, training.cutmix) for training in drawn}  # type: ignore[attr-defined]
     assert strengths == {tuple(strength.values()) for strength in choices.AUGMENT.values()}

@@ -190,8 +190,8 @@ def test_round_trips_through_json(config: TrialConfig) -> None:
     assert TrialConfig.from_json(json.loads(text)) == config
 
 
-def test_whole_numbers_are_numbers_too() -> None:
-    """JSON has one kind of number, and some writers turn 1.0 into 1."""
+def test_integers_are_accepted_as_floats() -> None:
+    """JSON has one type of number, and some writers convert 1.0 to 1."""
     config = TrialConfig.from_json({"data": {"subset": 1}, "training": {"learning_rate": 1, "mixup": 0}})
     values = (config.data.subset, config.training.learning_rate, config.training.mixup)
     assert values == (1.0, 1.0, 0.0)
@@ -283,7 +283,7 @@ PROBLEMS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("value", "message"), PROBLEMS, ids=[message[:45] for _, message in PROBLEMS])
-def test_refuses(value: object, message: str) -> None:
+def test_invalid_values_are_rejected(value: object, message: str) -> None:
     with pytest.raises(InputError) as error:
         TrialConfig.from_json(value)
     assert str(error.value).startswith("configuration: ")
@@ -337,7 +337,7 @@ def test_change() -> None:
 
 
 def test_the_configuration_of_a_user_defined_task_can_be_sent(tmp_path: Path) -> None:
-    """Another process, which has not loaded the file, reads it."""
+    """A process that has not loaded the file can read it."""
     config = load_space(f"{Path(__file__).parents[1] / 'tabular.py'}:draw")
     drawn = config(optuna.trial.FixedTrial(dict(config.baseline)))
     (tmp_path / "config.pickle").write_bytes(pickle.dumps(drawn))

@@ -71,8 +71,8 @@ class Failing(Scripted):
         return self.result(Report(error="KeyError: 'no such thing'", traceback="Traceback: a long one"))
 
 
-class DyingAllTheTime(Scripted):
-    """The first trial's process dies as often as `deaths` says for its epoch; the third has an error."""
+class DyingOften(Scripted):
+    """The first trial's process dies `deaths` times in an epoch, and the third trial has an error."""
 
     deaths: Mapping[int, int] = {1: FEW, 2: FEW + 1}
 
@@ -88,8 +88,8 @@ class DyingAllTheTime(Scripted):
         return super().step()
 
 
-class DyingUnasked(Scripted):
-    """The first process dies when Tune asks it where it runs, before any result."""
+class DyingBeforeResults(Scripted):
+    """The first process dies when Tune asks for its node, before any result."""
 
     def get_auto_filled_metrics(self, *arguments: Any, **more: Any) -> dict[str, Any]:
         mark = Path(self.config["folder"]) / "dead"
@@ -99,8 +99,8 @@ class DyingUnasked(Scripted):
         return super().get_auto_filled_metrics(*arguments, **more)
 
 
-class DyingBetween(Scripted):
-    """The process of a trial that has ended is gone when the next one is to take it over, once."""
+class DyingBetweenTrials(Scripted):
+    """The process of a finished trial dies once before the next trial takes it over."""
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         mark = Path(new_config["folder"]) / "dead"
@@ -117,7 +117,7 @@ class Slow(Scripted):
 
 
 class Placed(Slow):
-    """The second trial finds the node's disk full, once."""
+    """The second trial finds the disk of its node full, once."""
 
     def step(self) -> dict[str, Any]:
         result = super().step()
@@ -202,14 +202,14 @@ def test_a_search_of_nothing_but_errors_stops_early(tmp_path: Path) -> None:
 
 @pytest.fixture
 def few_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each death costs the time in which a process begins."""
+    """Lower RETRIES, since each death costs the start of a process."""
     assert RETRIES > FEW
     monkeypatch.setattr(search.tuner, "RETRIES", FEW)
 
 
 @pytest.mark.usefixtures("few_retries")
-def test_one_that_dies_too_often_in_one_epoch_or_raises_is_an_error(tmp_path: Path) -> None:
-    scheduler, heard = run(tmp_path, make_study(tmp_path), DyingAllTheTime, trials=3)
+def test_too_many_deaths_in_one_epoch_are_an_error(tmp_path: Path) -> None:
+    scheduler, heard = run(tmp_path, make_study(tmp_path), DyingOften, trials=3)
     assert numbers(scheduler, State.ERROR) == [0, 2], "the search continues without them"
     assert len(scheduler.records[0].history) == 2
     assert len([e for e in heard.of(0) if e[0] == "started"]) == 1 + FEW + FEW
@@ -219,7 +219,7 @@ def test_one_that_dies_too_often_in_one_epoch_or_raises_is_an_error(tmp_path: Pa
 
 @pytest.fixture
 def low_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every death is one by Ray's memory monitor."""
+    """Make every death one by Ray's memory monitor."""
     get = ray.get
 
     def low(*arguments: Any, **more: Any) -> Any:
@@ -233,22 +233,22 @@ def low_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("few_retries", "low_memory")
 def test_ray_may_end_processes_where_memory_is_low(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DyingAllTheTime, "deaths", {0: FEW, 1: FEW + 1})
-    scheduler, heard = run(tmp_path, make_study(tmp_path), DyingAllTheTime, trials=2)
+    monkeypatch.setattr(DyingOften, "deaths", {0: FEW, 1: FEW + 1})
+    scheduler, heard = run(tmp_path, make_study(tmp_path), DyingOften, trials=2)
     assert len([e for e in heard.of(0) if e[0] == "started"]) == 1 + FEW + FEW
     assert "low on memory" in str(scheduler.records[0].reason)
     assert scheduler.records[1].state is not State.ERROR, "the search continues without it"
 
 
 @pytest.mark.usefixtures("low_memory")
-def test_ray_may_end_a_process_before_it_says_anything(tmp_path: Path) -> None:
-    scheduler, _ = run(tmp_path, make_study(tmp_path), DyingUnasked, trials=2)
+def test_ray_may_end_a_process_before_any_result(tmp_path: Path) -> None:
+    scheduler, _ = run(tmp_path, make_study(tmp_path), DyingBeforeResults, trials=2)
     assert (tmp_path / "dead").exists()
     assert not numbers(scheduler, State.ERROR) + numbers(scheduler, State.RUNNING)
 
 
-def test_a_process_that_dies_between_two_trials_is_no_trials_error(tmp_path: Path) -> None:
-    scheduler, _ = run(tmp_path, make_study(tmp_path), DyingBetween, trials=6)
+def test_a_death_between_two_trials_is_no_error(tmp_path: Path) -> None:
+    scheduler, _ = run(tmp_path, make_study(tmp_path), DyingBetweenTrials, trials=6)
     assert (tmp_path / "dead").exists()
     assert not numbers(scheduler, State.ERROR) + numbers(scheduler, State.RUNNING)
     assert len(scheduler.records) == 6
@@ -293,7 +293,7 @@ def test_a_stop_works_without_free_capacity(tmp_path: Path) -> None:
 def test_deaths_by_a_lost_node_do_not_count_for_trials(tmp_path: Path) -> None:
     capacity = Slots(2)
     capacity.left.add(ray.get_runtime_context().get_node_id())
-    scheduler, heard = run(tmp_path, make_study(tmp_path), DyingAllTheTime, trials=1, capacity=capacity)
+    scheduler, heard = run(tmp_path, make_study(tmp_path), DyingOften, trials=1, capacity=capacity)
     assert scheduler.records[0].state is State.COMPLETE
     assert len([e for e in heard.of(0) if e[0] == "started"]) == 1 + FEW + FEW + 1
     assert [e[2] for e in heard.of(0) if e[0] == "reported"] == list(range(1, EPOCHS + 1))

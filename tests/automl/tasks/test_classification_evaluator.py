@@ -1,4 +1,4 @@
-"""From logits to the metrics of a task that classifies, and its answers."""
+"""The evaluator of classification: metrics and answers from logits."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from search.metric import Metric
 
 
 def scored(metric: Metric, counts: list[int]) -> tuple[dict[str, float], Any, torch.Tensor]:
-    """The metrics and answers of an evaluator that is given batches, and the logits."""
+    """Return the metrics and answers of an evaluator, and the logits."""
     generator = np.random.default_rng(0)
     true = generator.permutation(np.repeat(np.arange(len(counts)), counts))
     drawn = generator.normal(size=(len(true), len(counts))) + 1.5 * np.eye(len(counts))[true]
@@ -45,19 +45,19 @@ def test_metrics_and_answers_are_those_of_scikit_learn() -> None:
         assert np.allclose(ours, theirs)
 
 
-def test_a_metric_without_a_value_is_left_out_or_refused() -> None:
+def test_a_metric_without_a_value_is_left_out_or_rejected() -> None:
     score, *_ = scored(BALANCED_ACCURACY, [9, 0])
     assert score.keys() == {"accuracy", "balanced_accuracy", "macro_f1", "loss"}
     with pytest.raises(InputError, match="two or more classes"):
         scored(AUC, [9, 0])
 
 
-def test_a_costly_metric_is_computed_where_it_is_the_primary_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_costly_metric_is_computed_if_it_is_the_primary_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluators, "SCORES", 3 * 60 - 1)
     assert "auc" not in scored(ACCURACY, [20, 9, 31])[0]
     assert scored(AUC, [20, 9, 31])[0].keys() == {metric.name for metric in CLASSIFICATION}
 
 
-def test_a_metric_that_computes_nothing_is_refused() -> None:
+def test_a_metric_without_a_computation_is_rejected() -> None:
     with pytest.raises(InputError, match=r"metric 'rmse' of classes must be a search\.class_metrics\.ClassM"):
         scored(Metric(name="rmse", maximize=False), [9, 9])

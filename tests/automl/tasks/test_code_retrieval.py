@@ -37,7 +37,7 @@ def opened(path: Path, placement: Any = None, **training: Any) -> CodeRetrieval:
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
-def test_the_losses_are_what_they_are_defined_as(similarity: Any, folder: Path) -> None:
+def test_the_losses_match_their_definitions(similarity: Any, folder: Path) -> None:
     def vectors(query: Any, code: Any) -> Any:
         return q, c
 
@@ -55,7 +55,7 @@ def test_the_losses_are_what_they_are_defined_as(similarity: Any, folder: Path) 
         assert value.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_docstring_finds_its_function_and_the_test_asks_for_names_too(folder: Path) -> None:
+def test_a_docstring_finds_its_function_and_names_are_queries_in_test(folder: Path) -> None:
     task = opened(folder, epochs=6, learning_rate=3e-3)
     state = start(task)
     history = list(fit(task, state))
@@ -97,7 +97,7 @@ def test_the_vectors_do_not_depend_on_padding_or_the_batch(folder: Path) -> None
             torch.testing.assert_close(alone[0], together[row], atol=1e-5, rtol=1e-4)
 
 
-def test_a_subset_is_of_training_and_validation_alone(folder: Path) -> None:
+def test_a_subset_applies_to_training_and_validation_only(folder: Path) -> None:
     whole = opened(folder)
     part = open_task(whole.config.change(data={"subset": 0.5}), HERE)
     assert part.size("test") == whole.size("test")

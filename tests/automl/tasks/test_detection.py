@@ -68,7 +68,7 @@ def written(folder: Path, name: str, content: Any) -> str:
     return str(folder / name)
 
 
-def test_average_precision_is_that_of_cocos_own_files(tmp_path: Path) -> None:
+def test_average_precision_equals_that_of_pycocotools_on_files(tmp_path: Path) -> None:
     """Compare 500 random predictions on 40 images, some without objects, some with crowds."""
     numbers = np.random.default_rng(1)
     evaluator = DetectionEvaluator(CLASSES, masks=True, device=torch.device("cpu"))
@@ -149,7 +149,7 @@ def test_scaled_images_are_scored_in_pixels_of_the_original() -> None:
 
 
 def scene() -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Two rectangles of one colour each, which are their own masks and boxes."""
+    """Return an image of two rectangles of one colour each, with their masks and boxes."""
     corners = torch.tensor([[8.0, 12, 40, 50], [50, 30, 90, 94]])
     image, masks = torch.zeros(3, 96, 96), torch.zeros(2, 96, 96, dtype=torch.uint8)
     for i, (left, top, right, bottom) in enumerate(corners.int().tolist()):

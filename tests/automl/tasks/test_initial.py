@@ -83,7 +83,7 @@ def test_a_folder_without_weights(tmp_path: Path) -> None:
         choose_weights(str(tmp_path))
 
 
-def test_nothing_is_published_for_a_backbone_of_the_table() -> None:
+def test_built_in_backbones_have_no_published_weights() -> None:
     with pytest.raises(
         InputError,
         match="'xresnet18' has no published weights; choose a backbone torchvision:NAME or timm:NAME",
@@ -91,7 +91,7 @@ def test_nothing_is_published_for_a_backbone_of_the_table() -> None:
         TrialConfig(model=Model(weights="default"))
 
 
-def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
+def test_a_rewritten_file_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "weights.pt"
     torch.save({"weight": torch.zeros(3)}, file)
     first = choose_weights(str(file))

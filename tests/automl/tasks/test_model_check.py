@@ -74,7 +74,7 @@ class FlatGradient(Net):
 
 
 class Narrow(Net):
-    """Ends the process on some processors where it is trained in channels_last."""
+    """Model that ends the process on some processors if it is trained in channels_last."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,7 +211,7 @@ def test_layers_whose_gradient_can_crash(layer: nn.Module, crashes: bool) -> Non
     assert narrow_strided(nn.Sequential(nn.ReLU(), layer)) == ("1" if crashes else None)
 
 
-def test_the_tables_models_are_safe_in_channels_last() -> None:
+def test_built_in_models_are_safe_in_channels_last() -> None:
     for name, record in BACKBONES.items():
         if record.dimensions == 2:
             options = {} if name == "vit" else {"width": 1 / 16}
@@ -219,7 +219,7 @@ def test_the_tables_models_are_safe_in_channels_last() -> None:
 
 
 def test_steps_and_graphs_use_the_model_format(tmp_path: Path) -> None:
-    """A step, an evaluation and the deployed graph of a model that takes contiguous features alone."""
+    """Test a step, an evaluation and the deployed graph of a model that takes contiguous features only."""
     (tmp_path / "mine.py").write_text(
         "from torch import nn\n"
         "class Flat(nn.Module):\n"

@@ -34,7 +34,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "top5.py"
 
 
-def test_a_training_goes_by_it(
+def test_a_training_is_ranked_by_it(
     file: Path, store: MlflowClient, cli: Callable[..., tuple[int, str, str]]
 ) -> None:
     options = ["--epochs", "1", "--subset", "0.2", "--device", "cpu"]
@@ -55,7 +55,7 @@ def task(file: Path) -> Task:
 
 
 def answered(task: Task, epochs: int) -> tuple[float, Answers, torch.Tensor]:
-    """The metric and the answers of the test split after so many epochs, and the logits."""
+    """Return the metric, the answers of the test split and the logits after some epochs."""
     state, logits = start(task), []
     for _ in zip(range(epochs), fit(task, state), strict=False):
         pass

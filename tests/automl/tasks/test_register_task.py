@@ -50,7 +50,7 @@ SPACES = (
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """A folder of installed packages, one of which has a task."""
+    """Create a folder of installed packages, one of which has a task."""
     (tmp_path / "weighing.py").write_text(PACKAGE)
     (tmp_path / "tabular.py").write_bytes(TABLE.read_bytes())
     about = tmp_path / "weighing-1.0.dist-info"
@@ -115,7 +115,7 @@ def test_invalid_registrations_are_rejected(name: str, task: str, error: str) ->
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_every_reference_of_a_declaration_is_there(name: str) -> None:
+def test_every_reference_of_a_declaration_can_be_imported(name: str) -> None:
     spec = TASKS[name]
     assert resolve(spec.task).spec is spec
     assert spec.spaces

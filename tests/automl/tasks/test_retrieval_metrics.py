@@ -32,7 +32,7 @@ def plain(rows: list[list[float]], own: list[int]) -> dict[str, float]:
 
 
 @given(st.data())
-def test_metrics_are_what_they_are_defined_as_with_ties(data: st.DataObject) -> None:
+def test_metrics_match_their_definitions_with_ties(data: st.DataObject) -> None:
     queries, candidates = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 30))
     scores = st.integers(0, 5).map(float)  # few values, so that many are equal
     rows = data.draw(
@@ -47,13 +47,13 @@ def test_metrics_are_what_they_are_defined_as_with_ties(data: st.DataObject) -> 
     assert {name: value.item() for name, value in metrics.items()} == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_score_that_is_no_number_is_the_last_one() -> None:
+def test_a_nan_score_is_ranked_last() -> None:
     nan = float("nan")
     scores = torch.tensor([[nan, 1.0, 2.0], [3.0, nan, 2.0], [nan, nan, nan]])
     assert compute_ranks(scores, torch.tensor([0, 0, 1])).tolist() == [3, 2, 3]
 
 
-def test_each_query_is_asked_once_among_as_many_others() -> None:
+def test_each_query_has_the_same_number_of_candidates() -> None:
     batches = list(distractors(25, candidates=10))
     assert sorted(int(i) for asked, _ in batches for i in asked) == list(range(25))
     for asked, among in batches:

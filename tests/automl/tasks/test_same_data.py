@@ -116,7 +116,7 @@ def export_it(photos: Path, folder: Path) -> None:
 
 @pytest.fixture
 def quiet(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither Ray nor MLflow, and a run `abc` whose checkpoint lies in the search's folder."""
+    """Replace Ray and MLflow, and provide a run `abc` whose checkpoint is in the search's folder."""
 
     def score(variant: str, seed: int) -> float:
         return 0.9 + 0.001 * (seed % 3)
@@ -169,7 +169,7 @@ def test_unchanged_data_are_accepted(photos: Path) -> None:
         run_export("out", run="abc")
 
 
-def test_a_list_that_is_missing_or_damaged(photos: Path) -> None:
+def test_a_missing_or_damaged_manifest_is_rejected(photos: Path) -> None:
     folder = searched(photos)
     (folder / MANIFEST_FILE).write_bytes(b"x")
     with pytest.raises(
@@ -182,7 +182,7 @@ def test_a_list_that_is_missing_or_damaged(photos: Path) -> None:
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_a_search_that_was_killed_before_its_list_was_written(changed: bool, photos: Path) -> None:
+def test_a_missing_manifest_is_restored_after_a_kill(changed: bool, photos: Path) -> None:
     folder = searched(photos)
     _, metadata = find_search("mine", "searches")
     (folder / MANIFEST_FILE).unlink()
@@ -194,7 +194,7 @@ def test_a_search_that_was_killed_before_its_list_was_written(changed: bool, pho
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_like_says_that_the_data_differ_and_takes_no_scores(
+def test_like_reports_different_data_and_uses_no_scores(
     changed: bool, photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     searched(photos)
@@ -211,7 +211,7 @@ def test_like_says_that_the_data_differ_and_takes_no_scores(
     assert (WARM_START in study.user_attrs) is changed, "but configurations may be tried"
 
 
-def test_where_the_storage_has_the_images_nothing_can_have_changed(photos: Path) -> None:
+def test_images_in_the_storage_cannot_have_changed(photos: Path) -> None:
     folder = searched(photos)
     _, metadata = find_search("mine", "searches")
     task = open_task(plain(photos), HERE)

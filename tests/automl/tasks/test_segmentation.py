@@ -43,7 +43,7 @@ def opened(runtime: Runtime = HERE, **parts: Any) -> Segmentation:
 
 
 def answers(images: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits and labels, some ignored. The last class is never true, the first image is all ignored."""
+    """Return logits and labels, some ignored. The last class is never true, and the first image is ignored."""
     draw = np.random.default_rng(3)
     truth = draw.integers(0, CLASSES - 1, (images, 7, 9))
     truth[draw.random(truth.shape) < 0.2] = IGNORE
@@ -55,7 +55,7 @@ def answers(images: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def restated(logits: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """By sets of pixels, class by class."""
+    """Compute the metrics from sets of pixels, class by class."""
     answered = logits.argmax(1)
     pixels = [pixel for pixel in np.ndindex(*truth.shape) if truth[pixel] != IGNORE]
     iou, dice = [], []
@@ -72,7 +72,7 @@ def restated(logits: np.ndarray, truth: np.ndarray) -> dict[str, float]:
 def evaluated(
     logits: torch.Tensor, truth: torch.Tensor, metric: str = "miou", rows: Any = slice(None)
 ) -> SegmentationEvaluator:
-    """In batches of two."""
+    """Return an evaluator after batches of two."""
     evaluator = SegmentationEvaluator(metric)
     for index in torch.arange(len(truth))[rows].split(2):
         evaluator.update(logits[index], truth[index])
@@ -80,7 +80,7 @@ def evaluated(
     return evaluator
 
 
-def test_metrics_are_those_of_their_definitions():
+def test_metrics_match_their_definitions():
     logits, truth = answers()
     scores = {name: float(value) for name, value in evaluated(logits, truth).compute(HERE).items()}
     assert scores == pytest.approx(restated(logits.numpy(), truth.numpy()), abs=1e-12)
@@ -182,7 +182,7 @@ def test_the_mean_of_two_workers_gradients_is_that_of_the_whole_batch():
 
 
 def test_crops_of_images_and_masks_fit_each_other():
-    """Digits are brighter than what lies behind them, and remain so in every crop."""
+    """Digits are brighter than the background in every crop."""
     task = opened(training={"crop": 0.3, "flip": True})
     for images, masks in task.batches(0):
         assert images.shape == (4, 3, 64, 64)
@@ -222,7 +222,7 @@ def test_models_learn_a_step(model):
 
 
 def test_weights_of_a_classifier_start_the_encoder(tmp_path):
-    """The head is left out, and all of the decoder is new."""
+    """The head is left out, and the decoder is new."""
     from search.config import Model
 
     donor = Model.build(SMALL, classes=3, size=64)

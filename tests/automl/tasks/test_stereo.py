@@ -39,7 +39,7 @@ def opened(runtime: Runtime = HERE, **parts: Any) -> Stereo:
 
 
 def truths(count: int = 6) -> np.ndarray:
-    """Disparities of which some are unknown, some at the maximum and above."""
+    """Return disparities of which some are unknown, and some at the maximum or above."""
     draw = np.random.default_rng(3)
     predicted = draw.uniform(0, 1.3 * MAXIMUM, (count, 9, 12)).astype(np.float32)
     predicted[draw.random(predicted.shape) < 0.3] = np.inf
@@ -63,7 +63,7 @@ def restated(predicted: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     }
 
 
-def test_metrics_are_those_of_their_definitions_with_unknown_pixels():
+def test_metrics_match_their_definitions_with_unknown_pixels():
     truth, draw = truths(), np.random.default_rng(4)
     predicted = (np.nan_to_num(truth, posinf=5) + draw.normal(0, 4, truth.shape)).astype(np.float32)
     evaluator = StereoEvaluator(MAXIMUM, torch.device("cpu"))
@@ -110,7 +110,7 @@ def test_ignored_pixels_have_no_gradient():
 
 
 class Half:
-    """The runtime of one of two workers; `total` adds what the other one has."""
+    """Runtime of one of two workers. `total` adds the value of the other worker."""
 
     workers = 2
 
@@ -133,7 +133,7 @@ def test_two_workers_have_the_loss_of_one():
     assert float(sum(parts) / 2) == pytest.approx(float(whole), rel=1e-6)
 
 
-def test_two_workers_score_what_one_does():
+def test_two_workers_have_the_scores_of_one():
     truth, predicted = truths(), np.random.default_rng(6).uniform(0, MAXIMUM, (6, 9, 12)).astype(np.float32)
     evaluators = [StereoEvaluator(MAXIMUM, torch.device("cpu")) for _ in range(3)]
     for evaluator, part in zip(evaluators, (slice(0, None, 2), slice(1, None, 2), slice(None)), strict=True):
@@ -143,7 +143,7 @@ def test_two_workers_score_what_one_does():
     assert two == pytest.approx(merged, abs=1e-10)
 
 
-def test_both_workers_batches_are_those_of_one():
+def test_the_batches_of_two_workers_are_those_of_one():
     whole = list(opened(training={"batch_size": 4}).batches(3))
     workers = [Runtime(device=torch.device("cpu"), rank=rank, workers=2) for rank in range(2)]
     parts = [list(opened(worker, training={"batch_size": 4}).batches(3)) for worker in workers]
@@ -161,7 +161,7 @@ def test_crops_differ_from_epoch_to_epoch():
     assert not torch.equal(first[2], second[2])
 
 
-def test_whole_pairs_are_validated_at_what_the_model_can_take():
+def test_whole_pairs_are_padded_for_validation():
     task = opened(data={"height": 96, "width": 96}, model={"options": {**SMALL.options, "pool": 24}})
     part = next(task.parts("validation"))
     assert part.inputs[0].shape[2:] == (96, 176)

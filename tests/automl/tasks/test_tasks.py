@@ -1,3 +1,5 @@
+"""Image classification: mixup, losses, class weights, splits and descriptions."""
+
 import numpy as np
 import pytest
 import torch
@@ -47,7 +49,7 @@ def test_a_tiny_alpha_mixes_hardly_anything(alpha: float) -> None:
 
 
 class Fixed(nn.Module):
-    """Logits that do not depend on the input."""
+    """Model with constant logits."""
 
     def __init__(self, logits: Tensor) -> None:
         super().__init__()
@@ -154,7 +156,7 @@ def test_evaluate_counts_every_image_once(split: str) -> None:
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_chance_is_the_share_of_the_largest_class_of_training_and_validation(split: str) -> None:
+def test_chance_is_the_fraction_of_the_largest_class(split: str) -> None:
     labels = [
         label
         for part in ("train", "validation")
@@ -166,7 +168,7 @@ def test_chance_is_the_share_of_the_largest_class_of_training_and_validation(spl
     assert chance.value == max(labels.count(y) for y in range(10)) / len(labels)
 
 
-def test_another_task_has_no_chance() -> None:
+def test_stereo_has_no_score_of_guessing() -> None:
     assert Regression().chance("test") is None
     assert Regression().metric.standard_error(0.5, 9) is None
 
@@ -216,7 +218,7 @@ def test_digits_are_never_mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(seen) == {False}
 
 
-def test_raw_inputs_and_what_takes_them() -> None:
+def test_raw_inputs_fit_the_deployed_graph() -> None:
     task = opened()
     raw = task.model_inputs("test", 5)["images"]
     assert (raw.shape, raw.dtype) == ((5, 24, 24, 3), torch.uint8)
@@ -233,12 +235,12 @@ def test_raw_inputs_and_what_takes_them() -> None:
     assert deployment.labels == [str(digit) for digit in range(10)]
 
 
-def test_unknown_task() -> None:
+def test_an_unknown_task_is_rejected() -> None:
     with pytest.raises(InputError, match=r"unknown task 'image-clas'.*Did you mean 'image-classification'"):
         open_task(tiny(task="image-clas"), HERE)
 
 
-def test_batch_larger_than_the_data() -> None:
+def test_a_batch_is_limited_to_the_data() -> None:
     """The batch is then all of the data: a user may have few photographs."""
     task = opened(training={"batch_size": 230})
     assert task.steps() == opened(training={"batch_size": 229}).steps() == 1
