@@ -43,7 +43,7 @@ def opened(runtime: Runtime = HERE, **parts: Any) -> Segmentation:
 
 
 def answers(images: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return logits and labels, some ignored. The last class is never true, and the first image is ignored."""
+    """Return logits and labels, some ignored. One class is never true, and one image is ignored."""
     draw = np.random.default_rng(3)
     truth = draw.integers(0, CLASSES - 1, (images, 7, 9))
     truth[draw.random(truth.shape) < 0.2] = IGNORE

@@ -168,7 +168,7 @@ def test_chance_is_the_fraction_of_the_largest_class(split: str) -> None:
     assert chance.value == max(labels.count(y) for y in range(10)) / len(labels)
 
 
-def test_stereo_has_no_score_of_guessing() -> None:
+def test_a_regression_has_no_score_of_guessing() -> None:
     assert Regression().chance("test") is None
     assert Regression().metric.standard_error(0.5, 9) is None
 
