@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from automl.data.code import Corpus
 from automl.data.code.tokenizer import split_words
-from automl.tasks.retrieval_metrics import compute_ranks, distractors, mrr, rank_metrics
+from automl.tasks.retrieval_metrics import compute_ranks, draw_distractors, mrr, rank_metrics
 
 K1, B = 1.2, 0.75  # Lucene's values, which are also the best of nine pairs on validation
 
@@ -47,7 +47,7 @@ def scores(
 def ranks_at(similarity: NDArray[np.float32], own: NDArray[np.int64]) -> torch.Tensor:
     """Return the rank of each query's answer among 1,000 candidates. own: the columns of the answers."""
     ranked = torch.zeros(len(own), dtype=torch.int64)
-    for asked, among in distractors(len(own)):
+    for asked, among in draw_distractors(len(own)):
         block = torch.from_numpy(similarity[np.ix_(asked.numpy(), own[among.numpy()])])
         ranked[asked] = compute_ranks(block, torch.arange(len(asked)))
     return ranked

@@ -16,7 +16,7 @@ from filelock import FileLock
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.\d+")
 
 
-def temporary(target: Path) -> Path:
+def temporary_path(target: Path) -> Path:
     """Return the temporary name of `target` for this process."""
     return target.with_name(f".{target.name}.{os.getpid()}")
 
@@ -29,7 +29,7 @@ def is_temporary(name: str) -> bool:
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
     """Yield a temporary path that replaces `target` if the block succeeds."""
-    new = temporary(target)
+    new = temporary_path(target)
     try:
         yield new
         os.replace(new, target)

@@ -268,7 +268,7 @@ class Auc(ClassMetric):
     def update(self, logits: Tensor, labels: Tensor) -> Tensor:
         import torch
 
-        scores = probabilities(logits)
+        scores = ranking_scores(logits)
         first = logits.shape[1] - len(scores)  # of two classes, the second
         classes = torch.arange(first, logits.shape[1], device=labels.device)
         positive = labels == classes[:, None]
@@ -287,7 +287,7 @@ class Auc(ClassMetric):
     def per_example(self, kept: Tensor, labels: Tensor) -> Floats:
         from search.class_statistics import areas_without_each, pseudo_values
 
-        scores = probabilities(kept).numpy()
+        scores = ranking_scores(kept).numpy()
         return pseudo_values(*areas_without_each(scores, labels.numpy(), kept.shape[1]))
 
     def chance(self, counts: Sequence[int], population: Sequence[int] = ()) -> Chance:
@@ -313,7 +313,7 @@ ONE_CLASS = (
 )
 
 
-def probabilities(logits: Tensor) -> Tensor:
+def ranking_scores(logits: Tensor) -> Tensor:
     """Return the scores that the area under the curve ranks, float64 `(classes, N)`.
 
     With two classes it is `(1, N)`, the log-odds of the second: a probability near 1 has few digits left.

@@ -26,7 +26,7 @@ SIZE, MOST = 224, 7
 PUBLISHED = {"normalisation": "softmax", "heads": 1, "reduction": 8, **choices.PUBLISHED}
 
 
-def stages(backbone: str) -> list["Site"]:
+def list_stage_sites(backbone: str) -> list["Site"]:
     """Return the sites after the blocks of res3 and res4."""
     return [
         site
@@ -39,7 +39,7 @@ def decomposed(backbone: str) -> Callable[[optuna.Trial], TrialConfig]:
     """Return the function that draws a configuration with `backbone`."""
 
     def draw(trial: optuna.Trial) -> TrialConfig:
-        sites = stages(backbone)
+        sites = list_stage_sites(backbone)
         chosen = [sites[i] for i in choices.ascending(trial, len(sites), most=MOST)]
         placement = {}
         if chosen:
@@ -63,7 +63,7 @@ def decomposed(backbone: str) -> Callable[[optuna.Trial], TrialConfig]:
 
 def papers(backbone: str) -> Sequence[dict[str, Any]]:
     """Return parameters of a module at the end of res4, of res3, and of both."""
-    sites = stages(backbone)
+    sites = list_stage_sites(backbone)
     res3 = max(i for i, site in enumerate(sites) if site.name.startswith("stage2."))
     res4 = len(sites) - 1
     return [

@@ -80,14 +80,14 @@ class _Checked(optuna.Trial):
         return super().suggest_int(name, low, high, **options)
 
     def _check(self, name: str, distribution: BaseDistribution) -> None:
-        if name in self.fixed and not fits(self.fixed[name], distribution):
+        if name in self.fixed and not is_allowed(self.fixed[name], distribution):
             raise InputError(
                 f"`{self.attribute}` of space {self.space.name!r} sets the parameter {name!r} to "
                 f"{self.fixed[name]!r}; choose {_range(distribution)}"
             )
 
 
-def fits(value: Any, distribution: BaseDistribution) -> bool:
+def is_allowed(value: Any, distribution: BaseDistribution) -> bool:
     """Return True if a parameter of this distribution can have the value."""
     try:
         number = distribution.to_internal_repr(value)

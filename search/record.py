@@ -213,7 +213,7 @@ def placement_key(config: TrialConfig) -> str:
 
 def model_name(config: TrialConfig) -> str:
     """Return the backbone with its options, such as `xresnet18(width=0.25)`."""
-    options = listed_options(model_options(config))
+    options = format_options(model_options(config))
     return f"{config.model.backbone}({options})" if options else config.model.backbone
 
 
@@ -245,7 +245,7 @@ def chosen_options(config: TrialConfig) -> dict[str, Any]:
     }
 
 
-def listed_options(options: Mapping[str, Any]) -> str:
+def format_options(options: Mapping[str, Any]) -> str:
     """Format options, such as `width=0.25, pool=gem`."""
     shown = {
         key: f"{value:.4g}" if isinstance(value, float) else str(value) for key, value in options.items()

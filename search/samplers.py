@@ -10,7 +10,7 @@ from backbones.loading import load_module
 from search.choices import SITES
 from search.grid import GRID, grid_cells
 from search.placement_sampler import PlacementSampler
-from search.space import Space, random_draws
+from search.space import Space, draw_randomly
 
 
 def _cmaes(seed: int) -> BaseSampler:
@@ -76,7 +76,7 @@ def check_sampler(name: str, space: Space) -> None:
     if name == "placement":
         check_draws_placements("--sampler placement", space, "use tpe")
         return
-    draws = [trial.distributions for trial, _ in random_draws(space, 20)]
+    draws = [trial.distributions for trial, _ in draw_randomly(space, 20)]
     if name == GRID:
         continuous = {
             key
@@ -115,4 +115,4 @@ def check_draws_placements(option: str, space: Space, advice: str) -> None:
 
 def draws_placements(space: Space) -> bool:
     """Return True if a space draws placements with `search.choices`."""
-    return any(SITES in trial.user_attrs for trial, _ in random_draws(space, 20))
+    return any(SITES in trial.user_attrs for trial, _ in draw_randomly(space, 20))

@@ -25,7 +25,7 @@ PLAIN: dict[str, Any] = {"modules": 0, "learning_rate": 3e-3, "weight_decay": 1e
 FORM: dict[str, Any] = {"activation": "all", "norm": "all"}
 
 
-def around(centre: float, spread: float) -> tuple[float, float]:
+def log_range(centre: float, spread: float) -> tuple[float, float]:
     """Return the ends of `centre * e**x` for x between -`spread` and `spread`."""
     return centre * exp(-spread), centre * exp(spread)
 
@@ -55,19 +55,19 @@ class LarnnRanges:
 
 FIRST = LarnnRanges(
     epochs=25,
-    learning_rate=around(0.005, 0.5),
-    weight_decay=around(0.005, 1.3),
+    learning_rate=log_range(0.005, 0.5),
+    weight_decay=log_range(0.005, 1.3),
     decay_every=(3, 10),
-    hidden=around(64, 0.6),
+    hidden=log_range(64, 0.6),
     heads=(6, 36),
     window=(10, 49),
 )
 SECOND = LarnnRanges(
     epochs=100,
-    learning_rate=around(0.006, 0.4),
-    weight_decay=around(0.002, 1.3),
+    learning_rate=log_range(0.006, 0.4),
+    weight_decay=log_range(0.002, 1.3),
     decay_every=(6, 50),
-    hidden=around(68, 0.3),
+    hidden=log_range(68, 0.3),
     heads=(20, 40),
     window=(25, 99),
     activation=(True,),

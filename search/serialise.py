@@ -30,7 +30,7 @@ def to_json(value: Any) -> Any:
     if hasattr(value, "to_json"):
         return value.to_json()
     if is_dataclass(value):
-        return fields_to_json(value)
+        return convert_fields(value)
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -40,7 +40,7 @@ def to_json(value: Any) -> Any:
     return value
 
 
-def fields_to_json(value: Any) -> dict[str, Any]:
+def convert_fields(value: Any) -> dict[str, Any]:
     """Convert a dataclass by its fields, even if it has its own format."""
     return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
 

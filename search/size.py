@@ -11,7 +11,7 @@ from time import monotonic
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from search.space import Space, random_draws
+from search.space import Space, draw_randomly
 
 LEAST_DRAWS = 100
 
@@ -35,7 +35,7 @@ def measure_size(space: Space, draws: int = 2000, seconds: float = inf) -> Size:
     """Estimate the size of a space by random draws, within `seconds`."""
     weights, continuous = [], 0
     until = monotonic() + seconds
-    for trial, config in random_draws(space, draws):
+    for trial, config in draw_randomly(space, draws):
         if config is None:  # the space rejected the draw
             weights.append(0.0)
             continue

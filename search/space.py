@@ -91,7 +91,7 @@ class Space:
         return config.load()
 
 
-def random_draws(
+def draw_randomly(
     space: Space, count: int, *, seed: int = 0, first: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[optuna.Trial, TrialConfig | None]]:
     """Yield random trials, each with its configuration, or with None if the space rejects the draw.
@@ -119,7 +119,7 @@ def fingerprint(space: Space) -> str:
     Raises:
         InputError: The space draws different configurations from the same parameters.
     """
-    drawn, again = (list(random_draws(space, 50)) for _ in range(2))
+    drawn, again = (list(draw_randomly(space, 50)) for _ in range(2))
     ranges = set()
     for trial, _ in drawn:
         ranges |= {(name, distribution_to_json(kind)) for name, kind in trial.distributions.items()}
@@ -175,7 +175,7 @@ def space_name(space: "str | SpaceFunction | Space") -> str:
     return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', type(space).__name__)}"
 
 
-def source_of(space: Space) -> str:
+def get_source(space: Space) -> str:
     """Return the source code of the space function and its attributes, or an empty string.
 
     Code that the function imports or calls is not included.

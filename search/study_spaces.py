@@ -30,7 +30,7 @@ from search.config import (
     StereoTraining,
     TrialConfig,
 )
-from search.decomposed_spaces import stages
+from search.decomposed_spaces import list_stage_sites
 from search.detection_spaces import published_sites
 
 Draw = Callable[[optuna.Trial], TrialConfig]
@@ -121,7 +121,7 @@ _SSA_FORMS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def compared_at(rate: float, form: str) -> str:
+def equal_time_grid(rate: float, form: str) -> str:
     """Return the name of the grid of `ssa-equal-time` at a learning rate, in a form."""
     return f"ssa-equal-time-{rate:g}{form}"
 
@@ -215,7 +215,7 @@ def _imagenet(trial: optuna.Trial, *, small: bool) -> TrialConfig:
             model=Model(backbone="xresnet18", options={"width": 0.25}, placement=_decomposed(chosen)),
             training=ImageTraining(epochs=4),
         )
-    names = [site.name for site in stages(BACKBONES[0])]
+    names = [site.name for site in list_stage_sites(BACKBONES[0])]
     ends = [[name for name in names if name.startswith(stage)][-1] for stage in ("stage2.", "stage3.")]
     return TrialConfig(
         data=ImageData(source="folder", size=224),
@@ -287,7 +287,7 @@ def _grids() -> dict[str, Grid]:
             summary="xresnet18 at seven learning rates",
         )
         for rate in RATES:
-            grids[compared_at(rate, form)] = Grid(
+            grids[equal_time_grid(rate, form)] = Grid(
                 draw=partial(_compared, **settings, rate=rate),
                 reference={"model": PLAIN},
                 summary=f"xresnet18 with and without SimpleSelfAttention at learning rate {rate:g}",

@@ -99,7 +99,7 @@ def _free(trial: optuna.Trial, *, size: int, patch: int, batches: Sequence[int])
         options["branches"] = trial.suggest_int("branches", 1, MOST_BRANCHES)
         if not trial.suggest_categorical("keep_depth", [False, True]):  # keep the number of layers
             options["depth"] = max(2, options["depth"] // options["branches"])
-    placement = _placement(trial, options, prefix=f"{len(after_blocks(options))}blocks.")
+    placement = _placement(trial, options, prefix=f"{len(sites_after_blocks(options))}blocks.")
     return TrialConfig(
         data=ImageData(source="folder", size=size),
         model=Model(backbone="vit", options=options, placement=placement),
@@ -143,22 +143,22 @@ def as_plain_block(config: TrialConfig) -> TrialConfig:
     return config.change(model={"options": {**kept, "block": "block"}, "placement": {}})
 
 
-def after_blocks(options: Mapping[str, Any]) -> list[str]:
+def sites_after_blocks(options: Mapping[str, Any]) -> list[str]:
     """Return the sites after blocks. A class token skips attention after the last block, so it is no site."""
     return [f"stage1.block{i}" for i in range(1, options["depth"] + (options["pool"] == "mean"))]
 
 
-def mixer(block: str, options: Mapping[str, Any]) -> str:
+def mixer_site(block: str, options: Mapping[str, Any]) -> str:
     """Return the site of a block's token mixer; of a parallel block, that of the first branch."""
     return f"{block}.mixer{1 if options['block'].startswith('parallel') else ''}"
 
 
 def _placement(trial: optuna.Trial, options: Mapping[str, Any], prefix: str = "") -> Placement:
     """Draw up to three modules, all after blocks or all instead of mixers."""
-    sites = after_blocks(options)
+    sites = sites_after_blocks(options)
     chosen = [sites[i] for i in choices.ascending(trial, len(sites), most=3, prefix=prefix)]
     if chosen and trial.suggest_categorical("place", ["after", "mixer"]) == "mixer":
-        chosen = [mixer(site, options) for site in chosen]
+        chosen = [mixer_site(site, options) for site in chosen]
     width = options["embed_dim"]
     return {site: choices.attention(trial, i, width) for i, site in enumerate(chosen, start=1)}
 

@@ -21,7 +21,7 @@ from automl.cli.main import app
 from search.callback import SearchRecord
 from search.config import TrialConfig
 from search.record import State, TrialRecord
-from search.space import random_draws
+from search.space import draw_randomly
 from search.spaces import load_space
 
 ROOT = Path(__file__).parents[1]
@@ -153,7 +153,7 @@ def test_the_space_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_the_backbone_of_the_tutorial_works(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(read_block("# mine.py"))
     space = load_space("folder", f"{tmp_path}/mine.py:Net", 32)
-    drawn = [config for _, config in random_draws(space, 10)]
+    drawn = [config for _, config in draw_randomly(space, 10)]
     assert {config.data.source for config in drawn} == {"folder"}
     assert any(config.model.placement for config in drawn)
 

@@ -16,7 +16,7 @@ from automl.tasks import open_task, task_of_data
 from automl.tasks.image_classification import LEAST_CROP
 from search.choices import AUGMENT
 from search.config.tasks import TaskSpec, resolve
-from search.space import random_draws
+from search.space import draw_randomly
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ def look_over_task(path: str) -> Any:
 def _look_over_splits(spec: TaskSpec, path: str) -> SplitsOverview:
     settings = Settings(space=spec.space, data=path)
     space = settings.load_space()
-    _, config = next(random_draws(space, 1, first=space.baseline))
+    _, config = next(draw_randomly(space, 1, first=space.baseline))
     assert config is not None
     task = open_task(settings.adjust(config), settings.runtime)
     kinds = Counter((row[2] or task.noun, row[0]) for row in task.manifest(task.config).rows())

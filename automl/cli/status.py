@@ -11,7 +11,7 @@ from automl.config.units import format_duration
 from automl.confirm.protocol import confirmations, latest_verdict
 from automl.storage.folder import find_search, is_lost, is_running, resolve_search
 from search.record import State, TrialRecord
-from search.serialise import fields_to_json
+from search.serialise import convert_fields
 from search.study import PLACEMENT_VERDICT, STUDY_FILE, read_attribute, read_records
 from search.trial_scheduler import Plan, select_leaders
 
@@ -63,7 +63,7 @@ class Status:
         return sum(self.states.values()) - self.states[State.RUNNING] - self.states[INTERRUPTED]
 
     def to_json(self) -> dict[str, Any]:
-        return {**fields_to_json(self), "running": self.running}
+        return {**convert_fields(self), "running": self.running}
 
     def lines(self) -> list[str]:
         """For a terminal."""

@@ -20,8 +20,8 @@ from search.choices import AUGMENT
 from search.config import ClassWeights, TrialConfig
 from search.fixed_parameters import check_fixed_parameters
 from search.grid import GRID
-from search.serialise import fields_to_json
-from search.space import Space, SpaceFunction, random_draws, space_name
+from search.serialise import convert_fields
+from search.space import Space, SpaceFunction, draw_randomly, space_name
 from search.spaces import SPACES, load_space
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ class Settings:
 
     def to_json(self) -> dict[str, Any]:
         names = [callback for callback in self.callbacks if isinstance(callback, str)]
-        return {**fields_to_json(replace(self, callbacks=names)), "space": self.space_name}
+        return {**convert_fields(replace(self, callbacks=names)), "space": self.space_name}
 
     @property
     def space_name(self) -> str:
@@ -441,7 +441,7 @@ def draw_baseline(space: Space, settings: Settings) -> TrialConfig:
     Raise InputError if the space's `baseline` or enqueued trials do not fit it (`search.fixed_parameters`).
     """
     check_fixed_parameters(space)
-    _, config = next(random_draws(space, 1, seed=settings.seed, first=space.baseline))
+    _, config = next(draw_randomly(space, 1, seed=settings.seed, first=space.baseline))
     if config is None:
         raise InputError(
             f"space {space.name!r} raised TrialPruned for its own baseline; change its `baseline`"

@@ -21,7 +21,7 @@ from automl.storage.folder import NamedSearch, SearchMetadata, exists, find_sear
 from automl.tasks.same_data import check_same_manifests, read_manifest
 from search.config import TrialConfig
 from search.metric import Metric, signed_unit
-from search.record import Role, listed_options, model_name, placement_name
+from search.record import Role, format_options, model_name, placement_name
 
 SPLITS = ("test", "validation")
 
@@ -248,7 +248,7 @@ def _labels(samples: Sequence[Sample]) -> list[str]:
         same = [other for other, one in enumerate(labels) if one == label]
         if len(same) > 1 and samples[i].label:
             keys = [key for key in flat[i] if any(flat[o].get(key) != flat[i][key] for o in same)]
-            differing = listed_options({key: flat[i][key] for key in keys})
+            differing = format_options({key: flat[i][key] for key in keys})
             label = f"{label}, {differing or samples[i].name.partition(',')[0][:8]}"
         unique.append(label)
     return unique

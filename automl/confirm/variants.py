@@ -13,7 +13,7 @@ from automl.config.settings import Settings, with_shared_training
 from backbones.placement import Placement
 from search.config import TrialConfig
 from search.record import Role, State, TrialRecord, model_name, placement_name, placement_names
-from search.space import Space, random_draws
+from search.space import Space, draw_randomly
 from search.trial_scheduler import Plan
 
 CONTROL = "conv1x1"
@@ -256,7 +256,7 @@ def _random_placement(
     first: TrialConfig, taken: list[TrialConfig], space: Space, settings: Settings
 ) -> TrialConfig | None:
     """`first` with another placement of as many modules, as the space draws it for a model of its sites."""
-    for _, drawn in random_draws(space, DRAWS, seed=settings.seed):
+    for _, drawn in draw_randomly(space, DRAWS, seed=settings.seed):
         if drawn is None:
             continue
         model = drawn.model

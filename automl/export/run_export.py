@@ -51,7 +51,7 @@ from automl.tracking.registry import Registered, check_registry, register
 from automl.tracking.runs import find_trial_run
 from automl.tracking.tags import FIGURES, VERDICT
 from automl.training import checkpoint
-from search.atomic import locked, remove, sweep, temporary
+from search.atomic import locked, remove, sweep, temporary_path
 from search.config import TrialConfig
 from search.score_card import ScoreCard
 
@@ -244,7 +244,7 @@ def _export(out: Path, chosen: Chosen, quantize: str | None, trust: bool) -> Exp
             f"of its data changed since? ({reason})"
         ) from error
     model.eval()
-    unfinished = temporary(out)
+    unfinished = temporary_path(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with locked(out, timeout=1):

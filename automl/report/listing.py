@@ -8,7 +8,7 @@ from typing import Any
 from automl.config.escape import shell
 from automl.report.plot import Cell, Table
 from automl.report.read import Search, Trial
-from search.record import State, listed_options, model_options
+from search.record import State, format_options, model_options
 from search.serialise import to_json
 
 KEPT = ("trial", "state", "what", "epochs", "steps")  # columns that are there whatever they hold
@@ -55,7 +55,7 @@ def _columns(search: Search) -> dict[str, list[Cell]]:
             state += f": {record.reason[:WORDS]}"
         rows.append([
             trial.number, str(record.role), state, trial.kind, trial.where, record.config.model.backbone,
-            listed_options(model_options(record.config)) or None, search.final(trial), trial.resource or None,
+            format_options(model_options(record.config)) or None, search.final(trial), trial.resource or None,
             record.steps, *(record.profile.get(cost) for cost in costs), _by(record.profile),
             *(getattr(training, name) for name in learned), record.config.seed,
         ])  # fmt: skip

@@ -27,7 +27,7 @@ from automl.storage.folder import (
     resolve_search,
 )
 from search.halving import Rungs
-from search.record import State, TrialRecord, listed_options, model_options, placement_name
+from search.record import State, TrialRecord, format_options, model_options, placement_name
 from search.study import read_trials
 from search.trial_scheduler import RESOURCE, Plan, select_leaders
 
@@ -71,7 +71,7 @@ class Trial:
         """What sits where, in words, and the options that other trials have otherwise."""
         config = self.record.config
         sites = placement_name(config) if config.model.placement else "no attention"
-        return f"{sites}, {listed_options(self.varied)}" if self.varied else sites
+        return f"{sites}, {format_options(self.varied)}" if self.varied else sites
 
     @property
     def resource(self) -> float:

@@ -18,7 +18,7 @@ from automl.confirm.protocol import latest_verdict
 from automl.storage.folder import find_search
 from backbones import BACKBONES, ENCODERS, STEREO, find, loading
 from search.config import TrialConfig
-from search.fixed_parameters import fits
+from search.fixed_parameters import is_allowed
 from search.memory_study import memory_study
 from search.serialise import to_json
 from search.space import Space
@@ -205,7 +205,7 @@ class _Given(optuna.samplers.RandomSampler):
         if param_name in self.parameters:
             return _parameter(self.space, param_name, self.parameters[param_name], param_distribution)
         for params in self.defaults:
-            if param_name in params and fits(params[param_name], param_distribution):
+            if param_name in params and is_allowed(params[param_name], param_distribution):
                 return params[param_name]
         value = super().sample_independent(study, trial, param_name, param_distribution)
         self.drawn[param_name] = value
@@ -220,7 +220,7 @@ def _parameter(space: Space, name: str, text: str, kind: BaseDistribution) -> An
                 return choice
     else:
         value = _scalar(text)
-        if fits(value, kind):
+        if is_allowed(value, kind):
             return value
     raise InputError(
         f"--set {name}: space {space.name!r} takes {_range(kind)}; got {text!r}. Any other value is set by a "

@@ -18,7 +18,7 @@ from search.grid_scheduler import GridScheduler
 from search.record import (
     State,
     TrialRecord,
-    listed_options,
+    format_options,
     model_name,
     model_options,
     placement_key,
@@ -73,7 +73,7 @@ class TrialResult:
     steps: int | None = None
 
     def __str__(self) -> str:
-        options = listed_options(model_options(TrialConfig.from_json(self.config)))
+        options = format_options(model_options(TrialConfig.from_json(self.config)))
         more = f", {options}" if options else ""
         return f"{self.metric} {self.said}, trial {self.number}: {self._attention}{more}"
 

@@ -57,7 +57,7 @@ from search.record import State
 from search.samplers import AUTO, load_sampler
 from search.search_scheduler import SearchScheduler
 from search.serialise import to_json
-from search.space import Space, SpaceFunction, fingerprint, random_draws, source_of
+from search.space import Space, SpaceFunction, draw_randomly, fingerprint, get_source
 from search.spaces import SPACES
 from search.study import STUDY_FILE, create_study, open_study, read_records, resume_study, warm_start_study
 from search.trial_scheduler import Plan, rank_trials
@@ -101,7 +101,7 @@ def start_search(settings: Settings) -> SearchResult:
         metadata,
     ):
         write_manifest(folder, manifest)
-        if not isinstance(settings.space, str) and (source := source_of(space)):
+        if not isinstance(settings.space, str) and (source := get_source(space)):
             (folder / SPACE_FILE).write_text(source, encoding="utf-8")
         return _run(folder, metadata, space, ready.task, begun)
 
@@ -151,7 +151,7 @@ def prepare(settings: Settings) -> Prepared:
     plan = make_plan(settings, baseline, task)
     if settings.is_grid:
         plan = replace(plan, trials=len(cells_of(settings, space)) * settings.seeds)
-    draws = [settings.adjust(config) for _, config in random_draws(space, 100) if config]
+    draws = [settings.adjust(config) for _, config in draw_randomly(space, 100) if config]
     check_models([baseline, *draws], settings)
     check_limits([baseline, *draws], settings)
     return Prepared(

@@ -5,7 +5,7 @@ from typing import Any
 
 from automl.config.settings import Settings
 from automl.storage.folder import SearchMetadata
-from search.space import Space, random_draws
+from search.space import Space, draw_randomly
 
 DRAWS = 20  # reference configurations: one may have by chance what a setting puts in its place
 SHOWN = 3  # differences in a message
@@ -63,7 +63,7 @@ def _changed(other: Settings, mine: Settings, space: Space) -> Iterator[str]:
         if getattr(other, key) != getattr(mine, key):
             yield f"{key} {getattr(other, key)} instead of {getattr(mine, key)}"
     seen = {"seed", "data.path"}
-    for _, config in random_draws(space, DRAWS, first=space.baseline):
+    for _, config in draw_randomly(space, DRAWS, first=space.baseline):
         if config is None:
             continue
         theirs, ours = (dict(_flat(settings.adjust(config).to_json())) for settings in (other, mine))

@@ -16,7 +16,7 @@ from automl.studies.larnn_studies import ROUNDS, SMALL_TRIALS, TRIALS, rounds_ta
 from automl.studies.ssa_studies import best_rate, comparison_tables, sweep_table
 from automl.studies.study_table import STUDIES, Study
 from search.grid import GRID
-from search.study_spaces import PHOTOS, SMALL, compared_at
+from search.study_spaces import PHOTOS, SMALL, equal_time_grid
 
 EQUAL_TIME, SWEEP, LARNN = "ssa-equal-time", "ssa-lr-sweep", "larnn-rounds"
 FILES = "study"  # the name of the files of tables, without their ending
@@ -134,7 +134,7 @@ def _equal_time(
     if sweep.missing or not swept.done:
         return [sweep], [sweep_table(swept)] if swept.done else []
     rate = best_rate(swept)
-    compared = _train(compared_at(rate, form), f"{called}-{rate:g}", {**given, "equal": "time"})
+    compared = _train(equal_time_grid(rate, form), f"{called}-{rate:g}", {**given, "equal": "time"})
     search = read_search(compared.search, storage)
     return [sweep, compared], [sweep_table(swept), *comparison_tables(search, rate)]
 

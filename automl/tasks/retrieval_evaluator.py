@@ -11,7 +11,7 @@ from automl.config.runtime import Runtime
 from automl.data.code import CodeTexts
 from automl.storage.answers import Answers, Example, telling
 from automl.tasks.evaluator import Evaluator
-from automl.tasks.retrieval_metrics import distractors, mrr, rank_metrics, ranks_among, ranks_at
+from automl.tasks.retrieval_metrics import draw_distractors, mrr, rank_metrics, ranks_among, ranks_at
 from search.config import Similarity
 
 # Kinds of texts, by the encoder that takes them.
@@ -93,7 +93,7 @@ class RetrievalEvaluator(Evaluator):
     def _example(self, i: int) -> Example:
         """Return query `i` with its answer and its best candidate."""
         documented: Sequence[int] = self.asked.documented.tolist()
-        among = next(group for queries, group in distractors(len(documented)) if (queries == i).any())
+        among = next(group for queries, group in draw_distractors(len(documented)) if (queries == i).any())
         scores = self.codes[self.own[among]] @ self.queries[i]
         answer, best = documented[i], documented[int(among[int(scores.argmax())])]
         rank = int(self.ranks[i])

@@ -40,7 +40,7 @@ def ranks_among(queries: Tensor, codes: Tensor, own: Tensor) -> Tensor:
     return torch.cat(ranks) if ranks else own.new_zeros(0)
 
 
-def distractors(
+def draw_distractors(
     count: int, *, candidates: int = CANDIDATES, seed: int = 0
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield batches of `candidates` of `count` queries with their answers, in random order.
@@ -58,7 +58,7 @@ def distractors(
 def ranks_at(queries: Tensor, codes: Tensor, *, candidates: int = CANDIDATES, seed: int = 0) -> Tensor:
     """Return the rank of each pair `(N, D)` and `(N, D)` among `distractors`, int64 `(N,)`."""
     ranks = torch.zeros(len(queries), dtype=torch.int64, device=queries.device)
-    for numbers, among in distractors(len(queries), candidates=candidates, seed=seed):
+    for numbers, among in draw_distractors(len(queries), candidates=candidates, seed=seed):
         answers = torch.arange(len(numbers), device=queries.device)
         ranks[numbers.to(queries.device)] = compute_ranks(queries[numbers] @ codes[among].T, answers)
     return ranks

@@ -16,7 +16,7 @@ from search.record import (
     TrialRecord,
     attention_options,
     chosen_options,
-    listed_options,
+    format_options,
     model_options,
 )
 from search.serialise import to_json
@@ -95,11 +95,11 @@ def flat(config: TrialConfig) -> dict[str, Any]:
     model, training = config.model, config.training
     return {
         "backbone": model.backbone,
-        "options": listed_options(model_options(config)) or "none",
+        "options": format_options(model_options(config)) or "none",
         "modules": len(model.placement),
         "types": " + ".join(spec.type for spec in model.placement.values()) or "none",
         "sites": " + ".join(model.placement) or "none",
-        "attention_options": listed_options(attention_options(config)) or "none",
+        "attention_options": format_options(attention_options(config)) or "none",
         **chosen_options(config),
         **asdict(training),
         **{key: value for key, value in asdict(config.data).items() if key not in ("path", "subset")},

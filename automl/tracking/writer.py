@@ -46,7 +46,7 @@ from search.record import (
     CHECKPOINT_FILE,
     State,
     TrialRecord,
-    listed_options,
+    format_options,
     model_name,
     model_options,
     placement_name,
@@ -339,7 +339,7 @@ class MlflowWriter:
             self.client.set_tag(self.parent, BEST, self._runs[best.number].run_id)
         confirmed = VERDICT in self.client.get_run(self.parent).data.tags
         if best is not None and metric is not None and not confirmed:
-            options = listed_options(model_options(best.config))
+            options = format_options(model_options(best.config))
             what = markdown(placement_name(best.config) + (f", {options}" if options else ""))
             found = f"{markdown(metric)} **{best.value(metric):.4f}** on the validation split, {what}"
             self._describe(self.parent, f"Best trial {best.number}: {found}. Not confirmed on fresh seeds.")

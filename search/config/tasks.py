@@ -188,14 +188,14 @@ def register(name: str, reference: str) -> str:
     return _registered[name]
 
 
-def canonical(task: str) -> str:
+def resolve_name(task: str) -> str:
     """Return the reference of a registered task, or `task` itself with absolute paths."""
     if task in TASKS:
         return task
     return loading.absolute(_registered.get(task) or _installed().get(task, task))
 
 
-def spec_of(task: str) -> TaskSpec:
+def find_spec(task: str) -> TaskSpec:
     """Return the declaration of a task without running its code.
 
     Returns UNLOADED for a user-defined task whose code has not been loaded. Raises InputError if the task is
@@ -227,6 +227,6 @@ def registered_specs() -> Iterator[tuple[str, TaskSpec]]:
     """Yield the name and the declaration of each registered task, except those that cannot be loaded."""
     for name in {**_installed(), **_registered}:
         try:
-            yield name, load_spec(canonical(name))
+            yield name, load_spec(resolve_name(name))
         except InputError as error:
             print(f"skipped task {name!r}: {error}", file=sys.stderr)

@@ -9,8 +9,8 @@ from attention import InputError, unknown
 from backbones import loading
 from search.config.opened import OPEN, with_keys
 from search.config.sections import Data, Model, Training
-from search.config.tasks import UNLOADED, TaskSpec, canonical, load_spec, spec_of
-from search.serialise import fields_to_json, from_json, join_problems
+from search.config.tasks import UNLOADED, TaskSpec, find_spec, load_spec, resolve_name
+from search.serialise import convert_fields, from_json, join_problems
 
 BASES = {"data": Data, "model": Model, "training": Training}
 
@@ -52,18 +52,18 @@ class TrialConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "task", canonical(self.task))
+        object.__setattr__(self, "task", resolve_name(self.task))
         is_complete = None not in (self.data, self.model, self.training)
         try:
             # The defaults of a user-defined task are in its code. Configurations from JSON are always
             # complete.
-            spec, problems = (spec_of if is_complete else load_spec)(self.task), []
+            spec, problems = (find_spec if is_complete else load_spec)(self.task), []
         except InputError as error:
             raise InputError(join_problems("configuration", [str(error)])) from None
         for name, kind in self._types(spec).items():
             value = getattr(self, name)
             if isinstance(value, OPEN) and not issubclass(kind, OPEN):  # its code was loaded in the meantime
-                value = from_json(kind, fields_to_json(value), f"{name} of task {self.task}")
+                value = from_json(kind, convert_fields(value), f"{name} of task {self.task}")
                 object.__setattr__(self, name, value)
             if value is None:
                 object.__setattr__(self, name, kind())
@@ -104,7 +104,7 @@ class TrialConfig:
     def json_types(cls, value: Mapping[str, Any]) -> dict[str, type]:
         """Return the types of the sections, which depend on the task. Raises InputError if it is unknown."""
         task = value.get("task", cls.task)
-        types = cls._types(spec_of(canonical(task) if isinstance(task, str) else cls.task))
+        types = cls._types(find_spec(resolve_name(task) if isinstance(task, str) else cls.task))
         return {
             name: with_keys(kind, value.get(name)) if issubclass(kind, OPEN) else kind
             for name, kind in types.items()
@@ -154,7 +154,7 @@ class TrialConfig:
         Returns:
             The dictionary, which `from_json` reads.
         """
-        return fields_to_json(self)
+        return convert_fields(self)
 
     @classmethod
     def from_json(cls, value: object) -> "TrialConfig":

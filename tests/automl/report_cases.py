@@ -17,7 +17,7 @@ from search.config import TrialConfig
 from search.halving import Rungs
 from search.record import State
 from search.serialise import to_json
-from search.space import random_draws
+from search.space import draw_randomly
 from search.spaces import SPACES
 from search.study import CONFIG, EPOCH, PROFILE, REASON, ROLE, TRAINABLE, VARIANT, create_study
 from search.trial_scheduler import Plan
@@ -49,7 +49,7 @@ def made_up(
     """Trials as a search leaves them: complete, pruned, infeasible and broken, and `running` open ones."""
     plan = plan or plan_of()
     chance, rungs = random.Random(seed), Rungs(plan.budget)
-    drawn = random_draws(SPACES[space], 20 * count, seed=seed, first=SPACES[space].baseline)
+    drawn = draw_randomly(SPACES[space], 20 * count, seed=seed, first=SPACES[space].baseline)
     trials: list[FrozenTrial] = []
     for trial, config in drawn:
         if len(trials) == count:

@@ -36,7 +36,7 @@ from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.halving import Rungs
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
-from search.space import Space, random_draws
+from search.space import Space, draw_randomly
 from search.spaces import load_space
 from search.study import create_study, open_study, read_history, read_record
 from search.trial_scheduler import Plan
@@ -233,7 +233,7 @@ def test_the_sampler_learns_a_limit(storage):
             settings.adjust(config),
             settings.runtime,
         ).memory
-        for _, config in random_draws(space, 24)
+        for _, config in draw_randomly(space, 24)
         if config is not None and config.model.placement
     )
     limit = needed[len(needed) // 2]

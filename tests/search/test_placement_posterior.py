@@ -21,7 +21,7 @@ from search.placement_sampler import (
     trial_weights,
 )
 from search.record import Role, State, TrialRecord
-from search.space import random_draws
+from search.space import draw_randomly
 from search.spaces import SPACES
 from search.study import EXPECTED, update_expected
 from search.trial_scheduler import Plan, select_leaders
@@ -235,7 +235,7 @@ def test_with_few_trials_the_best_score_wins(name: str) -> None:
     space = SPACES[name]
     draws = [
         (trial, config)
-        for trial, config in random_draws(space, 4, first=space.baseline)
+        for trial, config in draw_randomly(space, 4, first=space.baseline)
         if config is not None
     ]
     for scores in ([0.379, 0.274], [0.274, 0.379], [0.379, 0.274, 0.2], [0.2, 0.379, 0.38]):

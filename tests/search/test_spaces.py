@@ -20,7 +20,7 @@ from attention import ATTENTIONS, InputError
 from backbones import Site, build, insert, sites
 from search import choices, vit_spaces
 from search.config import ImageTraining, Model, TrialConfig
-from search.space import Space, fingerprint, random_draws, same_parameters
+from search.space import Space, draw_randomly, fingerprint, same_parameters
 from search.spaces import SPACES, load_space
 
 SAMPLES = 200
@@ -134,10 +134,10 @@ def test_plain_parameters_make_a_trial_plain(space: Space) -> None:
 def test_random_draws_need_no_search() -> None:
     space = SPACES["digits"]
     first, again, other = (
-        [trial.params for trial, _ in random_draws(space, 5, seed=seed)] for seed in (0, 0, 1)
+        [trial.params for trial, _ in draw_randomly(space, 5, seed=seed)] for seed in (0, 0, 1)
     )
     assert first == again != other
-    trial, config = next(random_draws(space, 1, first=space.baseline))
+    trial, config = next(draw_randomly(space, 1, first=space.baseline))
     assert trial.params == space.baseline
     assert config == space(optuna.trial.FixedTrial(space.baseline))
 
@@ -216,7 +216,7 @@ def test_a_fingerprint_is_the_same_in_every_process() -> None:
 
 def test_decomposed_attention_after_res3_and_res4() -> None:
     space = SPACES["resnet50-da"]
-    drawn = [config.model.placement for _, config in random_draws(space, 40) if config is not None]
+    drawn = [config.model.placement for _, config in draw_randomly(space, 40) if config is not None]
     assert {len(placement) for placement in drawn} == set(range(8))
     assert {site for placement in drawn for site in placement} == {
         *(f"stage2.block{i}" for i in range(1, 5)),
@@ -345,13 +345,13 @@ def test_a_transformers_sites_are_where_its_space_says(name: str) -> None:
         options = {"depth": depth, "block": block, "pool": pool}
         model = build("vit", classes=3, size=24, embed_dim=12, patch_size=12, **options)
         names = {site.name for site in sites(model, torch.empty(2, 3, 24, 24))}
-        after = vit_spaces.after_blocks(options)
+        after = vit_spaces.sites_after_blocks(options)
         assert after == [f"stage1.block{i}" for i in range(1, depth + 1) if f"stage1.block{i}" in names]
-        assert {vit_spaces.mixer(site, options) for site in after} <= names
+        assert {vit_spaces.mixer_site(site, options) for site in after} <= names
 
 
 def test_the_augmentation_of_a_folder_starts_light() -> None:
-    drawn = [config.training for _, config in random_draws(SPACES["folder"], 30) if config]
+    drawn = [config.training for _, config in draw_randomly(SPACES["folder"], 30) if config]
     strengths = {(training.policy, training.erasing, training.cutmix) for training in drawn}  # type: ignore[attr-defined]
     assert strengths == {tuple(strength.values()) for strength in choices.AUGMENT.values()}
     space = load_space("folder", "timm:levit_128s", 224)

@@ -11,7 +11,7 @@ from search.fixed_parameters import check_fixed_parameters
 from search.grid import grid_cells
 from search.samplers import check_sampler
 from search.spaces import STUDY_SPACES, load_space
-from search.study_spaces import GRIDS, RATES, SMALL, compared_at
+from search.study_spaces import GRIDS, RATES, SMALL, equal_time_grid
 
 CELLS = {
     "ssa-lr-sweep": 7,
@@ -47,8 +47,8 @@ def test_every_row_is_a_cell(name: str) -> None:
 
 def test_all_grids_can_be_named() -> None:
     assert set(GRIDS) == set(STUDY_SPACES)
-    assert {compared_at(rate, "") for rate in RATES} <= set(GRIDS)
-    assert drawn(compared_at(0.012, SMALL), model="xresnet18 + ssa").training.learning_rate == 0.012
+    assert {equal_time_grid(rate, "") for rate in RATES} <= set(GRIDS)
+    assert drawn(equal_time_grid(0.012, SMALL), model="xresnet18 + ssa").training.learning_rate == 0.012
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
 from automl.trials.train import TrainResult, run_train
-from search.atomic import temporary
+from search.atomic import temporary_path
 from search.config import TrialConfig
 from search.record import State, TrialRecord
 from search.study import read_records
@@ -196,7 +196,7 @@ def test_an_earlier_export_is_replaced(trained: TrainResult, tmp_path: Path) -> 
     run_export(out, run=trained.run_id)
     (out / "model.onnx").write_bytes(b"old")
     (out / "model.pt2").write_bytes(b"old")
-    killed = temporary(out).with_suffix(".123")  # what an export leaves that was killed
+    killed = temporary_path(out).with_suffix(".123")  # what an export leaves that was killed
     killed.mkdir()
     (killed / "model.onnx").write_bytes(b"half")
     (tmp_path / ".out.lock").touch()

@@ -9,7 +9,7 @@ from confirm_cases import FOUND, fake_search
 from attention import InputError, Spec
 from automl.search.configuration import like, of_space, read_settings, set_values
 from search.config import TASKS, TrialConfig
-from search.space import random_draws
+from search.space import draw_randomly
 from search.spaces import SPACES
 
 
@@ -17,7 +17,7 @@ from search.spaces import SPACES
 def test_without_settings_it_is_the_baseline_of_the_space(name: str) -> None:
     space = SPACES[name]
     config, drawn = of_space(space, {})
-    _, baseline = next(random_draws(space, 1, first=space.baseline))
+    _, baseline = next(draw_randomly(space, 1, first=space.baseline))
     assert baseline is not None
     assert (config, drawn) == (baseline, {})
 

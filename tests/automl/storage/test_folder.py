@@ -34,7 +34,7 @@ from automl.storage.storage import Storage
 from search.class_metrics import ACCURACY
 from search.config import ImageTraining, TrialConfig
 from search.record import TRIALS_FOLDER
-from search.space import fingerprint, source_of
+from search.space import fingerprint, get_source
 from search.trial_scheduler import Plan
 
 PLAN = Plan(trials=3, budget=2.0, metric=ACCURACY, objectives=["accuracy", "macs"])
@@ -283,7 +283,7 @@ def test_a_function_of_a_notebook_is_at_hand_in_it(tmp_path: Path, monkeypatch: 
     assert (metadata.settings.space_name, metadata.settings.title) == ("__main__:mine", "mine")
     monkeypatch.setattr(sys.modules["__main__"], "mine", mine, raising=False)
     assert metadata.load_space().baseline == {"epochs": 3}
-    source = source_of(metadata.load_space())
+    source = get_source(metadata.load_space())
     assert source.startswith("def mine(trial: optuna.Trial)")
     assert source.endswith("\nmine.baseline = {'epochs': 3}\n")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from automl.tasks.retrieval_metrics import (
     chance_mrr,
     compute_ranks,
-    distractors,
+    draw_distractors,
     rank_metrics,
     ranks_among,
     ranks_at,
@@ -54,12 +54,12 @@ def test_a_nan_score_is_ranked_last() -> None:
 
 
 def test_each_query_has_the_same_number_of_candidates() -> None:
-    batches = list(distractors(25, candidates=10))
+    batches = list(draw_distractors(25, candidates=10))
     assert sorted(int(i) for asked, _ in batches for i in asked) == list(range(25))
     for asked, among in batches:
         assert len(set(among.tolist())) == len(among) == 10
         assert among[: len(asked)].tolist() == asked.tolist()
-    ((asked, among),) = distractors(4, candidates=10)
+    ((asked, among),) = draw_distractors(4, candidates=10)
     assert sorted(asked.tolist()) == sorted(among.tolist()) == list(range(4))
 
 

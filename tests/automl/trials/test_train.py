@@ -24,7 +24,7 @@ from cluster.connect import Node
 from cluster.resources import TrialResources
 from search.config import ImageData, Model, TrialConfig
 from search.record import Metrics, Report
-from search.space import random_draws
+from search.space import draw_randomly
 from search.spaces import SPACES
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -216,7 +216,7 @@ def test_lr_find_writes_a_plot_and_trains_nothing(store: MlflowClient, tmp_path:
 def test_defaults_fit_the_dataset(dataset: str) -> None:
     """As the baseline of the search space of that name."""
     space = SPACES[dataset]
-    _, config = next(random_draws(space, 1, first=space.baseline))
+    _, config = next(draw_randomly(space, 1, first=space.baseline))
     assert config is not None
     found = (config.data.size, dict(config.model.options), config.training.epochs)
     assert found == DEFAULTS.get(dataset, OTHERS)
