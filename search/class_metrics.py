@@ -275,10 +275,10 @@ class Auc(ClassMetric):
         ordered = scores.sort(dim=1).values
         below, up_to = (torch.searchsorted(ordered, scores, right=right) for right in (False, True))
         ranks = (below + up_to + 1) / 2.0
-        n = positive.sum(1).double()
-        rest = len(labels) - n
-        areas = ((ranks * positive).sum(1) - n * (n + 1) / 2) / (n * rest)
-        present = (n > 0) & (rest > 0)
+        positives = positive.sum(1).double()
+        negatives = len(labels) - positives
+        areas = ((ranks * positive).sum(1) - positives * (positives + 1) / 2) / (positives * negatives)
+        present = (positives > 0) & (negatives > 0)
         return areas.where(present, 0.0).sum() / present.sum()
 
     def compute(self, statistics: Tensor, inputs: int) -> Tensor:
@@ -301,9 +301,9 @@ class Auc(ClassMetric):
             raise InputError(problem)
         inputs = np.array([count for count in counts if count], float)
         n, k = inputs.sum(), len(inputs)
-        rest = n - inputs
-        most = (1 / inputs + (1 / rest).sum() - 1 / rest) / k
-        error = np.sqrt((n + 1) / (12 * inputs * rest)).mean()
+        negatives = n - inputs
+        most = (1 / inputs + (1 / negatives).sum() - 1 / negatives) / k
+        error = np.sqrt((n + 1) / (12 * inputs * negatives)).mean()
         return Chance(value=0.5, error=float(error), step=float(np.sqrt((inputs / n * most**2).sum())))
 
 

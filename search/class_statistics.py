@@ -45,8 +45,8 @@ def pseudo_values(sums: Floats, counts: Floats) -> Floats:
     without each, `(1 + N,)`. Without its only input, a class is left out.
     """
     n, mean = len(sums) - 1, sums[0] / counts[0]
-    left = np.divide(sums[1:], counts[1:], out=np.full(n, mean), where=counts[1:] > 0)
-    return np.asarray(n * mean - (n - 1) * left)
+    mean_without = np.divide(sums[1:], counts[1:], out=np.full(n, mean), where=counts[1:] > 0)
+    return np.asarray(n * mean - (n - 1) * mean_without)
 
 
 def classes_without_each(true: Labels, answered: Labels, precision: int) -> tuple[Floats, Floats]:
@@ -62,9 +62,9 @@ def classes_without_each(true: Labels, answered: Labels, precision: int) -> tupl
     now = scores(right, inputs, answers)
     is_right = (true == answered).astype(float)
     # Without an input, its true class has one input less and the answered class one answer less.
-    mine = scores(right[true] - is_right, inputs[true] - 1, answers[true] - is_right)
-    other = scores(right[answered], inputs[answered], answers[answered] - 1)
-    change = mine - now[true] + np.where(is_right > 0, 0.0, other - now[answered])
+    of_true_class = scores(right[true] - is_right, inputs[true] - 1, answers[true] - is_right)
+    of_answered_class = scores(right[answered], inputs[answered], answers[answered] - 1)
+    change = of_true_class - now[true] + np.where(is_right > 0, 0.0, of_answered_class - now[answered])
     classes = float((inputs > 0).sum())
     sums = np.concatenate([[now.sum()], now.sum() + change])
     return sums, np.concatenate([[classes], classes - (inputs[true] == 1)])
@@ -91,13 +91,13 @@ def areas_without_each(scores: Floats, true: Labels, classes: int) -> tuple[Floa
         fractions[~is_positive] = 1 - (ranks[~is_positive] - _midranks(score[~is_positive])) / positives
         area, size = fractions[is_positive].mean(), np.where(is_positive, positives, negatives)
         remains = size > 1
-        left = np.divide(size * area - fractions, size - 1, out=np.zeros(n), where=remains)
-        sums += np.concatenate([[area], left])
+        area_without = np.divide(size * area - fractions, size - 1, out=np.zeros(n), where=remains)
+        sums += np.concatenate([[area], area_without])
         counts += np.concatenate([[1.0], remains])
     return sums, counts
 
 
 def _midranks(values: Floats) -> Floats:
     """Return the rank of each value, from 1 on. Equal values get the mean of their ranks."""
-    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (counts.cumsum() - (counts - 1) / 2)[which]
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (counts.cumsum() - (counts - 1) / 2)[inverse]

@@ -68,11 +68,11 @@ def codesearch(trial: optuna.Trial) -> TrialConfig:
         options["positions"] = trial.suggest_categorical("positions", POSITIONS)
         placement = choices.placement(trial, _sites(encoder), prefix=f"{encoder}.")
     loss = trial.suggest_categorical("loss", ["softmax", "hinge"])
-    rest: dict[str, Any] = {}
+    loss_options: dict[str, Any] = {}
     if loss == "softmax":
-        rest["temperature"] = trial.suggest_float("temperature", 0.02, 0.2, log=True)
+        loss_options["temperature"] = trial.suggest_float("temperature", 0.02, 0.2, log=True)
     else:
-        rest["margin"] = round(trial.suggest_float("margin", 0.1, 1.0, step=0.1), 1)
+        loss_options["margin"] = round(trial.suggest_float("margin", 0.1, 1.0, step=0.1), 1)
     return TrialConfig(
         task=TASK,
         model=CodeModel(
@@ -88,7 +88,7 @@ def codesearch(trial: optuna.Trial) -> TrialConfig:
             weight_decay=trial.suggest_float("weight_decay", 1e-4, 3e-1, log=True),
             loss=loss,  # type: ignore[arg-type]
             similarity=trial.suggest_categorical("similarity", ["cosine", "dot"]),  # type: ignore[arg-type]
-            **rest,
+            **loss_options,
         ),
     )
 

@@ -104,8 +104,8 @@ def published_sites(model: DetectionModel) -> list[list[str]]:
 def published(model: DetectionModel, plain: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Return parameters of decomposed attention at the `published_sites`."""
     names = [site.name for site in list_sites(model)]
-    chosen = [sorted(map(names.index, some)) for some in published_sites(model)]
-    return [{**plain, **choices.modules(some, "decomposed", KIND)} for some in chosen]
+    chosen = [sorted(map(names.index, indices)) for indices in published_sites(model)]
+    return [{**plain, **choices.modules(indices, "decomposed", KIND)} for indices in chosen]
 
 
 def _last(names: Sequence[str], stage: int) -> str:

@@ -51,8 +51,8 @@ def _configs(space: Space, attribute: str, params: Mapping[str, Any]) -> list[Tr
         drawn |= trial.distributions.keys()
     idle = [key for key in params if key not in drawn and (key, params[key]) != ("modules", 0)]
     if configs and idle:
-        near = get_close_matches(idle[0], sorted(drawn), n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        matches = get_close_matches(idle[0], sorted(drawn), n=1)
+        hint = f" Did you mean {matches[0]!r}?" if matches else ""
         raise InputError(
             f"`{attribute}` of space {space.name!r} names the parameter {idle[0]!r}, which the space never "
             f"draws with the others; it draws {', '.join(sorted(drawn)) or 'none'}.{hint}"

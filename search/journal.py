@@ -48,9 +48,9 @@ class Journal(BaseJournalBackend):
             for line in file:
                 if not line.endswith(b"\n"):  # the line is being written
                     break
-                number, at = self._read
+                number, offset = self._read
                 change = self._parsed(line, number) if number >= log_number_from else None
-                self._read = (number + 1, at + len(line))
+                self._read = (number + 1, offset + len(line))
                 if change is not None:
                     yield change
         yield from self._held[max(0, log_number_from - self._read[0]) :]

@@ -109,8 +109,8 @@ class Posterior:
     @property
     def reliability(self) -> float:
         """Return the fraction of a single score's variance that is due to the placement."""
-        whole = self.spread**2 + self.noise**2
-        return self.spread**2 / whole if whole else 0.0
+        total = self.spread**2 + self.noise**2
+        return self.spread**2 / total if total else 0.0
 
     @property
     def is_null(self) -> bool:
@@ -283,9 +283,9 @@ def _spread(model: EffectModel, tried: Sequence[IndexedPlacement]) -> float:
     for row, gain in zip(z, gains, strict=True):
         for effect, weight in gain.items():
             row[columns[effect]] = weight
-    apart = z - z.mean(axis=0)
+    deviations = z - z.mean(axis=0)
     variances = np.array([model.variance(effect.term) for effect in columns])
-    return model.scale * float(np.sqrt((apart**2 @ variances).mean()))
+    return model.scale * float(np.sqrt((deviations**2 @ variances).mean()))
 
 
 def _half(covariance: Array) -> Array:

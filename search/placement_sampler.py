@@ -178,7 +178,7 @@ class PlacementSampler(BaseSampler):
             return self._others.sample_independent(study, trial, param_name, param_distribution)
         if trial.number not in self._plans:
             self._plans[trial.number] = self._plan(study, trial, param_distribution)
-        planned = _wanted(self._plans[trial.number], parameter, trial)
+        planned = _planned_value(self._plans[trial.number], parameter, trial)
         # Fixed parameters, or choices without a trial yet, may make the plan impossible.
         return self._chance(param_distribution) if not _fits(planned, param_distribution) else planned
 
@@ -232,7 +232,7 @@ class PlacementSampler(BaseSampler):
         return int(self._random.integers(distribution.low, distribution.high + 1))
 
 
-def _wanted(plan: IndexedPlacement, parameter: PlacementParameter, trial: FrozenTrial) -> Any:
+def _planned_value(plan: IndexedPlacement, parameter: PlacementParameter, trial: FrozenTrial) -> Any:
     """Return the planned value of a parameter, or None."""
     if parameter.kind == MODULES:
         return len(plan.modules)

@@ -232,8 +232,8 @@ def attention_options(config: TrialConfig) -> dict[str, Any]:
     options = {}
     for key in dict.fromkeys(key for spec in specs for key in spec.options):
         values = [spec.options.get(key, "-") for spec in specs]
-        same = all(value == values[0] for value in values)
-        options[key] = values[0] if same else " + ".join(map(str, values))
+        is_common = all(value == values[0] for value in values)
+        options[key] = values[0] if is_common else " + ".join(map(str, values))
     return options
 
 

@@ -62,7 +62,7 @@ def published(model: SegmentationModel, size: int) -> Sequence[Mapping[str, Any]
         [i for i, name in enumerate(names) if name.startswith(prefix)]
         for prefix in (PARTS[0], PARTS[1], PARTS[:2])
     ]
-    return [{**PLAIN, **choices.modules(some, "decomposed", KIND)} for some in chosen if some]
+    return [{**PLAIN, **choices.modules(indices, "decomposed", KIND)} for indices in chosen if indices]
 
 
 def draw(trial: optuna.Trial, model: SegmentationModel = SMALL, size: int = DATA.size) -> TrialConfig:

@@ -236,9 +236,9 @@ SPACES = (
             published=lambda best=best: [best],  # type: ignore[misc]
             plain={"backbone": "bilstm"},
             as_baseline=as_lstm,
-            summary=f"LARNN's {which} published search, {epochs} epochs; UCI HAR or --data",
+            summary=f"LARNN's {ordinal} published search, {epochs} epochs; UCI HAR or --data",
         )
-        for name, draw, lstm, best, which, epochs in (
+        for name, draw, lstm, best, ordinal, epochs in (
             ("larnn", larnn, FIRST_LSTM, FIRST_BEST, "first", FIRST.epochs),
             ("ucihar", ucihar, SECOND_LSTM, SECOND_BEST, "second", SECOND.epochs),
         )

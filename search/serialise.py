@@ -149,8 +149,8 @@ def _object(kind: Any, value: object, prefix: str, problems: list[str], strict: 
     known = {field.name: field for field in fields(kind)}
     for key in value if strict else ():
         if key not in known:
-            near = get_close_matches(str(key), known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            matches = get_close_matches(str(key), known, n=1)
+            hint = f" Did you mean {matches[0]!r}?" if matches else ""
             problems.append(f"unknown key {prefix + str(key)!r}; known: {', '.join(known)}.{hint}")
     hints, read = get_type_hints(kind), {}
     if hasattr(kind, "json_types"):
@@ -192,11 +192,11 @@ def _value(kind: Any, value: object, name: str, problems: list[str], strict: boo
     if kind is Any:
         return value
     if origin in (Union, types.UnionType):
-        rest = [argument for argument in arguments if argument is not type(None)]
-        if len(rest) < len(arguments) and value is None:
+        types_without_none = [argument for argument in arguments if argument is not type(None)]
+        if len(types_without_none) < len(arguments) and value is None:
             return None
-        if len(rest) == 1 and rest[0] not in (str, int, float, bool):
-            return _value(rest[0], value, name, problems, strict)
+        if len(types_without_none) == 1 and types_without_none[0] not in (str, int, float, bool):
+            return _value(types_without_none[0], value, name, problems, strict)
         return _plain(arguments, value, name, problems)
     if origin is Literal:
         if value not in arguments:

@@ -119,16 +119,16 @@ def fingerprint(space: Space) -> str:
     Raises:
         InputError: The space draws different configurations from the same parameters.
     """
-    drawn, again = (list(draw_randomly(space, 50)) for _ in range(2))
+    draws, repeated = (list(draw_randomly(space, 50)) for _ in range(2))
     ranges = set()
-    for trial, _ in drawn:
+    for trial, _ in draws:
         ranges |= {(name, distribution_to_json(kind)) for name, kind in trial.distributions.items()}
     # A range that depends on an earlier choice has many forms, so only the names of such parameters count.
     names = Counter(name for name, _ in ranges)
     distributions = {(name, kind if names[name] == 1 else "") for name, kind in ranges}
     first, second = (
-        [(_rounded(trial.params), _rounded(_essence(config))) for trial, config in draws]
-        for draws in (drawn, again)
+        [(_rounded(trial.params), _rounded(_essence(config))) for trial, config in pairs]
+        for pairs in (draws, repeated)
     )
     if first != second:
         raise InputError(

@@ -109,7 +109,7 @@ def decomposed(
         names = [site.name for site in list_sites(data, model)]
         first = [*(names.index(site) for site in FIRST), len(names) - 1]
         chosen = [*([index] for index in first), first]
-        return [{**plain, **choices.modules(some, "decomposed", KIND)} for some in chosen]
+        return [{**plain, **choices.modules(indices, "decomposed", KIND)} for indices in chosen]
 
     return list_parameters
 

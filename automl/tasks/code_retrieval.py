@@ -121,7 +121,7 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
             return others.sum() / (len(queries) * (len(codes) - 1))
 
     def parts(self, split: Split) -> Iterator[EvaluationBatch]:
-        retrieval, texts = self._asked(split), self.texts.texts
+        retrieval, texts = self._retrieval_split(split), self.texts.texts
         for kind in (*QUERIES, *CODES):
             if kind in NAMES and split != "test":
                 continue
@@ -139,12 +139,12 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
                 )
 
     def evaluator(self, split: Split) -> RetrievalEvaluator:
-        return RetrievalEvaluator(self._asked(split), self.training.similarity, self.texts)
+        return RetrievalEvaluator(self._retrieval_split(split), self.training.similarity, self.texts)
 
     def chance(self, split: Split) -> Chance:
         return chance_mrr(self.size(split))
 
-    def _asked(self, split: Split) -> RetrievalSplit:
+    def _retrieval_split(self, split: Split) -> RetrievalSplit:
         texts = self.texts
         everything = np.arange(len(texts.file.split))
         return RetrievalSplit(

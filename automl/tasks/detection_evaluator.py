@@ -56,7 +56,7 @@ class _Detections:
 
 
 def metric_names(kind: Kind) -> list[str]:
-    return [f"{PREFIXES[kind]}_{part}" for part in PARTS]
+    return [f"{PREFIXES[kind]}_{suffix}" for suffix in PARTS]
 
 
 class DetectionEvaluator(Evaluator):

@@ -43,8 +43,8 @@ class RetrievalEvaluator(Evaluator):
     code lacks the names. `texts` provides examples.
     """
 
-    def __init__(self, asked: RetrievalSplit, similarity: Similarity, texts: CodeTexts) -> None:
-        self.asked, self.similarity, self.texts = asked, similarity, texts
+    def __init__(self, split: RetrievalSplit, similarity: Similarity, texts: CodeTexts) -> None:
+        self.split, self.similarity, self.texts = split, similarity, texts
         self.vectors: Vectors = {}
         self.ranks = torch.zeros(0, dtype=torch.int64)
 
@@ -63,19 +63,19 @@ class RetrievalEvaluator(Evaluator):
 
     def _metrics(self, vectors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         self.queries, self.codes = vectors["docstring"], vectors["code"]
-        self.own = self._rows(self.asked.documented)
+        self.own = self._rows(self.split.documented)
         self.ranks = ranks_at(self.queries, self.codes[self.own])
         metrics = rank_metrics(self.ranks)
         metrics["mrr_corpus"] = mrr(ranks_among(self.queries, self.codes, self.own))
         if "name" in vectors:
             metrics["mrr_names"] = mrr(ranks_at(vectors["name"], vectors["unnamed"]))
         if "real" in vectors:
-            metrics["mrr_real"] = mrr(ranks_among(vectors["real"], self.codes, self._rows(self.asked.real)))
+            metrics["mrr_real"] = mrr(ranks_among(vectors["real"], self.codes, self._rows(self.split.real)))
         return metrics
 
     def _rows(self, numbers: np.ndarray) -> Tensor:
         """Return the positions of functions among the candidates."""
-        return torch.from_numpy(np.searchsorted(self.asked.candidates, numbers)).to(self.codes.device)
+        return torch.from_numpy(np.searchsorted(self.split.candidates, numbers)).to(self.codes.device)
 
     def _sorted(self, kind: str, runtime: Runtime) -> Tensor:
         """Return all vectors of a kind, of all workers, ordered by number."""
@@ -92,7 +92,7 @@ class RetrievalEvaluator(Evaluator):
 
     def _example(self, i: int) -> Example:
         """Return query `i` with its answer and its best candidate."""
-        documented: Sequence[int] = self.asked.documented.tolist()
+        documented: Sequence[int] = self.split.documented.tolist()
         among = next(group for queries, group in draw_distractors(len(documented)) if (queries == i).any())
         scores = self.codes[self.own[among]] @ self.queries[i]
         answer, best = documented[i], documented[int(among[int(scores.argmax())])]

@@ -42,9 +42,9 @@ def disparity_loss(outputs: Sequence[Tensor], truth: Tensor, maximum: int, runti
 class StereoEvaluator(Evaluator):
     """Evaluator of disparities.
 
-    `epe` is the mean error of disparities in pixels. In `error_1px` and `error_3px`, the fractions of wrong
-    pixels, a pixel is wrong above 1 and 3 pixels, in `d1` (KITTI's) above 3 pixels and 5 %. All are over the
-    counted pixels of the whole split.
+    `epe` is the mean error of disparities in pixels. `error_1px`, `error_3px` and `d1` are fractions of wrong
+    pixels: with an error above 1 pixel, above 3 pixels, or (KITTI's d1) above 3 pixels and 5 %. All are over
+    the counted pixels of the whole split.
     """
 
     def __init__(self, maximum: int, device: torch.device) -> None:

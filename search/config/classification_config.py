@@ -47,8 +47,8 @@ class ClassificationTraining(Training):
 
     Attributes:
         label_smoothing: The label smoothing, from 0 to below 1.
-        class_weights: Weights of the classes in the loss. `balanced` is n / (k n_c) for n training inputs of
-            k classes, n_c of them of class c, so that each class has the same weight in an epoch.
+        class_weights: Weights of the classes in the loss. `balanced` gives each class the same weight in an
+            epoch: n / (k n_c) for n training inputs of k classes, n_c of them of class c.
     """
 
     label_smoothing: float = 0.1

@@ -64,5 +64,5 @@ def _is_name(base: type, key: object) -> bool:
 
 @lru_cache(maxsize=64)
 def _extended(base: type, keys: tuple[str, ...]) -> type:
-    more = [(key, Any) for key in keys]
-    return make_dataclass(base.__name__, more, bases=(base,), frozen=True, kw_only=True) if keys else base
+    further = [(key, Any) for key in keys]
+    return make_dataclass(base.__name__, further, bases=(base,), frozen=True, kw_only=True) if keys else base
