@@ -169,9 +169,9 @@ def __dir__() -> list[str]:
 
 
 def _check_packages() -> None:
-    """Raise ImportError if a package with the name of one of ours hides it.
+    """Raise ImportError if another package hides one of this project.
 
-    The packages beside `automl` have common names, which other distributions and scripts have, too.
+    Their names are common, so other distributions and scripts may use them.
     """
     here = Path(__file__).resolve().parents[1]
     for name in ("attention", "backbones", "cluster", "search"):

@@ -1,12 +1,12 @@
-"""The command line: each command's options and what it prints, and the small commands themselves.
+"""The command line: options and output of each command, and the small commands themselves.
 
-main             The commands, and how errors are reported
-options          The options that several commands share
-command          What every command has beside its own options
-config_file      `--config` and `--save-config`: a command's options in YAML
-json_output      `--json`: one object alone on standard output
+main             The commands, and the handling of errors
+options          Options of several commands
+command          Options that every command has
+config_file      `--config` and `--save-config`: the options of a command in a YAML file
+json_output      `--json`: JSON on standard output
 search_command   `automl search`
-search_words     What `automl search` prints when it is over
+search_words     Final output of `automl search`
 confirm_command  `automl confirm` and `automl compare`
 report_command   `automl report`
 train_command    `automl train`
@@ -14,12 +14,12 @@ export_command   `automl export` and `automl predict`
 folder_commands  `automl status`, `searches`, `remove` and `sync`
 space_commands   `automl data`, `spaces`, `sites` and `cost`
 study_commands   `automl studies` and `automl study`
-data             What `automl data` says of a folder of images, and the sheet that it writes
-cost             What a placement costs in a model
-preview          Estimates the cost and power of a search before it is started: `automl search --dry-run`
-remove           Deletes a search with its checkpoints
-searches         Lists the searches of a storage
-sites            Lists the sites of a backbone with the cost of each attention there
-status           The state of a search, read from its folder while it runs or after its end
-sync             Writes to MLflow what it lacks of a search's study
+data             Overview of a dataset, and the sheet of sample images
+cost             Costs of a placement in a model
+preview          Estimate the cost and power of a search: `automl search --dry-run`
+remove           Delete a search with its checkpoints
+searches         List the searches of a storage
+sites            List the sites of a backbone with the cost of each attention type
+status           State of a search, running or not
+sync             Write the missing runs of a search to MLflow
 """

@@ -1,7 +1,4 @@
-"""What every command has beside its own options: `--config`, `--save-config`, and `--json` alone.
-
-A command with more options than fit a screen hides some of them, and has `--help-all`.
-"""
+"""Options that every command has: `--config` and `--save-config`, and `--help-all` if it hides options."""
 
 import functools
 import inspect
@@ -12,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from automl.cli.config_file import ConfigOption, SaveOption, write
+from automl.cli.config_file import NOT_SAVED, ConfigOption, SaveOption, write
 from automl.cli.json_output import json_alone
 from automl.config.terminal import escaped_output
 
@@ -32,25 +29,29 @@ HelpAll = Annotated[
         callback=_show_all,
         is_eager=True,
         expose_value=False,
-        help="Show the rarer options, too.",
+        help="Show all options.",
     ),
 ]
 
 
 def as_command(function: Callable[..., None]) -> Callable[..., None]:
-    """The command that `function`, with the options of its signature, is to be."""
+    """Return `function` with the common options added to its signature, for Typer."""
     signature = inspect.signature(function, eval_str=True)
-    options = [name for name, one in signature.parameters.items() if one.annotation is not typer.Context]
+    options = {
+        name: _option_name(parameter)
+        for name, parameter in signature.parameters.items()
+        if parameter.annotation is not typer.Context and name not in NOT_SAVED
+    }
 
     @functools.wraps(function)
     def run(*, save_config: Path | None = None, **values: Any) -> None:
         if save_config is not None:
-            write(save_config, {name: values[name] for name in options})
+            write(save_config, {option: values[name] for name, option in options.items()})
         with escaped_output(), json_alone() if values.get("as_json") else nullcontext():
             function(**{name: values[name] for name in signature.parameters})
 
     added: dict[str, Any] = {"config": ConfigOption, "save_config": SaveOption}
-    if any(_is_hidden(one) for one in signature.parameters.values()):
+    if any(_is_hidden(parameter) for parameter in signature.parameters.values()):
         added["help_all"] = HelpAll
     more = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
@@ -61,6 +62,14 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def _option_name(parameter: inspect.Parameter) -> str:
+    """Return the name of an option without dashes, as config files have it."""
+    for item in getattr(parameter.annotation, "__metadata__", ()):
+        for flag in getattr(item, "param_decls", None) or ():
+            return str(flag).partition("/")[0].lstrip("-")
+    return parameter.name.replace("_", "-")
+
+
 def _is_hidden(parameter: inspect.Parameter) -> bool:
     described = getattr(parameter.annotation, "__metadata__", ())
-    return any(getattr(one, "hidden", False) for one in described)
+    return any(getattr(item, "hidden", False) for item in described)

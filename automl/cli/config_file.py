@@ -1,4 +1,4 @@
-"""`--config FILE` and `--save-config FILE` of every command: its options, kept in YAML."""
+"""`--config FILE` and `--save-config FILE`: the options of a command in a YAML file."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,15 +8,19 @@ import yaml
 
 from attention import InputError, unknown
 
-NOT_KEPT = ("as_json", "dry_run", "watch", "yes")  # of one call, not of what it is about
-OWN = ("config", "save_config", "help_all")  # parameters that are no options of what a command does
+NOT_SAVED = ("as_json", "dry_run", "watch", "yes")  # they concern a single call
+COMMON = ("config", "save_config", "help_all")  # options of every command, not allowed in a file
 
 
 def _read(context: typer.Context, path: Path | None) -> None:
-    """Puts the file's values where the command looks for those that the command line does not give."""
+    """Use the file's values as defaults of the command's options."""
     if path is None:
         return
-    names = {one.opts[0].lstrip("-"): one.name for one in context.command.params if one.name not in OWN}
+    names = {
+        parameter.opts[0].lstrip("-"): parameter.name
+        for parameter in context.command.params
+        if parameter.name not in COMMON
+    }
     values = {}
     for key, value in _mapping(path).items():
         option = str(key).replace("_", "-")
@@ -32,18 +36,18 @@ def _mapping(path: Path) -> dict[Any, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--config {path} cannot be read: {error}") from error
     except yaml.YAMLError as error:
-        raise InputError(f"--config {path} is no YAML: {' '.join(str(error).split())}") from error
+        raise InputError(f"--config {path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
-        raise InputError(f"--config {path} must hold lines such as `trials: 8`, one for each option")
+        raise InputError(f"--config {path} must have a line such as `trials: 8` for each option")
     return content
 
 
 def write(path: Path, values: dict[str, Any]) -> None:
-    """Keep the values of a command's parameters, by their names. Raises InputError where that cannot be."""
+    """Write the values of a command's options to a file. Raise InputError if it cannot be written."""
     plain = {
-        name.replace("_", "-"): value if isinstance(value, bool | int | float) else _text(value)
+        name: value if isinstance(value, bool | int | float) else _text(value)
         for name, value in values.items()
-        if name not in NOT_KEPT and value not in (None, [], ())
+        if value not in (None, [], ())
     }
     try:
         path.write_text(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
@@ -52,7 +56,7 @@ def write(path: Path, values: dict[str, Any]) -> None:
 
 
 def _text(value: Any) -> str | list[str]:
-    return [str(one) for one in value] if isinstance(value, list | tuple) else str(value)
+    return [str(item) for item in value] if isinstance(value, list | tuple) else str(value)
 
 
 ConfigOption = Annotated[
@@ -62,9 +66,7 @@ ConfigOption = Annotated[
         callback=_read,
         is_eager=True,
         expose_value=False,
-        help="Options in YAML; the command line goes first.",
+        help="Read options from a YAML file.",
     ),
 ]
-SaveOption = Annotated[
-    Path | None, typer.Option("--save-config", help="Write the options there, for --config.")
-]
+SaveOption = Annotated[Path | None, typer.Option("--save-config", help="Write the options to a YAML file.")]

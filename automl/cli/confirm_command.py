@@ -15,37 +15,40 @@ if TYPE_CHECKING:
 
 
 def confirm(
-    search: Annotated[str | None, describe("Name of the search; the latest one if not given.")] = None,
+    search: Annotated[str | None, describe("Name of the search.", shown="the latest")] = None,
     top: Annotated[int | None, describe("Number of finalists.", shown="3")] = None,
-    seeds: Annotated[int | None, describe("Seeds of each variant.", shown="10")] = None,
+    seeds: Annotated[int | None, describe("Number of seeds of each variant.", shown="10")] = None,
     margin: Annotated[
         float | None, describe("Least difference that matters, in the metric's unit.", shown="the task's")
     ] = None,
     sequential: Annotated[
         bool | None,
         describe(
-            "Stop once the verdict is decided.", None, "--sequential/--no-sequential", shown="sequential"
+            "Stop as soon as the verdict is certain.",
+            None,
+            "--sequential/--no-sequential",
+            shown="sequential",
         ),
     ] = None,
     init: Annotated[
         str | None,
-        describe("Start from: scratch, or one shared partial training a seed.", shown="the search's"),
+        describe("Start: scratch, or shared (one shared partial training per seed).", shown="the search's"),
     ] = None,
     controls: Annotated[
-        bool, describe("Train controls even where no finalist is better.", None, "--controls")
+        bool, describe("Train controls even if no finalist is better.", None, "--controls")
     ] = False,
     ablate: Annotated[
-        bool, describe("Train the winner without each of its modules, too.", None, "--ablate")
+        bool, describe("Also train the winner without each of its modules.", None, "--ablate")
     ] = False,
-    again: Annotated[bool, describe("A new confirmation, on unused seeds.", None, "--again")] = False,
+    again: Annotated[bool, describe("Start a new confirmation with unused seeds.", None, "--again")] = False,
     space: Annotated[
-        str | None, describe("The search's own, where it was a notebook's or its file has moved.")
+        str | None, describe("Space, if that of the search was in a notebook or its file has moved.")
     ] = None,
     storage: StorageOption = "searches",
     callback: CallbackOption = None,
     as_json: Json = False,
 ) -> None:
-    """Train finalists and the tuned baseline with fresh seeds, and test whether they are better."""
+    """Train finalists and the tuned baseline with fresh seeds, and test if any is better."""
     from automl.confirm.run_confirm import run_confirm
 
     result = run_confirm(
@@ -70,7 +73,7 @@ def confirm(
 
 
 def print_confirm(result: "ConfirmResult", storage: str) -> None:
-    """The verdict with its comparisons, and what comes next."""
+    """Print the verdict, its comparisons, and the next commands."""
     from automl.config.command_line import format_command
     from automl.config.user_code import trust_option
 
@@ -87,11 +90,11 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
         print(f"warning   {warning}")
     if result.untracked:
         sync = format_command("sync", result.search, storage)
-        print(f"warning   MLflow lacks a part of this; when it answers again: {sync}")
+        print(f"warning   some trainings were not written to MLflow. When it is available: {sync}")
     if not verdict.complete:
-        go_on = format_command("confirm --search", result.search, storage)
-        print(f"resume    {go_on}  (errors are in {result.folder})")
-    # Where nothing is better, it is the plain backbone that one deploys.
+        resume = format_command("confirm --search", result.search, storage)
+        print(f"resume    {resume}  (errors are in {result.folder})")
+    # If no finalist is better, the baseline is the model to deploy.
     what = "--best" if result.value["winner"] is not None else "--baseline"
     export = format_command(
         f"export{trust_option(result.user_code)} {what} --search",
@@ -105,8 +108,8 @@ def compare(
     names: Annotated[
         list[str],
         typer.Argument(
-            help="Searches, SEARCH:ARM, or MLflow run ids with commas; the first is the reference, and if it "
-            "is alone, the latest search is compared with it."
+            help="Searches, SEARCH:VARIANT, or MLflow run IDs separated by commas. The first one is the "
+            "reference. If it is the only one, it is compared with the latest search."
         ),
     ],
     margin: Annotated[
@@ -115,27 +118,27 @@ def compare(
     storage: StorageOption = "searches",
     as_json: Json = False,
 ) -> None:
-    """Compare trained models with the first of them, with the statistics of a confirmation."""
+    """Compare trained models with the first one, by the statistics of a confirmation."""
     from automl.confirm.compare import run_compare
 
-    found = run_compare(names, margin=margin, storage=storage)
-    variants = [found[0].reference, *(one.variant for one in found)]
+    comparisons = run_compare(names, margin=margin, storage=storage)
+    variants = [comparisons[0].reference, *(comparison.variant for comparison in comparisons)]
     for line in variants_table(variants):
         print(line)
-    for one in found:
-        print(one.sentence)
+    for comparison in comparisons:
+        print(comparison.sentence)
     if as_json:
         print_json(
             {
-                "reference": found[0].reference.name,
+                "reference": comparisons[0].reference.name,
                 "variants": [vars(variant) for variant in variants],
-                "comparisons": [one.to_json() for one in found],
+                "comparisons": [comparison.to_json() for comparison in comparisons],
             }
         )
 
 
 def variants_table(variants: Sequence["VariantScores"]) -> Iterator[str]:
-    """Lines: each variant with the number of its seeds, the mean and the standard deviation of its scores."""
+    """Yield the lines of a table: variants with number of seeds, mean and standard deviation of scores."""
     width = max(len("variant"), *(len(variant.label) for variant in variants))
     with_best = any(variant.best_mean is not None for variant in variants)
     best = f"{'best epoch':>12}{'sd':>10}" if with_best else ""

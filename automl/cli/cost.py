@@ -1,4 +1,4 @@
-"""What a placement costs in a model: `automl cost MODEL --place SITE=TYPE:option=value`."""
+"""Costs of a placement in a model: `automl cost MODEL --place SITE=TYPE:option=value`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -16,35 +16,35 @@ from backbones import BACKBONES, insert
 from backbones.memory_format import set_format
 
 
-def read_places(texts: Sequence[str]) -> dict[str, Spec]:
-    """A placement from texts such as `stage3.block2=decomposed:heads=8,normalisation=scaling`."""
+def read_placement(texts: Sequence[str]) -> dict[str, Spec]:
+    """Parse texts such as `stage3.block2=decomposed:heads=8,normalisation=scaling`."""
     placement = {}
     for text in texts:
         site, equals, what = text.partition("=")
         kind, _, options = what.partition(":")
         if not equals or not site or not kind:
-            raise InputError(f"--place is SITE=TYPE or SITE=TYPE:option=value,...; got {text!r}")
+            raise InputError(f"--place must be SITE=TYPE or SITE=TYPE:option=value,...; got {text!r}")
         if site in placement:
-            raise InputError(f"--place names site {site!r} twice")
-        placement[site] = Spec(kind, dict(_option(part, text) for part in options.split(",") if part))
+            raise InputError(f"--place names site {site!r} twice; give it once")
+        placement[site] = Spec(kind, dict(_option(option, text) for option in options.split(",") if option))
     return placement
 
 
-def _option(part: str, text: str) -> tuple[str, int | str]:
-    name, equals, value = part.partition("=")
+def _option(option: str, text: str) -> tuple[str, int | str]:
+    name, equals, value = option.partition("=")
     if not equals:
-        raise InputError(f"--place has options as name=value, with commas between; got {text!r}")
+        raise InputError(f"--place must have options as name=value, separated by commas; got {text!r}")
     return name, int(value) if value.lstrip("-").isdecimal() else value
 
 
 def costs(subject: Subject, placement: Mapping[str, Spec], batch: int | None = None) -> dict[str, ModelCost]:
-    """Of the plain model and, where there is a placement, of the model with it.
+    """Return the costs of the plain model and, if there is a placement, of the model with it.
 
-    Raises InputError for a batch that is out of range, and for whatever building and `insert` refuse.
+    Raise InputError if the batch size, the model or the placement is invalid.
     """
     batch = subject.batch if batch is None else batch
     if not 2 <= batch <= 4096:
-        raise InputError(f"--batch must lie between 2, for batch norm, and 4096; got {batch}")
+        raise InputError(f"--batch must be between 2 (for batch norm) and 4096; got {batch}")
     runtime = Runtime(device=find_device())
     check = ModelCheck()
     if subject.images:
@@ -65,14 +65,14 @@ def costs(subject: Subject, placement: Mapping[str, Spec], batch: int | None = N
     return costs_of(models, subject, batch, runtime)
 
 
-def lines(found: Mapping[str, ModelCost], one: str) -> Iterator[str]:
-    """A table of the costs, with the placement's as multiples of the plain model's.
+def lines(costs: Mapping[str, ModelCost], input_name: str) -> Iterator[str]:
+    """Yield the lines of a table of the costs, with ratios to the plain model.
 
-    one: an input in words.
+    `input_name` describes one input, such as `an image of 128x128 pixels`.
     """
     yield f"{'':10}{'parameters':>16}{'MACs':>16}{'activations':>16}{'step':>16}"
-    plain = asdict(found["plain"])
-    for name, cost in found.items():
+    plain = asdict(costs["plain"])
+    for name, cost in costs.items():
         values = asdict(cost)
         step = f"{1e3 * cost.step:.3g} ms"
         shown = (
@@ -85,4 +85,4 @@ def lines(found: Mapping[str, ModelCost], one: str) -> Iterator[str]:
             "" if name == "plain" or not plain[key] else f" {values[key] / plain[key]:.3f}x" for key in values
         ]
         yield f"{name:10}" + "".join(f"{a + b:>16}" for a, b in zip(shown, ratios, strict=True))
-    yield f"all but parameters for {one}; steps timed in turn on this machine"
+    yield f"MACs, activations and step time are for {input_name}; steps were timed in turn on this machine"

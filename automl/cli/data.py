@@ -1,4 +1,4 @@
-"""What `automl data` says of a dataset, and the sheet that it writes of images."""
+"""`automl data`: overview of a dataset, and the sheet of sample images."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -21,10 +21,13 @@ from search.space import draw_randomly
 
 @dataclass(frozen=True, kw_only=True)
 class SplitsOverview:
-    """The dataset of a task without an overview of its own.
+    """Overview of the dataset of a task that defines none.
 
-    data: in a line. counts: inputs by class and split. how: each split came about. changes: in a line, what
-    was left out, turned or rescaled.
+    Attributes:
+        data: The dataset in one line.
+        counts: Number of inputs by class and split.
+        how: Origin of each split.
+        changes: Inputs left out, rotated or rescaled, in one line.
     """
 
     data: str
@@ -45,10 +48,10 @@ class SplitsOverview:
 
 
 def look_over_task(path: str) -> Any:
-    """Describe the data of a task that recognises them; None for images of classes.
+    """Return an overview of the data of the task that recognises it. Return None for images by class.
 
-    Returns a dataclass with `lines()`, as `TaskSpec.overview` does.
-    Raises InputError for what cannot be read.
+    The overview is a dataclass with `lines()`, as of `TaskSpec.overview`. Raise InputError if the data cannot
+    be read.
     """
     spec = task_of_data(path)
     if spec is None:
@@ -73,14 +76,14 @@ def _look_over_splits(spec: TaskSpec, path: str) -> SplitsOverview:
 
 
 def overview(path: str, size: int) -> ImageOverview:
-    """Raises InputError for a size out of range, and for what is no dataset of images."""
+    """Return an overview of a dataset of images. Raise InputError if the size or the data is invalid."""
     if not 24 <= size <= 1024:
-        raise InputError(f"--size must lie between 24 and 1024 pixels; got {size}")
+        raise InputError(f"--size must be between 24 and 1024 pixels; got {size}")
     return summarise_images("folder", path, size)
 
 
 def write_sheet(path: str, size: int, *, flip: bool, augment: str) -> Path:
-    """A PNG in the current folder. Raises InputError for an unknown `augment` and where it cannot write."""
+    """Write sample images to a PNG in the current folder. Raise InputError if it cannot be written."""
     if augment not in AUGMENT:
         raise unknown("augmentation", augment, AUGMENT)
     name = Settings(space="folder", data=path).title

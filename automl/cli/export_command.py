@@ -14,31 +14,31 @@ from automl.config.escape import printable, shell
 
 def export(
     best: Annotated[
-        bool, describe("The confirmed winner of a search, or else its best trial.", None, "--best")
+        bool, describe("Export the confirmed winner of a search, or else its best trial.", None, "--best")
     ] = False,
     baseline: Annotated[
-        bool, describe("The best trial without attention, as when nothing beats it.", None, "--baseline")
+        bool, describe("Export the best trial without attention.", None, "--baseline")
     ] = False,
-    search: Annotated[str | None, describe("Name of the search; the latest one if not given.")] = None,
-    run: Annotated[str | None, describe("An MLflow run's id instead.")] = None,
+    search: Annotated[str | None, describe("Name of the search.", shown="the latest")] = None,
+    run: Annotated[str | None, describe("ID of an MLflow run, instead of a search.")] = None,
     out: Annotated[
         str | None,
         describe(
-            "Folder for the exported model, or its address in a store.",
-            shown="exports/NAME, of the search or run",
+            "Folder for the exported model, or its address in an object store.",
+            shown="exports/NAME of the search or run",
         ),
     ] = None,
     storage: StorageOption = "searches",
     quantize: Annotated[
-        str | None, describe("int8: a quantised ONNX model too, with what it costs in accuracy.")
+        str | None, describe("int8: also write a quantised ONNX model, and measure its loss of accuracy.")
     ] = None,
-    register: Annotated[str | None, describe("Name in MLflow's model registry.")] = None,
-    alias: Annotated[str | None, describe("The registered model's alias.", shown="champion")] = None,
+    register: Annotated[str | None, describe("Register the model under this name in MLflow.")] = None,
+    alias: Annotated[str | None, describe("Alias of the registered model.", shown="champion")] = None,
     trust: Annotated[
-        bool, describe("Run the user-defined code of the model, which is named.", None, "--trust")
+        bool, describe("Allow running the user-defined code of the model.", None, "--trust")
     ] = False,
 ) -> None:
-    """Export a trained model as ONNX, torch.export, safetensors and an MLflow model, each checked."""
+    """Export a trained model as ONNX, torch.export, safetensors and an MLflow model, and check each."""
     from automl.export.run_export import run_export
 
     result = run_export(
@@ -70,33 +70,31 @@ def export(
     if result.registered:
         print(f"registry  {result.registered.uri} is version {result.registered.version}")
     if isinstance(result.folder, Path):
-        asked = '"QUERY" --corpus FOLDER' if result.searches else "FILE..."
+        arguments = '"QUERY" --corpus FOLDER' if result.searches else "FILE..."
         out = out or str(result.folder.relative_to(Path.cwd().resolve()))
-        print(f"next      {shell(['automl', 'predict', out])} {asked}")
+        print(f"next      {shell(['automl', 'predict', out])} {arguments}")
         served = shell(["mlflow", "models", "serve", "-m", f"{out}/mlflow-model", "--env-manager", "local"])
         print(f"or serve  {served}")
 
 
 def predict(
-    folder: Annotated[Path, typer.Argument(help="A folder that automl export made.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of an exported model.")],
     files: Annotated[
         list[str],
         typer.Argument(
-            help="What to predict: images or folders of them; .ts, CSV or NPZ files of sequences; CSV files "
-            "of left and right images. With --corpus: queries in words."
+            help="Inputs: images or folders of images; .ts, CSV or NPZ files of sequences; CSV files of left "
+            "and right images. With --corpus: queries in words."
         ),
     ],
     top: Annotated[
-        int | None, describe("How many labels or functions to show of each.", shown="1; functions: 10")
+        int | None, describe("Number of labels or functions to show per input.", shown="1; functions 10")
     ] = None,
-    corpus: Annotated[
-        Path | None, describe("A folder of Python files, to find functions in by queries.")
-    ] = None,
+    corpus: Annotated[Path | None, describe("Folder of source files to search by queries.")] = None,
     out: Annotated[
-        Path | None, describe("A folder for the answers, where they are files: disparities as PFM and PNG.")
+        Path | None, describe("Folder for predictions that are files: disparities as PFM and PNG.")
     ] = None,
     trust: Annotated[
-        bool, describe("Run the user-defined code of the model's task, which is named.", None, "--trust")
+        bool, describe("Allow running the user-defined code of the model's task.", None, "--trust")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -109,20 +107,21 @@ def predict(
     top = 1 if top is None else top
     if top < 1:
         raise InputError(f"--top must be 1 or more; got {top}")
-    found = run_predict(folder, files, out=out, trust=trust)
-    for prediction in found.predictions:
+    result = run_predict(folder, files, out=out, trust=trust)
+    for prediction in result.predictions:
         print(printable(f"{prediction.input}: {prediction.top(top)}"))
         for file in prediction.files:
             print(f"  {file}")
-    for why in found.unread.values():
-        print(f"error: {printable(why)}", file=sys.stderr)
+    for message in result.unread.values():
+        print(f"error: {printable(message)}", file=sys.stderr)
     if as_json:
         values = [
-            {"input": one.input, **one.values, **({"files": [str(f) for f in one.files]} if out else {})}
-            for one in found.predictions
+            {"input": p.input, **p.values, **({"files": [str(f) for f in p.files]} if out else {})}
+            for p in result.predictions
         ]
-        print_json([*values, *({"input": file, "error": why} for file, why in found.unread.items())])
-    if found.unread:
+        errors = [{"input": file, "error": message} for file, message in result.unread.items()]
+        print_json([*values, *errors])
+    if result.unread:
         sys.exit(1)
 
 
@@ -130,13 +129,13 @@ def _search(folder: Path, queries: list[str], corpus: Path, top: int | None, as_
     from automl.data.code.source_folder import join_reasons
     from automl.export.code_search import TOP, run_code_search
 
-    found = run_code_search(folder, queries, corpus=corpus, top=TOP if top is None else top)
-    if found.skipped:
-        print(f"left out: {join_reasons(found.skipped)} ({len(found.skipped)} in all)", file=sys.stderr)
-    for answer in found.answers:
-        if len(found.answers) > 1:
+    result = run_code_search(folder, queries, corpus=corpus, top=TOP if top is None else top)
+    if result.skipped:
+        print(f"skipped: {join_reasons(result.skipped)} ({len(result.skipped)} in all)", file=sys.stderr)
+    for answer in result.answers:
+        if len(result.answers) > 1:
             print(f"{answer.query}:")
         for hit in answer.hits:
             print(hit)
     if as_json:
-        print_json([answer.to_json() for answer in found.answers])
+        print_json([answer.to_json() for answer in result.answers])

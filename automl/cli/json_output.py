@@ -1,4 +1,4 @@
-"""`--json`: one JSON object alone on standard output, and all words on standard error."""
+"""`--json`: JSON on standard output, and text on standard error."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ _output: ContextVar[TextIO | None] = ContextVar("_output", default=None)
 
 @contextmanager
 def json_alone() -> Iterator[None]:
-    """While this lasts, standard output gets what `print_json` prints and nothing else."""
+    """Redirect text to standard error inside the block. Only `print_json` writes to standard output."""
     token = _output.set(sys.stdout)
     try:
         with redirect_stdout(sys.stderr):
@@ -22,5 +22,5 @@ def json_alone() -> Iterator[None]:
 
 
 def print_json(value: Any) -> None:
-    """One line of JSON on standard output. Raises TypeError for what JSON has no type for."""
+    """Print a value as one line of JSON on standard output."""
     print(json.dumps(value), file=_output.get() or sys.stdout, flush=True)

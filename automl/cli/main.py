@@ -1,4 +1,4 @@
-"""The command line: its commands, and what becomes of an error."""
+"""The command line: its commands, and the handling of errors."""
 
 import atexit
 import errno
@@ -75,13 +75,16 @@ for command in (
 
 
 def main(arguments: Sequence[str] | None = None, program: typer.Typer = app, name: str | None = None) -> None:
-    """Run a command. Mistakes in the input end with one message and exit code 2.
+    """Run a command. Print an InputError as one message and exit with code 2.
 
-    name: that `program` calls itself by; that of the process where not given.
+    Args:
+        arguments: The words of the command line. Default: those of the process.
+        program: The commands.
+        name: The name of the program in messages. Default: that of the process.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files may hold bytes that are not UTF-8
+    if isinstance(sys.stdout, io.TextIOWrapper):  # file names may contain bytes that are not UTF-8
         sys.stdout.reconfigure(errors="backslashreplace")
-    # What libraries deprecate is no news for who runs a search. A search's log has it all the same.
+    # Users cannot act on the warnings of libraries. The log of a search contains them.
     for category in (DeprecationWarning, FutureWarning, UserWarning):
         warnings.filterwarnings("ignore", category=category)
     try:
@@ -93,7 +96,7 @@ def main(arguments: Sequence[str] | None = None, program: typer.Typer = app, nam
         if error.errno != errno.ENAMETOOLONG:
             _print_defect()
         name = _plain(str(error.filename))
-        print(f"error: {name} is too long as the name of a file here; give a shorter one", file=sys.stderr)
+        print(f"error: the file name {name} is too long; give a shorter one", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
@@ -108,16 +111,16 @@ def _print_defect() -> NoReturn:
 
 
 def _plain(text: str) -> str:
-    """A message for the terminal; what libraries raise may name the address of a server."""
+    """Escape a message for the terminal, and hide passwords in addresses of servers."""
     return printable(public(text), keep="\n\t")
 
 
 def run(
     arguments: Sequence[str] | None = None, program: typer.Typer = app, name: str | None = None
 ) -> NoReturn:
-    """`main`, and the end of the process.
+    """Run `main` and exit the process at once.
 
-    Python would take all that torch and Ray have made apart first, which takes two seconds.
+    A normal exit of Python frees all objects of torch and Ray first, which takes two seconds.
     """
     status: object = 0
     try:
@@ -126,7 +129,7 @@ def run(
         status = ended.code
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # whoever read it has gone
+        with suppress(OSError, ValueError):  # the reader of the pipe has exited
             stream.flush()
     os._exit(status if isinstance(status, int) else int(status is not None))
 

@@ -1,4 +1,4 @@
-"""The options that several commands share."""
+"""Options of several commands."""
 
 from typing import Annotated, Any
 
@@ -12,30 +12,35 @@ def describe(
 ) -> Any:
     """Describe an option on the command line.
 
-    group: of the options in `--help`. flags: its names, where its parameter's is not the only one. shown: the
-    default as `--help` shows it. rare: shown by `--help-all` alone.
+    Args:
+        help: The text in `--help`.
+        group: The heading in `--help`.
+        flags: The names of the option, if they differ from the parameter's.
+        shown: The default in `--help`.
+        rare: Show the option only in `--help-all`.
     """
     return typer.Option(*flags, help=help, show_default=shown, hidden=rare, rich_help_panel=group)
 
 
-Json = Annotated[bool, describe("One JSON object alone on standard output.", None, "--json")]
-StorageOption = Annotated[str, describe("Folder or address of all searches.")]
-PrecisionOption = Annotated[str, describe("auto, bf16, fp16 or fp32.", rare=True)]
-CompileOption = Annotated[str, describe("How steps are run: auto, off, graphs or inductor.", rare=True)]
+Json = Annotated[bool, describe("Print JSON on standard output, and text on standard error.", None, "--json")]
+StorageOption = Annotated[str, describe("Folder of all searches, or its address.")]
+PrecisionOption = Annotated[str, describe("Precision: auto, bf16, fp16 or fp32.", rare=True)]
+CompileOption = Annotated[str, describe("Execution of steps: auto, off, graphs or inductor.", rare=True)]
 CallbackOption = Annotated[
     list[str] | None,
-    describe("Called on the events of a search: tensorboard or file.py:Name; may be repeated.", rare=True),
+    describe("Callback: tensorboard or file.py:Name. Repeatable.", rare=True),
 ]
 
 
 def only(context: typer.Context, option: str, *allowed: str) -> None:
-    """Refuses options that cannot be combined with `option`."""
+    """Raise InputError for options that cannot be combined with `option`."""
     for parameter, value in context.params.items():
-        given = context.get_parameter_source(parameter)
-        explicit = given is not None and given.name in ("COMMANDLINE", "DEFAULT_MAP")
+        source = context.get_parameter_source(parameter)
+        explicit = source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")
         if explicit and parameter not in (option, *allowed, "save_config"):
             flag = parameter.replace("_", "-")
+            names = ", --".join(name for name in allowed if name not in ("as_json", "space"))
             raise InputError(
-                f"--{flag} {value} cannot be combined with --{option}: what is resumed keeps its settings. "
-                f"Only --{', --'.join(a for a in allowed if a not in ('as_json', 'space'))} can be given."
+                f"--{flag} {value} cannot be combined with --{option}, which keeps the settings. "
+                f"Leave it out; allowed are --{names}."
             )

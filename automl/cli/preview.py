@@ -1,4 +1,4 @@
-"""Estimates the cost and power of a search before it is started: `automl search --dry-run`."""
+"""Estimate the cost and power of a search: `automl search --dry-run`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,28 +26,34 @@ from search.halving import REDUCTION, Rungs
 from search.record import model_name, placement_name
 from search.size import Size, measure_size
 
-LIMIT = 15.0  # seconds that a forecast takes, with the checks; the command takes 20 with its imports
-WORKERS = 16.0  # that workers may take to start and to time trainings
-LAST = 6.0  # of them, for timing
-IMPORTS = 15.0  # seconds of processor time that a worker imports at most
-TIMED = 4.0  # seconds that trainings are timed, or longer where a step takes longer
-AT_ONCE = 8  # trainings at most that are timed at once
-COUNTED = 5  # models of the space at least that are counted, to find its extremes
-# Of a trial before it trains: models that are built; steps and passes of a short time measurement, as long as
-# which counting the work of a step takes, too.
+LIMIT = 15.0  # duration of a forecast with the checks [s]; imports add 5 s
+WORKERS = 16.0  # maximum time for workers to start and to time trainings [s]
+LAST = 6.0  # of it, the time for timing [s]
+IMPORTS = 15.0  # maximum processor time of the imports of a worker [s]
+TIMED = 4.0  # duration of timing [s]; longer if a step takes longer
+AT_ONCE = 8  # maximum number of trainings timed at once
+MIN_MODELS = 5  # minimum number of models of the space to count, to find its extremes
+# Before a trial trains, it builds models, and takes steps and passes of a short time measurement. Counting
+# the work of a step takes as long as that.
 MODELS, FIRST_STEPS, FIRST_PASSES = 3, 20, 10
-SEEDS = 10  # of `confirm`
+SEEDS = 10  # default of `confirm`
 
-# How much accuracies vary from seed to seed, as a multiple of the spread of as many coin flips as there are
-# test inputs: 0.88 points on the 3,929 of Imagewoof, where it takes 25 seeds a variant to see the 0.7 points
-# of SimpleSelfAttention.
+# Standard deviation of accuracies between seeds, relative to that of a binomial proportion with as many test
+# inputs. It gives 0.88 points on the 3,929 images of Imagewoof, where 25 seeds per variant are needed to
+# detect the 0.7 points of SimpleSelfAttention.
 NOISE = 1.8
 LIKELY = 0.9  # accuracy of a trained model
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleModel:
-    """A model of the space: what it is, its parameters and its MACs for one input."""
+    """Model of the space.
+
+    Attributes:
+        what: Backbone and placement.
+        params: Number of parameters.
+        macs: Multiply-accumulates for one input.
+    """
 
     what: str
     params: int
@@ -56,17 +62,28 @@ class ExampleModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Preview:
-    """The forecast of a search.
+    """Forecast of a search.
 
-    smallest, largest: by MACs, of `models`: the baseline and random draws.
-    startup: seconds until the first trial runs, as it took here, or estimated on this machine alone.
-    measuring: seconds at most that a trial's costs are measured. epoch: of a baseline's epoch where trials
-        run, by the clock, with `timed` trainings at once; None where no step ended in time.
-    resource: epochs that a trial takes on the average, as halving goes.
-    shared partial trainings: plain trainings that the others go on from. prunes: whether weak trials are
-    pruned. hours: of the whole search on this cluster with its slots; None where the time is limited, not
-    the trials. disk: bytes of checkpoints at most.
-    detectable: the least difference of the metric that `confirm` would detect with 10 seeds and 80 % power.
+    Attributes:
+        space: Name of the space.
+        size: Number of combinations of the space.
+        smallest: Model with the fewest MACs among `models`.
+        largest: Model with the most MACs among `models`.
+        models: Number of models counted: the baseline and random draws.
+        startup: Time until the first trial runs [s], measured or, on this machine alone, estimated.
+        measuring: Maximum time of measuring the costs of a trial [s].
+        epoch: Wall time of an epoch of the baseline [s] with `timed` trainings at once. None if no step ended
+            in time.
+        timed: Number of trainings timed at once.
+        epochs: Epochs of a whole trial.
+        resource: Expected epochs of a trial under successive halving.
+        shared_trainings: Number of shared partial trainings that the other trials continue.
+        prunes: True if weak trials are pruned.
+        trials: Number of trials.
+        slots: Number of trials at a time.
+        hours: Duration of the search [h]. None if the time is limited, not the trials.
+        disk: Maximum size of checkpoints [bytes].
+        detectable: Smallest difference of the metric that `confirm` detects with 10 seeds and 80 % power.
     """
 
     space: str
@@ -89,11 +106,11 @@ class Preview:
     detectable: float | None
 
     def lines(self) -> Iterator[str]:
-        """The forecast as people read it."""
+        """Yield the forecast as lines for a terminal."""
         size = self.size
         yield (
             f"space       {self.space}: about {format_count(size.combinations)} combinations (standard error "
-            f"{format_count(size.error)}), with up to {size.continuous} continuous numbers each"
+            f"{format_count(size.error)}), each with up to {size.continuous} continuous parameters"
         )
         for name, model in (("smallest", self.smallest), ("largest", self.largest)):
             params, macs = format_count(model.params), format_count(model.macs)
@@ -101,19 +118,19 @@ class Preview:
         if self.epoch is None:
             yield f"epoch       unknown: no training step ended within {WORKERS:g} s"
         else:
-            together = f"{self.timed} trainings at once" if self.timed > 1 else "one training"
-            yield f"epoch       {self.epoch:.1f} s for the baseline, by the clock with {together}"
-        why = "the weak ones are pruned" if self.prunes else "none is pruned"
+            load = f"{self.timed} trainings at once" if self.timed > 1 else "one training"
+            yield f"epoch       {self.epoch:.1f} s for the baseline, measured with {load}"
+        reason = "weak trials are pruned" if self.prunes else "no trial is pruned"
         if self.shared_trainings:
-            why = f"all but {self.shared_trainings} go on from these"
+            reason = f"trials continue {self.shared_trainings} shared partial trainings"
         yield (
-            f"trial       {self.epochs:g} epochs of the baseline's time; {self.resource:.2g} on the average, "
-            f"as {why}"
+            f"trial       {self.epochs:g} epochs in the baseline's time; {self.resource:.2g} on average, "
+            f"as {reason}"
         )
         costs = (
             ""
             if self.measuring is None
-            else f", and {format_duration(self.measuring)} to measure each one's costs"
+            else f", and {format_duration(self.measuring)} to measure the costs of each trial"
         )
         yield f"start       {format_duration(self.startup)} until the first trial runs{costs}"
         if self.hours is not None:
@@ -121,66 +138,73 @@ class Preview:
                 f"search      {self.trials} trials, {self.slots} at a time: about "
                 f"{format_duration(3600 * self.hours)}, {self.hours * self.slots:.2g} device hours"
             )
-        yield f"disk        {self.disk / 1e6:.0f} MB of checkpoints at most"
+        yield f"disk        at most {self.disk / 1e6:.0f} MB of checkpoints"
         if self.detectable is not None:
             yield (
-                f"confirm     {SEEDS} seeds would detect a difference of {100 * self.detectable:.1f} points "
-                f"with 80 % power, on a test split of the validation split's size"
+                f"confirm     {SEEDS} seeds detect a difference of {100 * self.detectable:.1f} points with "
+                f"80 % power, if the test split is as large as the validation split"
             )
 
 
 def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None) -> Preview:
-    """Forecast a search. Times a few steps where trials would run, several at once; trains nothing.
+    """Forecast a search. Time a few steps on the nodes of trials, several at once, without training.
 
-    tell: called with what is being done. Beside the checks, which are the search's own, it takes 20 s
-        at most.
+    It takes at most 20 s beside the checks, which are those of the search.
 
-    Raises InputError for what `run_search` would.
+    Args:
+        settings: The settings of the search.
+        tell: Function that is called with the name of each phase.
+
+    Returns:
+        The forecast.
+
+    Raises:
+        InputError: `run_search` would raise it.
     """
-    begun, imported = monotonic(), process_time()
+    started, imported = monotonic(), process_time()
     ready = prepare(settings)
     settings, plan, baseline = ready.settings, ready.plan, ready.baseline
-    until = begun + LIMIT
+    until = started + LIMIT
     tell("starting Ray")
     configs = [baseline, *ready.draws]
     models: list[ExampleModel] = []
 
     def count_until(stop: Callable[[], bool]) -> None:
-        while len(models) < len(configs) and not (len(models) >= COUNTED and stop()):
+        while len(models) < len(configs) and not (len(models) >= MIN_MODELS and stop()):
             models.append(_model(configs[len(models)], settings))
 
     with connect():
         shape = settings.shape
-        there = [node.resources for node in list_nodes(shape.labels).values() if not node.draining]
-        if settings.gpus_per_trial is None and any(node.get("GPU") for node in there):
+        available = [node.resources for node in list_nodes(shape.labels).values() if not node.draining]
+        if settings.gpus_per_trial is None and any(node.get("GPU") for node in available):
             shape = replace(shape, gpus=1)
         # With --concurrent, the search waits for nodes that are not there yet.
-        at_once = settings.concurrent or count_slots(shape, there)
+        at_once = settings.concurrent or count_slots(shape, available)
         together = max(1, min(at_once, plan.trials or at_once, AT_ONCE)) * shape.workers
         here = shape.gpus == 0 and not joins_cluster()
-        pace, startup = None, monotonic() - begun
+        pace, startup = None, monotonic() - started
         if not here:
             until = max(until, monotonic() + WORKERS)
-            tell(f"starting {together} workers, and counting the models of the space meanwhile")
+            tell(f"starting {together} workers and counting models of the space")
             workers = [_worker(baseline, settings, shape) for _ in range(together)]
             starting = [worker.ready.remote() for worker in workers]
             count_until(lambda: not _pending(starting, 0) or monotonic() > until - LAST)
             if not _pending(starting, until - LAST - monotonic()):
-                startup = monotonic() - begun
+                startup = monotonic() - started
                 tell(f"timing {together} trainings at once")
                 timing = [worker.measure.remote(TIMED) for worker in workers]
                 if not _pending(timing, until - monotonic()):
                     pace = mean_pace(ray.get(timing))
     if here:
-        tell(f"timing a training as one of {together} at once")
+        tell(f"timing one of {together} simultaneous trainings")
         threads = torch.get_num_threads()
         with busy((together - 1) * max(1, int(shape.cpus))):
             pace = PaceWorker(*_arguments(baseline, settings, shape)).measure(TIMED)
         torch.set_num_threads(threads)
-        # MLflow's process, and then the workers, import about what this process has imported.
+        # MLflow's process, and then the workers, import about the same modules as this process.
         importing = min(imported, IMPORTS) * pace.load
-        startup += importing * (1 + max(1.0, together / sum(node.get("CPU", 0) for node in there)))
-    tell("counting the models of the space")
+        startup += importing * (1 + max(1.0, together / sum(node.get("CPU", 0) for node in available)))
+    tell("counting models of the space")
     count_until(lambda: monotonic() > until - 1)
     shared_trainings = settings.shared_trainings if settings.shares_training else 0
     resource = (
@@ -198,7 +222,7 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
             trial = measuring + resource * epoch
             hours = (startup + plan.trials * trial / min(at_once, plan.trials)) / 3600
     large = max(models, key=lambda model: model.macs)
-    # Weights and the two averages of the optimiser, in float32, and the file that replaces the last one.
+    # Weights and the two averages of the optimiser, in float32; twice, as the next file is written first.
     checkpoint = (16 if baseline.training.average else 12) * large.params
     error = ready.task.metric.standard_error(LIKELY, ready.task.size("validation"))
     return Preview(
@@ -224,19 +248,19 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
 
 
 def _pending(calls: Sequence[Any], seconds: float) -> bool:
-    """Wait so long for calls of workers, and return whether some have not ended."""
+    """Wait for calls of workers, at most `seconds`. Return True if some have not ended."""
     return len(ray.wait(list(calls), num_returns=len(calls), timeout=max(0.0, seconds))[0]) < len(calls)
 
 
 def _worker(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> Any:
-    """A worker where a trial would run, with what it would be given."""
-    made = ray.remote(
+    """Start a worker with the resources of a trial."""
+    actor = ray.remote(
         num_cpus=shape.cpus,
         num_gpus=shape.gpus,
         resources=dict(shape.custom),
         label_selector=dict(shape.labels),
     )(PaceWorker)
-    return made.remote(*_arguments(baseline, settings, shape))
+    return actor.remote(*_arguments(baseline, settings, shape))
 
 
 def _arguments(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> tuple[Any, ...]:
@@ -246,37 +270,37 @@ def _arguments(baseline: TrialConfig, settings: Settings, shape: TrialResources)
 
 
 def _epoch(task: Task, pace: Pace, shape: TrialResources) -> float:
-    """Seconds of an epoch of the baseline: its steps, its validation, its checkpoint."""
+    """Return the time of an epoch of the baseline [s]: steps, validation and checkpoint."""
     inputs = 2 * of_one_worker(task.config, shape.workers).training.batch_size
     passes = ceil(task.size("validation") / (inputs * shape.workers))
     return task.steps() * pace.step + passes * pace.validation + pace.checkpoint
 
 
 def _measuring(pace: Pace, training: float) -> float:
-    """Seconds before a trial trains: its models are built, and its steps and the baseline's are timed."""
+    """Return the time before a trial trains [s]: models are built, and steps are timed."""
     least = FIRST_STEPS * pace.step + FIRST_PASSES * pace.validation
     return MODELS * pace.model + max(least, ALLOWED * pace.load, MEASURING_FRACTION * training)
 
 
 def expected_resource(budget: float) -> float:
-    """The mean resource of a trial when a third continues at each rung."""
+    """Return the mean resource of a trial if a third continues at each rung."""
     marks = [0.0, *Rungs(budget).milestones, budget]
     return float(sum((b - a) / REDUCTION**i for i, (a, b) in enumerate(pairwise(marks))))
 
 
 def continued_resource(budget: float, insert_at: int, shared_trainings: int, trials: int | None) -> float:
-    """The mean resource of a trial when all but the shared partial trainings begin at epoch `insert_at`.
+    """Return the mean resource of a trial if all except shared partial trainings start at `insert_at`.
 
-    trials: None for as many as there is time for.
+    `trials` is None if only the time is limited.
     """
-    part = 0.0 if trials is None else min(1.0, shared_trainings / trials)
-    return budget - insert_at + part * insert_at
+    fraction = 0.0 if trials is None else min(1.0, shared_trainings / trials)
+    return budget - insert_at + fraction * insert_at
 
 
 def detectable(error: float, seeds: int) -> float:
-    """The difference of two variants that a paired t-test at 5 % finds with a power of 80 %.
+    """Return the difference of two variants that a paired t-test at 5 % detects with a power of 80 %.
 
-    error: the standard error of a score, by the size of the test split.
+    `error` is the standard error of a score, given the size of the test split.
     """
     spread = NOISE * sqrt(2) * error
     degrees = seeds - 1

@@ -1,4 +1,4 @@
-"""Deletes a search with its checkpoints."""
+"""Delete a search with its checkpoints."""
 
 import shutil
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ from automl.storage.storage import Storage
 
 @dataclass(frozen=True, kw_only=True)
 class Removable:
-    """A search that may be deleted.
+    """Search that can be deleted.
 
     Attributes:
         name: The name of the search.
-        location: The folder or object store that it is in.
-        size: Its size in bytes.
+        location: Its folder, possibly in an object store.
+        size: Its size [bytes].
         experiment: The MLflow experiment of its runs, if it is known.
 
     Example:
@@ -43,24 +43,26 @@ class Removable:
     experiment: str | None
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
+        """Name, folder and size in one line."""
         return f"search {self.name} in {self.location}, {self.size / 1e6:,.1f} MB"
 
     @property
     def stays(self) -> str:
-        """What is not deleted."""
+        """Data that are not deleted, in one line."""
         where = f" in experiment {self.experiment}" if self.experiment else ""
         return f"its runs in MLflow{where}, exported and registered models, decoded images"
 
 
 def find_removable(name: str, storage: str = "searches") -> Removable:
-    """The search called `name`, which may be damaged.
+    """Return the search called `name`, which may be damaged.
 
-    Raises InputError when there is none, or when a process is running it.
+    Raise InputError if it does not exist, or if a process is running it.
     """
     root = Storage(storage)
     with reached(root):
-        if name not in root.folders() or not (root / name).has(SEARCH_FILE):  # and no way to another folder
+        # A name such as `..` would be another folder.
+        if name not in root.folders() or not (root / name).has(SEARCH_FILE):
             raise no_search(name, storage)
         location = root / name
         if is_running(location.local or working_copy.folder_of(location), location):
@@ -68,7 +70,7 @@ def find_removable(name: str, storage: str = "searches") -> Removable:
         size = location.total()
     try:
         experiment = find_search(name, storage)[1].settings.title
-    except InputError:  # it is damaged, which may be why it is deleted
+    except InputError:  # a damaged search can be deleted, too
         experiment = None
     return Removable(name=name, location=location, size=size, experiment=experiment)
 
@@ -76,17 +78,17 @@ def find_removable(name: str, storage: str = "searches") -> Removable:
 def run_remove(search: str | NamedSearch, storage: str | None = None) -> Removable:
     """Delete a search with its checkpoints, and its working copy on this machine.
 
-    A search can be deleted again if this was interrupted. `Removable.stays` says what is left alone.
+    Call it again if it was interrupted. `Removable.stays` lists data that are not deleted.
 
     Args:
         search: The name of the search, or its result.
-        storage: The storage of the search. By default that of the result, or `searches`.
+        storage: The storage of the search. Default: that of the result, or `searches`.
 
     Returns:
-        What was deleted.
+        The deleted search.
 
     Raises:
-        InputError: There is no such search, it is running, or something cannot be deleted.
+        InputError: The search does not exist, it is running, or it cannot be deleted.
 
     Example:
         After the example of `run_search`:
@@ -96,26 +98,27 @@ def run_remove(search: str | NamedSearch, storage: str | None = None) -> Removab
         'example'
     """
     name, storage = resolve_search(search, storage)
-    found = find_removable(name, storage)
+    removable = find_removable(name, storage)
+    location = removable.location
     try:
-        if found.location.local is not None:
-            with locked(found.location.local, name):
-                _empty(found.location.local)
-            shutil.rmtree(found.location.local)
+        if location.local is not None:
+            with locked(location.local, name):
+                _empty(location.local)
+            shutil.rmtree(location.local)
         else:
-            for file in sorted(found.location.files(), key=lambda file: file == SEARCH_FILE):
-                found.location.remove(file)
-            found.location.clear()
-            shutil.rmtree(working_copy.folder_of(found.location), ignore_errors=True)
+            for file in sorted(location.files(), key=lambda file: file == SEARCH_FILE):
+                location.remove(file)
+            location.clear()
+            shutil.rmtree(working_copy.folder_of(location), ignore_errors=True)
     except OSError as error:
         raise InputError(
-            f"search {name!r} cannot be deleted completely ({error}); fix that and run it again"
+            f"search {name!r} was not deleted completely ({error}); fix that and run the command again"
         ) from error
-    return found
+    return removable
 
 
 def _empty(folder: Path) -> None:
-    """Delete all but the lock, `search.json` last: with it, it can be called again."""
+    """Delete everything except the lock. Delete `search.json` last, so that a repeated call finds it."""
     for path in sorted(folder.iterdir(), key=lambda path: path.name == SEARCH_FILE):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -125,5 +128,5 @@ def _empty(folder: Path) -> None:
 
 def _busy(name: str) -> InputError:
     return InputError(
-        f"search {name!r} is running, or was killed less than a minute ago; stop it before it is deleted"
+        f"search {name!r} is running, or was killed less than a minute ago; stop it before you delete it"
     )

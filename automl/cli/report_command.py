@@ -11,20 +11,14 @@ from automl.cli.options import StorageOption, describe
 
 
 def report(
-    search: Annotated[str | None, describe("Name of the search; the latest one if not given.")] = None,
-    out: Annotated[
-        str | None, describe("Folder for the page and its plots.", shown="in the search's")
-    ] = None,
+    search: Annotated[str | None, describe("Name of the search.", shown="the latest")] = None,
+    out: Annotated[str | None, describe("Folder of the page and its plots.", shown="the search's")] = None,
     show: Annotated[bool, describe("Open the page in the browser.", None, "--open")] = False,
-    watch: Annotated[
-        bool, describe("Renew the page while the search runs; the browser follows.", None, "--watch")
-    ] = False,
-    every: Annotated[
-        float, typer.Option(help="With --watch, seconds from one page to the next.", metavar="SECONDS")
-    ] = 15.0,
+    watch: Annotated[bool, describe("Update the page while the search runs.", None, "--watch")] = False,
+    every: Annotated[float, typer.Option(help="Interval of --watch in seconds.", metavar="SECONDS")] = 15.0,
     storage: StorageOption = "searches",
 ) -> None:
-    """Make one page of what a search found: the verdict, plots, trials, and how to repeat it."""
+    """Write a page about a search: the verdict, plots, trials, and how to repeat it."""
     from automl.config.command_line import format_command
     from automl.report import run_report
     from automl.report.watch import check_every, watch_report
@@ -33,12 +27,12 @@ def report(
 
     def opened(page: Path) -> None:
         if show and not webbrowser.open(page.resolve().as_uri()):
-            print("no browser could be started; open the page by hand", file=sys.stderr)
+            print("no browser could be started; open the page yourself", file=sys.stderr)
 
     if watch:
 
         def shown(page: Path) -> None:
-            print(f"watching  {page}, renewed every {every:g} seconds until the search ends", flush=True)
+            print(f"watching  {page}, updated every {every:g} s until the search ends", flush=True)
             opened(page)
 
         result = watch_report(search, out=out, storage=storage, every=every, shown=shown)
@@ -51,4 +45,4 @@ def report(
         opened(result.index)
     if not result.confirmed:
         print(f"next      {format_command('confirm --search', result.search, storage)}")
-        print(f"{'':13} is the best one better than the baseline? New seeds, and the test split")
+        print(f"{'':13} test the best trials against the baseline with new seeds")

@@ -24,14 +24,14 @@ from automl.config.escape import printable
 from search.serialise import to_json
 
 # The groups of the options in `automl search --help`.
-WHAT, HOW, LONG = "What is searched", "How each trial is trained", "How the search goes"
-LIMITS, WHERE, KEPT = "Limits", "Where trials run", "What is kept"
+SPACE, TRAINING, SEARCH = "Search space", "Training options", "Search options"
+LIMITS, RESOURCES, STORAGE = "Limits", "Resources", "Storage"
 NEW_WEIGHTS = (
-    "new ones; few photographs learn more from trained ones: --backbone torchvision:resnet18 "
+    "random; with few photographs, pretrained weights score higher: --backbone torchvision:resnet18 "
     "--weights default, or --weights FILE"
 )
 
-# Options that are no fields of Settings.
+# Options that are not fields of Settings.
 NOT_SETTINGS = {
     "trials", "resume", "init_from", "dry_run", "as_json", "save_config", "confirm", "top", "seeds",
     "callback",
@@ -44,85 +44,102 @@ if TYPE_CHECKING:
 def search(
     context: typer.Context,
     space: Annotated[
-        str | None, describe("See automl spaces; or file.py:function.", WHAT, shown="fits --data")
+        str | None, describe("Space: see automl spaces, or file.py:function.", SPACE, shown="by --data")
     ] = None,
     backbone: Annotated[
-        str | None, describe("xresnet34, torchvision:NAME, timm:NAME, file.py:Net.", WHAT, shown=False)
+        str | None, describe("xresnet34, torchvision:NAME, timm:NAME or file.py:Net.", SPACE, shown=False)
     ] = None,
     weights: Annotated[
-        str | None, describe("To start from: default (published), or a file.", WHAT, shown=False)
+        str | None, describe("Initial weights: default (published) or a file.", SPACE, shown=False)
     ] = None,
     init_from: Annotated[
         str | None,
         describe(
-            "Start every trial from these weights: a run's ID, or the folder of a trial or export.",
-            WHAT,
+            "Initial weights: an MLflow run ID, or the folder of a trial or an export.",
+            SPACE,
             shown=False,
             rare=True,
         ),
     ] = None,
     data: Annotated[
-        str | None, describe("Folder or archive of images, sequences or code.", WHAT, shown=False)
+        str | None, describe("Folder or archive of images, sequences or code.", SPACE, shown=False)
     ] = None,
-    trials: Annotated[str | None, describe("How many configurations to try.", LONG, shown="16")] = None,
-    budget: Annotated[str | None, describe("Time to search for, such as 30m or 2h.", LONG)] = None,
+    trials: Annotated[str | None, describe("Number of configurations to try.", SEARCH, shown="16")] = None,
+    budget: Annotated[str | None, describe("Time limit, such as 30m or 2h.", SEARCH)] = None,
     epochs: Annotated[
         int | None,
         describe(
-            "Of a whole trial, in the baseline's time.",
-            LONG,
+            "Epochs of a whole trial, in the baseline's time.",
+            SEARCH,
             shown="the space's, or about 300 steps of --data",
         ),
     ] = None,
-    size: Annotated[int | None, describe("Side of the images in pixels.", WHAT)] = None,
-    subset: Annotated[float, describe("Stratified fraction of the images.", WHAT, rare=True)] = 1.0,
+    size: Annotated[int | None, describe("Side of the images in pixels.", SPACE)] = None,
+    subset: Annotated[float, describe("Fraction of the data to use, stratified.", SPACE, rare=True)] = 1.0,
     batch_size: Annotated[
-        int | None, describe("Instead of the space's.", HOW, shown=False, rare=True)
+        int | None, describe("Batch size, instead of the space's.", TRAINING, shown=False, rare=True)
     ] = None,
     mixup: Annotated[
-        float | None, describe("Alpha of mixup, instead of the space's; 0: off.", HOW, shown=False, rare=True)
+        float | None,
+        describe("Alpha of mixup, instead of the space's; 0 is off.", TRAINING, shown=False, rare=True),
     ] = None,
     flip: Annotated[
-        bool | None, describe("Mirror images.", HOW, "--flip/--no-flip", shown="of photographs", rare=True)
+        bool | None,
+        describe(
+            "Mirror images at random.", TRAINING, "--flip/--no-flip", shown="photographs only", rare=True
+        ),
     ] = None,
     augment: Annotated[
         str | None,
-        describe("light, standard or strong, instead of the space's.", HOW, shown=False, rare=True),
+        describe(
+            "Augmentation, instead of the space's: light, standard or strong.",
+            TRAINING,
+            shown=False,
+            rare=True,
+        ),
     ] = None,
     class_weights: Annotated[
         str | None,
-        describe("Of the loss: none or balanced, instead of the space's.", HOW, shown=False, rare=True),
+        describe(
+            "Class weights of the loss, instead of the space's: none or balanced.",
+            TRAINING,
+            shown=False,
+            rare=True,
+        ),
     ] = None,
-    name: Annotated[str | None, describe("Name of the search.", KEPT)] = None,
-    resume: Annotated[str | None, describe("This search; auto: --name if it is there.", KEPT)] = None,
+    name: Annotated[str | None, describe("Name of the search.", STORAGE, shown="space and time")] = None,
+    resume: Annotated[str | None, describe("Resume this search; auto: --name if it exists.", STORAGE)] = None,
     warm_start: Annotated[
         str | None,
-        describe("Initialise the sampler with the trials of this earlier search.", LONG, rare=True),
+        describe("Name of an earlier search whose trials initialise the sampler.", SEARCH, rare=True),
     ] = None,
-    seed: Annotated[int, describe("Of the sampler and of every trial.", LONG)] = 0,
+    seed: Annotated[int, describe("Seed of the sampler and of every trial.", SEARCH)] = 0,
     test: Annotated[
-        bool, describe("With --sampler grid, score the test split, too.", LONG, "--test", rare=True)
+        bool, describe("With --sampler grid, also score the test split.", SEARCH, "--test", rare=True)
     ] = False,
     equal: Annotated[
-        str, describe("Budget held equal across trials: time or epochs.", HOW, rare=True)
+        str, describe("Budget held equal across trials: time or epochs.", TRAINING, rare=True)
     ] = "time",
     init: Annotated[
-        str, describe("Start from: scratch, or a shared partial training that trials share.", HOW, rare=True)
+        str,
+        describe("Start of each trial: scratch, or shared (a shared partial training).", TRAINING, rare=True),
     ] = "scratch",
-    shared_trainings: Annotated[int, describe("With --init shared, how many at first.", HOW, rare=True)] = 3,
+    shared_trainings: Annotated[
+        int, describe("With --init shared, initial number of shared partial trainings.", TRAINING, rare=True)
+    ] = 3,
     sampler: Annotated[
         str,
-        describe("auto, tpe, placement, random, gp, nsga2, cmaes, grid or module:Sampler.", LONG, rare=True),
+        describe("auto, tpe, placement, random, gp, nsga2, cmaes, grid, module:Sampler.", SEARCH, rare=True),
     ] = "auto",
     metric: Annotated[
-        str | None, describe("accuracy, balanced_accuracy, macro_f1, auc, loss.", WHAT, shown="the task's")
+        str | None, describe("accuracy, balanced_accuracy, macro_f1, auc or loss.", SPACE, shown="the task's")
     ] = None,
     objective: Annotated[
         str | None,
-        describe("One to three of the metric, latency, params, macs, with commas.", LONG, rare=True),
+        describe("Comma-separated list of 1 to 3: the metric, latency, params, macs.", SEARCH, rare=True),
     ] = None,
     baseline_share: Annotated[
-        float, describe("Part of the trials that tunes the plain backbone.", LONG, rare=True)
+        float, describe("Fraction of the trials that tune the baseline.", SEARCH, rare=True)
     ] = 0.2,
     max_params: Annotated[
         str | None, describe("Maximum number of parameters, such as 5M.", LIMITS, rare=True)
@@ -139,67 +156,73 @@ def search(
     keep: Annotated[
         int,
         describe(
-            "Number of best trials whose checkpoints are kept; with several objectives, the front is.",
-            KEPT,
+            "Number of best trials whose checkpoints are kept; with several objectives, the Pareto front.",
+            STORAGE,
             rare=True,
         ),
     ] = 3,
-    cpus_per_trial: Annotated[float, describe("CPU cores of each worker.", WHERE)] = 1,
+    cpus_per_trial: Annotated[float, describe("CPU cores of each worker.", RESOURCES)] = 1,
     gpus_per_trial: Annotated[
-        float | None, describe("GPUs of each worker; 1 if there are any.", WHERE, shown=False, rare=True)
+        float | None,
+        describe("GPUs of each worker; default 1 if the cluster has any.", RESOURCES, shown=False, rare=True),
     ] = None,
-    workers_per_trial: Annotated[int, describe("Processes of one trial, data-parallel.", WHERE)] = 1,
+    workers_per_trial: Annotated[int, describe("Data-parallel processes of a trial.", RESOURCES)] = 1,
     resource: Annotated[
         list[str] | None,
-        describe("Custom Ray resource of each worker, NAME=AMOUNT; may be repeated.", WHERE, rare=True),
+        describe("Custom Ray resource of each worker, NAME=AMOUNT; may be repeated.", RESOURCES, rare=True),
     ] = None,
     label: Annotated[
         list[str] | None,
-        describe("Label of the nodes to train on, KEY=VALUE; may be repeated.", WHERE, rare=True),
+        describe("Label of the nodes to train on, KEY=VALUE; may be repeated.", RESOURCES, rare=True),
     ] = None,
     concurrent: Annotated[
-        int | None, describe("Most trials at once; requested from Ray.", WHERE, shown="as there is room")
+        int | None, describe("Maximum number of trials at once.", RESOURCES, shown="as many as fit")
     ] = None,
     precision: PrecisionOption = "auto",
     compile: CompileOption = "auto",
     storage: StorageOption = "searches",
     callback: CallbackOption = None,
     confirm: Annotated[
-        bool, describe("Then confirm the finalists, in the same Ray.", LONG, "--confirm", rare=True)
+        bool,
+        describe(
+            "Confirm the finalists afterwards, in the same Ray session.", SEARCH, "--confirm", rare=True
+        ),
     ] = False,
     top: Annotated[
-        int | None, describe("With --confirm, number of finalists.", LONG, shown="3", rare=True)
+        int | None, describe("Number of finalists, with --confirm.", SEARCH, shown="3", rare=True)
     ] = None,
     seeds: Annotated[
         int | None,
         describe(
-            "Of each cell with --sampler grid; of each variant with --confirm.",
-            LONG,
+            "Seeds of each cell with --sampler grid, or of each variant with --confirm.",
+            SEARCH,
             shown="1; 10",
             rare=True,
         ),
     ] = None,
-    dry_run: Annotated[bool, describe("Estimate cost and power; search nothing.", None, "--dry-run")] = False,
+    dry_run: Annotated[
+        bool, describe("Estimate cost and power without training.", None, "--dry-run")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Search a space: which attention, how many modules, where, with which hyperparameters."""
-    if sys.stderr.isatty():  # the next words come seconds later
+    """Search for the best attention types, sites and hyperparameters."""
+    if sys.stderr.isatty():  # the imports take seconds
         print("loading PyTorch and Ray ...", file=sys.stderr, flush=True)
     from automl.config.settings import SCHEDULING_OPTIONS, Settings
 
     if top is not None and not confirm:
-        raise InputError("--top is of a confirmation; add --confirm, or leave it out")
+        raise InputError(f"--top {top} needs --confirm; add --confirm, or leave --top out")
     if confirm and sampler == "grid" and seeds is not None:
         raise InputError(
-            "--seeds is of the grid's cells with --sampler grid and of a confirmation with --confirm; leave "
-            "--confirm out, and confirm afterwards with automl confirm --seeds N"
+            f"--seeds {seeds} is ambiguous with both --sampler grid and --confirm; leave --confirm out, and "
+            f"confirm afterwards with automl confirm --seeds N"
         )
     options: dict[str, Any] = {k: v for k, v in (("top", top), ("seeds", seeds)) if v is not None}
     grid_seeds = None if confirm else seeds
     if confirm:
         from automl.confirm.protocol import Options
 
-        Options(**options)  # a mistake shows before the search, and not after it
+        Options(**options)  # check them before the search
     auto = resume == "auto"
     if resume is not None and not auto:
         may_change = {"callback" if key == "callbacks" else key: key for key in SCHEDULING_OPTIONS}
@@ -225,25 +248,26 @@ def search(
     else:
         if space is None and data is None:
             raise InputError(
-                "say what to search: --data PHOTOS, --space digits, or --resume NAME to resume a search"
+                "--space or --data is missing; give --data PHOTOS, --space digits, or --resume NAME to "
+                "resume a search"
             )
         if trials is not None and not trials.removeprefix("-").isdecimal():
-            raise InputError(f"--trials must be a number; got {trials!r} (+N needs --resume)")
-        given = {key: value for key, value in context.params.items() if key not in NOT_SETTINGS}
+            raise InputError(f"--trials must be a number; got {trials!r}. +N needs --resume")
+        values = {key: value for key, value in context.params.items() if key not in NOT_SETTINGS}
         if space is None:
             from automl.search.default_space import fit
 
-            fitting = fit(given["data"], backbone=backbone, size=size)
-            given |= fitting.settings
-            if fitting.why:
-                print(f"chosen    {fitting.why}", file=sys.stderr)
-            if given["space"] == "folder" and weights is None and init_from is None:
+            default = fit(values["data"], backbone=backbone, size=size)
+            values |= default.settings
+            if default.why:
+                print(f"chosen    {default.why}", file=sys.stderr)
+            if values["space"] == "folder" and weights is None and init_from is None:
                 print(f"weights   {NEW_WEIGHTS}", file=sys.stderr)
         if init_from is not None:
-            given["weights"] = _backbone_of(init_from, weights)
-        given["callbacks"] = callback
-        given["seeds"] = 1 if grid_seeds is None else grid_seeds
-        settings = Settings(**given, trials=None if trials is None else int(trials))
+            values["weights"] = _weights_of(init_from, weights)
+        values["callbacks"] = callback
+        values["seeds"] = 1 if grid_seeds is None else grid_seeds
+        settings = Settings(**values, trials=None if trials is None else int(trials))
         if dry_run:
             from automl.cli.preview import preview
 
@@ -262,12 +286,12 @@ def search(
         with keep_ray():
             result = begin()
             print_search(result, storage)
-            found = {} if result.best is None else _confirm(result, space, storage, callback, options)
+            confirmed = {} if result.best is None else _confirm(result, space, storage, callback, options)
     else:
-        result, found = begin(), {}
+        result, confirmed = begin(), {}
         print_search(result, storage)
     if as_json:
-        print_json({**to_json(result), **found})
+        print_json({**to_json(result), **confirmed})
     if result.best is None or result.missing:
         sys.exit(1)
 
@@ -279,7 +303,7 @@ def _confirm(
     callback: Sequence[str] | None,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Confirm a search as `automl confirm` does, and return the verdict for `--json`."""
+    """Confirm the search. Return the verdict for `--json`."""
     from automl.cli.confirm_command import print_confirm
     from automl.confirm.run_confirm import run_confirm
 
@@ -288,10 +312,10 @@ def _confirm(
     return {"confirmation": confirmed.value}
 
 
-def _backbone_of(init_from: str, weights: str | None) -> str:
-    """The folder or file that `--init-from` stands for."""
+def _weights_of(init_from: str, weights: str | None) -> str:
+    """Return the folder or file of `--init-from`."""
     if weights is not None:
-        raise InputError("--weights and --init-from both say what trials start from; give one of them")
+        raise InputError("--weights and --init-from both set the initial weights; give one of them")
     if not re.fullmatch(r"[0-9a-f]{32}", init_from):
         return init_from
     from automl.tracking.runs import find_run

@@ -1,4 +1,4 @@
-"""What `automl search` prints when it is over."""
+"""Final output of `automl search`."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def print_search(result: "SearchResult", storage: str) -> None:
-    """The best trials, what went wrong, and the commands that come next."""
+    """Print the best trials, warnings and errors, and the next commands."""
     from automl.config.command_line import format_command
 
     print(
@@ -20,7 +20,7 @@ def print_search(result: "SearchResult", storage: str) -> None:
     )
     for title, trial in (("best", result.best), ("baseline", result.baseline)):
         if trial is None:
-            print(f"{title:9} none has completed")
+            print(f"{title:9} no trial completed")
         else:
             run = trial.run_id or "not in MLflow yet"
             print(f"{title:9} {trial.metric} {trial.said}  {trial.about}  (run {run})")
@@ -45,14 +45,15 @@ def print_search(result: "SearchResult", storage: str) -> None:
         print(f"error     {missing_cells(result.missing)}")
         print(f"          train them: {format_command('search --resume', result.search, storage)}")
     if result.failure:
-        print(f"error     {result.failure}; more in {result.folder}")
+        print(f"error     {result.failure}; details are in {result.folder}")
     if result.stopped:
-        go_on = format_command("search --resume", result.search, storage)
-        print(f"stopped   {result.running} trials are unfinished; {go_on}")
+        resume = format_command("search --resume", result.search, storage)
+        print(f"stopped   {result.running} trials are unfinished; resume: {resume}")
     if result.untracked:
         print(
-            f"warning   MLflow lacks {result.untracked} trials or parts of them; when it answers again: "
-            f"{format_command('sync', result.search, storage)}  (why is in {result.folder}/log.txt)"
+            f"warning   {result.untracked} trials were not written to MLflow completely. When it is "
+            f"available: {format_command('sync', result.search, storage)}  "
+            f"(errors are in {result.folder}/log.txt)"
         )
     if result.best is not None:
         for line in _next(result, storage):
@@ -60,7 +61,7 @@ def print_search(result: "SearchResult", storage: str) -> None:
 
 
 def _print_grid(table: "Table", folder: str) -> None:
-    """The table of a grid, and the files that hold it."""
+    """Print the table of a grid, and the paths of its files."""
     from automl.report.grid_table import FILES, merged, text_lines
 
     print()
@@ -70,21 +71,21 @@ def _print_grid(table: "Table", folder: str) -> None:
 
 
 def _next(result: "SearchResult", storage: str) -> Iterator[str]:
-    """The commands that follow a search, in their order, each with what it is for."""
+    """Yield the next commands, each with its purpose."""
     from automl.config.command_line import format_command
     from automl.config.user_code import trust_option
     from search.config import TrialConfig
 
-    assert result.best is not None, "or nothing follows"
+    assert result.best is not None
     trust = trust_option(TrialConfig.from_json(result.best.config).user_code())
     commands = {
-        "is the best one better than the baseline? New seeds, and the test split": "confirm --search",
-        "one page of what was found": "report --search",
-        "a model to deploy: the confirmed winner, or else the best": f"export{trust} --best --search",
+        "test the best trials against the baseline with new seeds": "confirm --search",
+        "write a page with results and plots": "report --search",
+        "export the confirmed winner, or else the best trial": f"export{trust} --best --search",
     }
-    for i, (why, words) in enumerate(commands.items()):
-        out = ["--out", f"exports/{result.search}"] if words.startswith("export") else []
-        yield f"{'' if i else 'next':9} {format_command(words, result.search, storage, *out)}"
-        yield f"{'':13} {why}"
+    for i, (purpose, command) in enumerate(commands.items()):
+        out = ["--out", f"exports/{result.search}"] if command.startswith("export") else []
+        yield f"{'' if i else 'next':9} {format_command(command, result.search, storage, *out)}"
+        yield f"{'':13} {purpose}"
     yield f"{'':9} mlflow ui"
-    yield f"{'':13} all trials, to compare: {result.page}"
+    yield f"{'':13} compare all trials: {result.page}"

@@ -1,4 +1,4 @@
-"""Lists the searches of a storage."""
+"""List the searches of a storage."""
 
 import time
 from collections.abc import Sequence
@@ -11,16 +11,23 @@ from automl.storage.folder import last_worked, reached
 from automl.storage.storage import Storage
 
 HEADING = ("name", "space", "state", "trials", "best", "verdict", "age", "size")
-NAME, SPACE, LINE = 22, 7, 80  # the most characters of a name in its column, of a space, of a line
+NAME, SPACE, LINE = 22, 7, 80  # maximum width of the columns of names and spaces, and of a line
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listed:
-    """A search as the list has it.
+    """Row of the list of searches.
 
-    state, verdict: as `Status` has them, or `damaged`. ended, trials: trials that have, and planned, None for
-    as many as there is time for. best: the first objective, `metric`, of the best trial.
-    age: seconds since a process last wrote it. size: bytes, of checkpoints too. problem: what is damaged.
+    Attributes:
+        state: As of `Status`, or `damaged`.
+        ended: Number of trials that have ended.
+        trials: Number of planned trials. None: only the time is limited.
+        metric: Name of the first objective.
+        best: Its value in the best trial.
+        verdict: Outcome of the latest confirmation.
+        age: Time since a process last wrote to the search [s].
+        size: Size with checkpoints [bytes].
+        problem: Error message of a damaged search.
     """
 
     name: str
@@ -37,9 +44,9 @@ class Listed:
 
 
 def list_searches(storage: str = "searches") -> list[Listed]:
-    """The searches in `storage`, the last used first.
+    """Return the searches in `storage`, the last used first.
 
-    A damaged one is listed with its problem. Raises InputError when the storage cannot be read.
+    A damaged search is listed with its problem. Raise InputError if the storage cannot be read.
     """
     now, worked = time.time(), last_worked(storage)
     return [
@@ -56,27 +63,27 @@ def _listed(name: str, storage: str, age: float) -> Listed:
     except InputError as error:
         return Listed(name=name, age=age, size=0, problem=str(error))
     try:
-        found: Status = read_status(name, storage)
+        status: Status = read_status(name, storage)
     except (InputError, OSError) as error:
         return Listed(name=name, age=age, size=size, problem=str(error))
-    except Exception as error:  # a defect of ours, which must not hide the other searches
+    except Exception as error:  # a defect of this project must not hide the other searches
         return Listed(name=name, age=age, size=size, problem=f"it cannot be read ({error!r})")
     return Listed(
         name=name,
-        space=found.space,
-        state=found.state,
-        ended=found.ended,
-        trials=found.trials,
-        metric=found.metric,
-        best=None if found.best is None else found.best[1],
-        verdict=found.said,
+        space=status.space,
+        state=status.state,
+        ended=status.ended,
+        trials=status.trials,
+        metric=status.metric,
+        best=None if status.best is None else status.best[1],
+        verdict=status.outcome,
         age=age,
         size=size,
     )
 
 
 def searches_table(searches: Sequence[Listed]) -> list[str]:
-    """Lines for a terminal of 80 columns, with a heading. A long name has a separate line."""
+    """Format the list for a terminal of 80 columns. A long name has a separate line."""
     if not searches:
         return ["no searches"]
     rows = [HEADING, *map(_row, searches)]
@@ -84,36 +91,36 @@ def searches_table(searches: Sequence[Listed]) -> list[str]:
     widths = [max(names), *(max(map(len, column)) for column in list(zip(*rows, strict=True))[1:])]
     gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= LINE else " "
     lines = []
-    for row, one in zip(rows, [None, *searches], strict=True):
+    for row, listed in zip(rows, [None, *searches], strict=True):
         name, *rest = row
         if len(name) > NAME:
             lines.append(name)
             name = ""
         cells = [cell.ljust(width) for cell, width in zip((name, *rest), widths, strict=True)]
         lines.append(gap.join(cells).rstrip())
-        if one is not None and one.problem is not None:
-            lines.append(f"  {one.problem}")
+        if listed is not None and listed.problem is not None:
+            lines.append(f"  {listed.problem}")
     return lines
 
 
-def _row(one: Listed) -> tuple[str, ...]:
-    space = short_name(one.space) if one.space else ""  # of a search whose file cannot be read
-    known = one.problem is None and one.state != "lost"
-    of = "" if one.trials is None else f"/{one.trials}"
+def _row(search: Listed) -> tuple[str, ...]:
+    space = short_name(search.space) if search.space else ""  # unknown if `search.json` is damaged
+    is_known = search.problem is None and search.state != "lost"
+    planned = "" if search.trials is None else f"/{search.trials}"
     return (
-        one.name,
+        search.name,
         space if len(space) <= SPACE else f"{space[: SPACE - 1]}…",
-        one.state,
-        f"{one.ended}{of}" if known else "",
-        "" if one.best is None else f"{one.best:.4g}",
-        one.verdict or "",
-        _age(one.age),
-        _size(one.size),
+        search.state,
+        f"{search.ended}{planned}" if is_known else "",
+        "" if search.best is None else f"{search.best:.4g}",
+        search.verdict or "",
+        _age(search.age),
+        _size(search.size),
     )
 
 
 def _age(seconds: float) -> str:
-    """In the largest unit of which it is one or more: `45s`, `12m`, `5h`, `30d`."""
+    """Format a time in its largest unit: `45s`, `12m`, `5h`, `30d`."""
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= length:
             return f"{seconds / length:.0f}{unit}"
@@ -121,7 +128,7 @@ def _age(seconds: float) -> str:
 
 
 def _size(size: float) -> str:
-    """`999B`, `12kB`, `340MB`, `1.2GB`."""
+    """Format a number of bytes: `999B`, `12kB`, `340MB`, `1.2GB`."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 999.5:
             return f"{size:.1f}{unit}" if unit == "GB" and size < 9.95 else f"{size:.0f}{unit}"

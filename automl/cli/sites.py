@@ -1,4 +1,4 @@
-"""The sites of a backbone and what each attention would cost there."""
+"""Table of the sites of a backbone and the cost of each attention type."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -10,18 +10,18 @@ from automl.config.units import format_count
 from backbones import Site
 
 
-def sites_table(found: Sequence[Site]) -> Iterator[str]:
-    """Lines: each site with its module and `parameters/MACs` of every attention with its default options."""
-    name, path = (max(26, *(len(getattr(site, key)) + 2 for site in found)) for key in ("name", "path"))
+def sites_table(sites: Sequence[Site]) -> Iterator[str]:
+    """Yield the lines of the table: sites, and `parameters/MACs` of attention types with default options."""
+    name, path = (max(26, *(len(getattr(site, key)) + 2 for site in sites)) for key in ("name", "path"))
     heading = f"{'site':{name}}{'module':{path}}{'channels':>9}{'stride':>7}{'size':>9}"
     yield heading + "".join(f"{a:>15}" for a in ATTENTIONS)
-    for site in found:
+    for site in sites:
         resolution = "x".join(map(str, site.resolution))
         line = f"{site.name:{name}}{site.path:{path}}{site.channels:>9}{site.stride:>7}{resolution:>9}"
         yield line + "".join(f"{_cost(attention, site):>15}" for attention in ATTENTIONS)
-    yield "each attention: parameters / multiply-accumulates for one input, with its default options"
-    if any(not _fits(attention, site.channels) for attention in ATTENTIONS for site in found):
-        yield "-: its default options do not fit the channels there"
+    yield "cells: parameters / multiply-accumulates for one input, with default options"
+    if any(not _fits(attention, site.channels) for attention in ATTENTIONS for site in sites):
+        yield "-: the default options do not fit the number of channels"
 
 
 def _cost(attention: str, site: Site) -> str:

@@ -1,4 +1,4 @@
-"""`automl data`, `spaces`, `sites` and `cost`: what can be searched, and what it costs."""
+"""`automl data`, `spaces`, `sites` and `cost`."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -18,23 +18,21 @@ def data(
     path: Annotated[
         str | None,
         typer.Argument(
-            help="Images, one folder per class or in COCO's layout, code, stereo pairs, or sequences."
+            help="Folder or archive: images by class or in COCO's layout, code, stereo pairs, or sequences."
         ),
     ] = None,
-    download: Annotated[
-        str | None, describe("Download the published dataset of this name, once; see --list.")
-    ] = None,
+    download: Annotated[str | None, describe("Name of a published dataset to download; see --list.")] = None,
     show: Annotated[
         bool, describe("List the published datasets: size, license, source.", None, "--list")
     ] = False,
     size: Annotated[int, describe("Side of the images in pixels.")] = 128,
-    flip: Annotated[bool, describe("Mirror images on the sheet.", None, "--flip/--no-flip")] = True,
-    augment: Annotated[str, describe("On the sheet: light, standard or strong.")] = "light",
+    flip: Annotated[bool, describe("Mirror images on the sheet at random.", None, "--flip/--no-flip")] = True,
+    augment: Annotated[str, describe("Augmentation on the sheet: light, standard or strong.")] = "light",
     as_json: Json = False,
 ) -> None:
-    """Show what a dataset holds, with a sheet of samples of images; or download a published dataset."""
+    """Describe a dataset, with a sheet of sample images, or download a published one."""
     if (path is not None) + (download is not None) + show != 1:
-        raise InputError("say what to look at: PATH, or --download NAME, or --list")
+        raise InputError("give exactly one of PATH, --download NAME and --list")
     if path is None:
         _print_published(download, as_json)
         return
@@ -52,20 +50,20 @@ def data(
 
 
 def _print_published(name: str | None, as_json: bool) -> None:
-    """Download the dataset of this name, or list all."""
+    """Download the dataset called `name`, or list all."""
     from automl.data.published import PUBLISHED, download_published, published_table
 
     if name is None:
         for line in published_table():
             print(line)
         if as_json:
-            print_json([{**asdict(one), "size": one.size} for one in PUBLISHED.values()])
+            print_json([{**asdict(dataset), "size": dataset.size} for dataset in PUBLISHED.values()])
         return
     published, folder = download_published(name)
-    given = [] if published.finds else ["--data", str(folder)]
+    data_option = [] if published.finds else ["--data", str(folder)]
     print(f"downloaded {printable(str(folder))}")
     print(f"license    {published.license}; source: {published.source}")
-    print(f"next       {shell(['automl', 'search', '--space', published.space, *given])}")
+    print(f"next       {shell(['automl', 'search', '--space', published.space, *data_option])}")
     if as_json:
         print_json({"name": name, "folder": str(folder), "space": published.space})
 
@@ -82,7 +80,8 @@ def spaces() -> None:
 ModelArgument = Annotated[
     str,
     typer.Argument(
-        help="xresnet18, larnn, selfattention, psmnet, torchvision:NAME, timm:NAME, file.py:Net, module:Net."
+        help="Model: xresnet18, larnn, selfattention, psmnet, torchvision:NAME, timm:NAME, file.py:Net or "
+        "module:Net."
     ),
 ]
 SizeOption = Annotated[
@@ -94,10 +93,10 @@ SizeOption = Annotated[
 ]
 ModelOptions = Annotated[
     list[str] | None,
-    describe("Of the model, as NAME=VALUE: depth=12, hidden=96; may be repeated.", None, "--option"),
+    describe("Option of the model: depth=12, hidden=96. Repeatable.", None, "--option"),
 ]
 TaskOption = Annotated[
-    str | None, describe("detection: Mask R-CNN over the backbone.", shown="what the model is for")
+    str | None, describe("Task; detection builds Mask R-CNN on the backbone.", shown="the model's")
 ]
 
 
@@ -107,7 +106,7 @@ def sites(
     option: ModelOptions = None,
     task: TaskOption = None,
 ) -> None:
-    """List a model's sites, with parameters and MACs of each attention at each site."""
+    """List the sites of a model, with parameters and MACs of each attention type."""
     from automl.cli.sites import sites_table
     from backbones import sites
 
@@ -121,23 +120,24 @@ def cost(
     size: SizeOption = None,
     option: ModelOptions = None,
     task: TaskOption = None,
-    place: Annotated[
-        list[str] | None, describe("SITE=TYPE or SITE=TYPE:option=value,option=value; may be repeated.")
+    modules: Annotated[
+        list[str] | None,
+        describe("Module: SITE=TYPE or SITE=TYPE:option=value,option=value. Repeatable.", None, "--place"),
     ] = None,
     batch: Annotated[
-        int | None, describe("Inputs of a training step.", shown="8; stereo and detection 2")
+        int | None, describe("Batch size of a training step.", shown="8; stereo and detection 2")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Print parameters, MACs, activations and step time of a model, plain and with a placement."""
-    from automl.cli.cost import costs, lines, read_places
+    from automl.cli.cost import costs, lines, read_placement
 
     chosen = _subject(backbone, size, option, task)
-    found = costs(chosen, read_places(place or []), batch)
-    for line in lines(found, chosen.one):
+    values = costs(chosen, read_placement(modules or []), batch)
+    for line in lines(values, chosen.one):
         print(printable(line))
     if as_json:
-        print_json({name: asdict(value) for name, value in found.items()})
+        print_json({name: asdict(value) for name, value in values.items()})
 
 
 def _subject(backbone: str, size: int | None, texts: list[str] | None, task: str | None) -> "Subject":

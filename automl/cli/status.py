@@ -1,4 +1,4 @@
-"""The state of a search, read from its folder while it runs or after its end."""
+"""State of a search, read from its folder while it runs or afterwards."""
 
 import time
 from collections import Counter
@@ -15,23 +15,31 @@ from search.serialise import convert_fields
 from search.study import PLACEMENT_VERDICT, STUDY_FILE, read_attribute, read_records
 from search.trial_scheduler import Plan, select_leaders
 
-INTERRUPTED = "interrupted"  # a trial that has not ended, where no process is running it
+INTERRUPTED = "interrupted"  # state of a running trial without a process
 
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """A search at one moment.
+    """State of a search.
 
-    state: `running`; `confirming`; `stopped`, where `resume` is the command for it or its confirmation;
-        `finished`; `lost`, when its study is gone.
-    space: of the search. trials: planned, None where a time is given instead.
-    states: the number of trials by state; running ones without a process are `interrupted`.
-    best, baseline: names and scores of the best trial and of the best without attention. steps: the training
-        steps of these two, where they are known.
-    quiet: seconds since the last epoch ended, None before the first. hours: of training, over all slots.
-    left: seconds that the rest takes at the rate so far, in as many slots as are in use.
-    said: the latest confirmation's verdict in one word, `unfinished` before it has one, None without any.
-    verdict, figures: its headline and the line of figures below it. resume: the command that resumes it.
+    Attributes:
+        search: Name of the search.
+        space: Name of its space.
+        folder: Its folder.
+        state: `running`, `confirming`, `stopped`, `finished`, or `lost` if its study is missing.
+        trials: Number of planned trials. None: only the time is limited.
+        states: Number of trials by state. Running ones without a process are `interrupted`.
+        metric: Name of the first objective.
+        best: Name and score of the best trial.
+        baseline: Name and score of the best trial without attention.
+        steps: Training steps of these two, if known.
+        quiet: Time since the last epoch ended [s]. None before the first.
+        hours: Training time of all slots [h].
+        left: Estimated remaining time with the slots in use [s].
+        outcome: Outcome of the latest confirmation, or `unfinished`. None without a confirmation.
+        verdict: Headline of its verdict.
+        figures: The line of figures below it.
+        resume: The command that resumes the search or its confirmation.
     """
 
     search: str
@@ -47,36 +55,36 @@ class Status:
     quiet: float | None
     hours: float
     left: float | None
-    said: str | None
+    outcome: str | None
     verdict: str | None
     figures: str | None
     resume: str
 
     @property
     def running(self) -> bool:
-        """A process is running it."""
+        """True if a process is running the search."""
         return self.state in ("running", "confirming")
 
     @property
     def ended(self) -> int:
-        """Trials that have."""
+        """Number of trials that have ended."""
         return sum(self.states.values()) - self.states[State.RUNNING] - self.states[INTERRUPTED]
 
     def to_json(self) -> dict[str, Any]:
         return {**convert_fields(self), "running": self.running}
 
     def lines(self) -> list[str]:
-        """For a terminal."""
+        """Return the state as lines for a terminal."""
         lines = [f"search    {self.search}: {self.state}, {self.folder}"]
         if self.state == "lost":
             return [
                 *lines,
-                f"trials    unknown: {STUDY_FILE} is missing or empty, but there were trials",
-                f"next      restore {STUDY_FILE} from a copy, or {self.resume}",
+                f"trials    unknown: {STUDY_FILE} is missing or empty, but trials were started",
+                f"next      restore {STUDY_FILE} from a backup, or {self.resume}",
             ]
-        of = f" of {self.trials}" if self.trials else ""
-        parts = [f"{count} {state}" for state, count in self.states.items() if count]
-        lines.append(f"trials    {self.ended}{of} ended" + (f" ({', '.join(parts)})" if parts else ""))
+        planned = f" of {self.trials}" if self.trials else ""
+        counts = ", ".join(f"{count} {state}" for state, count in self.states.items() if count)
+        lines.append(f"trials    {self.ended}{planned} ended" + (f" ({counts})" if counts else ""))
         for title, leader in (("best", self.best), ("baseline", self.baseline)):
             if leader is not None:
                 name, score = leader
@@ -96,9 +104,9 @@ class Status:
 
 
 def read_status(name: str | None = None, storage: str = "searches") -> Status:
-    """The status of the search called `name`, or of the latest one.
+    """Return the state of the search called `name`, or of the latest one.
 
-    Raises InputError when there is none, or when one of its files is damaged.
+    Raise InputError if it does not exist, or if one of its files is damaged.
     """
     folder, metadata = find_search(*resolve_search(name, storage))
     plan = metadata.plan
@@ -112,19 +120,19 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
 
     epochs = [metrics for record in records for metrics in record.history]
     times = [metrics["time"] for metrics in epochs if "time" in metrics]
-    found = latest_verdict(folder)
-    begun = confirmations(folder)
-    # A confirmation that was begun is whole when its verdict is, and what explains a gain has been trained.
-    whole = (
-        found is not None
-        and found[0] == begun[-1]
-        and found[1].complete
-        and not (found[1].winner and found[1].pending)
+    verdict_folder, verdict = latest_verdict(folder) or (None, None)
+    started = confirmations(folder)
+    # A confirmation is complete with its verdict and, if there is a winner, the trainings of controls.
+    is_complete = (
+        verdict is not None
+        and verdict_folder == started[-1]
+        and verdict.complete
+        and not (verdict.winner and verdict.pending)
     )
-    unfinished = bool(begun) and not whole
+    unfinished = bool(started) and not is_complete
     is_shared = metadata.settings.shares_training and records
-    decided = read_attribute(folder, metadata.name, PLACEMENT_VERDICT) if is_shared else None
-    open_trials = counts[State.RUNNING] > 0 or (len(records) < (plan.trials or 0) and not decided)
+    is_decided = bool(read_attribute(folder, metadata.name, PLACEMENT_VERDICT)) if is_shared else False
+    open_trials = counts[State.RUNNING] > 0 or (len(records) < (plan.trials or 0) and not is_decided)
     resume = format_command("search --resume", metadata.name, storage)
     running = is_running(folder, metadata.location)
     if not records and is_lost(folder, metadata):
@@ -155,27 +163,27 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
         quiet=max(0.0, time.time() - max(times)) if times else None,
         hours=sum(map(_seconds, records)) / 3600,
         left=_left(records, plan) if state == "running" else None,
-        said=(found[1].verdict if found and not unfinished else "unfinished") if begun else None,
-        verdict=found[1].headline if found else None,
-        figures=found[1].figures if found else None,
+        outcome=(verdict.verdict if verdict and not unfinished else "unfinished") if started else None,
+        verdict=verdict.headline if verdict else None,
+        figures=verdict.figures if verdict else None,
         resume=resume,
     )
 
 
 def _left(records: Sequence[TrialRecord], plan: Plan) -> float | None:
-    """Seconds until all trials have ended, if they take what the ended ones took; None where unknown.
+    """Estimate the remaining time [s] from the mean training time of ended trials. None if unknown.
 
-    What is counted is time in which something was trained: a search may have been stopped overnight.
+    Only training time counts, since a search may have been stopped overnight.
     """
-    at_it = [record for record in records if record.state is State.RUNNING]
+    running = [record for record in records if record.state is State.RUNNING]
     ended = [record for record in records if record.state is not State.RUNNING]
     mean = sum(map(_seconds, ended)) / len(ended) if ended else 0.0
     if plan.trials is None or len(ended) >= plan.trials or not mean:
         return None
-    left = mean * (plan.trials - len(ended)) - sum(min(mean, _seconds(record)) for record in at_it)
-    return left / max(1, len(at_it))
+    left = mean * (plan.trials - len(ended)) - sum(min(mean, _seconds(record)) for record in running)
+    return left / max(1, len(running))
 
 
 def _seconds(record: TrialRecord) -> float:
-    """Of training."""
+    """Return the training time [s]."""
     return sum(metrics.get("seconds", 0.0) for metrics in record.history)

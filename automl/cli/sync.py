@@ -1,4 +1,4 @@
-"""Writes to MLflow what it lacks of a search's study."""
+"""Write the missing runs of a search to MLflow."""
 
 from collections import Counter
 
@@ -14,21 +14,21 @@ from search.record import State
 from search.study import read_records
 from search.trial_scheduler import rank_trials
 
-PATIENCE = 600.0  # seconds that MLflow may take
+PATIENCE = 600.0  # maximum wait for MLflow [s]
 
 
 def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
-    """Write what MLflow lacks of a search and its confirmations.
+    """Write the missing runs of a search and its confirmations to MLflow.
 
     Args:
         search: The name of the search, or its result.
-        storage: The storage of the search. By default that of the result, or `searches`.
+        storage: The storage of the search. Default: that of the result, or `searches`.
 
     Returns:
-        The number of trials that MLflow then has.
+        The number of trials that are in MLflow.
 
     Raises:
-        InputError: There is no such search, it is running, or MLflow does not take it.
+        InputError: The search does not exist, it is running, or MLflow rejects it.
 
     Example:
         After the example of `run_search`:
@@ -56,12 +56,16 @@ def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
             ranking=[record.number for record in leading],
             patience=PATIENCE,
         )
-        for place in confirmations(folder):
-            confirmation = Confirmation.read(place)
-            scheduler = open_scheduler(place, metadata, confirmation, retry=False)
+        for confirmation_folder in confirmations(folder):
+            confirmation = Confirmation.read(confirmation_folder)
+            scheduler = open_scheduler(confirmation_folder, metadata, confirmation, retry=False)
             scheduler.look(False)
             tracker = Tracker(
-                MlflowWriter(confirmation_run_spec(metadata.location / place.name, metadata, confirmation))
+                MlflowWriter(
+                    confirmation_run_spec(
+                        metadata.location / confirmation_folder.name, metadata, confirmation
+                    )
+                )
             )
             for record in scheduler.planned.records.values():
                 tracker.update(record)
@@ -69,6 +73,6 @@ def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
             trials += len(scheduler.planned.records)
         if missing:
             raise InputError(
-                f"MLflow did not take {missing} trials or parts of them; try again when it answers"
+                f"{missing} trials were not written to MLflow completely; try again when it is available"
             )
     return trials

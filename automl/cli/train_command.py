@@ -10,14 +10,19 @@ from attention import InputError
 from automl.cli.options import CompileOption, PrecisionOption, describe, only
 from automl.config.escape import shell
 
-FITS = "what fits"
+FITS = "by data"
 # The groups of the options in `automl train --help`.
-WHAT, MODEL, HOW, KEPT = "What is trained", "Model", "Training", "What is kept"
-# Of each dataset: side of the images, options of xresnet18, epochs; as its search space has them.
+CONFIGURATION, MODEL, TRAINING_OPTIONS, STORAGE = (
+    "Configuration and data",
+    "Model",
+    "Training options",
+    "Storage",
+)
+# Side of the images, options of xresnet18 and epochs of each dataset, as in its search space.
 DEFAULTS: dict[str, tuple[int, dict[str, float], int]] = {"digits": (32, {"width": 0.25}, 6)}
 OTHERS: tuple[int, dict[str, float], int] = (128, {}, 5)
 TRAINING = ("batch_size", "learning_rate", "weight_decay", "optimizer", "schedule")
-# Options that set a key of any task's configuration, where they are given.
+# Keys of a configuration, of any task, that options set.
 KEYS: dict[str, str] = {
     "data": "data.path",
     "size": "data.size",
@@ -29,7 +34,7 @@ KEYS: dict[str, str] = {
     "metric": "metric",
     "seed": "seed",
 }
-# Of an epoch's metrics, those that are no scores.
+# Metrics of an epoch that are not scores.
 COURSE = frozenset(
     {
         "epoch",
@@ -52,56 +57,73 @@ if TYPE_CHECKING:
 
 def train(
     context: typer.Context,
-    space: Annotated[str | None, describe("The baseline of a search space, of any task.", WHAT)] = None,
-    like: Annotated[str | None, describe("A search's best, or its SEARCH:TRIAL.", WHAT)] = None,
+    space: Annotated[str | None, describe("Train the baseline of this search space.", CONFIGURATION)] = None,
+    like: Annotated[str | None, describe("Train a search's best, or SEARCH:TRIAL.", CONFIGURATION)] = None,
     assigned: Annotated[
-        list[str] | None, describe("KEY=VALUE of it: heads=8, training.clip=1.", WHAT, "--set")
+        list[str] | None, describe("Set KEY=VALUE: heads=8, training.clip=1.", CONFIGURATION, "--set")
     ] = None,
     dataset: Annotated[
-        str | None, describe("digits, nette, woof, woof1 or folder.", WHAT, shown="woof")
+        str | None, describe("Dataset: digits, nette, woof, woof1 or folder.", CONFIGURATION, shown="woof")
     ] = None,
-    data: Annotated[str | None, describe("Folder or archive.", WHAT)] = None,
-    size: Annotated[int | None, describe("Of images, in pixels.", WHAT, shown=FITS)] = None,
-    subset: Annotated[float, describe("Stratified fraction of the inputs.", WHAT, rare=True)] = 1.0,
-    backbone: Annotated[str | None, describe("Such as timm:NAME.", MODEL, shown="xresnet18")] = None,
+    data: Annotated[str | None, describe("Folder or archive of data.", CONFIGURATION)] = None,
+    size: Annotated[int | None, describe("Image side in pixels.", CONFIGURATION, shown=FITS)] = None,
+    subset: Annotated[
+        float, describe("Fraction of the data to use, stratified.", CONFIGURATION, rare=True)
+    ] = 1.0,
+    backbone: Annotated[
+        str | None, describe("Backbone, such as timm:NAME.", MODEL, shown="xresnet18")
+    ] = None,
     width: Annotated[
         float | None,
-        describe("Multiplies the channels of an xresnet's stages.", MODEL, shown=FITS, rare=True),
+        describe("Factor of the channels of an xresnet.", MODEL, shown=FITS, rare=True),
     ] = None,
-    weights: Annotated[str, describe("default, or a file.", MODEL, shown="new")] = "",
-    attention: Annotated[str | None, describe("Its type, such as ssa or decomposed.", MODEL)] = None,
-    symmetric: Annotated[bool, describe("ssa-sym instead of ssa.", MODEL, "--symmetric")] = False,
-    where: Annotated[str | None, describe("Its site.", MODEL, shown="end of stage 1")] = None,
-    option: Annotated[list[str] | None, describe("Of the attention, as NAME=VALUE.", MODEL)] = None,
-    epochs: Annotated[int | None, describe(None, HOW, shown=FITS)] = None,
-    batch_size: Annotated[int, describe(None, HOW)] = 64,
-    learning_rate: Annotated[float, describe(None, HOW, "--learning-rate", "--lr")] = 3e-3,
-    weight_decay: Annotated[float, describe(None, HOW, rare=True)] = 1e-2,
-    optimizer: Annotated[str, describe("Such as adamw or sgd.", HOW)] = "adamw",
-    schedule: Annotated[str, describe("Such as one-cycle or flat-cosine.", HOW, rare=True)] = "one-cycle",
-    mixup: Annotated[float, describe("Its alpha; 0 is off.", HOW)] = 0.0,
-    label_smoothing: Annotated[float, describe(None, HOW, rare=True)] = 0.1,
-    class_weights: Annotated[str, describe("Of the loss: none or balanced.", HOW, rare=True)] = "none",
+    weights: Annotated[str, describe("Initial weights: default or a file.", MODEL, shown="random")] = "",
+    attention: Annotated[str | None, describe("Attention type, such as ssa or decomposed.", MODEL)] = None,
+    symmetric: Annotated[bool, describe("Use ssa-sym instead of ssa.", MODEL, "--symmetric")] = False,
+    where: Annotated[str | None, describe("Attention site.", MODEL, shown="end of stage 1")] = None,
+    option: Annotated[list[str] | None, describe("Option of the attention, NAME=VALUE.", MODEL)] = None,
+    epochs: Annotated[int | None, describe("Number of epochs.", TRAINING_OPTIONS, shown=FITS)] = None,
+    batch_size: Annotated[int, describe("Batch size.", TRAINING_OPTIONS)] = 64,
+    learning_rate: Annotated[
+        float, describe("Peak learning rate.", TRAINING_OPTIONS, "--learning-rate", "--lr")
+    ] = 3e-3,
+    weight_decay: Annotated[float, describe("Weight decay.", TRAINING_OPTIONS, rare=True)] = 1e-2,
+    optimizer: Annotated[str, describe("Optimizer.", TRAINING_OPTIONS)] = "adamw",
+    schedule: Annotated[
+        str, describe("Schedule, such as one-cycle or flat-cosine.", TRAINING_OPTIONS, rare=True)
+    ] = "one-cycle",
+    mixup: Annotated[float, describe("Mixup alpha; 0 is off.", TRAINING_OPTIONS)] = 0.0,
+    label_smoothing: Annotated[float, describe("Label smoothing.", TRAINING_OPTIONS, rare=True)] = 0.1,
+    class_weights: Annotated[
+        str, describe("Class weights of the loss: none or balanced.", TRAINING_OPTIONS, rare=True)
+    ] = "none",
     metric: Annotated[
         str,
         describe(
-            "Shown: accuracy, balanced_accuracy, macro_f1, auc or loss.", HOW, shown="accuracy", rare=True
+            "Metric to print: accuracy, balanced_accuracy, macro_f1, auc or loss.",
+            TRAINING_OPTIONS,
+            shown="accuracy",
+            rare=True,
         ),
     ] = "",
-    seed: Annotated[int, describe(None, HOW)] = 0,
-    workers: Annotated[int, describe("That share each batch.", HOW)] = 1,
-    gpu: Annotated[int | None, describe("The GPU of this number.", HOW)] = None,
-    device: Annotated[str, describe("As PyTorch names it, or auto.", HOW, rare=True)] = "auto",
+    seed: Annotated[int, describe("Seed of the training.", TRAINING_OPTIONS)] = 0,
+    workers: Annotated[int, describe("Data-parallel processes.", TRAINING_OPTIONS)] = 1,
+    gpu: Annotated[int | None, describe("Number of the GPU.", TRAINING_OPTIONS)] = None,
+    device: Annotated[
+        str, describe("Device as PyTorch names it, or auto.", TRAINING_OPTIONS, rare=True)
+    ] = "auto",
     precision: PrecisionOption = "auto",
     compile: CompileOption = "auto",
-    lr_find: Annotated[bool, describe("Suggest a learning rate; don't train.", None, "--lr-find")] = False,
-    dump: Annotated[bool, describe("Print the model; don't train.", None, "--dump")] = False,
-    log: Annotated[str | None, describe("CSV file that gets one line an epoch.", KEPT)] = None,
-    name: Annotated[str | None, describe("Of its folder and its run.", KEPT, shown="the time")] = None,
-    resume: Annotated[str | None, describe("Continue the training of this name.", KEPT)] = None,
-    storage: Annotated[str, describe("Folder of its folder.", KEPT)] = "searches",
+    lr_find: Annotated[
+        bool, describe("Suggest a learning rate without training.", None, "--lr-find")
+    ] = False,
+    dump: Annotated[bool, describe("Print the model without training.", None, "--dump")] = False,
+    log: Annotated[str | None, describe("CSV file with one line per epoch.", STORAGE)] = None,
+    name: Annotated[str | None, describe("Name of the training.", STORAGE, shown="the time")] = None,
+    resume: Annotated[str | None, describe("Resume the training of this name.", STORAGE)] = None,
+    storage: Annotated[str, describe("Folder of all trainings.", STORAGE)] = "searches",
 ) -> None:
-    """Train one configuration, of any task, without a search."""
+    """Train one configuration without a search."""
     from automl.config.device import find_device, gpu_with_number
     from automl.config.runtime import Runtime
     from automl.tasks import open_task
@@ -110,7 +132,7 @@ def train(
 
     if gpu is not None:
         if device != "auto":
-            raise InputError(f"--gpu {gpu} and --device {device} both name a device; give one of them")
+            raise InputError(f"--gpu {gpu} and --device {device} both set the device; give one of them")
         device = gpu_with_number(gpu)
     runtime = Runtime(device=find_device(device), precision=precision, compile=compile)  # type: ignore[arg-type]
     if resume is not None:
@@ -121,11 +143,11 @@ def train(
         _print_result(result)
         return
     if symmetric and attention != "ssa":
-        raise InputError("--symmetric goes with --attention ssa alone")
+        raise InputError(f"--symmetric needs --attention ssa; got {attention}")
     if attention is None and (where or option):
-        raise InputError("--where and --option need an --attention")
+        raise InputError("--where and --option need --attention; add --attention TYPE")
     if (space is not None) + (like is not None) + (dataset is not None) > 1:
-        raise InputError("--space, --like and --dataset each name what is trained; give one of them")
+        raise InputError("--space, --like and --dataset exclude each other; give one of them")
     config = read_config(context)
     if dump:
         print(open_task(config, runtime).model())
@@ -148,34 +170,36 @@ def train(
 
 
 def read_config(context: typer.Context) -> "TrialConfig":
-    """Return the configuration that the options of a command line describe."""
+    """Return the configuration of the command line."""
     from attention import Spec
     from automl.trials.train import place
 
-    given = context.params
-    if given["space"] is None and given["like"] is None:
+    options = context.params
+    if options["space"] is None and options["like"] is None:
         config = _of_images(context)
     else:
         config = _of_any_task(context)
-    if given["attention"] is None:
+    if options["attention"] is None:
         return config
-    name = "ssa-sym" if given["symmetric"] else given["attention"]
-    return place(config, Spec(name, dict(_option(text) for text in given["option"] or [])), given["where"])
+    name = "ssa-sym" if options["symmetric"] else options["attention"]
+    return place(
+        config, Spec(name, dict(_option(text) for text in options["option"] or [])), options["where"]
+    )
 
 
 def _of_images(context: typer.Context) -> "TrialConfig":
-    """Return the configuration of a classifier of images, with all options and then what --set names."""
+    """Return the configuration of an image classifier. `--set` overrides other options."""
     from automl.data.images import SOURCES
     from automl.search.configuration import read_settings, set_values
     from backbones import loading
     from search.config import TrialConfig
     from search.spaces import SPACES
 
-    given = context.params
-    data, width = given["data"], given["width"]
-    dataset = given["dataset"] or ("folder" if data else "woof")
+    values = context.params
+    data, width = values["data"], values["width"]
+    dataset = values["dataset"] or ("folder" if data else "woof")
     if dataset in SPACES and dataset not in SOURCES:
-        raise InputError(f"unknown data source {dataset!r} of images; train it with --space {dataset}")
+        raise InputError(f"unknown data source {dataset!r} of images; use --space {dataset}")
     size, options, epochs = DEFAULTS.get(dataset, OTHERS)
     training = (*TRAINING, "mixup", "label_smoothing", "class_weights")
     config = TrialConfig.from_json(
@@ -183,60 +207,60 @@ def _of_images(context: typer.Context) -> "TrialConfig":
             "data": {
                 "source": dataset,
                 "path": data and str(Path(data).expanduser().resolve()),
-                "size": size if given["size"] is None else given["size"],
-                "subset": given["subset"],
+                "size": size if values["size"] is None else values["size"],
+                "subset": values["subset"],
             },
             "model": {
-                "backbone": loading.absolute(given["backbone"] or "xresnet18"),
-                "options": ({} if given["backbone"] else options) if width is None else {"width": width},
-                **_chosen(given["weights"]),
+                "backbone": loading.absolute(values["backbone"] or "xresnet18"),
+                "options": ({} if values["backbone"] else options) if width is None else {"width": width},
+                **_chosen(values["weights"]),
             },
             "training": {
-                **{name: given[name] for name in training},
-                "epochs": epochs if given["epochs"] is None else given["epochs"],
+                **{name: values[name] for name in training},
+                "epochs": epochs if values["epochs"] is None else values["epochs"],
             },
-            "metric": given["metric"],
-            "seed": given["seed"],
+            "metric": values["metric"],
+            "seed": values["seed"],
         }
     )
-    return set_values(config, read_settings(given["assigned"] or []))
+    return set_values(config, read_settings(values["assigned"] or []))
 
 
 def _of_any_task(context: typer.Context) -> "TrialConfig":
-    """Return the configuration of a space or of a search, with what the command line names."""
+    """Return the configuration of a space or a trial, changed by the command line."""
     from automl.config.user_code import announce
     from automl.search.configuration import is_dotted, like, of_space, read_settings, set_values
     from backbones import loading
     from search.record import placement_name
     from search.spaces import load_space
 
-    given = context.params
-    values = read_settings(given["assigned"] or [])
+    options = context.params
+    values = read_settings(options["assigned"] or [])
     dotted = {key: value for key, value in values.items() if is_dotted(key)}
     parameters = {key: value for key, value in values.items() if not is_dotted(key)}
     explicit = {
-        key: str(given[option])
+        key: str(options[option])
         for option, key in KEYS.items()
         if (source := context.get_parameter_source(option)) and source.name in ("COMMANDLINE", "DEFAULT_MAP")
     }
-    if given["like"] is not None:
-        config = like(given["like"], given["storage"])
-        announce(f"--like {given['like']}", config.user_code())
-        explicit |= parameters  # which set_values refuses
+    if options["like"] is not None:
+        config = like(options["like"], options["storage"])
+        announce(f"--like {options['like']}", config.user_code())
+        explicit |= parameters  # set_values rejects them with a message
     else:
-        chosen = load_space(given["space"])
-        if given["backbone"] is not None and chosen.with_backbone is not None:
-            chosen = load_space(given["space"], loading.absolute(given["backbone"]), given["size"])
+        chosen = load_space(options["space"])
+        if options["backbone"] is not None and chosen.with_backbone is not None:
+            chosen = load_space(options["space"], loading.absolute(options["backbone"]), options["size"])
             explicit.pop("model.backbone")
         config, drawn = of_space(chosen, parameters)
         for key, value in drawn.items():
-            print(f"drawn       {key}={value}; --set chooses it", file=sys.stderr)
+            print(f"drawn       {key}={value}; set it with --set", file=sys.stderr)
         if drawn:
             print(f"placement   {placement_name(config)}", file=sys.stderr)
     for key in explicit.keys() & dotted.keys():
-        raise InputError(f"--set {key} and an option of the command both set it; give one of them")
-    if given["weights"]:
-        config = config.change(model=_chosen(given["weights"]))
+        raise InputError(f"--set {key} and another option both set {key}; give one of them")
+    if options["weights"]:
+        config = config.change(model=_chosen(options["weights"]))
     return set_values(config, {**explicit, **dotted})
 
 
@@ -249,7 +273,7 @@ def _print_result(result: "TrainResult") -> None:
     print(f"result     {', '.join(scores)}")
     print(f"checkpoint {result.checkpoint}")
     if result.run_id is None:
-        print("warning    MLflow has not taken the run, which automl export --run would name")
+        print("warning    the run was not written to MLflow, so automl export --run cannot export it")
     else:
         trust = "" if is_remembered(result.user_code) else trust_option(result.user_code)
         export = f"automl export{trust} --run".split()

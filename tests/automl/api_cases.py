@@ -1,4 +1,4 @@
-"""Runs the examples of the public API's docstrings."""
+"""Run the examples in the docstrings of the public API."""
 
 import doctest
 import inspect
@@ -8,7 +8,7 @@ import automl
 
 
 def run_examples(names: list[str]) -> None:
-    """Run the examples of the docstrings one after the other, with the same variables."""
+    """Run the examples of the docstrings in order, with shared variables."""
     variables: dict[str, Any] = {}
     for name in names:
         runner = doctest.DocTestRunner()

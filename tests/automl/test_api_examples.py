@@ -76,7 +76,7 @@ def test_a_function_documents_its_parameters(name: str) -> None:
 def test_a_class_documents_its_attributes(name: str) -> None:
     value = getattr(automl, name)
     if name == "Callback":
-        events = [method for key, method in vars(value).items() if key.startswith("on_")]
+        events = [event for key, event in vars(value).items() if key.startswith("on_")]
         assert len(events) == 7
         assert all("Args:\n" in (inspect.getdoc(event) or "") for event in events)
     elif is_dataclass(value):

@@ -1,4 +1,4 @@
-"""What a person sees who calls `automl`; above all when something in the call is wrong."""
+"""Output of `automl`, above all for invalid arguments."""
 
 import re
 import subprocess
@@ -65,19 +65,19 @@ def test_all_options(command: str, cli: Cli) -> None:
     assert "--precision" in every
 
 
-def test_the_script_is_installed(automl: Script) -> None:
+def test_script_is_installed(automl: Script) -> None:
     done = automl("-h")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_module_of_a_search_calls_itself_by_its_name() -> None:
+def test_usage_of_the_search_module() -> None:
     done = subprocess.run([sys.executable, "-m", "automl.search", "--help"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert "Usage: python -m automl.search [OPTIONS]" in done.stdout
 
 
 def test_help_and_version_import_no_torch() -> None:
-    """Which takes seconds; and `python -m automl` is `automl`."""
+    """Importing torch takes seconds. Also test that `python -m automl` is `automl`."""
     last = "atexit.register(lambda: print('torch' in sys.modules))"
     code = "sys.argv = ['automl', '--version']; runpy.run_module('automl')"
     program = f"import atexit, runpy, sys; {last}; {code}"
@@ -87,8 +87,8 @@ def test_help_and_version_import_no_torch() -> None:
     )
 
 
-def test_a_trial_imports_its_own_task_alone() -> None:
-    """And of fastai what it trains, in the place where others find it."""
+def test_trial_imports_only_its_task() -> None:
+    """It imports only the model of fastai, which later imports of fastai share."""
     program = """
 import sys
 import automl.trials.trial
@@ -130,19 +130,19 @@ def test_sites(cli: Cli) -> None:
     assert costs[list(ATTENTIONS).index("conv1x1")].split("/")[1].startswith("4.")
 
 
-def test_sites_have_no_price_for_types_that_do_not_fit() -> None:
-    places = [Site(name=f"s{n}", path="m", channels=n, stride=1, resolution=(4, 4)) for n in (6, 8)]
-    heading, six, eight, _, note = sites_table(places)
+def test_sites_show_no_cost_of_types_that_do_not_fit() -> None:
+    sites = [Site(name=f"s{n}", path="m", channels=n, stride=1, resolution=(4, 4)) for n in (6, 8)]
+    heading, six, eight, _, note = sites_table(sites)
     column = heading.split().index("multihead")
     assert six.split()[column] == "-"
     assert "/" in eight.split()[column]
-    assert note.startswith("-: its default options do not fit")
-    assert len(list(sites_table(places[1:]))) == 3
+    assert note.startswith("-: the default options do not fit")
+    assert len(list(sites_table(sites[1:]))) == 3
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a few things in it that are wrong."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Create a folder with invalid spaces and data."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "spaces.py").write_text(
         "from optuna import Trial\n"
@@ -164,7 +164,7 @@ SEARCH = ("search", "--space")
 FOLDER = ("train", "--dataset", "folder", "--data")
 
 BAD: list[tuple[tuple[str, ...], list[str]]] = [
-    # what is searched
+    # search
     ((*SEARCH, "wof"), ["unknown space 'wof'", "unet, vit, vit-published, woof", "Did you mean 'woof'?"]),
     ((*SEARCH, "gone.py:draw"), ["no file gone.py"]),
     ((*SEARCH, "spaces.py:raise"), ["'raise'", "Did you mean 'raises'?"]),
@@ -174,7 +174,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*SEARCH, "broken.py:draw"), ["broken.py cannot be imported", "no_such_library"]),
     ((*SEARCH, "no_such_module:draw"), ["no_such_module cannot be imported"]),
     ((*SEARCH, "spaces.py:refuses"), ["raised TrialPruned for its own baseline"]),
-    (("search",), ["say what to search", "--space", "--resume"]),
+    (("search",), ["--space or --data is missing", "--resume"]),
     ((*SEARCH, "digits", "--trials", "0"), ["--trials must be 1 or more; got 0"]),
     ((*SEARCH, "digits", "--trials", "-3"), ["--trials must be 1 or more; got -3"]),
     ((*SEARCH, "digits", "--trials", "+5"), ["--trials must be a number; got '+5'", "--resume"]),
@@ -182,7 +182,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*SEARCH, "digits", "--budget", "banana"), ["--budget must be a time such as", "got 'banana'"]),
     ((*SEARCH, "digits", "--budget", "0s"), ["--budget must be a time such as", "got '0s'"]),
     ((*SEARCH, "digits", "--objective", "acuracy"), ["objective 'acuracy'", "mean 'accuracy'?"]),
-    ((*SEARCH, "digits", "--objective", "accuracy,accuracy"), ["different ones", "'accuracy,accuracy'"]),
+    ((*SEARCH, "digits", "--objective", "accuracy,accuracy"), ["different names", "'accuracy,accuracy'"]),
     ((*SEARCH, "digits", "--max-memory", "lots"), ["--max-memory must be a size such as", "got 'lots'"]),
     ((*SEARCH, "digits", "--max-params", "0"), ["--max-params must be a number such as", "got '0'"]),
     ((*SEARCH, "digits", "--max-params", "1k"), ["nothing in this space meets --max-params 1k", "smallest"]),
@@ -232,7 +232,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*SEARCH, "woof", "--data", "empty"), ["empty has no folders with images"]),
     ((*SEARCH, "woof", "--data", "one"), ["one class only, 'cats'"]),
     ((*SEARCH, "woof", "--data", "file.txt"), ["neither a folder nor an archive"]),
-    # what a forecast refuses, too
+    # --dry-run
     *(
         ((*SEARCH, *options, "--dry-run"), fragments)
         for options, fragments in (
@@ -250,7 +250,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
             (("digits", "--init", "shared", "--epochs", "1"), ["--init shared needs 2 epochs"]),
         )
     ),
-    # one training
+    # train
     ((*DIGITS, "--backbone", "xresnet19"), ["unknown backbone 'xresnet19'", "Did you mean 'xresnet1"]),
     ((*DIGITS, "--attention", "sagn"), ["unknown attention 'sagn'", "Did you mean 'sagan'?"]),
     ((*DIGITS, "--attention", "ssa", "--where", "stage1.block9"), ["unknown site", "Did you mean"]),
@@ -259,16 +259,16 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*DIGITS, "--attention", "ssa", "--option", "ks=x"), ["'ks'", "must be int", "'x'"]),
     ((*DIGITS, "--attention", "ssa", "--option", "ks=2"), ["ks", "2"]),
     ((*DIGITS, "--attention", "multihead", "--option", "heads=5"), ["heads", "5", "stage1.block2.branch"]),
-    ((*DIGITS, "--symmetric"), ["--symmetric goes with --attention ssa"]),
-    ((*DIGITS, "--symmetric", "--attention", "sagan"), ["--symmetric goes with --attention ssa"]),
-    ((*DIGITS, "--where", "stage1.block2"), ["need an --attention"]),
+    ((*DIGITS, "--symmetric"), ["--symmetric needs --attention ssa"]),
+    ((*DIGITS, "--symmetric", "--attention", "sagan"), ["--symmetric needs --attention ssa"]),
+    ((*DIGITS, "--where", "stage1.block2"), ["need --attention"]),
     ((*DIGITS, "--device", "tpu"), ["device 'tpu' cannot be used", "auto, cpu, cuda, cuda:N or mps"]),
     ((*DIGITS, "--device", "cuda:99"), ["device 'cuda:99' cannot be used"]),
     ((*DIGITS, "--optimizer", "adm"), ["adamw, adam, sgd", "'adm'"]),
     ((*DIGITS, "--schedule", "cosinus"), ["cosine, step", "'cosinus'"]),
     ((*DIGITS, "--learning-rate", "0", "--epochs", "0"), ["2 problems", "learning_rate", "epochs"]),
     (("train", "--dataset", "digts"), ["unknown data source 'digts'", "Did you mean 'digits'?"]),
-    (("train", "--dataset", "ucihar"), ["unknown data source 'ucihar'", "train it with --space ucihar"]),
+    (("train", "--dataset", "ucihar"), ["unknown data source 'ucihar'", "use --space ucihar"]),
     (("train", "--dataset", "folder"), ["folder needs the path", "--data PATH"]),
     ((*FOLDER, "gone"), ["no file or folder", "gone"]),
     ((*FOLDER, "empty"), ["empty has no folders with images"]),
@@ -276,7 +276,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*DIGITS, "--storage", "/proc/x"), ["/proc/x", "cannot be written"]),
     ((*DIGITS, "--log", "/proc/x/y"), ["/proc/x/y cannot be written"]),
     ((*DIGITS, "--learning-rate", "1e30"), ["became nan", "lower the learning rate"]),
-    # the rest
+    # other commands
     (("export",), ["--best", "--run"]),
     (("export", "--out", "out"), ["--best", "--run"]),
     (("export", "--out", "out", "--best", "--run", "a"), ["--best", "--run"]),
@@ -286,7 +286,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     (("remove", "mine", "--yes"), ["no search called 'mine' in searches"]),
     (("compare", "mine"), ["no search in searches"]),
     (("confirm",), ["no search in searches"]),
-    ((*SEARCH, "digits", "--seeds", "3"), ["--seeds 3 repeats the cells", "--sampler grid", "--confirm"]),
+    ((*SEARCH, "digits", "--seeds", "3"), ["--seeds 3 needs --sampler grid", "--confirm"]),
     ((*SEARCH, "da-heads", "--sampler", "grid", "--confirm", "--seeds", "3"), ["leave --confirm out"]),
     ((*SEARCH, "da-heads", "--sampler", "grid", "--init", "shared"), ["--init shared"]),
     (("search", "--space", "digits", "--confirm", "--seeds", "1"), ["--seeds must be 2 or more"]),
@@ -305,14 +305,14 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
 ]  # fmt: skip
 
 
-NEED_RUNS = {"--run", "--register", "1e30"}  # what asks MLflow before the mistake shows
+NEED_RUNS = {"--run", "--register", "1e30"}  # these contact MLflow before they fail
 
 
 @pytest.mark.parametrize(("arguments", "fragments"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
-def test_a_mistake_is_told_once_and_leaves_nothing(
+def test_invalid_argument_is_reported_once_and_leaves_no_files(
     arguments: tuple[str, ...],
     fragments: list[str],
-    place: Path,
+    folder: Path,
     cli: Cli,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
@@ -322,17 +322,17 @@ def test_a_mistake_is_told_once_and_leaves_nothing(
     else:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
     code, out, err = cli(*arguments)
-    assert needs or not (place / "mlflow.db").exists()
-    # Decoding the data once is told too, by whichever test is the first to need it; so is the store's making.
-    told = [line for line in err.splitlines() if not re.match(r"decoded |.* INFO mlflow", line)]
+    assert needs or not (folder / "mlflow.db").exists()
+    # The first test that decodes the data, or creates the MLflow store, prints messages about it.
+    messages = [line for line in err.splitlines() if not re.match(r"decoded |.* INFO mlflow", line)]
     assert code == 2
-    assert told[0].startswith("error: ")
-    assert sum(line.startswith("error") for line in told) == 1
+    assert messages[0].startswith("error: ")
+    assert sum(line.startswith("error") for line in messages) == 1
     for fragment in fragments:
         assert fragment in err
     assert "Traceback" not in out + err
-    assert not list(place.glob("searches/*"))
-    assert not (place / "out").exists()
+    assert not list(folder.glob("searches/*"))
+    assert not (folder / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -340,13 +340,13 @@ def test_a_mistake_is_told_once_and_leaves_nothing(
     [("--run", "abc"), ("--run", "abc", "--register", "a"), ("--best", "--register", "a")],
     ids=" ".join,
 )
-def test_what_reads_runs_makes_no_database(
-    arguments: tuple[str, ...], place: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+def test_reading_runs_creates_no_database(
+    arguments: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
-    before = sorted(place.rglob("*"))
+    before = sorted(folder.rglob("*"))
     code, _, err = cli("export", "--out", "out", *arguments)
-    assert (code, sorted(place.rglob("*"))) == (2, before)
+    assert (code, sorted(folder.rglob("*"))) == (2, before)
     assert "MLflow at sqlite:///mlflow.db has no runs" in err
 
 
@@ -371,19 +371,19 @@ def test_usage(arguments: tuple[str, ...], cli: Cli) -> None:
     ],
     ids=" ".join,
 )
-def test_an_mlflow_server_that_is_not_there(
-    arguments: tuple[str, ...], place: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+def test_unreachable_mlflow_server_is_reported(
+    arguments: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     code, _, err = cli(*arguments)
     assert code == 2
     assert "error: MLflow at http://127.0.0.1:9 does not answer" in err
-    assert not list(place.glob("searches/*"))
+    assert not list(folder.glob("searches/*"))
 
 
 @pytest.fixture
-def earlier(place: Path) -> str:
-    """A search that never came to a trial."""
+def earlier(folder: Path) -> str:
+    """Create a search without trials."""
     settings = Settings(space="digits", name="older", trials=3)
     plan = Plan(trials=3, budget=6, metric=ACCURACY, objectives=["accuracy"])
     with new_folder(settings, plan, fingerprint=fingerprint(SPACES["digits"]), data="d"):
@@ -407,19 +407,19 @@ def earlier(place: Path) -> str:
     ids=lambda value: " ".join(value),
 )
 @pytest.mark.usefixtures("store", "earlier")
-def test_a_mistake_about_an_earlier_search(
-    arguments: tuple[str, ...], fragments: list[str], place: Path, cli: Cli
+def test_invalid_argument_about_an_earlier_search(
+    arguments: tuple[str, ...], fragments: list[str], folder: Path, cli: Cli
 ) -> None:
-    before = sorted(place.glob("searches/**/*"))
+    before = sorted(folder.glob("searches/**/*"))
     code, out, err = cli("search", *arguments)
     assert code == 2
     for fragment in fragments:
         assert fragment in err
     assert "Traceback" not in out + err
-    assert sorted(place.glob("searches/**/*")) == before
+    assert sorted(folder.glob("searches/**/*")) == before
 
 
-NOWHERE: dict[str, Any] = {"resource": (), "label": (), "concurrent": None, "callbacks": ()}  # of its own
+NOWHERE: dict[str, Any] = {"resource": (), "label": (), "concurrent": None, "callbacks": ()}  # the defaults
 ELSEWHERE = ("--label", "zone=b", "--concurrent", "2")
 ON_TWO_IN_B = {**NOWHERE, "label": ("zone=b",), "concurrent": 2}
 
@@ -437,17 +437,17 @@ ON_TWO_IN_B = {**NOWHERE, "label": ("zone=b",), "concurrent": 2}
             ("resume", "older", "+9", {"label": ["zone=b"], "concurrent": 2}),
         ),
     ],
-    ids=["there", "more of it", "elsewhere", "not there", "by its name", "by its name, elsewhere"],
+    ids=["exists", "more trials", "other nodes", "new", "by name", "by name, other nodes"],
 )
 @pytest.mark.usefixtures("earlier")
-def test_a_repeated_job_begins_or_goes_on(
+def test_repeated_job_starts_or_resumes(
     more: tuple[str, ...], called: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     calls: list[tuple[Any, ...]] = []
 
     def stop(*call: Any) -> None:
         calls.append(call)
-        raise InputError("that is far enough")
+        raise InputError("stop here")
 
     def resume(name: str, *, trials: str | int | None, scheduling: dict[str, Any], **more: Any) -> None:
         stop("resume", name, trials, scheduling)
@@ -458,9 +458,7 @@ def test_a_repeated_job_begins_or_goes_on(
     assert calls == [called]
 
 
-def test_a_repeated_job_keeps_the_epochs_that_were_chosen(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repeated_job_keeps_the_chosen_epochs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(space="digits", name="small", trials=3, subset=0.2)
     plan = Plan(trials=3, budget=43, metric=ACCURACY, objectives=["accuracy"])
     with new_folder(replace(settings, epochs=43), plan, fingerprint="a-b", data="d"):
@@ -472,7 +470,7 @@ def test_a_repeated_job_keeps_the_epochs_that_were_chosen(
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["status", "none"], 2)])
-def test_the_process_ends_with_what_was_registered_for_its_end(arguments: list[str], code: int) -> None:
+def test_exit_handlers_run(arguments: list[str], code: int) -> None:
     program = (
         f"import atexit; atexit.register(print, 'the end', end=''); "
         f"from automl.cli.main import run; run({arguments}); print('never')"
@@ -483,8 +481,8 @@ def test_the_process_ends_with_what_was_registered_for_its_end(arguments: list[s
     assert done.stderr.startswith("error: ") == (code == 2)
 
 
-@pytest.mark.long  # what it says is tested in tests/cluster
-def test_what_only_ray_can_tell(automl: Script, tmp_path: Path) -> None:
+@pytest.mark.long  # tests/cluster tests the message
+def test_resources_that_the_cluster_lacks_are_reported(automl: Script, tmp_path: Path) -> None:
     done = automl("search", "--space", "digits", "--gpus-per-trial", "64", "--trials", "2")
     assert done.returncode == 2
     assert re.search(

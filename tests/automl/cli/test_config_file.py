@@ -13,7 +13,7 @@ from automl.cli.main import app
 
 
 class Command:
-    """A command with every kind of option that commands have."""
+    """Command with every type of option."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -59,13 +59,13 @@ CALLS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("arguments", CALLS.values(), ids=CALLS)
-def test_a_saved_file_is_the_same_call(arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_saved_file_repeats_the_call(arguments: tuple[str, ...], tmp_path: Path) -> None:
     command, file = Command(), str(tmp_path / "saved.yaml")
-    output = command(*arguments, "--json", "--save-config", file)
-    assert command("--config", file) == {**output, "as_json": False}, "which is not of what was asked"
+    values = command(*arguments, "--json", "--save-config", file)
+    assert command("--config", file) == {**values, "as_json": False}, "--json is not saved"
 
 
-def test_the_command_line_goes_first(tmp_path: Path) -> None:
+def test_command_line_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     file.write_text("trials: 2\nmax_params: 5\nsize:\nlabel: [a=b]\njson: true\n")
     values = Command()("--config", str(file), "--trials", "3", "--label", "c=d")
@@ -82,8 +82,8 @@ def test_the_command_line_goes_first(tmp_path: Path) -> None:
 
 BAD: dict[str, tuple[str | bytes | None, str]] = {
     "unknown option": ("trails: 3", r"unknown option in .* 'trails'; .*Did you mean 'trials'\?"),
-    "no mapping": ("- trials", "one for each option"),
-    "no YAML": ("{ trials: [", "is no YAML"),
+    "no mapping": ("- trials", "for each option"),
+    "no YAML": ("{ trials: [", "is not valid YAML"),
     "no text": (b"\xff\xfe\x00", "cannot be read"),
     "no file": (None, "cannot be read"),
     "itself": ("config: a.yaml", "unknown option"),
@@ -91,7 +91,7 @@ BAD: dict[str, tuple[str | bytes | None, str]] = {
 
 
 @pytest.mark.parametrize(("content", "message"), BAD.values(), ids=BAD)
-def test_bad_files(content: str | bytes | None, message: str, tmp_path: Path) -> None:
+def test_invalid_file_is_rejected(content: str | bytes | None, message: str, tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     if content is not None:
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -99,13 +99,13 @@ def test_bad_files(content: str | bytes | None, message: str, tmp_path: Path) ->
         Command()("--config", str(file))
 
 
-def test_a_value_of_another_type(tmp_path: Path) -> None:
+def test_value_of_a_wrong_type_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("epochs: many")
     done = CliRunner().invoke(app, ["search", "--config", str(tmp_path / "bad.yaml")])
     assert done.exit_code == 2
     assert "--epochs" in done.output
 
 
-def test_a_place_where_nothing_can_be_written(tmp_path: Path) -> None:
+def test_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written"):
         Command()("--save-config", str(tmp_path / "none" / "saved.yaml"))

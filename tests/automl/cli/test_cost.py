@@ -1,4 +1,4 @@
-"""`automl cost`: what a placement costs in a model."""
+"""`automl cost`: costs of a placement in a model."""
 
 import json
 from collections.abc import Callable
@@ -7,14 +7,14 @@ import pytest
 
 import automl.costs.model
 from attention import InputError, Spec
-from automl.cli.cost import read_places
+from automl.cli.cost import read_placement
 
 Cli = Callable[..., tuple[int, str, str]]
 
 MODEL = ("cost", "torchvision:resnet18", "--size", "32", "--batch", "2")
 
 
-def test_a_placement_costs_what_its_formula_says(cli: Cli) -> None:
+def test_costs_match_the_formula(cli: Cli) -> None:
     code, out, err = cli(
         *MODEL, "--place", "stage2.block2=decomposed:heads=8,normalisation=scaling", "--json"
     )
@@ -27,7 +27,7 @@ def test_a_placement_costs_what_its_formula_says(cli: Cli) -> None:
     assert placed["macs"] - plain["macs"] == formula.macs
     assert placed["activations"] > plain["activations"]
     assert min(plain["step"], placed["step"]) > 0
-    assert plain["parameters"] == 11_689_512  # as torchvision says
+    assert plain["parameters"] == 11_689_512  # documented by torchvision
     rows = [line.split()[0] for line in err.splitlines() if line[:1].isalpha()]
     assert rows[:2] == ["plain", "placement"]
 
@@ -37,9 +37,9 @@ def test_without_a_placement_there_is_one_row(cli: Cli) -> None:
     assert (code, list(json.loads(out))) == (0, ["plain"])
 
 
-def test_places_are_read() -> None:
-    assert read_places([]) == {}
-    assert read_places(["a.b=ssa", "c=decomposed:heads=2,normalisation=none"]) == {
+def test_read_placement() -> None:
+    assert read_placement([]) == {}
+    assert read_placement(["a.b=ssa", "c=decomposed:heads=2,normalisation=none"]) == {
         "a.b": Spec("ssa"),
         "c": Spec("decomposed", {"heads": 2, "normalisation": "none"}),
     }
@@ -48,17 +48,17 @@ def test_places_are_read() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("stem", "--place is SITE=TYPE"),
-        ("=ssa", "--place is SITE=TYPE"),
-        ("stem=", "--place is SITE=TYPE"),
+        ("stem", "--place must be SITE=TYPE"),
+        ("=ssa", "--place must be SITE=TYPE"),
+        ("stem=", "--place must be SITE=TYPE"),
         ("stem=ssa:ks", "options as name=value"),
         ("stem=sagn", "unknown attention 'sagn'.*Did you mean 'sagan'"),
         ("stem=ssa:heads=3", "unknown option of attention 'ssa' 'heads'"),
     ],
 )
-def test_mistakes_are_told(text: str, message: str) -> None:
+def test_invalid_placement_is_rejected(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_places([text])
+        read_placement([text])
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,10 @@ def test_mistakes_are_told(text: str, message: str) -> None:
         ),
         (("--task", "detektion"), "unknown task 'detektion'; choose from code-retrieval, detection"),
         (("--task", "detection", "--size", "100"), "--size must be a multiple of 32 for a detector; got 100"),
-        (("--batch", "1"), "--batch must lie between 2"),
+        (("--batch", "1"), "--batch must be between 2"),
     ],
 )
-def test_the_command_tells_mistakes(arguments: tuple[str, ...], message: str, cli: Cli) -> None:
+def test_invalid_argument_is_reported(arguments: tuple[str, ...], message: str, cli: Cli) -> None:
     code, _, err = cli(*MODEL, *arguments)
     assert code == 2
     assert message in err
@@ -135,8 +135,8 @@ def test_models_of_every_task_have_costs_and_sites(
     assert any(text in err for text in TEXT)
 
 
-def test_published_shapes_are_costed(cli: Cli) -> None:
-    """ViT-Ti at 168 pixels with patches of 12, as its parameters are known: 5.5 million."""
+def test_costs_of_a_published_model(cli: Cli) -> None:
+    """ViT-Ti with 168 pixels and patches of 12 has 5.5 million parameters."""
     code, out, _ = cli("cost", "vit", "--size", "168", "--option", "patch_size=12", "--batch", "2", "--json")
     assert code == 0
     assert 5e6 < json.loads(out)["plain"]["parameters"] < 6e6
@@ -145,6 +145,6 @@ def test_published_shapes_are_costed(cli: Cli) -> None:
     assert "unknown option of backbone 'vit' 'patch'" in err
 
 
-def test_stereo_pairs_have_room_for_the_disparities(cli: Cli) -> None:
+def test_too_small_stereo_pairs_are_rejected(cli: Cli) -> None:
     code, _, err = cli("cost", "psmnet", "--size", "32", "--option", "pool=8")
     assert (code, "--size must be a multiple of 16 from 96 for psmnet; got 32" in err) == (2, True)

@@ -1,4 +1,4 @@
-"""Without a name, all commands act on one search: the one that was worked on last."""
+"""Without a name, all commands use the search that was used last."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -34,7 +34,7 @@ def reported(storage: str) -> str:
     return read_search(None, storage).metadata.name
 
 
-def told(storage: str) -> str:
+def shown_by_status(storage: str) -> str:
     return read_status(storage=storage).search
 
 
@@ -47,41 +47,40 @@ def exported(storage: str) -> str:
 
 
 def compared(storage: str) -> str:
-    comparisons = compare.run_compare(["older:baseline"], storage=storage)
-    return comparisons[0].name
+    return compare.run_compare(["older:baseline"], storage=storage)[0].name
 
 
 @pytest.mark.usefixtures("store")
-def test_all_act_on_the_one_that_was_worked_on_last(
+def test_all_commands_use_the_search_that_was_used_last(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
     monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
     monkeypatch.setattr(
         CheckpointRetention, "on_trial_end", lambda self, trial: None
-    )  # that server is slow to delete
+    )  # the server of the test deletes slowly
     workers = FakeWorkers(lambda variant, seed: 0.9 + 0.001 * (seed % 3) + 0.02 * variant.startswith("ssa"))
     monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
     monkeypatch.setattr(export, "_export", fake_export)
     address = str(storage)
     for name in ("older", "newer"):
         fake_search(storage, name=name)
-        for search_name in FOUND:
-            (storage / name / search_name.folder).write("checkpoint.pt", b"")
-    assert [act(address) for act in (reported, told, listed, exported)] == ["newer"] * 4
+        for trial in FOUND:
+            (storage / name / trial.folder).write("checkpoint.pt", b"")
+    assert [act(address) for act in (reported, shown_by_status, listed, exported)] == ["newer"] * 4
     with old_folder("older", address) as (folder, metadata):  # as `--resume` does
         write_metadata(folder, replace(metadata, plan=replace(metadata.plan, trials=8)))
-    assert [act(address) for act in (reported, told, listed, exported)] == ["older"] * 4
+    assert [act(address) for act in (reported, shown_by_status, listed, exported)] == ["older"] * 4
     run_confirm("newer", top=1, seeds=6, storage=address)
     run_confirm("older", top=1, seeds=6, storage=address)
-    acts: list[Acts] = [reported, told, listed, exported, compared, confirmed]
+    acts: list[Acts] = [reported, shown_by_status, listed, exported, compared, confirmed]
     capsys.readouterr()
     for act in acts:
         assert act(address) == "older", act
-        message = capsys.readouterr().err
-        assert message.count(f"the latest search in {address} is older\n") == (act is not listed)
+        err = capsys.readouterr().err
+        assert err.count(f"the latest search in {address} is older\n") == (act is not listed)
     run_confirm("newer", storage=address)
-    assert told(address) == "newer", "the verdict was asked for again"
+    assert shown_by_status(address) == "newer", "the verdict was requested again"
 
 
 def fake_export(out: Any, chosen: Chosen, quantize: str | None, trust: bool) -> export.ExportResult:

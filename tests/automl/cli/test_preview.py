@@ -1,4 +1,4 @@
-"""What a search would cost and could find."""
+"""`automl search --dry-run`: forecast of cost and power."""
 
 import json
 import os
@@ -37,11 +37,11 @@ def test_expected_resource(budget: float, expected: float) -> None:
 @pytest.mark.parametrize(
     ("trials", "expected"), [(3, 8), (12, (3 * 8 + 9 * 2) / 12), (2, 8), (None, 2)], ids=str
 )
-def test_what_goes_on_from_a_shared_training_takes_the_rest(trials: int | None, expected: float) -> None:
+def test_resource_of_continued_trials(trials: int | None, expected: float) -> None:
     assert continued_resource(8, 6, 3, trials) == pytest.approx(expected)
 
 
-def test_expected_resource_is_what_halving_spends() -> None:
+def test_expected_resource_matches_a_simulation_of_halving() -> None:
     budget, drawn = 27, random.Random(0)
     rungs = Rungs(budget)
     spent = 0
@@ -51,14 +51,14 @@ def test_expected_resource_is_what_halving_spends() -> None:
             spent += 1
             if rungs.enter(number, "all", resource, score) is False:
                 break
-    # The first trials go on with no other to be compared with.
+    # The first trials continue, as there are none to compare them with.
     assert spent / 900 == pytest.approx(expected_resource(budget), rel=0.1)
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10, 25, 100])
 @pytest.mark.parametrize("inputs", [100, 3929])
-def test_detectable_is_found_four_times_in_five(seeds: int, inputs: int) -> None:
-    """The power of the paired t-test at that difference, by the noncentral t distribution."""
+def test_power_at_the_detectable_difference(seeds: int, inputs: int) -> None:
+    """Compute the power of the paired t-test by the noncentral t distribution."""
     error = ACCURACY.standard_error(0.9, inputs)
     shift = detectable(error, seeds) / (NOISE * sqrt(2) * error / sqrt(seeds))
     critical = student.ppf(0.975, seeds - 1)
@@ -66,17 +66,17 @@ def test_detectable_is_found_four_times_in_five(seeds: int, inputs: int) -> None
     assert power == pytest.approx(0.8, abs=0.04)
 
 
-def test_more_images_and_more_seeds_show_less() -> None:
+def test_more_images_and_seeds_detect_smaller_differences() -> None:
     few, many = (ACCURACY.standard_error(0.9, inputs) for inputs in (1000, 4000))
     assert detectable(many, 10) == pytest.approx(detectable(few, 10) / 2)
     assert detectable(few, 20) < detectable(few, 10)
 
 
-def test_a_preview_trains_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preview_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    output: list[str] = []
-    forecast = preview(Settings(space="digits", trials=8, size=24, epochs=6), output.append)
-    assert output, "it shows what it does"
+    phases: list[str] = []
+    forecast = preview(Settings(space="digits", trials=8, size=24, epochs=6), phases.append)
+    assert phases, "it reports its progress"
     assert forecast.epoch is not None
     assert forecast.measuring is not None
     assert (forecast.trials, forecast.epochs) == (8, 6)
@@ -95,15 +95,15 @@ def test_a_preview_trains_and_writes_nothing(tmp_path: Path, monkeypatch: pytest
         "MACs",
         f"8 trials, {forecast.slots} at a time",
         "until the first trial runs",
-        "for the baseline, by the clock",
+        "for the baseline, measured with",
         "MB of checkpoints",
-        "10 seeds would detect",
+        "10 seeds detect",
     ):
         assert word in text
     assert not list(tmp_path.iterdir())
 
 
-def test_a_training_is_timed_by_the_clock_in_any_time() -> None:
+def test_pace_is_measured_even_in_no_time() -> None:
     worker = PaceWorker(TINY, {}, 1, 0, {"precision": "auto", "compile": "auto"})
     paces = [worker.measure(seconds) for seconds in (0.0, 0.2)]
     for pace in paces:

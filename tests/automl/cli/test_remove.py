@@ -1,4 +1,4 @@
-"""Deleting a search."""
+"""`automl remove`."""
 
 import sys
 from collections.abc import Callable
@@ -16,15 +16,15 @@ from automl.storage.storage import Storage
 Cli = Callable[..., tuple[int, str, str]]
 
 
-def test_all_of_it_goes_and_nothing_else(storage: Storage) -> None:
+def test_search_is_deleted_and_nothing_else(storage: Storage) -> None:
     folder, other = fake_search(storage), fake_search(storage, name="other")
     (storage / "mine" / FOUND[0].folder).write("checkpoint.pt", b"weights")
     (storage / ".data").write("images", b"")
     before = (storage / "other").files()
-    removable = run_remove("mine", str(storage))
-    assert removable.size > len(b"weights")
+    removed = run_remove("mine", str(storage))
+    assert removed.size > len(b"weights")
     assert not (storage / "mine").files()
-    assert not folder.exists(), "nor is there a working copy"
+    assert not folder.exists(), "the working copy is deleted, too"
     assert other.exists()
     assert (storage / "other").files() == before
     assert (storage / ".data").exists("images")
@@ -32,7 +32,7 @@ def test_all_of_it_goes_and_nothing_else(storage: Storage) -> None:
         run_remove("mine", str(storage))
 
 
-def test_while_it_runs_it_is_refused(storage: Storage) -> None:
+def test_running_search_is_not_deleted(storage: Storage) -> None:
     fake_search(storage)
     with (
         old_folder("mine", str(storage)),
@@ -45,7 +45,7 @@ def test_while_it_runs_it_is_refused(storage: Storage) -> None:
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "../kept/mine", "mine/.", "mine/confirm", "folder", "unknown"]
 )
-def test_what_is_no_search_of_the_storage(name: str, tmp_path: Path) -> None:
+def test_name_outside_the_storage_is_rejected(name: str, tmp_path: Path) -> None:
     fake_search(tmp_path / "kept")
     (tmp_path / "kept" / "folder").mkdir()
     with pytest.raises(InputError, match="no search called"):
@@ -53,7 +53,7 @@ def test_what_is_no_search_of_the_storage(name: str, tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "mine" / "search.json").exists()
 
 
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_link_is_not_followed(tmp_path: Path) -> None:
     folder = fake_search(tmp_path / "kept")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").touch()
@@ -62,13 +62,13 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "photos" / "cat.jpg").exists()
 
 
-def test_a_damaged_one(tmp_path: Path) -> None:
+def test_damaged_search_is_deleted(tmp_path: Path) -> None:
     (fake_search(tmp_path) / "search.json").write_text("{")
     assert run_remove("mine", str(tmp_path)).experiment is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undeletable_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fake_search(tmp_path)
     unlink = Path.unlink
 
@@ -78,7 +78,7 @@ def test_what_cannot_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         unlink(self, missing_ok)
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    with pytest.raises(InputError, match=r"'mine' cannot be deleted completely \(.*study.journal"):
+    with pytest.raises(InputError, match=r"'mine' was not deleted completely \(.*study.journal"):
         run_remove("mine", str(tmp_path))
     assert (folder / "search.json").exists(), "it can be deleted again"
 
@@ -93,7 +93,7 @@ def test_what_cannot_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ],
     ids=["yes", "no terminal", "asked: yes", "asked: no"],
 )
-def test_the_command(
+def test_command_asks_before_it_deletes(
     more, terminal, answer, code, gone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -111,7 +111,7 @@ def test_the_command(
     assert asked == ([f"Delete search mine in {folder}, 0.0 MB?"] if terminal else [])
 
 
-def test_the_lock_of_another_process(tmp_path: Path) -> None:
+def test_locked_search_is_not_deleted(tmp_path: Path) -> None:
     folder = fake_search(tmp_path)
     with FileLock(folder / ".lock"), pytest.raises(InputError, match="is running"):
         run_remove("mine", str(tmp_path))

@@ -1,4 +1,4 @@
-"""The list of searches."""
+"""`automl searches`."""
 
 import json
 import os
@@ -18,17 +18,17 @@ Cli = Callable[..., tuple[int, str, str]]
 WHOLE = [*FOUND, record(4, 0.5, SSA), record(5, 0.5, CONV)]
 
 
-def test_what_is_worked_on_last_comes_first(storage: Storage) -> None:
+def test_searches_are_sorted_by_last_use(storage: Storage) -> None:
     for name in ("a", "b", "c"):
         fake_search(storage, name=name)
     (storage / ".data").write("images", b"")
     with old_folder("b", str(storage)):
         pass
     (storage / "b" / "trials/0001").write("checkpoint.pt", bytes(2_000_000))
-    searches = list_searches(str(storage))
-    assert [search.name for search in searches] == ["b", "c", "a"]
-    assert searches[0].age <= searches[1].age <= searches[2].age
-    assert searches[0].size > 2_000_000 > searches[1].size > 1000
+    listed = list_searches(str(storage))
+    assert [search.name for search in listed] == ["b", "c", "a"]
+    assert listed[0].age <= listed[1].age <= listed[2].age
+    assert listed[0].size > 2_000_000 > listed[1].size > 1000
 
 
 @pytest.mark.parametrize(
@@ -40,20 +40,20 @@ def test_what_is_worked_on_last_comes_first(storage: Storage) -> None:
         (WHOLE, False, "finished", "6/6"),
     ],
 )
-def test_a_line(records, locked: bool, state: str, trials: str, tmp_path: Path) -> None:
+def test_row_of_a_search(records, locked: bool, state: str, trials: str, tmp_path: Path) -> None:
     folder = fake_search(tmp_path, records)
     if locked:
         with FileLock(folder / ".lock"):
-            (search,) = list_searches(str(tmp_path))
+            (listed,) = list_searches(str(tmp_path))
     else:
-        (search,) = list_searches(str(tmp_path))
-    heading, line = searches_table([search])
+        (listed,) = list_searches(str(tmp_path))
+    heading, line = searches_table([listed])
     assert heading.split() == ["name", "space", "state", "trials", "best", "verdict", "age", "size"]
     assert line.split()[:5] == ["mine", "digits", state, trials, "0.85"]
-    assert (search.problem, search.verdict, search.metric) == (None, None, "accuracy")
+    assert (listed.problem, listed.verdict, listed.metric) == (None, None, "accuracy")
 
 
-def test_damage_is_told_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+def test_damaged_searches_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b", "c", "d"):
         fake_search(Path("searches"), name=name)
@@ -79,7 +79,7 @@ def test_damage_is_told_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     assert values[0]["best"] == 0.85
 
 
-def test_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+def test_no_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli("searches", "--json") == (0, "[]\n", "no searches\n")
 
@@ -99,7 +99,7 @@ LONG = Listed(
 
 
 @pytest.mark.parametrize("name", ["digits-20261121-231914", "a", "x" * 60])
-def test_80_columns(name: str) -> None:
+def test_table_fits_80_columns(name: str) -> None:
     lines = searches_table([Listed(**{**vars(LONG), "name": name}), LONG])
     assert max(map(len, lines)) <= 80
     assert sum(line.startswith(name) for line in lines) == 1, "a name can be copied"

@@ -1,4 +1,4 @@
-"""How a search stands, seen from beside it."""
+"""`automl status`."""
 
 import json
 import shlex
@@ -28,106 +28,106 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     now = time.time()
     timed = [record(i, 0.7 + i / 100, [None, SSA, CONV][i]) for i in range(3)]
-    for i, one in enumerate(timed):
-        one.history[0] |= {"time": now - 100 + 20 * i, "seconds": 1800.0, "steps": 7 - i}
+    for i, trial in enumerate(timed):
+        trial.history[0] |= {"time": now - 100 + 20 * i, "seconds": 1800.0, "steps": 7 - i}
     return fake_search(tmp_path / "searches", [*timed, BROKEN])
 
 
-def test_what_is_told(folder: Path) -> None:
-    found = read_status()
-    assert (found.search, found.running, found.trials) == ("mine", False, 6)
-    assert (found.states["complete"], found.states["pruned"], found.states["running"]) == (3, 1, 0)
-    assert found.best == ("002 xresnet18(width=0.25) conv1x1 @ stage1.block1", 0.72)
-    assert found.baseline == ("000 xresnet18(width=0.25) plain", 0.70)
-    assert found.quiet == pytest.approx(60, abs=20)
-    assert found.hours == pytest.approx(1.5, abs=0.01)
-    assert found.left is None
-    assert found.lines()[0].startswith("search    mine: stopped, ")
-    assert found.lines()[2:4] == [
+def test_status_of_a_stopped_search(folder: Path) -> None:
+    status = read_status()
+    assert (status.search, status.running, status.trials) == ("mine", False, 6)
+    assert (status.states["complete"], status.states["pruned"], status.states["running"]) == (3, 1, 0)
+    assert status.best == ("002 xresnet18(width=0.25) conv1x1 @ stage1.block1", 0.72)
+    assert status.baseline == ("000 xresnet18(width=0.25) plain", 0.70)
+    assert status.quiet == pytest.approx(60, abs=20)
+    assert status.hours == pytest.approx(1.5, abs=0.01)
+    assert status.left is None
+    assert status.lines()[0].startswith("search    mine: stopped, ")
+    assert status.lines()[2:4] == [
         "best      accuracy 0.7200 after 5 steps  002 xresnet18(width=0.25) conv1x1 @ stage1.block1",
         "baseline  accuracy 0.7000 after 7 steps  000 xresnet18(width=0.25) plain",
     ]
-    assert found.lines()[-1] == "next      automl search --resume mine"
+    assert status.lines()[-1] == "next      automl search --resume mine"
 
 
-def test_beside_the_process_that_runs_it(folder: Path) -> None:
+def test_status_of_a_running_search(folder: Path) -> None:
     with FileLock(folder / ".lock"):
-        found = read_status("mine")
-    assert found.running
-    assert found.left == pytest.approx((3 * 1800 + 1) / 4 * 2), "as the ended trials took"
-    assert found.lines()[0].startswith("search    mine: running, ")
-    assert "about 45m00s left" in found.lines()[-1]
+        status = read_status("mine")
+    assert status.running
+    assert status.left == pytest.approx((3 * 1800 + 1) / 4 * 2), "as the ended trials took"
+    assert status.lines()[0].startswith("search    mine: running, ")
+    assert "about 45m00s left" in status.lines()[-1]
 
 
 NIGHT = 8 * 3600.0
 
 
 @pytest.mark.parametrize(("slots", "left"), [(0, 3 * 60), (1, 3 * 60 - 10), (2, (3 * 60 - 2 * 10) / 2)])
-def test_the_time_left_counts_training_alone(slots: int, left: float, tmp_path: Path) -> None:
+def test_remaining_time_counts_training_only(slots: int, left: float, tmp_path: Path) -> None:
     trials = [record(i, 0.7, None if i == 0 else SSA) for i in range(3)]
     running = [record(3 + i, 0.5, CONV, state=State.RUNNING) for i in range(slots)]
-    for one in (*trials, *running):
-        seconds = 60.0 if one in trials else 10.0
-        one.history[0] |= {"time": time.time() - (NIGHT if one is trials[0] else 0), "seconds": seconds}
+    for trial in (*trials, *running):
+        seconds = 60.0 if trial in trials else 10.0
+        trial.history[0] |= {"time": time.time() - (NIGHT if trial is trials[0] else 0), "seconds": seconds}
     folder = fake_search(tmp_path, [*trials, *running])
     with FileLock(folder / ".lock"):
         assert read_status("mine", str(tmp_path)).left == pytest.approx(left)
 
 
-def test_what_nobody_is_at_is_interrupted(tmp_path: Path) -> None:
+def test_running_trial_without_a_process_is_interrupted(tmp_path: Path) -> None:
     running = [record(i, 0.5, CONV, state=State.RUNNING) for i in (4, 5)]
     folder = fake_search(tmp_path, [*FOUND, *running])
-    found = read_status("mine", str(tmp_path))
-    assert (found.state, found.states["interrupted"], found.states["running"]) == ("stopped", 2, 0)
-    assert found.lines()[1] == "trials    4 of 6 ended (4 complete, 2 interrupted)"
-    assert found.lines()[-1] == f"next      automl search --resume mine --storage {tmp_path}"
+    status = read_status("mine", str(tmp_path))
+    assert (status.state, status.states["interrupted"], status.states["running"]) == ("stopped", 2, 0)
+    assert status.lines()[1] == "trials    4 of 6 ended (4 complete, 2 interrupted)"
+    assert status.lines()[-1] == f"next      automl search --resume mine --storage {tmp_path}"
     with FileLock(folder / ".lock"):
-        found = read_status("mine", str(tmp_path))
-    assert (found.state, found.states["interrupted"], found.states["running"]) == ("running", 0, 2)
-    assert found.lines()[1] == "trials    4 of 6 ended (2 running, 4 complete)"
+        status = read_status("mine", str(tmp_path))
+    assert (status.state, status.states["interrupted"], status.states["running"]) == ("running", 0, 2)
+    assert status.lines()[1] == "trials    4 of 6 ended (2 running, 4 complete)"
 
 
 @pytest.mark.parametrize("how", ["gone", "empty"])
 @pytest.mark.parametrize("running", [False, True])
-def test_a_study_that_is_lost(how: str, running: bool, storage: Storage) -> None:
+def test_lost_study(how: str, running: bool, storage: Storage) -> None:
     folder = fake_search(storage)
     (storage / "mine" / FOUND[0].folder).write("checkpoint.pt", b"")
     with old_folder("mine", str(storage)):
         (folder / "study.journal").unlink()
         if how == "empty":
             (folder / "study.journal").touch()
-        found = read_status("mine", str(storage)) if running else None
-    found = found or read_status("mine", str(storage))
-    assert (found.state, found.ended, found.best) == ("lost", 0, None)
-    assert found.lines()[1:] == [
-        "trials    unknown: study.journal is missing or empty, but there were trials",
-        "next      restore study.journal from a copy, or delete the search: "
+        status = read_status("mine", str(storage)) if running else None
+    status = status or read_status("mine", str(storage))
+    assert (status.state, status.ended, status.best) == ("lost", 0, None)
+    assert status.lines()[1:] == [
+        "trials    unknown: study.journal is missing or empty, but trials were started",
+        "next      restore study.journal from a backup, or delete the search: "
         f"automl remove mine --storage {shlex.quote(str(storage))}",
     ]
-    assert found.to_json()["running"] is False
+    assert status.to_json()["running"] is False
 
 
-def test_before_its_first_trial_nothing_is_lost(tmp_path: Path) -> None:
+def test_search_without_trials_is_not_lost(tmp_path: Path) -> None:
     folder = fake_search(tmp_path, [])
     (folder / "study.journal").unlink()
     assert read_status("mine", str(tmp_path)).state == "stopped"
 
 
-def test_all_its_trials_are_there(tmp_path: Path) -> None:
+def test_finished_search(tmp_path: Path) -> None:
     fake_search(tmp_path, [*FOUND, record(4, 0.5, SSA), record(5, 0.5, CONV)])
-    found = read_status("mine", str(tmp_path))
-    assert (found.state, found.said) == ("finished", None)
-    assert not any(line.startswith("next") for line in found.lines())
+    status = read_status("mine", str(tmp_path))
+    assert (status.state, status.outcome) == ("finished", None)
+    assert not any(line.startswith("next") for line in status.lines())
 
 
-def test_placements_that_are_told_apart_need_no_more_trials(tmp_path: Path) -> None:
-    place = fake_search(tmp_path, FOUND, init="shared")
+def test_decided_placements_need_no_more_trials(tmp_path: Path) -> None:
+    folder = fake_search(tmp_path, FOUND, init="shared")
     assert read_status("mine", str(tmp_path)).state == "stopped"
-    resume_study(place, name="mine").set_user_attr(PLACEMENT_VERDICT, "no difference that matters")
+    resume_study(folder, name="mine").set_user_attr(DECIDED, "no difference that matters")
     assert read_status("mine", str(tmp_path)).state == "finished"
 
 
-def test_the_command(folder: Path, cli) -> None:
+def test_command(folder: Path, cli) -> None:
     code, out, err = cli("status", "--json")
     first, *lines = err.splitlines()
     assert (code, first) == (0, "the latest search in searches is mine")
@@ -136,34 +136,34 @@ def test_the_command(folder: Path, cli) -> None:
 
 
 @pytest.mark.parametrize("records", [FOUND, [*FOUND, record(4, 0.5, SSA), record(5, 0.5, CONV)]])
-def test_beside_a_confirmation(records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_of_a_confirmation(records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
     monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
     folder = fake_search(tmp_path, records)
-    place = str(tmp_path)
+    storage = str(tmp_path)
 
     def run(most: int) -> None:
         workers = FakeWorkers(
             lambda variant, seed: 0.9 + 0.02 * variant.startswith("ssa") + seed / 1e4, most=most
         )
         monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
-        run_confirm("mine", top=1, seeds=6, storage=place)
+        run_confirm("mine", top=1, seeds=6, storage=storage)
 
     with pytest.raises(Stopped):
         run(most=10)
-    found = read_status("mine", place)
-    assert (found.state, found.said) == ("stopped", "unfinished")
-    assert found.lines()[-1] == f"next      automl confirm --search mine --storage {place}"
+    status = read_status("mine", storage)
+    assert (status.state, status.outcome) == ("stopped", "unfinished")
+    assert status.lines()[-1] == f"next      automl confirm --search mine --storage {storage}"
     with FileLock(folder / ".lock"):
-        assert read_status("mine", place).state == "confirming"
+        assert read_status("mine", storage).state == "confirming"
     run(most=100)
-    found = read_status("mine", place)
-    assert (found.state, found.said) == ("stopped" if len(records) < 6 else "finished", "better")
+    status = read_status("mine", storage)
+    assert (status.state, status.outcome) == ("stopped" if len(records) < 6 else "finished", "better")
     with FileLock(folder / ".lock"):
-        assert read_status("mine", place).state == "running"
+        assert read_status("mine", storage).state == "running"
 
 
-def test_no_search(tmp_path: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_search_is_reported(tmp_path: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert "there is no search in searches" in cli("status")[2]
     fake_search(tmp_path / "searches", FOUND)

@@ -289,11 +289,11 @@ def test_a_gain_is_not_explained_before_its_controls(search, at_work):
     assert open_yet["verdict"] == "better"
     assert "Train control: conv1x1" in " ".join(open_yet["remarks"])
     assert "not shown to come from" not in " ".join(open_yet["remarks"]), "of two seeds"
-    assert read_status("mine").said == "unfinished"
+    assert read_status("mine").outcome == "unfinished"
     assert "confirm --search mine" in read_status("mine").resume
     at_work(FakeWorkers(gain))
     assert "the cause of the gain" not in " ".join(run_confirm("mine").value["remarks"])
-    assert read_status("mine").said == "better"
+    assert read_status("mine").outcome == "better"
 
 
 def test_it_stops_once_it_is_decided(search, at_work):
