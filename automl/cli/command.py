@@ -65,8 +65,11 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
 def _option_name(parameter: inspect.Parameter) -> str:
     """Return the name of an option without dashes, as config files have it."""
     for item in getattr(parameter.annotation, "__metadata__", ()):
-        for flag in getattr(item, "param_decls", None) or ():
-            return str(flag).partition("/")[0].lstrip("-")
+        # In an annotation, Typer has the first flag as the default.
+        flags = (getattr(item, "default", None), *(getattr(item, "param_decls", None) or ()))
+        for flag in flags:
+            if isinstance(flag, str) and flag.startswith("--"):
+                return flag.partition("/")[0].lstrip("-")
     return parameter.name.replace("_", "-")
 
 

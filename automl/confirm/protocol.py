@@ -17,7 +17,8 @@ from automl.confirm.design import Design
 from automl.confirm.statistics import ALPHA, least_pairs
 from automl.confirm.variants import CONTROL_ROLES, VariantSet
 from automl.confirm.written import VERDICT_FILE, WrittenVerdict, read_verdict
-from automl.storage.folder import Provenance, SearchMetadata
+from automl.storage.folder import SearchMetadata
+from automl.storage.provenance import Provenance
 from search.metric import Chance, Metric
 from search.record import Role, State, TrialRecord
 from search.serialise import from_json, read_json

@@ -41,10 +41,10 @@ from automl.storage.folder import (
     SearchMetadata,
     check_not_lost,
     old_folder,
-    provenance,
     resolve_search,
 )
 from automl.storage.logs import capture_library_logs
+from automl.storage.provenance import collect_provenance
 from automl.storage.storage import Storage
 from automl.storage.working_dir import check_not_temporary
 from automl.tasks import Task, open_task
@@ -219,7 +219,7 @@ def _begin(
         options=options,
         seeds=[(first + i) % 2**32 for i in range(options.seeds)],
         variant_set=variant_set,
-        provenance=provenance(),
+        provenance=collect_provenance(),
         inputs=task.size("test"),
         chance=task.chance("test"),
     )

@@ -1,6 +1,6 @@
-"""What a model answered to each input of a split: a small file beside its checkpoint, which is kept longer.
+"""Predictions of a model for each input of a split, in a small file beside its checkpoint.
 
-For ten thousand inputs these are some 20 KB, so that those of all of a confirmation's trainings stay.
+Ten thousand inputs take about 20 KB, so the files of all trainings of a confirmation are kept.
 """
 
 import io
@@ -17,15 +17,21 @@ from automl.storage.storage import Storage
 from search.score_card import ScoreCard
 
 ANSWERS_FILE = "answers.npz"
-EXAMPLES = 20  # that are kept of a retrieval
+EXAMPLES = 20  # maximum number of stored examples of a retrieval
 
 log = logging.getLogger("automl")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """A query of a search in texts. wanted, first: `name (file:line)` of its function, and of the one that
-    came first. rank: of the wanted one, from 1 on."""
+    """Example of a retrieval.
+
+    Attributes:
+        query: The query in words.
+        wanted: `name (file:line)` of the function that it describes.
+        rank: Rank of that function, from 1.
+        first: `name (file:line)` of the function with rank 1.
+    """
 
     query: str
     wanted: str
@@ -39,14 +45,16 @@ def _none() -> NDArray[np.int64]:
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """A model's answers to a split, in its order.
+    """Predictions of a model for a split, in its order.
 
-    values: what each input contributes to the primary metric, float `(N,)`: pseudo-values of the jackknife,
-        which for an accuracy are 1 where the answer is right and 0 elsewhere; of a retrieval, the reciprocal
-        rank of what each query is for.
-    labels: of the classes. true, answered: of each input, indices of labels, int64 `(N,)`. All three are
-        empty for tasks without classes.
-    examples: of a retrieval, some hits and some misses, EXAMPLES at most.
+    Attributes:
+        values: Contribution of each input to the primary metric, float `(N,)`. They are jackknife
+            pseudo-values: for an accuracy, 1 if the prediction is right and otherwise 0. For a retrieval,
+            they are reciprocal ranks.
+        labels: Names of the classes. Empty for tasks without classes, as are the next two.
+        true: Index of the true label of each input, int64 `(N,)`.
+        answered: Index of the predicted label of each input, int64 `(N,)`.
+        examples: At most EXAMPLES hits and misses of a retrieval.
     """
 
     values: NDArray[np.float64]
@@ -57,11 +65,11 @@ class Answers:
 
     @property
     def card(self) -> ScoreCard:
-        """Of the classes; it counts nothing where there are none."""
+        """Score card of the classes. It is empty without classes."""
         return ScoreCard.of(self.labels, self.true, self.answered)
 
     def save(self, folder: Storage) -> None:
-        """Write them. Raises OSError."""
+        """Write the predictions to a folder. Raise OSError if that fails."""
         buffer = io.BytesIO()
         smallest = np.min_scalar_type(max(1, len(self.labels)))
         np.savez_compressed(
@@ -76,7 +84,7 @@ class Answers:
 
 
 def read_answers(folder: Storage) -> Answers | None:
-    """Those of a training; None where there are none that can be read."""
+    """Read the predictions of a training. Return None if the file is missing or damaged."""
     try:
         with np.load(io.BytesIO(folder.read(ANSWERS_FILE))) as file:
             return Answers(
@@ -94,10 +102,12 @@ def read_answers(folder: Storage) -> Answers | None:
 
 
 def telling(ranks: NDArray[np.int64]) -> list[int]:
-    """Which queries of a retrieval are kept as examples: EXAMPLES at most, about half of them hits.
+    """Return the indices of at most EXAMPLES queries of a retrieval, about half of them hits.
 
-    ranks: of what each query is for, from 1 on, int64 `(N,)`. Hits come from all over the split, misses from
-    near ones to the worst.
+    Hits are spread over the split, and misses over the ranks.
+
+    Args:
+        ranks: Rank of the wanted function of each query, from 1, int64 `(N,)`.
     """
     hits, misses = np.flatnonzero(ranks == 1), np.flatnonzero(ranks > 1)
     misses = misses[np.argsort(ranks[misses], kind="stable")]
@@ -108,6 +118,6 @@ def telling(ranks: NDArray[np.int64]) -> list[int]:
 
 
 def _spread(indices: NDArray[np.int64], count: int) -> list[int]:
-    """`count` of them, evenly from the first to the last."""
+    """Return `count` of the indices, evenly spaced from the first to the last."""
     at = np.linspace(0, max(0, len(indices) - 1), count).round().astype(int)
     return [int(index) for index in indices[at]]

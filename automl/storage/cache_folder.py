@@ -1,8 +1,8 @@
 """The cache folder: a file under its final name is complete.
 
-Everything is made under a temporary name, with a lock held, and then renamed. So a process that is
-killed leaves nothing that looks finished, and of two processes that need the same thing one makes it
-and the other waits.
+Each file is created under a temporary name while a lock is held, and then renamed. So a killed process
+leaves no file that looks complete. Of two processes that need the same file, one creates it and the other
+waits.
 """
 
 import errno
@@ -19,13 +19,13 @@ from filelock import FileLock, Timeout
 from attention.errors import InputError
 from automl.storage.disk import disk_full, no_room
 
-# NAME.PID.tmp, and what a download keeps beside it.
+# NAME.PID.tmp, and the files that a download keeps beside it.
 _TEMPORARY = re.compile(r"(?P<name>.+)\.\d+\.tmp")
 NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
 
 
 def cache_root() -> Path:
-    """The folder for everything decoded, extracted or downloaded: `AUTOML_CACHE`, or `~/.cache/automl`."""
+    """Return the folder of decoded, extracted and downloaded data: `AUTOML_CACHE` or `~/.cache/automl`."""
     return Path(os.environ.get("AUTOML_CACHE") or "~/.cache/automl").expanduser().absolute()
 
 
@@ -36,11 +36,19 @@ def once(
     *,
     needed: float | None = None,
 ) -> Path:
-    """Returns `target`, a file or folder, after `make(temporary)` has made it if it was not `finished`.
+    """Create a file or folder unless it is complete.
 
-    needed: bytes that it will have, about; None where unknown.
+    Args:
+        target: The path of the file or folder.
+        make: Function that creates it under a temporary path.
+        finished: Function that returns True if the target is complete.
+        needed: Its approximate size [bytes], for messages. None if unknown.
 
-    Raises InputError when the disk is full or the folder cannot be written.
+    Returns:
+        `target`.
+
+    Raises:
+        InputError: The disk is full, or the folder cannot be written.
     """
     with _explained(target.parent, needed):
         if finished(target):
@@ -73,9 +81,9 @@ def _locked(target: Path) -> Iterator[None]:
 
 
 def _sweep(target: Path) -> None:
-    """Delete what killed processes left beside `target`, whose lock this process holds, and of `target`.
+    """Delete temporary files of killed processes. They are those whose lock no other process holds.
 
-    Nobody holds the locks of what they were making.
+    This process holds the lock of `target`.
     """
     for name, paths in _temporaries(target.parent).items():
         if name == target.name:
@@ -86,7 +94,7 @@ def _sweep(target: Path) -> None:
 
 
 def _temporaries(folder: Path) -> dict[str, list[Path]]:
-    """The temporary files and folders in `folder`, by the name of what they were to become."""
+    """Return the temporary files and folders in `folder` by their final names."""
     result: dict[str, list[Path]] = {}
     for path in folder.iterdir():
         if match := _TEMPORARY.match(path.name):

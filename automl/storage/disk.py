@@ -1,4 +1,4 @@
-"""Detects a full disk and formats `disk full at ...`, for the errors that callers raise."""
+"""Detect a full disk, and format messages about it."""
 
 import errno
 import os
@@ -7,24 +7,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-STUDY_ROOM = 10e6  # bytes that a study and what Ray writes beside it take, about
+STUDY_ROOM = 10e6  # approximate size of a study and the files of Ray beside it [bytes]
 
-# No space, over the quota, over the largest size that a file may have here.
+# No space, quota exceeded, file too large.
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class DiskFull(OSError):
-    """No disk space for a write. Its text names the place and about how much space it needs."""
+    """The disk is full. The message names the path and the approximate size of the write."""
 
     def __str__(self) -> str:
         return str(self.strerror)
 
 
 @contextmanager
-def room_for(place: Path, needed: float | None) -> Iterator[None]:
-    """Raises DiskFull for an error in the block that means a full disk.
+def room_for(path: Path, needed: float | None) -> Iterator[None]:
+    """Raise DiskFull for an error in the block that means a full disk.
 
-    place: where the block writes. needed: bytes that it writes, about; None where unknown.
+    Args:
+        path: The file or folder that the block writes.
+        needed: Its approximate size [bytes]. None if unknown.
     """
     try:
         yield
@@ -33,28 +35,28 @@ def room_for(place: Path, needed: float | None) -> Iterator[None]:
     except Exception as error:
         if (code := no_room(error)) is None:
             raise
-        raise DiskFull(code, disk_full(place, needed, code)) from error
+        raise DiskFull(code, disk_full(path, needed, code)) from error
 
 
 def no_room(error: BaseException) -> int | None:
-    """The errno of a full disk, of `error` or of its causes; else None.
+    """Return the errno of a full disk if `error` or one of its causes has it. Otherwise return None.
 
-    PyTorch raises an error of its own over that of a file.
+    PyTorch raises its own error for that of a file.
     """
-    one: BaseException | None = error
-    while one is not None:
-        if isinstance(one, OSError) and one.errno in NO_ROOM:
-            return one.errno
-        one = one.__cause__ or one.__context__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in NO_ROOM:
+            return cause.errno
+        cause = cause.__cause__ or cause.__context__
     return None
 
 
-def disk_full(place: Path, needed: float | None, code: int = errno.ENOSPC) -> str:
-    """`disk full at PLACE, about 12 MB needed, 3 MB are free (No space left on device)`."""
-    wanted = "" if needed is None else f" about {max(1, needed / 1e6):,.0f} MB needed,"
-    return f"disk full at {place},{wanted} {free(place) / 1e6:,.0f} MB are free ({os.strerror(code)})"
+def disk_full(path: Path, needed: float | None, code: int = errno.ENOSPC) -> str:
+    """Format `disk full at PATH, about 12 MB needed, 3 MB are free (No space left on device)`."""
+    size = "" if needed is None else f" about {max(1, needed / 1e6):,.0f} MB needed,"
+    return f"disk full at {path},{size} {free(path) / 1e6:,.0f} MB are free ({os.strerror(code)})"
 
 
-def free(place: Path) -> int:
-    """Bytes on the disk where `place` is or would be."""
-    return shutil.disk_usage(next(path for path in (place, *place.parents) if path.exists())).free
+def free(path: Path) -> int:
+    """Return the free bytes of the disk of `path`, which need not exist."""
+    return shutil.disk_usage(next(folder for folder in (path, *path.parents) if folder.exists())).free

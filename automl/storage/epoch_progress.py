@@ -1,4 +1,4 @@
-"""How far a trial is within an epoch that takes long: a small file beside its checkpoint."""
+"""Progress of a trial within a long epoch, in a small file beside its checkpoint."""
 
 import json
 import time
@@ -7,14 +7,16 @@ from contextlib import suppress
 from automl.storage.storage import Storage
 
 FILE = "epoch.json"
-EVERY = 10.0  # seconds between two writes; an epoch that is shorter leaves nothing
+EVERY = 10.0  # interval of writes [s]; shorter epochs write nothing
 
 
 class EpochProgress:
-    """Takes a trial's steps and writes them down now and then. A context manager: at its end the file goes.
+    """Write the current step of a trial at intervals. As a context manager, delete the file at the end.
 
-    folder: the trial's; None of a worker that is not the first. A store that cannot be written to costs the
-        news and not the training: checkpoints say what is wrong.
+    Write errors are ignored, since checkpoints report them.
+
+    Args:
+        folder: The folder of the trial. None on ranks above 0.
     """
 
     def __init__(self, folder: Storage | None) -> None:
@@ -31,7 +33,7 @@ class EpochProgress:
                 self.folder.remove(FILE)
 
     def __call__(self, epoch: int, step: int, steps: int) -> None:
-        """Step `step` of `steps` in epoch `epoch`, all counted from 1."""
+        """Record step `step` of `steps` in epoch `epoch`, counted from 1."""
         now = time.monotonic()
         if self.folder is None or now - self.last < EVERY:
             return
@@ -42,9 +44,9 @@ class EpochProgress:
 
 
 def read_part(folder: Storage, after: int) -> float | None:
-    """The part that the trial in `folder` has trained of its epoch after `after`; None if it tells none."""
+    """Return the trained fraction of the epoch after `after`. Return None if it is unknown."""
     try:
-        found = json.loads(folder.read(FILE))
-        return float(found["step"] / found["steps"]) if found["epoch"] > after else None
+        progress = json.loads(folder.read(FILE))
+        return float(progress["step"] / progress["steps"]) if progress["epoch"] > after else None
     except (OSError, ValueError, LookupError, TypeError):
         return None

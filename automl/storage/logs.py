@@ -1,4 +1,4 @@
-"""Sends the logs of Ray, Optuna and MLflow to a file and keeps them off the terminal."""
+"""Redirect the logs of Ray, Optuna and MLflow from the terminal to a file."""
 
 import logging
 import warnings
@@ -13,7 +13,7 @@ LIBRARY_LOGGERS = ("ray", "ray.tune", "ray.train", "optuna", "mlflow", "alembic"
 
 @contextmanager
 def capture_library_logs(file: Path) -> Iterator[None]:
-    """Inside the block, library logs and Python's warnings are appended to `file`, without credentials."""
+    """Append library logs and Python's warnings to `file` inside the block, without credentials."""
     handler = logging.FileHandler(file, delay=True)
     handler.setFormatter(_Public("%(asctime)s %(name)s %(levelname)s %(message)s"))
     with library_logs_to(handler):
@@ -22,10 +22,10 @@ def capture_library_logs(file: Path) -> Iterator[None]:
 
 @contextmanager
 def library_logs_to(handler: logging.Handler) -> Iterator[None]:
-    """Inside the block, library logs and Python's warnings go to `handler` alone."""
+    """Send library logs and Python's warnings only to `handler` inside the block."""
     before = {}
     with warnings.catch_warnings():
-        warnings.simplefilter("default")  # also what the command line keeps from the terminal
+        warnings.simplefilter("default")  # include warnings that the command line hides
         logging.captureWarnings(True)
         for name in LIBRARY_LOGGERS:
             logger = logging.getLogger(name)
@@ -42,7 +42,7 @@ def library_logs_to(handler: logging.Handler) -> Iterator[None]:
 
 
 class _Public(logging.Formatter):
-    """Libraries name the addresses of servers, some of which hold a password."""
+    """Formatter that redacts passwords, since libraries log addresses of servers."""
 
     def format(self, record: logging.LogRecord) -> str:
         return public(super().format(record))

@@ -1,4 +1,4 @@
-"""Where searches are stored: a local folder, or one in an object store, by its address."""
+"""A folder, local or in an object store, by its address."""
 
 import io
 import os
@@ -18,19 +18,23 @@ from attention import InputError, check_utf8
 from automl.storage.addresses import SECRETS
 from search.atomic import replacing
 
-BLOCK = 16 << 20  # bytes that are copied at once
-ATOMIC = ("s3", "gcs", "abfs")  # file systems where a file is there as a whole or not at all
+BLOCK = 16 << 20  # block size of copies [bytes]
+ATOMIC = ("s3", "gcs", "abfs")  # file systems where a file is visible only when it is complete
 
 
 @dataclass(frozen=True)
 class Storage:
-    """A folder by its address: a path, `file://`, `s3://`, `gs://` or whatever else `pyarrow.fs` knows.
+    """Folder with an address: a path, `file://`, `s3://`, `gs://` or another scheme of `pyarrow.fs`.
 
-    Options of the file system stand in the address (`?endpoint_override=host:port&scheme=http`), credentials
-    in the environment, where each provider's tools look for them. A file that is being written is not there
-    until it is whole. It can be sent to another process.
+    The address contains options of the file system (`?endpoint_override=host:port&scheme=http`). Credentials
+    are in the environment, as the tools of each provider expect them. A file becomes visible when it is
+    complete. The object can be pickled.
 
-    Raises InputError for an address that is none, or holds credentials.
+    Attributes:
+        address: The address.
+
+    Raises:
+        InputError: The address is invalid or contains credentials.
     """
 
     address: str
@@ -51,11 +55,11 @@ class Storage:
 
     @property
     def local(self) -> Path | None:
-        """The folder, where it is one of this machine."""
+        """Path of the folder if it is on this machine, otherwise None."""
         return None if "://" in self.address else Path(self.address)
 
     def __truediv__(self, name: str) -> "Storage":
-        """A folder in this one."""
+        """Return a folder in this one."""
         if self.local is not None:
             return Storage(str(self.local / name))
         parts = urlsplit(self.address)
@@ -63,7 +67,7 @@ class Storage:
 
     @property
     def parent(self) -> "Storage":
-        """The folder that it is in."""
+        """Parent folder."""
         if self.local is not None:
             return Storage(str(self.local.parent))
         parts = urlsplit(self.address)
@@ -74,7 +78,7 @@ class Storage:
 
     @property
     def filesystem(self) -> tuple[pyarrow.fs.FileSystem, str]:
-        """The file system and the path on it. Raises OSError when there is no way to it."""
+        """File system and path in it. Raise OSError if it is unreachable."""
         if self.local is not None:
             return pyarrow.fs.LocalFileSystem(), str(self.local)
         parts = urlsplit(self.address)
@@ -85,15 +89,15 @@ class Storage:
         files, folder = self.filesystem
         return files, f"{folder}/{name}"
 
-    # One file of it. All of these raise OSError, and FileNotFoundError where there is no such file.
+    # Single files. All methods raise OSError, and FileNotFoundError if the file does not exist.
 
     def open(self, name: str) -> BinaryIO:
-        """A file to read and to seek in, as it is at one moment."""
+        """Open a consistent copy of a file for reading and seeking."""
         if self.local is not None:
             return open(self.local / name, "rb")
         files, path = self._at(name)
         while True:
-            # A stream would be a request for each 256 KiB, with another file between two of them.
+            # A stream would send a request for each 256 KiB, and the file may change between requests.
             with files.open_input_file(path) as file:
                 content = file.read()
             if files.get_file_info(path).size == len(content):
@@ -105,7 +109,7 @@ class Storage:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[BinaryIO]:
-        """A file to write, which takes the name when the block has ended well."""
+        """Open a file for writing. It gets its name when the block ends without an error."""
         if self.local is not None:
             target = self.local / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -133,90 +137,89 @@ class Storage:
         return bool(files.get_file_info(path).type == pyarrow.fs.FileType.File)
 
     def has_bucket(self) -> bool:
-        """Return whether an object store has the bucket; True of paths that do not begin with one."""
+        """Return True if the bucket of an object store exists, or the path has no bucket."""
         files, path = self._at("")
         bucket = path.partition("/")[0]
         return not bucket or files.get_file_info(bucket).type != pyarrow.fs.FileType.NotFound
 
     def has(self, name: str) -> bool:
-        """Return whether anything has that name: a file, a folder, or what is neither."""
+        """Return True if anything has that name: a file, a folder or something else."""
         files, path = self._at(name)
         return bool(files.get_file_info(path).type != pyarrow.fs.FileType.NotFound)
 
     def size(self, name: str) -> int | None:
-        """Bytes of a file; None where there is none."""
+        """Return the size of a file [bytes], or None if it does not exist."""
         files, path = self._at(name)
-        found: int | None = files.get_file_info(path).size
-        return found
+        size: int | None = files.get_file_info(path).size
+        return size
 
     def changed(self, name: str) -> int:
-        """When a file was last written, in nanoseconds of the store's clock."""
+        """Return the time of the last change of a file by the store's clock [ns]."""
         files, path = self._at(name)
         return int(files.get_file_info(path).mtime_ns or 0)
 
     def remove(self, name: str) -> None:
-        """Delete a file, and its folder where nothing else is in it."""
+        """Delete a file, and its folder if it becomes empty."""
         if self.local is None:
             files, path = self._at(name)
             try:
                 _without_retries(files).delete_file(path)
             except FileNotFoundError:
                 raise
-            except OSError:  # pyarrow then makes a mark for the folder, which not every store takes
+            except OSError:  # pyarrow then writes a marker of the folder, which some stores reject
                 if self.exists(name):
                     files.delete_file(path)
         else:
             (self.local / name).unlink()
-            with suppress(OSError):  # other files are there
+            with suppress(OSError):  # the folder is not empty
                 (self.local / name).parent.rmdir()
 
     def send(self, path: Path, name: str) -> None:
-        """Copy the file `path` of this machine there."""
+        """Copy the file `path` of this machine to `name`."""
         if self.local is not None or self.filesystem[0].type_name not in ATOMIC:
             with self.writing(name) as target, open(path, "rb") as file:
                 shutil.copyfileobj(file, target, BLOCK)
             return
         files, target_path = self._at(name)
         with open(path, "rb") as file, files.open_output_stream(target_path) as stream:
-            shutil.copyfileobj(file, stream, BLOCK)  # in parts; it is too large for the memory
+            shutil.copyfileobj(file, stream, BLOCK)  # in blocks, as it may not fit in memory
 
     def fetch(self, name: str, path: Path) -> None:
-        """Copy a file that does not change meanwhile to `path` on this machine.
+        """Copy a file to `path` on this machine. It must not change meanwhile.
 
-        If it raises, `path` may hold the first part.
+        After an error, `path` may be incomplete.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         files, source = self._at(name)
         with files.open_input_stream(source) as stream, open(path, "wb") as file:
             shutil.copyfileobj(stream, file, BLOCK)
 
-    # All of it.
+    # The whole folder.
 
     def files(self) -> dict[str, str]:
-        """The names of all files below it, each with a stamp that is another one when the content is."""
+        """Return the names of all files below the folder, each with a stamp that changes with its content."""
         files, folder = self.filesystem
         selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=True)
-        found = files.get_file_info(selector)
         return {
             info.path.removeprefix(folder).lstrip("/"): f"{info.size} {info.mtime_ns}"
-            for info in found
+            for info in files.get_file_info(selector)
             if info.type == pyarrow.fs.FileType.File
         }
 
     def total(self) -> int:
-        """Bytes of all files below it."""
+        """Return the size of all files below the folder [bytes]."""
         files, folder = self.filesystem
         selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=True)
         return sum(info.size or 0 for info in files.get_file_info(selector))
 
     def folders(self) -> list[str]:
-        """The names of the folders in it."""
+        """Return the names of the folders in it."""
         files, folder = self.filesystem
-        found = files.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
-        return sorted(info.base_name for info in found if info.type == pyarrow.fs.FileType.Directory)
+        infos = files.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
+        return sorted(info.base_name for info in infos if info.type == pyarrow.fs.FileType.Directory)
 
     def clear(self) -> None:
-        """Delete it with everything in it."""
+        """Delete the folder with all its content."""
         for name in self.files():
             with suppress(FileNotFoundError):
                 self.remove(name)
@@ -224,7 +227,7 @@ class Storage:
             shutil.rmtree(self.local, ignore_errors=True)
         else:
             files, folder = self.filesystem
-            with suppress(OSError):  # folders are nothing in an object store but the marks that pyarrow makes
+            with suppress(OSError):  # in an object store, folders are only markers that pyarrow writes
                 files.delete_dir(folder)
 
 
@@ -232,49 +235,49 @@ def _home(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:  # an unknown home folder
-        raise InputError(f"{path} is no folder ({error})") from error
+        raise InputError(f"{path} is not a folder ({error})") from error
 
 
 def is_address(text: str) -> bool:
-    """Whether it is an address rather than a path."""
+    """Return True if `text` is an address rather than a path."""
     return "://" in text
 
 
 def _check(address: str) -> None:
     parts = urlsplit(address)
     named = [key for key, _ in parse_qsl(parts.query) if any(secret in key.lower() for secret in SECRETS)]
-    # Azure's addresses have container@account.
+    # Azure's addresses contain container@account.
     user = parts.netloc.rpartition("@")[0]
     if named or ":" in user or (user and parts.scheme in ("s3", "gs")):
         raise InputError(
-            f"an address {parts.scheme}://... may not hold credentials, which would be kept with the search; "
-            f"put them where {parts.scheme}'s own tools look for them, such as AWS_ACCESS_KEY_ID and "
-            f"AWS_SECRET_ACCESS_KEY for s3, on every node"
+            f"an address {parts.scheme}://... must not contain credentials, since it is stored with the "
+            f"search. Set them on every node as the tools of {parts.scheme} expect them, such as "
+            f"AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3"
         )
     if not parts.netloc:
-        raise InputError(f"the address {address} names no bucket or host; write it like s3://bucket/searches")
+        raise InputError(f"the address {address} has no bucket or host; write it as s3://bucket/searches")
     try:
         _open(urlunsplit(parts._replace(path="/")))
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
-            f"the address {address} cannot be used ({reason}); name a folder, or an address of a file system "
-            f"that pyarrow has: file://, s3://, gs://, abfss:// or hdfs://"
+            f"the address {address} cannot be used ({reason}); give a folder, or an address of pyarrow: "
+            f"file://, s3://, gs://, abfss:// or hdfs://"
         ) from error
 
 
 @lru_cache(maxsize=8)
 def _open(root: str) -> tuple[pyarrow.fs.FileSystem, str]:
-    """The file system of an address, and the bucket or whatever else its paths begin with."""
+    """Return the file system of an address, and the prefix of its paths, such as the bucket."""
     files, path = pyarrow.fs.FileSystem.from_uri(root)
     return files, path
 
 
 def _without_retries(files: pyarrow.fs.FileSystem) -> pyarrow.fs.FileSystem:
-    """The same store, where what fails fails at once; pyarrow would try it again for six seconds."""
+    """Return the file system without retries, which take six seconds in pyarrow."""
     if not isinstance(files, pyarrow.fs.S3FileSystem):
         return files
-    _, (options,) = files.__reduce__()  # how it is pickled, too
+    _, (options,) = files.__reduce__()  # as pickle does
     retry = pyarrow.fs.AwsStandardS3RetryStrategy(max_attempts=1)
     return pyarrow.fs.S3FileSystem(**options, retry_strategy=retry)
 

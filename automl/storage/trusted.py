@@ -1,7 +1,7 @@
-"""Remember which files of user-defined code a person has run here by name, so that export runs them again.
+"""Remember the files of user-defined code that were run on this machine, so that export may run them.
 
-What counts is the path of a file, its content and the name in it: after a change, or with another of its
-names, it was not run. Modules are not remembered, since their name does not tell their files.
+An entry consists of the file's path, its content and the name of the function. A changed file is not trusted.
+Modules are not remembered, since their name does not identify their files.
 """
 
 import hashlib
@@ -14,23 +14,23 @@ FOLDER = "trusted"
 
 
 def remember(names: Iterable[str]) -> None:
-    """Remember the user-defined code in files that a command was told to run. Write errors are ignored."""
+    """Remember the user-defined code in files that a command runs. Write errors are ignored."""
     for mark in filter(None, map(_mark, names)):
         try:
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.touch()
         except OSError:
-            return  # export then asks for --trust
+            return  # export will require --trust
 
 
 def is_remembered(names: Iterable[str]) -> bool:
-    """Return whether all of `names` are in files and were run here as they are now."""
+    """Return True if all `names` are in files that were run on this machine and have not changed."""
     marks = [_mark(name) for name in names]
     return bool(marks) and all(mark is not None and mark.exists() for mark in marks)
 
 
 def _mark(name: str) -> Path | None:
-    """Return the file that stands for `FILE.py:NAME`; None of a module, or of a file that cannot be read."""
+    """Return the entry of `FILE.py:NAME`. Return None for a module or an unreadable file."""
     path, _, attribute = name.rpartition(":")
     file = Path(path)
     if file.suffix != ".py":

@@ -1,11 +1,11 @@
-"""The local copy of a search that is stored in an object store, and its single writer.
+"""The local copy of a search in an object store, and its single writer.
 
-A study is a file that is appended to, and an object store can only replace. So one process, the driver, works
-on a folder of this machine, and a thread copies what changes there to the store within seconds. Trials write
-their checkpoints to the store themselves. Another machine that reads the search gets its own copy.
+A study is a file that grows by appending, and an object store can only replace files. So one process, the
+driver, works in a local folder, and a thread copies changes to the store within seconds. Trials write their
+checkpoints directly to the store. Another machine that reads the search gets its own copy.
 
-A note in the store names the writer and has a heartbeat: a number that it keeps raising. If the number stands
-still, the writer has died, whatever the clocks of the two machines show.
+A note in the store names the writer and contains a heartbeat, a number that increases. If it stops, the
+writer has died. This does not depend on the clocks of the machines.
 """
 
 import json
@@ -34,24 +34,24 @@ from search.study import STUDY_FILE
 
 log = logging.getLogger("automl")
 
-NOTE = "writer.json"  # in the store: who writes, or wrote last
-STATE = ".copy.json"  # in the copy: its name, and what it has of the store's files
-PERIOD = 2.0  # seconds from one look for changes to the next
-BEAT = 10.0  # seconds between heartbeats
-SILENCE = 3 * BEAT  # without a heartbeat, after which a writer counts as dead
-PATIENCE = 60.0  # seconds that the store may take for what is left in the end
+NOTE = "writer.json"  # in the store: the current or last writer
+STATE = ".copy.json"  # in the copy: its name, and the stamps of copied files
+PERIOD = 2.0  # interval of checks for changes [s]
+BEAT = 10.0  # interval of heartbeats [s]
+SILENCE = 3 * BEAT  # time without a heartbeat after which a writer counts as dead [s]
+PATIENCE = 60.0  # maximum time of the last copy [s]
 
 
 def folder_of(location: Storage) -> Path:
-    """The folder of this machine for the copy."""
+    """Return the local folder of the copy."""
     above, _, name = location.address.partition("?")[0].rpartition("/")
     return cache_root() / "searches" / re.sub(r"\W+", "-", above) / name
 
 
 def update(location: Storage, folder: Path) -> None:
-    """Update the copy from the store, unless this copy was the last one written to it.
+    """Update the copy from the store, unless the store was last written from this copy.
 
-    Raises OSError when the store does not answer.
+    Raise OSError if the store is unreachable.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".update.lock"):
@@ -59,39 +59,38 @@ def update(location: Storage, folder: Path) -> None:
         note = _read_note(location)
         if note is not None and note["copy"] == state["copy"]:
             return
-        # The store's own times may be whole seconds, so the writer lists what has changed; one that was
-        # killed may not have listed its last file.
+        # Times of the store may have a resolution of seconds, so the writer lists the stamps of its files.
+        # A killed writer may not have listed its last file.
         files = {} if note is None else note["files"]
-        there = {name: files.get(name, stamp) for name, stamp in _listed(location).items()}
-        for name in _copied_files(folder) - there.keys():
+        stamps = {name: files.get(name, stamp) for name, stamp in _listed(location).items()}
+        for name in _copied_files(folder) - stamps.keys():
             (folder / name).unlink()
-        for name, stamp in there.items():
+        for name, stamp in stamps.items():
             if state["files"].get(name) != stamp or not (folder / name).exists():
                 Storage(str(folder)).write(name, location.read(name))
-        _write_state(folder, {**state, "files": there})
+        _write_state(folder, {**state, "files": stamps})
 
 
 def is_written(location: Storage) -> bool:
-    """Whether a process writes the search, as far as the store's clock and this machine's agree."""
+    """Return True if a process writes the search. The clocks of writer and reader must agree."""
     note = _read_note(location)
     return note is not None and note["writing"] and time.time() - note["time"] < SILENCE
 
 
 def last_written(location: Storage) -> float | None:
-    """The time of the writer's last heartbeat, by its own clock; None for never."""
+    """Return the time of the last heartbeat by the writer's clock [s since 1970], or None."""
     try:
         note = _read_note(location)
-    except InputError:  # it is damaged, which is reported when the search is written
+    except InputError:  # the next writer reports that it is damaged
         return None
     return None if note is None else float(note["time"])
 
 
 @contextmanager
 def writing(location: Storage, folder: Path) -> Iterator[Callable[[], None]]:
-    """Inside the block this process is the one that writes the search, and the store follows its copy.
+    """Make this process the only writer of the search inside the block, and copy changes to the store.
 
-    Yields a function that deletes the search, its copy included. Raises InputError when another process
-    writes it.
+    Yield a function that deletes the search and its copy. Raise InputError if another process writes it.
     """
     try:
         writer = _Writer(location, folder)
@@ -104,7 +103,7 @@ def writing(location: Storage, folder: Path) -> Iterator[Callable[[], None]]:
 
 
 class _Writer:
-    """The thread that copies."""
+    """Thread that copies changes to the store."""
 
     def __init__(self, location: Storage, folder: Path) -> None:
         self.location, self.folder = location, folder
@@ -113,7 +112,7 @@ class _Writer:
         self.failing = False
         _await_silence(location)
         update(location, folder)
-        self.sent = dict.fromkeys(_listed(location), "")  # all of it goes there again, or away
+        self.sent = dict.fromkeys(_listed(location), "")  # without stamps, so all files are sent or deleted
         self._sign(writing=True)
         if (_read_note(location) or {}).get("writer") != self.me:
             raise _taken(location)
@@ -125,12 +124,12 @@ class _Writer:
     def _work(self) -> None:
         signed, took = time.monotonic(), 0.0
         while not self._end.wait(max(PERIOD, 5 * took)):  # a large study is copied less often
-            begun = time.monotonic()
+            started = time.monotonic()
             try:
                 if time.monotonic() - signed >= BEAT:
                     note = _read_note(self.location)
                     if note is not None and note["writer"] != self.me:
-                        # It took this process for dead; two would spoil the search for both.
+                        # The other process considers this one dead. Two writers would corrupt the search.
                         print(f"error: {_taken(self.location)}", file=sys.stderr, flush=True)
                         os.kill(os.getpid(), signal.SIGTERM)
                         return
@@ -139,11 +138,11 @@ class _Writer:
                 if self._send():
                     self._sign(writing=True)
                 self.failing = False
-                took = min(time.monotonic() - begun, BEAT / 5)
+                took = min(time.monotonic() - started, BEAT / 5)
             except OSError as error:
                 if not self.failing:
                     log.warning(
-                        "%s did not take a file, which is tried again: %s", self.location, _line(error)
+                        "a file was not written to %s and will be retried: %s", self.location, _line(error)
                     )
                 self.failing = True
 
@@ -157,9 +156,9 @@ class _Writer:
         self.location.write(NOTE, json.dumps(note).encode())
 
     def _send(self) -> bool:
-        """Copy what has changed; the study last, so that it tells of nothing that is not there.
+        """Copy changed files. Return True if there were any.
 
-        Returns whether there was anything.
+        The study is copied last, so that it never refers to missing files.
         """
         before = dict(self.sent)
         names = sorted(_copied_files(self.folder), key=lambda name: name.endswith(STUDY_FILE))
@@ -174,7 +173,7 @@ class _Writer:
         return self.sent != before
 
     def delete(self) -> None:
-        """Delete the search, its copy first; who wrote it is deleted last, since that keeps others away."""
+        """Delete the copy and then the search. The note is deleted last, as it keeps other writers away."""
         self._end.set()
         self._thread.join()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -185,7 +184,7 @@ class _Writer:
         self._deleted = True
 
     def close(self) -> None:
-        """Copy what is left, and release the search, unless it was deleted."""
+        """Copy the remaining changes and release the search, unless it was deleted."""
         if self._deleted:
             return
         self._end.set()
@@ -201,9 +200,9 @@ class _Writer:
             except OSError as error:
                 if time.monotonic() > until:
                     print(
-                        f"warning: {self.location} did not take the end of the search ({_line(error)}); all "
-                        f"of it is in {self.folder}, and goes there when the search is resumed on this "
-                        f"machine",
+                        f"warning: the end of the search was not written to {self.location} "
+                        f"({_line(error)}). Everything is in {self.folder}; resume it on this machine "
+                        f"to copy it",
                         file=sys.stderr,
                     )
                     return
@@ -211,7 +210,7 @@ class _Writer:
 
 
 def _await_silence(location: Storage) -> None:
-    """Return when no process writes the search; one without a heartbeat has died."""
+    """Wait until no process writes the search, or its heartbeat has stopped."""
     first = _read_note(location)
     if first is None or not first["writing"]:
         return
@@ -233,7 +232,7 @@ def _await_silence(location: Storage) -> None:
 
 
 def _taken(location: Storage) -> InputError:
-    return InputError(f"search {location} is running in another process; only one process may run a search")
+    return InputError(f"search {location} is running in another process; wait until it ends, or stop it")
 
 
 def _is_alive(pid: int) -> bool:
@@ -253,13 +252,13 @@ def _read_note(location: Storage) -> dict[str, Any] | None:
         return None
     except ValueError as error:
         raise InputError(
-            f"{location}/{NOTE} is damaged; delete it when no process is running the search"
+            f"{location}/{NOTE} is damaged; delete it while no process runs the search"
         ) from error
     return note
 
 
 def _read_state(folder: Path) -> dict[str, Any]:
-    """The copy's name and what it has of the store, both new where there is none yet."""
+    """Read the copy's name and its stamps of files. Create them if they do not exist."""
     try:
         state: dict[str, Any] = json.loads((folder / STATE).read_text())
     except (OSError, ValueError):
@@ -285,11 +284,11 @@ def _copied_files(folder: Path) -> set[str]:
 
 
 def _is_copied(name: str) -> bool:
-    """Whether a file is the driver's to keep: no lock, not half written, not Ray's own, no checkpoint."""
+    """Return True unless it is a lock, an unfinished file, a checkpoint, or a file of Ray."""
     *folders, file = name.split("/")
     return not (
         "ray" in folders
-        or folders[:1] == ["report"]  # `automl report` puts it there
+        or folders[:1] == ["report"]  # `automl report` writes it
         or file in (NOTE, CHECKPOINT_FILE)
         or file.startswith(".")
         or re.search(r"\.\d+$|\.lock$", file)
@@ -297,7 +296,7 @@ def _is_copied(name: str) -> bool:
 
 
 def _stamp(file: Path) -> str:
-    """Another one whenever the content is another."""
+    """Return a stamp that changes with the content."""
     state = file.stat()
     return f"{state.st_size} {state.st_mtime_ns}"
 

@@ -17,7 +17,7 @@ from automl.config.escape import shell
 from automl.config.names import check_name
 from automl.config.runtime import Runtime
 from automl.config.user_code import announce
-from automl.storage.folder import provenance
+from automl.storage.provenance import collect_provenance
 from automl.storage.storage import Storage
 from automl.storage.trusted import remember
 from automl.tasks import Task, open_task
@@ -217,7 +217,7 @@ def _train(
     spec = RunSpec(
         experiment="train",
         checkpoint=lambda trial: location,
-        source=source(provenance()),
+        source=source(collect_provenance()),
         data=task.digest,
         primary=task.metric.declaration,
         alone=folder.name,

@@ -17,7 +17,8 @@ from automl.confirm.run_confirm import open_scheduler
 from automl.confirm.scores import Scores, TrainingCost
 from automl.confirm.variants import Variant, VariantSet
 from automl.storage.answers import Answers
-from automl.storage.folder import new_folder, provenance, read_metadata
+from automl.storage.folder import new_folder, read_metadata
+from automl.storage.provenance import collect_provenance
 from automl.storage.storage import Storage
 from automl.tasks import task_of
 from automl.tasks.same_data import write_manifest
@@ -178,7 +179,7 @@ def fake_confirmation(folder: Path) -> Path:
         options=Options(top=2, seeds=7, sequential=False),
         seeds=list(range(1, 8)),
         variant_set=VariantSet(variants=VARIANTS, baseline_candidates=[], warnings=[]),
-        provenance=provenance(),
+        provenance=collect_provenance(),
         inputs=1000,
         chance=None,
     )

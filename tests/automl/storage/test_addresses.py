@@ -1,4 +1,4 @@
-"""No user or password of an address is shown or kept."""
+"""Users and passwords of addresses are not shown or stored."""
 
 import logging
 import subprocess
@@ -10,12 +10,12 @@ import pytest
 
 from attention import InputError
 from automl.storage.addresses import public
-from automl.storage.folder import provenance
 from automl.storage.logs import capture_library_logs
+from automl.storage.provenance import collect_provenance
 from automl.tracking import client
 
 PLANTED = "pla+nted%21"
-ADDRESS = f"http://somebody:{PLANTED}@127.0.0.1:1/path"  # where nothing listens
+ADDRESS = f"http://somebody:{PLANTED}@127.0.0.1:1/path"  # no server listens there
 PUBLIC = "http://***@127.0.0.1:1/path"
 
 
@@ -42,12 +42,12 @@ PUBLIC = "http://***@127.0.0.1:1/path"
         ("ask me@host, see http://host/me@work?keep=3", "ask me@host, see http://host/me@work?keep=3"),
     ],
 )
-def test_what_lets_one_in_is_left_out(text: str, shown: str) -> None:
+def test_credentials_are_redacted(text: str, shown: str) -> None:
     assert public(text) == shown
     assert public(shown) == shown
 
 
-def test_what_libraries_say(tmp_path: Path) -> None:
+def test_logs_of_libraries_are_redacted(tmp_path: Path) -> None:
     with capture_library_logs(tmp_path / "log.txt"):
         log = logging.getLogger("mlflow")
         log.warning("%s does not answer", ADDRESS)
@@ -55,18 +55,18 @@ def test_what_libraries_say(tmp_path: Path) -> None:
             raise ConnectionError(ADDRESS)
         except ConnectionError:
             log.exception("it failed")
-    text = (tmp_path / "log.txt").read_text()
-    assert PLANTED not in text
-    assert f"{PUBLIC} does not answer" in text
-    assert f"ConnectionError: {PUBLIC}" in text
+    message = (tmp_path / "log.txt").read_text()
+    assert PLANTED not in message
+    assert f"{PUBLIC} does not answer" in message
+    assert f"ConnectionError: {PUBLIC}" in message
 
 
-def test_the_command_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_command_is_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/bin/automl", "search", "--data", ADDRESS])
-    assert provenance()["command"] == ["automl", "search", "--data", PUBLIC]
+    assert collect_provenance()["command"] == ["automl", "search", "--data", PUBLIC]
 
 
-def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_about_a_server_is_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", ADDRESS)
     with pytest.raises(InputError, match="does not answer") as raised:
         client.open_client()
@@ -74,15 +74,15 @@ def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert PLANTED not in str(raised.value)
 
 
-def test_a_mistake(cli: Callable[..., tuple[int, str, str]]) -> None:
+def test_error_message_is_redacted(cli: Callable[..., tuple[int, str, str]]) -> None:
     code, out, err = cli("train", "--dataset", "nette", "--data", ADDRESS)
     assert code == 2
     assert "127.0.0.1:1/path" in err
     assert PLANTED not in out + err
 
 
-def test_a_defect_keeps_its_traceback() -> None:
-    """In a process of its own, as Python prints an uncaught error."""
+def test_traceback_is_redacted() -> None:
+    """Run in a new process, where Python prints the uncaught error."""
     program = f"import automl.cli.main as c; c.main(program=lambda *_, **options: open({ADDRESS!r}))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""The answers to a split, as a file."""
+"""File of predictions for a split."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from automl.storage.storage import Storage
 
 
 @pytest.mark.parametrize(("count", "classes"), [(1, 1), (9, 3), (1000, 300)])
-def test_what_is_written_is_read(count: int, classes: int, tmp_path: Path) -> None:
+def test_written_file_is_read(count: int, classes: int, tmp_path: Path) -> None:
     true, answered = np.random.default_rng(count).integers(0, classes, (2, count))
     labels = [f"Klasse ä {i}" for i in range(classes)]
     values = (true == answered).astype(float)
@@ -24,7 +24,7 @@ def test_what_is_written_is_read(count: int, classes: int, tmp_path: Path) -> No
     assert (tmp_path / ANSWERS_FILE).stat().st_size < 1500 + 4 * count + 10 * classes
 
 
-def test_none_that_can_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_or_damaged_file_gives_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert read_answers(Storage(tmp_path)) is None
     assert not caplog.records
     (tmp_path / ANSWERS_FILE).write_bytes(b"PK\x03\x04 cut off")
@@ -51,7 +51,7 @@ def test_answers_of_a_retrieval(tmp_path: Path) -> None:
     ("hits", "misses", "expected"),
     [(0, 0, (0, 0)), (3, 0, (3, 0)), (0, 3, (0, 3)), (50, 5, (15, 5)), (5, 50, (5, 15)), (50, 50, (10, 10))],
 )
-def test_telling_examples(hits: int, misses: int, expected: tuple[int, int]) -> None:
+def test_select_examples(hits: int, misses: int, expected: tuple[int, int]) -> None:
     rng = np.random.default_rng(hits)
     ranks = rng.permutation(np.concatenate([np.ones(hits, np.int64), rng.integers(2, 1000, misses)]))
     chosen = telling(ranks)

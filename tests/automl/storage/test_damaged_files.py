@@ -1,4 +1,4 @@
-"""Damaged files of a search: each command names the file, and none ends in a traceback or shows less."""
+"""Damaged files of a search: each command names the file, without a traceback or incomplete output."""
 
 import json
 import os
@@ -29,13 +29,13 @@ FILES = (SEARCH_FILE, STUDY_FILE, STUDY, CONFIRM, VERDICT)
 
 
 def _synced() -> None:
-    """What `automl sync` reads."""
+    """Read the files that `automl sync` reads."""
     folder, metadata = find_search("mine", "searches")
     search_run_spec(metadata.location, metadata)
     for trial in read_records(folder, metadata.name, metadata.plan.needed):
         flat(trial.config)
-    place = folder / "confirm"
-    open_scheduler(place, metadata, Confirmation.read(place), retry=False).look(False)
+    section = folder / "confirm"
+    open_scheduler(section, metadata, Confirmation.read(section), retry=False).look(False)
 
 
 READERS: Mapping[str, Callable[[], object]] = {
@@ -50,8 +50,8 @@ READERS: Mapping[str, Callable[[], object]] = {
 
 
 def _list(name: str) -> None:
-    """Raise what the list has to say of a search; the other one is always listed."""
-    listed = {one.name: one for one in list_searches()}
+    """Raise the problem of the listed search. The other search is always listed."""
+    listed = {listed_search.name: listed_search for listed_search in list_searches()}
     searches_table(list(listed.values()))
     assert listed["good"].state == "stopped"
     if listed[name].state == "damaged":
@@ -60,7 +60,7 @@ def _list(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A storage with two searches, of which `mine` is confirmed."""
+    """Create a storage with two searches. `mine` is confirmed."""
     storage = tmp_path_factory.mktemp("whole") / "searches"
     fake_search(storage, name="good")
     folder = fake_search(storage, [*FOUND, record(4, 0.5, SSA, state=State.RUNNING)])
@@ -80,21 +80,21 @@ def mine(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def readings(readers: Sequence[str] = tuple(READERS)) -> dict[str, str]:
-    """What these commands say of a damaged file; those that do not read it are left out."""
-    said = {}
+    """Return the messages of the commands that read a damaged file."""
+    messages = {}
     for name in readers:
         try:
             READERS[name]()
         except InputError as error:
-            said[name] = str(error)
-    return said
+            messages[name] = str(error)
+    return messages
 
 
-def test_whole_files_are_read_by_all(mine: Path) -> None:
+def test_intact_files_are_read(mine: Path) -> None:
     assert readings() == {}
 
 
-# Damage that any of the files may have, as the content that it then has.
+# Content of damaged files.
 ANY: Mapping[str, bytes] = {
     "empty": b"",
     "cut short": b'{"format": 1, "ide',
@@ -111,12 +111,12 @@ ANY: Mapping[str, bytes] = {
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_whatever_is_in_a_file_it_is_named(file: str, mine: Path) -> None:
+def test_damaged_file_is_named(file: str, mine: Path) -> None:
     for damage, content in ANY.items():
         (mine / file).write_bytes(content)
-        said = readings()
-        assert said or (damage, file) == ("empty", STUDY_FILE), damage  # which `status` calls lost
-        assert all(str(mine / file) in why for why in said.values()), (damage, said)
+        messages = readings()
+        assert messages or (damage, file) == ("empty", STUDY_FILE), damage  # `status` reports it as lost
+        assert all(str(mine / file) in why for why in messages.values()), (damage, messages)
     for make in (Path.mkdir, os.mkfifo):
         (mine / file).unlink()
         make(mine / file)
@@ -136,7 +136,7 @@ def write_lines(file: Path, changes: Sequence[Values]) -> None:
     file.write_text("".join(f"{json.dumps(change, separators=(',', ':'))}\n" for change in changes))
 
 
-# A line of the study, by its number, as it is damaged; and what is said of it.
+# Number of a line of the study, its damaged content, and the message about it.
 LINES: Mapping[str, tuple[int, Callable[[Values], Any], str]] = {
     "an unknown operation": (3, lambda line: line.update(op_code=99), "no search writes the operation 99"),
     "a study is deleted": (3, lambda line: line.update(op_code=1), "no search writes the operation 1"),
@@ -174,27 +174,27 @@ LINES: Mapping[str, tuple[int, Callable[[Values], Any], str]] = {
 
 
 @pytest.mark.parametrize("damage", LINES)
-def test_a_line_of_a_study_is_named(damage: str, mine: Path) -> None:
+def test_damaged_line_of_a_study_is_named(damage: str, mine: Path) -> None:
     number, change, reason = LINES[damage]
     changes = lines(mine / STUDY_FILE)
     change(changes[number - 1])
     write_lines(mine / STUDY_FILE, changes)
-    said = readings()
-    assert said.keys() == {"status", "searches", "report", "sync"}
-    for why in said.values():
+    messages = readings()
+    assert messages.keys() == {"status", "searches", "report", "sync"}
+    for why in messages.values():
         assert f"line {number} of {mine / STUDY_FILE} is damaged" in why
         assert reason in why
     with pytest.raises(InputError, match=f"line {number} of .* is damaged"):
         resume_search("mine")
 
 
-def test_a_study_that_lost_a_line_is_not_shown_as_a_smaller_one(mine: Path) -> None:
-    """Each line counts that decides on which trials there are, and on their scores."""
+def test_missing_line_of_a_study_is_reported(mine: Path) -> None:
+    """A missing line that changes the trials or their scores is an error."""
     changes = lines(mine / STUDY_FILE)
     for number, change in enumerate(changes[:-1]):
         write_lines(mine / STUDY_FILE, [*changes[:number], *changes[number + 1 :]])
         if change["op_code"] in (6, 7, 9) or change.get("trial_id") == 4:
-            continue  # the end of a trial, which looks interrupted; numbers for the sampler; one that runs
+            continue  # without it, a trial looks interrupted or running, or the sampler has fewer numbers
         with pytest.raises(InputError, match=r"line \d+ of .* is damaged"):
             read_status("mine")
     write_lines(mine / STUDY_FILE, [*changes, *changes])
@@ -205,8 +205,8 @@ def test_a_study_that_lost_a_line_is_not_shown_as_a_smaller_one(mine: Path) -> N
 @pytest.mark.parametrize(
     "rest", [b"", b"{", b'{"op_code":8,"worker_id":"a', b"\0" * 9, b'{"op_code":8\0\0'], ids=repr
 )
-def test_what_a_kill_leaves_is_forgiven(rest: bytes, mine: Path) -> None:
-    """A last line that was cut short; or nothing yet, where it was the first one."""
+def test_incomplete_last_line_is_accepted(rest: bytes, mine: Path) -> None:
+    """The last line is incomplete, or the file is empty if it was the first line."""
     with open(mine / STUDY_FILE, "ab") as file:
         file.write(rest)
     assert readings() == {}
@@ -219,14 +219,14 @@ def test_what_a_kill_leaves_is_forgiven(rest: bytes, mine: Path) -> None:
 
 
 @pytest.mark.parametrize("rest", [b"x", b"\xff\xfe", b'{"op_code":8\x01', b"[1", b'{"trial_id":'])
-def test_any_other_end_of_a_study_is_damage(rest: bytes, mine: Path) -> None:
+def test_other_incomplete_end_is_reported(rest: bytes, mine: Path) -> None:
     with open(mine / STUDY_FILE, "ab") as file:
         file.write(rest)
     with pytest.raises(InputError, match=r"line \d+ of .* is damaged \(it is no change of a study\)"):
         read_status("mine")
 
 
-# Values of the right JSON in the wrong place, by file and key.
+# Valid JSON with a wrong value, by file and key.
 WRONG: Mapping[tuple[str, ...], Sequence[Any]] = {
     (SEARCH_FILE, "plan", "budget"): [float("nan"), float("inf"), 0, "1", None],
     (SEARCH_FILE, "plan", "metric", "name"): ["bogus", "", 3],
@@ -252,7 +252,7 @@ WRONG: Mapping[tuple[str, ...], Sequence[Any]] = {
 }  # fmt: skip
 
 
-# Commands that read all of the file between them.
+# Commands that together read the whole file.
 QUICKEST = {SEARCH_FILE: ["status"], CONFIRM: ["sync"], VERDICT: ["report", "status"]}
 
 
@@ -262,16 +262,16 @@ def wrong() -> Iterator[tuple[str, tuple[str, ...], Any]]:
             yield file, tuple(keys), value
 
 
-def test_the_wrong_value_in_the_right_place_is_damage(mine: Path) -> None:
+def test_wrong_value_is_reported(mine: Path) -> None:
     for file, keys, value in wrong():
         good = (mine / file).read_text()
         content = json.loads(good)
-        place = content
+        section = content
         for key in keys[:-1]:
-            place = place[key]
-        place[keys[-1]] = value
+            section = section[key]
+        section[keys[-1]] = value
         (mine / file).write_text(json.dumps(content))
-        said = readings(QUICKEST[file])
-        assert said, (file, keys, value)
-        assert all(str(mine / file) in why or "study.journal" in why for why in said.values()), said
+        messages = readings(QUICKEST[file])
+        assert messages, (file, keys, value)
+        assert all(str(mine / file) in why or "study.journal" in why for why in messages.values()), messages
         (mine / file).write_text(good)

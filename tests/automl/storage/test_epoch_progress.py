@@ -1,4 +1,4 @@
-"""How far a trial is within a long epoch."""
+"""Progress of a trial within a long epoch."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from automl.storage.epoch_progress import FILE, EpochProgress, read_part
 from automl.storage.storage import Storage
 
 
-def test_steps_are_told_while_they_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_are_written_during_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(epoch_progress, "EVERY", 0.0)
     folder = Storage(tmp_path / "trial")
     with EpochProgress(folder) as tell:
@@ -22,14 +22,14 @@ def test_steps_are_told_while_they_last(tmp_path: Path, monkeypatch: pytest.Monk
     assert not (tmp_path / "trial").exists()
 
 
-def test_short_epochs_and_other_workers_leave_nothing(tmp_path: Path) -> None:
+def test_short_epochs_and_other_ranks_write_nothing(tmp_path: Path) -> None:
     for folder in (Storage(tmp_path / "trial"), None):
         with EpochProgress(folder) as tell:
             tell(1, 1, 10)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_store_that_takes_nothing_ends_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_errors_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(epoch_progress, "EVERY", 0.0)
     (tmp_path / "trial").touch()
     with EpochProgress(Storage(tmp_path / "trial")) as tell:

@@ -46,7 +46,7 @@ def make(storage: Path | Storage, name: str | None = "mine", **more: Any) -> tup
         return folder, metadata
 
 
-def test_what_was_asked_can_be_read_again(tmp_path: Path) -> None:
+def test_written_metadata_is_read(tmp_path: Path) -> None:
     folder, metadata = make(tmp_path, trials=3, max_params="5M")
     assert folder == tmp_path / "mine"
     assert read_metadata(folder, str(tmp_path)) == metadata
@@ -55,14 +55,12 @@ def test_what_was_asked_can_be_read_again(tmp_path: Path) -> None:
     assert metadata.settings.max_params == "5M"
     assert metadata.provenance.keys() >= {"command", "commit", "versions", "gpus", "cores", "started"}
     assert metadata.provenance["versions"].keys() >= {"torch", "optuna", "ray"}
-    with old_folder("mine", str(tmp_path)) as (opened, again):
-        assert (opened, again) == (folder, metadata)
+    with old_folder("mine", str(tmp_path)) as (location, again):
+        assert (location, again) == (folder, metadata)
 
 
-def test_looking_whether_a_store_takes_a_search_leaves_nothing_there(
-    object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not even a mark for a folder, which some stores take for a file."""
+def test_check_new_leaves_no_files(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even a marker of a folder, which some stores show as a file."""
     for name, value in object_store.environment.items():
         monkeypatch.setenv(name, value)
     address = object_store.address("fresh")
@@ -74,17 +72,17 @@ def test_looking_whether_a_store_takes_a_search_leaves_nothing_there(
         check_new(Settings(space="digits", trials=1, name="mine", storage=no_bucket))
 
 
-def test_searches_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_searches_of_one_name_have_different_identities(tmp_path: Path) -> None:
     assert make(tmp_path / "a")[1].identity != make(tmp_path / "b")[1].identity
 
 
-def test_a_search_without_a_name_gets_one(tmp_path: Path) -> None:
+def test_search_without_a_name_gets_a_default(tmp_path: Path) -> None:
     folder, metadata = make(tmp_path, None)
     assert re.fullmatch(r"digits-\d{8}-\d{6}", metadata.name)
     assert folder.name == metadata.settings.name == metadata.name
 
 
-def test_a_name_is_taken_once(tmp_path: Path) -> None:
+def test_existing_name_is_rejected(tmp_path: Path) -> None:
     folder, metadata = make(tmp_path)
     with pytest.raises(
         InputError, match=r"a search called 'mine' exists already .*automl search --resume mine"
@@ -94,7 +92,7 @@ def test_a_name_is_taken_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("trained", "stays"), [(False, False), (True, True)])
-def test_a_mistake_before_the_first_trial_leaves_nothing(trained: bool, stays: bool, tmp_path: Path) -> None:
+def test_error_before_the_first_trial_leaves_no_files(trained: bool, stays: bool, tmp_path: Path) -> None:
     settings = Settings(space="digits", name="mine", storage=str(tmp_path))
 
     def fail() -> None:
@@ -110,22 +108,22 @@ def test_a_mistake_before_the_first_trial_leaves_nothing(trained: bool, stays: b
 
 
 @pytest.mark.parametrize("storage", ["/proc/x", "file.txt"])
-def test_what_cannot_be_written(storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_storage_that_cannot_be_written_is_rejected(
+    storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file.txt").touch()
     with pytest.raises(InputError, match=rf"--storage {storage} cannot be written"):
         make(Path(storage))
 
 
-def test_a_full_disk_is_told(small_disk: Path) -> None:
+def test_full_disk_is_reported(small_disk: Path) -> None:
     (small_disk / "other").write_bytes(bytes(64 << 10))
     with pytest.raises(InputError, match=r"disk full at .*small/mine, about 10 MB needed, 0 MB are free"):
         make(small_disk)
 
 
-def test_the_latest_is_the_one_that_was_worked_on_last(
-    storage: Storage, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_latest_search_is_the_last_used(storage: Storage, capsys: pytest.CaptureFixture[str]) -> None:
     address = storage.address
     with pytest.raises(InputError, match=r"there is no search in .*; run automl search first"):
         find_latest(address)
@@ -140,18 +138,18 @@ def test_the_latest_is_the_one_that_was_worked_on_last(
     assert find_latest(address) == "a", "it ended last"
     for name in ("b", "c"):
         find_search(name, address)
-    assert find_latest(address) == "a", "who reads does not work on it"
+    assert find_latest(address) == "a", "reading does not count"
     capsys.readouterr()
     assert [resolve_search(None, address)[0], resolve_search("c", address)[0]] == ["a", "c"]
     assert capsys.readouterr().err == f"the latest search in {address} is a\n"
 
 
-@pytest.mark.parametrize("place", [".", "confirm", "confirm-2"])
-def test_what_was_killed_was_worked_on_when_it_last_wrote(place: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("location", [".", "confirm", "confirm-2"])
+def test_killed_search_was_used_when_it_last_wrote(location: str, tmp_path: Path) -> None:
     folder, _ = make(tmp_path, "killed")
     make(tmp_path, "newer")
-    (folder / place).mkdir(exist_ok=True)
-    study = folder / place / "study.journal"
+    (folder / location).mkdir(exist_ok=True)
+    study = folder / location / "study.journal"
     study.touch()
     os.utime(study, (4e9, 4e9))
     assert find_latest(str(tmp_path)) == "killed"
@@ -168,7 +166,7 @@ with old_folder("mine", sys.argv[1]):
 """
 
 
-def test_a_second_process_is_refused(tmp_path: Path) -> None:
+def test_second_process_is_rejected(tmp_path: Path) -> None:
     make(tmp_path)
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -188,7 +186,7 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "our", "mine/..", "../mine", "."])
-def test_an_unknown_name_names_the_known_ones(name: str, tmp_path: Path) -> None:
+def test_message_about_an_unknown_name_lists_searches(name: str, tmp_path: Path) -> None:
     storage = tmp_path / "searches"
     for known in ("mine", "yours"):
         make(storage, known)
@@ -199,10 +197,10 @@ def test_an_unknown_name_names_the_known_ones(name: str, tmp_path: Path) -> None
     assert f"no search called {name!r} in {storage}" in text
     assert "no-search" not in text
     if "/" not in name and name not in ("", "."):
-        assert "there are mine, yours. Is --storage right?" in text
+        assert "there are mine, yours. Check --search and --storage" in text
 
 
-def test_where_there_is_no_search_at_all(tmp_path: Path) -> None:
+def test_storage_without_searches(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no search called 'mine' in .*; there is none"):
         find_search("mine", str(tmp_path / "gone"))
 
@@ -228,7 +226,7 @@ DAMAGES: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_told(damage: str, tmp_path: Path) -> None:
+def test_damaged_file_is_reported(damage: str, tmp_path: Path) -> None:
     folder, _ = make(tmp_path)
     file = folder / SEARCH_FILE
     file.write_text(DAMAGES[damage](file.read_text()))
@@ -237,7 +235,7 @@ def test_damage_is_told(damage: str, tmp_path: Path) -> None:
     assert f"{file} is corrupt or in an unsupported format" in str(error.value)
 
 
-def test_a_writer_that_dies_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, metadata = make(tmp_path)
 
     def half(self: Path, text: str) -> None:
@@ -259,19 +257,19 @@ def test_a_space_that_is_a_function(tmp_path: Path) -> None:
     assert settings.title == "test_a_space_that_is_a_function.mine"
     with new_folder(settings, PLAN, fingerprint=fingerprint(settings.load_space()), data="d") as (
         folder,
-        field,
+        created,
     ):
-        assert field.load_space()(FixedTrial({"epochs": 7})).training.epochs == 7
+        assert created.load_space()(FixedTrial({"epochs": 7})).training.epochs == 7
     metadata = read_metadata(folder, str(tmp_path))
-    assert metadata.settings == replace(field.settings, space=settings.space_name)
+    assert metadata.settings == replace(created.settings, space=settings.space_name)
     with pytest.raises(InputError, match=rf"function \S+mine of a notebook .* is in {folder}/space.py"):
         metadata.load_space()
     assert metadata.load_space(mine).draw is mine
-    with pytest.raises(InputError, match=r"space 'digits' has changed since .*, or is another one"):
+    with pytest.raises(InputError, match=r"space 'digits' differs from that of search"):
         metadata.load_space("digits")
 
 
-def test_a_function_of_a_notebook_is_at_hand_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_function_of_a_notebook_is_available_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def mine(trial: optuna.Trial) -> TrialConfig:
         return TrialConfig(training=ImageTraining(epochs=trial.suggest_int("epochs", 1, 9)))
 
@@ -288,10 +286,10 @@ def test_a_function_of_a_notebook_is_at_hand_in_it(tmp_path: Path, monkeypatch: 
     assert source.endswith("\nmine.baseline = {'epochs': 3}\n")
 
 
-def test_of_two_that_begin_at_once_the_loser_leaves_the_winners_folder(
+def test_of_two_simultaneous_starts_one_fails(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It looked before the winner wrote `search.json`, and asks for the lock during or after that."""
+    """It checked before the winner wrote `search.json`, and acquires the lock during or after that."""
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "cache"))
     settings = Settings(space="digits", name="mine", storage=storage.address)
     location = storage / "mine"
@@ -312,7 +310,7 @@ def test_of_two_that_begin_at_once_the_loser_leaves_the_winners_folder(
     assert location.read(SEARCH_FILE) == content
 
 
-def test_what_fails_before_the_first_trial_is_deleted_in_the_store(
+def test_failed_start_is_deleted_in_the_store(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "cache"))
@@ -326,7 +324,7 @@ def test_what_fails_before_the_first_trial_is_deleted_in_the_store(
     assert (storage / "mine").files() == {}
 
 
-def test_what_killed_processes_were_writing_is_deleted(tmp_path: Path) -> None:
+def test_unfinished_files_are_deleted(tmp_path: Path) -> None:
     folder, _ = make(tmp_path)
     (folder / TRIALS_FOLDER / "0001").mkdir(parents=True)
     left = [folder / ".search.json.12", folder / TRIALS_FOLDER / "0001" / ".checkpoint.pt.12"]
@@ -338,15 +336,13 @@ def test_what_killed_processes_were_writing_is_deleted(tmp_path: Path) -> None:
     assert (folder / "notes.12").exists(), "it is a person's"
 
 
-def test_a_search_is_called_as_its_folder(tmp_path: Path) -> None:
+def test_name_is_that_of_the_folder(tmp_path: Path) -> None:
     folder, metadata = make(tmp_path / "here", data="pictures")
     moved = folder.rename(tmp_path / "final")
-    with old_folder("final", str(tmp_path)) as (opened, opened_metadata):
-        assert (opened, opened_metadata.name, opened_metadata.identity) == (moved, "final", metadata.identity)
-        assert opened_metadata.location.address == str(moved)
-        assert opened_metadata.settings.data == str(Path("pictures").resolve()), (
-            "as it was where the search was made"
-        )
+    with old_folder("final", str(tmp_path)) as (location, reopened):
+        assert (location, reopened.name, reopened.identity) == (moved, "final", metadata.identity)
+        assert reopened.location.address == str(moved)
+        assert reopened.settings.data == str(Path("pictures").resolve()), "relative to the original folder"
     moved.rename(tmp_path / "my search (old)")
-    with pytest.raises(InputError, match="was renamed to what no search may be called"):
+    with pytest.raises(InputError, match="has a name that no search may have"):
         read_metadata(tmp_path / "my search (old)", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Files of somebody else's: what looks at them runs nothing of theirs and reads nothing beside them."""
+"""Files of another author: reading them runs none of their code and reads no other files."""
 
 import json
 import shutil
@@ -31,13 +31,13 @@ from automl.storage.folder import SEARCH_FILE, find_search
 from automl.storage.trusted import is_remembered, remember
 from automl.trials.train import resume_train
 from search.config import TrialConfig
-from search.study import STUDY_FILE, open_study, warm_start_study
+from search.study import STUDY_FILE, learn, open_study
 
 CLAIMS = (
-    "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"  # it leaves a mark when it is run
+    "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"  # it leaves a file when it is run
 )
 
-# What a configuration may name that is code.
+# Code that a configuration may name.
 Change = Callable[[dict[str, Any], Path], None]
 KINDS: Mapping[str, Change] = {
     "task, a file": lambda config, folder: config.update(task=f"{folder}/planted.py:Task"),
@@ -46,41 +46,41 @@ KINDS: Mapping[str, Change] = {
     "backbone, a module": lambda config, folder: config["model"].update(backbone="planted:Net", code="0"),
     "attention": lambda config, folder: config["model"]["placement"].update(stem=f"{folder}/planted.py:Att"),
 }
-READ = list(KINDS)[:-1]  # an attention is of our table, and any other name is damage
+READ = list(KINDS)[:-1]  # an attention must be a registered one; any other name is damage
 
 
 @pytest.fixture
-def place(store: MlflowClient, tmp_path: Path) -> Path:
-    """The current folder, with a module that leaves a mark when it is run."""
+def workspace(store: MlflowClient, tmp_path: Path) -> Path:
+    """Return the current folder, with a module that leaves a file when it is run."""
     (tmp_path / "planted.py").write_text(CLAIMS)
     return tmp_path
 
 
-def has_run(place: Path) -> bool:
-    return (place / "ran").exists() or "planted" in sys.modules
+def has_run(workspace: Path) -> bool:
+    return (workspace / "ran").exists() or "planted" in sys.modules
 
 
-def plant(value: Any, kinds: list[str], place: Path) -> Any:
-    """`value` with each configuration in it naming code, the kinds in turn."""
+def plant(value: Any, kinds: list[str], workspace: Path) -> Any:
+    """Make each configuration in `value` name code, cycling through the kinds."""
     if isinstance(value, list):
-        return [plant(item, kinds, place) for item in value]
+        return [plant(item, kinds, workspace) for item in value]
     if not isinstance(value, dict):
         return value
     if "training" in value and "model" in value:
         kinds.append(kinds.pop(0))
-        KINDS[kinds[-1]](value, place)
+        KINDS[kinds[-1]](value, workspace)
         return value
-    return {key: plant(item, kinds, place) for key, item in value.items()}
+    return {key: plant(item, kinds, workspace) for key, item in value.items()}
 
 
-def plant_in(file: Path, kinds: list[str], place: Path) -> None:
+def plant_in(file: Path, kinds: list[str], workspace: Path) -> None:
     lines = file.read_text().splitlines() if file.suffix == ".journal" else [file.read_text()]
-    file.write_text("".join(json.dumps(plant(json.loads(line), kinds, place)) + "\n" for line in lines))
+    file.write_text("".join(json.dumps(plant(json.loads(line), kinds, workspace)) + "\n" for line in lines))
 
 
-def plant_checkpoint(folder: Path, kind: str, place: Path) -> TrialConfig:
+def plant_checkpoint(folder: Path, kind: str, workspace: Path) -> TrialConfig:
     folder.mkdir(parents=True, exist_ok=True)
-    config = plant(FOUND[1].config.to_json(), [kind], place)
+    config = plant(FOUND[1].config.to_json(), [kind], workspace)
     empty: dict[str, Any] = {
         key: {} for key in ("profile", "model", "average", "optimizer", "scaler", "generators")
     }
@@ -90,36 +90,38 @@ def plant_checkpoint(folder: Path, kind: str, place: Path) -> TrialConfig:
 
 @pytest.fixture(scope="module")
 def confirmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a confirmed search."""
+    """Return the folder of a confirmed search."""
     folder = fake_search(tmp_path_factory.mktemp("confirmed"))
     fake_confirmation(folder)
     return folder
 
 
 @pytest.fixture
-def search(confirmed: Path, place: Path) -> Path:
-    """A confirmed search, each file of which names the module wherever it can name code."""
-    folder = shutil.copytree(confirmed, place / "searches/mine")
+def search(confirmed: Path, workspace: Path) -> Path:
+    """Return a confirmed search whose files name the module wherever they can name code."""
+    folder = shutil.copytree(confirmed, workspace / "searches/mine")
     metadata = json.loads((folder / SEARCH_FILE).read_text())
     metadata["settings"] |= {
-        "space": f"{place}/planted.py:draw",
+        "space": f"{workspace}/planted.py:draw",
         "backbone": "planted:Net",
         "sampler": "planted:Sampler",
-        "callbacks": [f"{place}/planted.py:Callback", "planted:Callback"],
+        "callbacks": [f"{workspace}/planted.py:Callback", "planted:Callback"],
     }
     (folder / SEARCH_FILE).write_text(json.dumps(metadata))
     for file in (STUDY_FILE, f"confirm/{STUDY_FILE}", "confirm/confirm.json"):
-        plant_in(folder / file, list(READ), place)
-    plant_in(folder / "confirm/verdict.json", READ[:1], place)  # variants of several tasks are not compared
+        plant_in(folder / file, list(READ), workspace)
+    plant_in(
+        folder / "confirm/verdict.json", READ[:1], workspace
+    )  # variants of several tasks are not compared
     for trials in (folder / "trials", folder / "confirm/trials"):
         for number in range(21):
-            plant_checkpoint(trials / f"{number:04}", "task, a file", place)
+            plant_checkpoint(trials / f"{number:04}", "task, a file", workspace)
     return folder
 
 
-def test_looking_at_a_search_runs_nothing_of_it(search: Path, place: Path) -> None:
+def test_reading_a_search_runs_no_code(search: Path, workspace: Path) -> None:
     assert read_status("mine").states["complete"] == 4
-    assert [one.state for one in list_searches()] == ["stopped"]
+    assert [trial.state for trial in list_searches()] == ["stopped"]
     run_report("mine")
     run_compare(["mine:baseline", "mine"])
     find_removable("mine")
@@ -128,33 +130,31 @@ def test_looking_at_a_search_runs_nothing_of_it(search: Path, place: Path) -> No
         run_export("out", best=True, search="mine")
     with pytest.raises(InputError, match=r"has a checkpoint|would run"):
         run_export("out", baseline=True, search="mine")
-    # Its runs are in MLflow by now: the artifacts there are as hostile.
+    # Its runs are in MLflow now, and their artifacts are hostile, too.
     runs = [run.info.run_id for run in MlflowClient().search_runs(["1"]) if "role" in run.data.tags]
     for run in runs:
         with pytest.raises(InputError):
             run_compare([run, "mine"])
     study = open_study(find_search("mine", "searches")[0], name="mine")
-    warm_start_study(
-        open_study(search, name="mine"), study, name="other", comparable=False
-    )  # as --warm-start does
-    assert not has_run(place)
+    learn(open_study(search, name="mine"), study, name="other", comparable=False)  # as --warm-start does
+    assert not has_run(workspace)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_checkpoint_and_an_export_run_nothing_of_theirs(kind: str, place: Path) -> None:
-    plant_checkpoint(place / "searches/a", kind, place)
-    run = MlflowClient().create_run("0", tags={"automl.checkpoint": str(place / "searches/a")})
+def test_reading_a_checkpoint_or_export_runs_no_code(kind: str, workspace: Path) -> None:
+    plant_checkpoint(workspace / "searches/a", kind, workspace)
+    run = MlflowClient().create_run("0", tags={"automl.checkpoint": str(workspace / "searches/a")})
     with pytest.raises(InputError, match="--trust" if kind in READ else "unknown attention"):
         run_export("out", run=run.info.run_id)
-    model = exported_model(place / "model", config=plant(FOUND[1].config.to_json(), [kind], place))
-    Image.new("RGB", (8, 8)).save(place / "a.png")
+    model = exported_model(workspace / "model", config=plant(FOUND[1].config.to_json(), [kind], workspace))
+    Image.new("RGB", (8, 8)).save(workspace / "a.png")
     for read in (
-        lambda: run_predict(model, [place / "a.png"]),
-        lambda: run_code_search(model, ["query"], corpus=place),
+        lambda: run_predict(model, [workspace / "a.png"]),
+        lambda: run_code_search(model, ["query"], corpus=workspace),
     ):
         with pytest.raises(InputError):
             read()
-    assert not has_run(place)
+    assert not has_run(workspace)
 
 
 @pytest.mark.parametrize(
@@ -167,40 +167,38 @@ def test_a_checkpoint_and_an_export_run_nothing_of_theirs(kind: str, place: Path
     ],
     ids=["resume", "confirm", "train", "export"],
 )
-def test_going_on_names_the_code_and_runs_it(
-    go_on: Callable[[], object], search: Path, place: Path, capsys: pytest.CaptureFixture[str]
+def test_resuming_names_the_code_and_runs_it(
+    go_on: Callable[[], object], search: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As docs/explanation/security.md says."""
-    plant_checkpoint(place / "searches/a", "task, a file", place)
+    """docs/security.md documents this."""
+    plant_checkpoint(workspace / "searches/a", "task, a file", workspace)
     with pytest.raises(InputError):
         go_on()
-    assert f"{place}/planted.py:" in capsys.readouterr().err
-    assert has_run(place)
+    assert f"{workspace}/planted.py:" in capsys.readouterr().err
+    assert has_run(workspace)
     sys.modules.pop("planted", None)
 
 
-def test_a_file_that_was_run_here_is_remembered_until_it_changes(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AUTOML_CACHE", str(place / "cache"))
-    own, other = f"{place}/planted.py:Net", f"{place}/other.py:Net"
-    (place / "other.py").write_text(CLAIMS)
+def test_file_is_trusted_until_it_changes(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOML_CACHE", str(workspace / "cache"))
+    own, other = f"{workspace}/planted.py:Net", f"{workspace}/other.py:Net"
+    (workspace / "other.py").write_text(CLAIMS)
     assert not is_remembered([own])
     remember([own, "planted:Net"])
     assert is_remembered([own])
-    assert not is_remembered([f"{place}/planted.py:system"]), "another name in the file"
+    assert not is_remembered([f"{workspace}/planted.py:system"]), "another name in the file"
     assert not is_remembered([own, other]), "the same content elsewhere is another file"
     assert not is_remembered(["planted:Net"]), "a module's name does not tell its file"
     assert not is_remembered([])
-    (place / "planted.py").write_text(CLAIMS + "\n")
+    (workspace / "planted.py").write_text(CLAIMS + "\n")
     assert not is_remembered([own])
-    assert not has_run(place)
+    assert not has_run(workspace)
 
 
 def exported_model(
     model: Path, *, config: Mapping[str, Any] | None = None, weights: onnx.TensorProto | None = None
 ) -> Path:
-    """An exported model that returns its weights."""
+    """Export a model that returns its weights."""
     model.mkdir()
     ends = (
         helper.make_tensor_value_info(name, TensorProto.UINT8, [10]) for name in ("images", "probabilities")
@@ -209,8 +207,8 @@ def exported_model(
     graph = helper.make_graph(
         [helper.make_node("Identity", ["w"], ["probabilities"])], "g", [next(ends)], [next(ends)], [weights]
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    (model / "model.onnx").write_bytes(made.SerializeToString())
+    graph_model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    (model / "model.onnx").write_bytes(graph_model.SerializeToString())
     metadata = {
         "labels": [str(i) for i in range(10)],
         "config": config or {"data": {"size": 32}},
@@ -220,13 +218,13 @@ def exported_model(
     return model
 
 
-@pytest.mark.parametrize("place", ["../secret", "{folder}/secret", "link"])
-def test_a_model_reads_no_file_outside_of_its_folder(place: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("location", ["../secret", "{folder}/secret", "link"])
+def test_model_reads_no_file_outside_its_folder(location: str, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(bytes(range(10)))
     weights = onnx.TensorProto(
         name="w", data_type=TensorProto.UINT8, dims=[10], data_location=TensorProto.EXTERNAL
     )
-    weights.external_data.add(key="location", value=place.format(folder=tmp_path))
+    weights.external_data.add(key="location", value=location.format(folder=tmp_path))
     model = exported_model(tmp_path / "model", weights=weights)
     (model / "link").symlink_to(tmp_path / "secret")
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")

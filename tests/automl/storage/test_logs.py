@@ -1,4 +1,4 @@
-"""The log has what the terminal is spared."""
+"""Warnings that the terminal does not show are in the log."""
 
 import warnings
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The contract of a storage, on this machine's disk and on a real server that speaks S3."""
+"""Storage on a local disk and on a real S3 server."""
 
 import pickle
 import threading
@@ -10,7 +10,7 @@ from attention import InputError
 from automl.storage.storage import Storage
 
 
-def test_what_is_written_is_read_listed_and_removed(storage: Storage, tmp_path: Path) -> None:
+def test_file_is_written_read_listed_and_removed(storage: Storage, tmp_path: Path) -> None:
     assert storage.files() == {}
     assert storage.folders() == []
     assert storage.total() == 0
@@ -36,7 +36,7 @@ def test_what_is_written_is_read_listed_and_removed(storage: Storage, tmp_path: 
     assert not storage.exists("one/below/b c")
 
 
-def test_a_stamp_changes_with_the_content(storage: Storage) -> None:
+def test_stamp_changes_with_the_content(storage: Storage) -> None:
     storage.write("a", b"1")
     before = storage.files()["a"]
     assert storage.files()["a"] == before
@@ -44,7 +44,7 @@ def test_a_stamp_changes_with_the_content(storage: Storage) -> None:
     assert storage.files()["a"] != before
 
 
-def test_large_files_go_there_and_back(storage: Storage, tmp_path: Path) -> None:
+def test_large_files_are_copied(storage: Storage, tmp_path: Path) -> None:
     content = bytes(range(256)) * (20 << 12)  # 20 MiB, more than is copied at once
     (tmp_path / "large").write_bytes(content)
     storage.send(tmp_path / "large", "large")
@@ -52,7 +52,7 @@ def test_large_files_go_there_and_back(storage: Storage, tmp_path: Path) -> None
     assert (tmp_path / "back").read_bytes() == content
 
 
-def test_what_is_read_is_of_one_moment(storage: Storage) -> None:
+def test_reading_is_consistent(storage: Storage) -> None:
     contents = [bytes([number]) * (size << 20) for number, size in enumerate((3, 1, 5, 3))]
     storage.write("a", contents[0])
     ended = threading.Event()
@@ -70,7 +70,7 @@ def test_what_is_read_is_of_one_moment(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("act", ["read", "open", "remove", "fetch"])
-def test_what_is_not_there(act: str, storage: Storage, tmp_path: Path) -> None:
+def test_missing_file_raises(act: str, storage: Storage, tmp_path: Path) -> None:
     storage.write("other", b"")
     more = [tmp_path / "here"] if act == "fetch" else []
     with pytest.raises(FileNotFoundError):
@@ -78,7 +78,7 @@ def test_what_is_not_there(act: str, storage: Storage, tmp_path: Path) -> None:
     assert not (tmp_path / "here").exists()
 
 
-def test_a_writer_that_fails_leaves_what_was_there(storage: Storage) -> None:
+def test_failed_write_keeps_the_old_file(storage: Storage) -> None:
     storage.write("a", b"good")
 
     def fail() -> None:
@@ -92,7 +92,7 @@ def test_a_writer_that_fails_leaves_what_was_there(storage: Storage) -> None:
     assert storage.files().keys() == {"a"}
 
 
-def test_it_can_be_sent_to_another_process(storage: Storage) -> None:
+def test_storage_is_pickled(storage: Storage) -> None:
     storage.write("a", b"1")
     assert pickle.loads(pickle.dumps(storage)).read("a") == b"1"
     assert Storage(storage.address) == storage
@@ -113,13 +113,13 @@ def test_paths_and_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("address", "message"),
     [
         ("ftp://host/searches", r"ftp://host/searches cannot be used .*s3://, gs://"),
-        ("s3:///searches", "names no bucket or host"),
-        ("s3://key:hidden@bucket/searches", "may not hold credentials.*AWS_ACCESS_KEY_ID"),
-        ("s3://bucket/searches?secret_key=hidden", "may not hold credentials"),
+        ("s3:///searches", "has no bucket or host"),
+        ("s3://key:hidden@bucket/searches", "must not contain credentials.*AWS_ACCESS_KEY_ID"),
+        ("s3://bucket/searches?secret_key=hidden", "must not contain credentials"),
         ("s3://bucket/searches?nonsense=1", "cannot be used"),
     ],
 )
-def test_addresses_that_cannot_be(address: str, message: str) -> None:
+def test_invalid_address_is_rejected(address: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
         Storage(address)
     assert "hidden" not in str(error.value)

@@ -1,4 +1,4 @@
-"""The copy of a search that is kept in an object store, against a real server that speaks S3."""
+"""The working copy of a search in an object store, with a real S3 server."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from search.study import create_study, open_study
 
 @pytest.fixture
 def location(object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
-    """A search's place in the store; this process comes in, and looks often."""
+    """Return the location of a search in the store. Changes are copied at short intervals."""
     for name, value in object_store.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(working_copy, "PERIOD", 0.05)
@@ -47,52 +47,50 @@ def make(folder: Path, name: str, text: str) -> None:
     (folder / name).write_text(text)
 
 
-def test_what_the_driver_writes_is_in_the_store_and_on_another_machine(
-    location: Storage, tmp_path: Path
-) -> None:
-    local, remote = tmp_path / "here", tmp_path / "there"
-    local.mkdir()
-    with writing(location, local):
-        make(local, "search.json", "{}")
+def test_changes_reach_the_store_and_another_machine(location: Storage, tmp_path: Path) -> None:
+    here, other_copy = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    with writing(location, here):
+        make(here, "search.json", "{}")
         soon(lambda: location.exists("search.json"))
-        make(local, "confirm/verdict.json", "1")
-        make(local, "confirm/verdict.json.123", "half")
-        make(local, "ray/tune/state", "x")
-        make(local, "report/index.html", "x")
-        make(local, "trials/0001/checkpoint.pt", "x")
-        make(local, ".lock", "")
+        make(here, "confirm/verdict.json", "1")
+        make(here, "confirm/verdict.json.123", "half")
+        make(here, "ray/tune/state", "x")
+        make(here, "report/index.html", "x")
+        make(here, "trials/0001/checkpoint.pt", "x")
+        make(here, ".lock", "")
         assert is_written(location)
     assert not is_written(location)
     assert location.files().keys() == {"search.json", "confirm/verdict.json", NOTE}
-    update(location, remote)
-    assert (remote / "confirm" / "verdict.json").read_text() == "1"
-    make(remote, "report/index.html", "y")
-    # What changes is fetched anew, what goes goes there too.
-    with writing(location, local):
-        make(local, "confirm/verdict.json", "22")
-        (local / "search.json").unlink()
-    update(location, remote)
-    assert (remote / "confirm" / "verdict.json").read_text() == "22"
-    assert not (remote / "search.json").exists()
-    assert (remote / "report" / "index.html").read_text() == "y", "a report stays where it was made"
+    update(location, other_copy)
+    assert (other_copy / "confirm" / "verdict.json").read_text() == "1"
+    make(other_copy, "report/index.html", "y")
+    # Changed files are copied again, and deleted files are deleted.
+    with writing(location, here):
+        make(here, "confirm/verdict.json", "22")
+        (here / "search.json").unlink()
+    update(location, other_copy)
+    assert (other_copy / "confirm" / "verdict.json").read_text() == "22"
+    assert not (other_copy / "search.json").exists()
+    assert (other_copy / "report" / "index.html").read_text() == "y", "a report stays where it was made"
 
 
-def test_a_study_is_copied_whole_while_it_is_written(location: Storage, tmp_path: Path) -> None:
-    local, remote = tmp_path / "here", tmp_path / "there"
-    local.mkdir()
-    with writing(location, local):
-        study = create_study(local, name="mine", directions=[optuna.study.StudyDirection.MAXIMIZE])
+def test_copy_of_a_growing_study_is_complete(location: Storage, tmp_path: Path) -> None:
+    here, other_copy = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    with writing(location, here):
+        study = create_study(here, name="mine", directions=[optuna.study.StudyDirection.MAXIMIZE])
         for number in range(40):
             study.add_trial(optuna.trial.create_trial(value=number))
             if number % 10 == 9:
                 time.sleep(0.2)
-                update(location, remote)
-                assert open_study(remote, name="mine").trials
-    update(location, remote)
-    assert [t.value for t in open_study(remote, name="mine").trials] == list(range(40))
+                update(location, other_copy)
+                assert open_study(other_copy, name="mine").trials
+    update(location, other_copy)
+    assert [t.value for t in open_study(other_copy, name="mine").trials] == list(range(40))
 
 
-def test_a_copy_that_is_ahead_of_the_store_is_kept(location: Storage, tmp_path: Path) -> None:
+def test_copy_that_is_newer_than_the_store_is_kept(location: Storage, tmp_path: Path) -> None:
     here = tmp_path / "here"
     with writing(location, here):
         make(here, "log.txt", "1")
@@ -100,14 +98,14 @@ def test_a_copy_that_is_ahead_of_the_store_is_kept(location: Storage, tmp_path: 
     with writing(location, here):
         assert (here / "log.txt").read_text() == "what a killed driver had not sent"
     assert location.read("log.txt") == b"what a killed driver had not sent"
-    # Once somebody else has gone on, it is the other one's that counts.
+    # After another process has written to the store, its files replace the copy.
     with writing(location, tmp_path / "there"):
-        make(tmp_path / "there", "log.txt", "gone on")
+        make(tmp_path / "there", "log.txt", "resumed")
     with writing(location, here):
-        assert (here / "log.txt").read_text() == "gone on"
+        assert (here / "log.txt").read_text() == "resumed"
 
 
-def test_a_file_that_a_killed_writer_had_not_told_of_is_not_lost(location: Storage, tmp_path: Path) -> None:
+def test_unlisted_file_of_a_killed_writer_is_kept(location: Storage, tmp_path: Path) -> None:
     with writing(location, tmp_path / "here"):
         make(tmp_path / "here", "log.txt", "1")
     location.write(NOTE, json.dumps({**json.loads(location.read(NOTE)), "files": {}}).encode())
@@ -116,7 +114,7 @@ def test_a_file_that_a_killed_writer_had_not_told_of_is_not_lost(location: Stora
     assert location.read("log.txt") == b"1"
 
 
-def test_of_two_writers_one_is_refused(location: Storage, tmp_path: Path) -> None:
+def test_second_writer_is_rejected(location: Storage, tmp_path: Path) -> None:
     with (
         writing(location, tmp_path / "here"),
         pytest.raises(InputError, match=r"is running in another process"),
@@ -141,7 +139,7 @@ OTHER = textwrap.dedent(
 
 
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
-def test_a_writer_that_was_killed_is_followed(
+def test_killed_writer_is_replaced(
     where: str,
     location: Storage,
     tmp_path: Path,
@@ -162,7 +160,7 @@ def test_a_writer_that_was_killed_is_followed(
     assert ("waiting" in capsys.readouterr().err) == (where == "elsewhere")
 
 
-def test_a_writer_that_was_taken_for_dead_stops(location: Storage, tmp_path: Path) -> None:
+def test_replaced_writer_stops(location: Storage, tmp_path: Path) -> None:
     command = [sys.executable, "-c", OTHER, str(location), str(tmp_path / "there")]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
@@ -171,15 +169,15 @@ def test_a_writer_that_was_taken_for_dead_stops(location: Storage, tmp_path: Pat
         other.stdout.readline()
         other.send_signal(signal.SIGSTOP)
         with writing(location, tmp_path / "here"):
-            make(tmp_path / "here", "log.txt", "gone on")
+            make(tmp_path / "here", "log.txt", "resumed")
             other.send_signal(signal.SIGCONT)
-            _, output = other.communicate(timeout=60)
+            _, err = other.communicate(timeout=60)
     assert other.returncode == -signal.SIGTERM
-    assert "is running in another process" in output
-    assert location.read("log.txt") == b"gone on"
+    assert "is running in another process" in err
+    assert location.read("log.txt") == b"resumed"
 
 
-def test_a_store_that_goes_away_is_waited_for(
+def test_unavailable_store_is_retried(
     location: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     away = True
@@ -198,12 +196,12 @@ def test_a_store_that_goes_away_is_waited_for(
         soon(lambda: location.exists("log.txt"))
         away = True
         make(tmp_path / "here", "log.txt", "2")
-    assert "warning" in (message := capsys.readouterr().err)
-    assert str(tmp_path / "here") in message
+    assert "warning" in (err := capsys.readouterr().err)
+    assert str(tmp_path / "here") in err
     assert (tmp_path / "here" / "log.txt").read_text() == "2"
 
 
-def test_no_store_and_a_damaged_note(location: Storage, object_store: ObjectStore, tmp_path: Path) -> None:
+def test_missing_store_and_damaged_note(location: Storage, object_store: ObjectStore, tmp_path: Path) -> None:
     gone = Storage(str(location).replace(str(object_store.port), "9"))
     with pytest.raises(InputError, match="cannot be reached"), writing(gone, tmp_path / "here"):
         pass
@@ -212,7 +210,7 @@ def test_no_store_and_a_damaged_note(location: Storage, object_store: ObjectStor
         pass
 
 
-def test_each_search_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_each_search_has_a_separate_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path))
     folder = folder_of(Storage("s3://bucket/searches/one?region=us-east-1"))
     assert folder == tmp_path / "searches" / "s3-bucket-searches" / "one"

@@ -1,4 +1,4 @@
-"""What a job of `ray job submit --working-dir` would leave in a folder that Ray deletes."""
+"""Storage in the temporary folder of `ray job submit --working-dir` is rejected."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
 
 
-def test_what_would_be_lost_is_refused_in_one_message() -> None:
+def test_temporary_storage_is_rejected_in_one_message() -> None:
     with pytest.raises(InputError) as error:
         check_not_temporary("searches")
     for part in ("--storage searches", "sqlite:///mlflow.db", "--working-dir", "MLFLOW_TRACKING_URI="):
@@ -23,7 +23,7 @@ def test_what_would_be_lost_is_refused_in_one_message() -> None:
 
 
 @pytest.mark.parametrize("uri", ["sqlite:///here.db", "mlruns", "./mlruns", "file:mlruns"])
-def test_a_store_that_would_be_lost_is_named(
+def test_temporary_mlflow_store_is_rejected(
     uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
@@ -32,13 +32,11 @@ def test_a_store_that_would_be_lost_is_named(
 
 
 @pytest.mark.parametrize("uri", ["http://mlflow:5000", "sqlite:////shared/mlflow.db", "file:///shared/runs"])
-def test_what_stays_is_let_be(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permanent_storage_is_accepted(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     check_not_temporary(str(tmp_path / "searches"))
 
 
-def test_a_job_in_a_folder_that_stays_may_use_relative_paths(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_paths_in_a_permanent_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     check_not_temporary("searches")
