@@ -31,7 +31,7 @@ from automl.storage.folder import SEARCH_FILE, find_search
 from automl.storage.trusted import is_remembered, remember
 from automl.trials.train import resume_train
 from search.config import TrialConfig
-from search.study import STUDY_FILE, learn, open_study
+from search.study import STUDY_FILE, open_study, warm_start_study
 
 CLAIMS = (
     "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"  # it leaves a file when it is run
@@ -136,7 +136,8 @@ def test_reading_a_search_runs_no_code(search: Path, workspace: Path) -> None:
         with pytest.raises(InputError):
             run_compare([run, "mine"])
     study = open_study(find_search("mine", "searches")[0], name="mine")
-    learn(open_study(search, name="mine"), study, name="other", comparable=False)  # as --warm-start does
+    # As --warm-start does.
+    warm_start_study(open_study(search, name="mine"), study, name="other", comparable=False)
     assert not has_run(workspace)
 
 
