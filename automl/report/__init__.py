@@ -6,7 +6,7 @@ figure           A figure: Vega-Lite charts for the page, notebooks and files (f
 watch            The page of a running search, renewed until it ends
 style            The look of the figures: palette, shapes, axes
 words            Hyperparameters and their values in words
-trials           The trials as rows of data, and what is told of one under the pointer
+trials           The trials as rows of data, and the tooltip of the trial under the pointer
 read             Reads what a report is made of: the search's folder, its study, its confirmations
 confirmation     Reads what `automl confirm` has written
 forest           The verdict as a forest plot
@@ -120,29 +120,29 @@ def run_report(
         >>> str(report.index)
         'pages/index.html'
     """
-    found = read_search(search, storage)
-    folder = Path(out).expanduser() if out is not None else found.folder / REPORT_FOLDER
+    loaded = read_search(search, storage)
+    folder = Path(out).expanduser() if out is not None else loaded.folder / REPORT_FOLDER
     prepare(folder)  # an error before a minute of drawing, not after it
-    found = replace(found, links=_links(found))
-    with tempfile.TemporaryDirectory() as place:
-        made = Path(place)
-        names = _make(found, made)
-        _move(made, folder, names)
+    loaded = replace(loaded, links=_links(loaded))
+    with tempfile.TemporaryDirectory() as temporary:
+        drawn_folder = Path(temporary)
+        names = _make(loaded, drawn_folder)
+        _move(drawn_folder, folder, names)
     files = _files(names)
-    if found.metadata.settings.is_grid:
+    if loaded.metadata.settings.is_grid:
         with _writing(folder):
-            write_grid(found, folder)
+            write_grid(loaded, folder)
         files += GRID_FILES
     if out is None:
-        _send(found, folder, files)
-    run_id = _track(found, folder, files)
+        _send(loaded, folder, files)
+    run_id = _track(loaded, folder, files)
     return ReportResult(
-        search=found.metadata.name,
+        search=loaded.metadata.name,
         folder=folder,
         index=folder / PAGE,
         plots=names,
         run_id=run_id,
-        confirmed=bool(found.verdicts),
+        confirmed=bool(loaded.verdicts),
     )
 
 
@@ -164,11 +164,16 @@ def write_page_alone(search: Search, folder: Path, *, reload: float | None = Non
     """
     search = replace(search, links=_links(search))
     page = write_page(search, _verdict(search), sections(search), reload=reload)
-    contents = {"format": 1, "search": search.metadata.name, "made": search.made, "plots": _earlier(folder)}
-    with tempfile.TemporaryDirectory() as place, _writing(folder), _alone(folder):
+    contents = {
+        "format": 1,
+        "search": search.metadata.name,
+        "made": search.read_at,
+        "plots": _earlier(folder),
+    }
+    with tempfile.TemporaryDirectory() as temporary, _writing(folder), _alone(folder):
         for name, text in ((CONTENTS, json.dumps(contents, indent=2)), (PAGE, page)):
-            (Path(place) / name).write_text(text, encoding="utf-8")
-            _put(Path(place), folder, name)
+            (Path(temporary) / name).write_text(text, encoding="utf-8")
+            _put(Path(temporary), folder, name)
     return folder / PAGE
 
 
@@ -229,7 +234,7 @@ def _make(search: Search, folder: Path) -> list[str]:
     for name, figure in drawn.items():
         save(figure, folder / PLOTS, name)
     (folder / PAGE).write_text(write_page(search, top, parts), encoding="utf-8")
-    contents = {"format": 1, "search": search.metadata.name, "made": search.made, "plots": list(drawn)}
+    contents = {"format": 1, "search": search.metadata.name, "made": search.read_at, "plots": list(drawn)}
     (folder / CONTENTS).write_text(json.dumps(contents, indent=2))
     return list(drawn)
 
@@ -239,20 +244,20 @@ def _files(names: Sequence[str]) -> list[str]:
     return [*(f"{PLOTS}/{name}.{kind}" for name in names for kind in ("svg", "png")), CONTENTS, PAGE]
 
 
-def _move(made: Path, folder: Path, names: Sequence[str]) -> None:
+def _move(source: Path, folder: Path, names: Sequence[str]) -> None:
     """Put the finished files where they belong, each at once; other files there are left alone."""
     with _writing(folder), _alone(folder):
         old = _earlier(folder)
         for name in _files(names):
-            _put(made, folder, name)
+            _put(source, folder, name)
         for name in set(_files(old)) - set(_files(names)):
             (folder / name).unlink(missing_ok=True)
 
 
-def _put(made: Path, folder: Path, name: str) -> None:
+def _put(source: Path, folder: Path, name: str) -> None:
     """Copy a file at once: it is there whole, or not at all."""
     with replacing(folder / name) as new:
-        shutil.copyfile(made / name, new)
+        shutil.copyfile(source / name, new)
 
 
 @contextmanager

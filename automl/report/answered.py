@@ -1,6 +1,4 @@
-"""Whose answers a report goes by: the best trial's and the baseline's, or those of a confirmation's
-variants.
-"""
+"""Select the answers for a report: of the best trial and the baseline, or of a confirmation's variants."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,34 +29,34 @@ class AnsweredSplit:
 
     @property
     def lead(self) -> str:
-        """Of a section: whose answers these are, and to what."""
+        """Answers of a section, by whom and on which split."""
         many = (
             "; all trainings of a configuration count" if any(len(o.trainings) > 1 for o in self.of) else ""
         )
-        return f"Of {' and '.join(one.what for one in self.of)}, on the {self.split} split{many}."
+        return f"Of {' and '.join(group.what for group in self.of)}, on the {self.split} split{many}."
 
 
 def answered(search: Search) -> AnsweredSplit:
-    """Of the latest confirmation, on the test split, or else of the search, on validation.
+    """Return the answers of the latest confirmation on the test split, or else of the search on validation.
 
     `of` is empty where there are no answers to go by: before a trial is done, or of a task that keeps none.
     """
-    found = _confirmed(search, search.verdicts[-1]) if search.verdicts else []
-    if found:
-        return AnsweredSplit(split="test", of=found)
+    trainings = _confirmed(search, search.verdicts[-1]) if search.verdicts else []
+    if trainings:
+        return AnsweredSplit(split="test", of=trainings)
     return AnsweredSplit(split="validation", of=_searched(search))
 
 
 def _searched(search: Search) -> list[Answered]:
     """The best trial of the search, and the best baseline, with what differs from them by the seed alone."""
-    found: list[tuple[str, Trial]] = []
+    trials: list[tuple[str, Trial]] = []
     for what, trial in (("best", search.best), ("best baseline", search.baseline)):
-        if trial is None or any(trial is other for _, other in found):
+        if trial is None or any(trial is other for _, other in trials):
             continue
-        found.append((what, trial))
+        trials.append((what, trial))
     answers = [
         (f"the {what} trial, {trial.number}: {trial.where}", _of([_folder(search, trial)]), trial)
-        for what, trial in found
+        for what, trial in trials
     ]
     return [
         Answered(
@@ -83,19 +81,19 @@ def _folder(search: Search, trial: Trial) -> Storage:
 def _confirmed(search: Search, verdict: ReportedVerdict) -> list[Answered]:
     """The leading finalist of a confirmation, and the baseline."""
     number = verdict.confirmation
-    place = search.folder / (CONFIRM_FOLDER if number == 1 else f"{CONFIRM_FOLDER}-{number}")
-    if not (place / STUDY_FILE).exists():
+    folder = search.folder / (CONFIRM_FOLDER if number == 1 else f"{CONFIRM_FOLDER}-{number}")
+    if not (folder / STUDY_FILE).exists():
         return []
-    records = read_records(place, study_name(place, search.metadata))
+    records = read_records(folder, study_name(folder, search.metadata))
     baseline = next((variant.name for variant in verdict.variants if variant.role == "baseline"), "")
-    found = []
+    groups = []
     for what, variant in (("the leading finalist", verdict.finalist), ("the tuned baseline", baseline)):
         if not variant:
             continue
         seeds = next((set(other.scores) for other in verdict.variants if other.name == variant), set())
         trainings = _of(
             [
-                search.metadata.location / place.name / record.folder
+                search.metadata.location / folder.name / record.folder
                 for record in records
                 if record.variant == variant
                 and record.state is State.COMPLETE
@@ -103,11 +101,11 @@ def _confirmed(search: Search, verdict: ReportedVerdict) -> list[Answered]:
             ]
         )
         if trainings:
-            found.append(Answered(what=f"{what}, {variant}", trainings=trainings))
-    return found
+            groups.append(Answered(what=f"{what}, {variant}", trainings=trainings))
+    return groups
 
 
 def _of(folders: Sequence[Storage]) -> list[Answers]:
     """The answers in all of these folders; none where one has none."""
-    answers = [found for folder in folders if (found := read_answers(folder)) is not None]
+    answers = [read for folder in folders if (read := read_answers(folder)) is not None]
     return answers if len(answers) == len(folders) else []

@@ -48,14 +48,14 @@ class Check:
 
 
 def checks(search: Search) -> list[Check]:
-    """Of all trials, and of those that have a type; a trial with several types counts for each."""
+    """Return a check of all trials and of each type. A trial with several types counts for each."""
     kinds = [EVERY, *style.order({kind for trial in search.trials for kind in trial.types})]
 
     def of(trials: list[Trial], kind: str) -> list[Trial]:
         return [trial for trial in trials if kind == EVERY or kind in trial.types]
 
     stopped = [trial for trial in search.trials if trial.state is State.PRUNED]
-    found = []
+    counts = []
     for kind in kinds:
         for i, milestone in enumerate(search.milestones):
             pairs = [
@@ -64,12 +64,12 @@ def checks(search: Search) -> list[Check]:
                 if (early := search.at(trial, milestone)) is not None
             ]
             pruned = sum(search.rung(trial) == i for trial in of(stopped, kind))
-            found.append(
+            counts.append(
                 Check(
                     kind=kind, milestone=milestone, correlation=_rank(pairs), count=len(pairs), pruned=pruned
                 )
             )
-    return found
+    return counts
 
 
 def _rank(pairs: list[tuple[float, float]]) -> float | None:
@@ -88,12 +88,12 @@ def audit(search: Search) -> Plot:
             TITLE,
             f"There are no rungs below {pluralize(search.plan.budget, 'epoch')}; nothing was pruned.",
         )
-    found = checks(search)
+    counts = checks(search)
     table = Table(
         columns=["type", "rung, epochs", "rank correlation", "finished trials", "pruned here"],
-        rows=[[c.kind, c.milestone, c.correlation, c.count, c.pruned] for c in found],
+        rows=[[c.kind, c.milestone, c.correlation, c.count, c.pruned] for c in counts],
     )
-    shown = [check for check in found if check.correlation is not None]
+    shown = [check for check in counts if check.correlation is not None]
     if not shown:
         return Plot(
             name=NAME, title=TITLE, figure=None, table=table,
@@ -102,8 +102,8 @@ def audit(search: Search) -> Plot:
                 f"different scores."
             ),
         )  # fmt: skip
-    kinds = list(dict.fromkeys(check.kind for check in found))
-    most = {kind: max(c.count for c in found if c.kind == kind) for kind in kinds}
+    kinds = list(dict.fromkeys(check.kind for check in counts))
+    most = {kind: max(c.count for c in counts if c.kind == kind) for kind in kinds}
     labels = {kind: f"{kind} (n={most[kind]})" for kind in kinds}
     rungs = [f"rung at {pluralize(milestone, 'epoch')}" for milestone in search.milestones]
     rows = [
@@ -151,7 +151,7 @@ def audit(search: Search) -> Plot:
         f"{_name(c.kind)}: the score at {pluralize(c.milestone, 'epoch')} says little about the final one "
         f"(rank correlation {c.correlation:.2f}, n={c.count}), and {c.pruned} "
         f"{'was' if c.pruned == 1 else 'were'} pruned there: late bloomers may have been pruned."
-        for c in found
+        for c in counts
         if c.doubtful
     ]
     return Plot(

@@ -83,11 +83,11 @@ class ReportedVerdict:
 
 def read_verdicts(folder: Path) -> list[ReportedVerdict]:
     """The confirmations of the search in `folder`, the latest last. Raises InputError for a damaged one."""
-    found = {}
+    verdicts = {}
     for file in folder.glob(f"{CONFIRM_FOLDER}*/{VERDICT_FILE}"):
         if match := re.fullmatch(rf"{CONFIRM_FOLDER}(?:-(\d+))?", file.parent.name):
-            found[int(match[1] or 1)] = file
-    return [_read(found[number], number) for number in sorted(found)]
+            verdicts[int(match[1] or 1)] = file
+    return [_read(verdicts[number], number) for number in sorted(verdicts)]
 
 
 def _read(file: Path, number: int) -> ReportedVerdict:

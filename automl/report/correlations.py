@@ -20,13 +20,13 @@ LEAST = 4  # trials that have both numbers
 MOST = 10  # hyperparameters in the figure
 
 
-def correlations(search: Search, found: Sequence[Importance]) -> Plot:
+def correlations(search: Search, importances: Sequence[Importance]) -> Plot:
     """A matrix of Spearman's rank correlation over the finished trials, the metric first.
 
     found: the choices, the most important first; of them the numerical ones are shown.
     """
     spans = domains(search.done)
-    names = [i.name for i in found if not isinstance(spans[i.name], CategoricalDistribution)][:MOST]
+    names = [i.name for i in importances if not isinstance(spans[i.name], CategoricalDistribution)][:MOST]
     if not names:
         return absent(NAME, TITLE, f"It takes {LEAST} finished trials, and numbers that differ among them.")
     columns = [_scores(search, search.done), *(_values(search.done, name) for name in names)]
@@ -37,7 +37,7 @@ def correlations(search: Search, found: Sequence[Importance]) -> Plot:
             "row": labels[i],
             "column": labels[j],
             "rank": None if math.isnan(v) else round(float(v), 3),
-            "said": _said(float(v), len(labels)),
+            "said": _cell_text(float(v), len(labels)),
             "dark": bool(abs(v) > style.DEEP),
         }
         for (i, j), v in np.ndenumerate(table)
@@ -63,12 +63,12 @@ def correlations(search: Search, found: Sequence[Importance]) -> Plot:
     dashes = base.transform_filter("!isValid(datum.rank)").mark_text(color=style.INK).encode(text="said:N")
     figure = Figure(charts=[style.layer(boxes, texts, dashes, height=24 * len(labels))], data={"ranks": rows})
     ranks = zip(labels[1:], table[0, 1:], strict=True)
-    said = [f"{name} {rank:+.2f}" for name, rank in ranks if math.isfinite(rank)]
+    values = [f"{name} {rank:+.2f}" for name, rank in ranks if math.isfinite(rank)]
     return Plot(
         name=NAME,
         title=TITLE,
         figure=figure,
-        says=f"Rank correlation with {labels[0]}: {', '.join(said) or 'undefined for all'}.",
+        says=f"Rank correlation with {labels[0]}: {', '.join(values) or 'undefined for all'}.",
         note=(
             "Each pair is over the finished trials that have both. The sampler prefers what did well, so "
             "values that did well together are correlated. Of many, only the signs are shown, from 0.1 on. A "
@@ -84,8 +84,8 @@ def correlations(search: Search, found: Sequence[Importance]) -> Plot:
     )
 
 
-def _said(rank: float, count: int) -> str:
-    """What stands in a cell: its number, or its sign where the cells of `count` columns are narrow."""
+def _cell_text(rank: float, count: int) -> str:
+    """Return the text of a cell: its number, or its sign if `count` columns make it narrow."""
     if math.isnan(rank):
         return "–"
     if count <= 6:
@@ -98,7 +98,7 @@ def _scores(search: Search, trials: Sequence[Trial]) -> np.ndarray:
 
 
 def _values(trials: Sequence[Trial], name: str) -> np.ndarray:
-    """Of a hyperparameter, NaN where a trial has none."""
+    """Return the values of a hyperparameter, NaN for trials without it."""
     return np.array([float(trial.params.get(name, math.nan)) for trial in trials])
 
 

@@ -1,4 +1,4 @@
-"""What accuracy costs: the metric over time, latency, parameters and MACs, each with its front."""
+"""The metric over time, latency, parameters and MACs, each with its Pareto front."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from automl.report.figure import Chart, Figure
 from automl.report.history import ZOOM
 from automl.report.plot import Cell, Plot, Table, absent
 from automl.report.read import Search, Trial
-from automl.report.trials import TRIALS, source, state, told
+from automl.report.trials import TRIALS, pointer_selection, source, state
 from search.halving import dominates
 from search.record import State
 
@@ -112,7 +112,7 @@ def _draw(search: Search, fronts: dict[str, list[Trial]]) -> Figure:
             alt.Chart(alt.NamedData(TRIALS))
             .transform_filter(f"({state(State.COMPLETE)}) && isValid(datum.{cost})")
             .mark_point(clip=True)
-            .encode(x=x, y=y, **kinds, **told(search, tip))
+            .encode(x=x, y=y, **kinds, **pointer_selection(search, tip))
         )
         data[f"front-{cost}"] = [
             {cost: trial.record.profile[cost], "score": search.score(trial)} for trial in trials

@@ -15,7 +15,7 @@ from automl.report.figure import Figure
 from automl.report.history import ZOOM
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search, Trial
-from automl.report.trials import TRIALS, source, told
+from automl.report.trials import TRIALS, pointer_selection, source
 from search.record import State
 from search.trial_scheduler import RESOURCE
 
@@ -34,20 +34,20 @@ def curves(search: Search) -> Plot:
         f"still running ({len(running)})": (running, style.PURPLE),
     }
     if not any(trials for trials, _ in ways.values()):
-        return absent("curves", title, "No trial has come to the end of its first epoch yet.")
+        return absent("curves", title, "No trial has completed an epoch yet.")
     rows = [
         [trial.number, trial.where, str(trial.state), trial.resource, search.final(trial)]
         for trial in [search.baseline, search.best]
         if trial is not None
     ]
     left_out = 0
-    looks = {way: colour for way, (trials, colour) in ways.items() if trials}
+    colours = {label: colour for label, (trials, colour) in ways.items() if trials}
     lines: list[dict[str, Any]] = []
-    for way in looks:
-        trials = ways[way][0]
+    for label in colours:
+        trials = ways[label][0]
         drawn = _spread(search, trials)
         left_out += len(trials) - len(drawn)
-        lines += [row for trial in drawn for row in _rows(search, trial, way)]
+        lines += [row for trial in drawn for row in _rows(search, trial, label)]
     seen = [row["value"] for row in lines]
     strong = {}
     for trial, colour, name in (
@@ -55,44 +55,46 @@ def curves(search: Search) -> Plot:
         (search.best, style.BLUE, "best"),
     ):
         if trial is not None:
-            way = f"{name} (trial {trial.number})"
-            looks[way] = strong[way] = colour
-            lines += _rows(search, trial, way)
+            label = f"{name} (trial {trial.number})"
+            colours[label] = strong[label] = colour
+            lines += _rows(search, trial, label)
     figure = Figure(
-        charts=[_chart(search, looks, list(strong), seen)],
+        charts=[_chart(search, colours, list(strong), seen)],
         data={**source(search), "curves": lines, "rungs": [{"epoch": m} for m in search.milestones]},
         zoom=True,
         wide=True,
     )
-    said = [f"{len(search.done)} trials completed and {len(search.pruned)} were pruned"]
+    sentences = [f"{len(search.done)} trials completed and {len(search.pruned)} were pruned"]
     if search.milestones:
         rungs = ", ".join(f"{milestone:g}" for milestone in search.milestones)
-        said.append(f"the rungs stand at {rungs} of {pluralize(search.plan.budget, 'epoch')}")
+        sentences.append(f"the rungs stand at {rungs} of {pluralize(search.plan.budget, 'epoch')}")
     for trial, name in ((search.best, "best"), (search.baseline, "best baseline")):
         if trial is not None:
-            said.append(f"the {name} ended at {search.metric} {search.show(trial)}")
+            sentences.append(f"the {name} ended at {search.metric} {search.show(trial)}")
     note = "A cross is where a trial was pruned or stands; dotted lines are rungs. " + ZOOM
     if left_out:
         note += (
             f" {left_out} curves are left out, evenly over the final scores, so that the others can be seen."
         )
     return Plot(
-        name="curves", title=title, figure=figure, says="; ".join(said) + ".", note=note,
+        name="curves", title=title, figure=figure, says="; ".join(sentences) + ".", note=note,
         table=Table(columns=["trial", "what", "state", "epochs", search.label], rows=rows),
     )  # fmt: skip
 
 
-def _rows(search: Search, trial: Trial, way: str) -> list[dict[str, Any]]:
+def _rows(search: Search, trial: Trial, label: str) -> list[dict[str, Any]]:
     """The curve of a trial as data; `end` marks its last point."""
     curve = _curve(search, trial)
     return [
-        {"trial": trial.number, "way": way, "epoch": round(float(x), 3), "value": float(f"{y:.5g}")}
+        {"trial": trial.number, "way": label, "epoch": round(float(x), 3), "value": float(f"{y:.5g}")}
         | ({"end": True} if i == len(curve) - 1 and trial.state is not State.COMPLETE else {})
         for i, (x, y) in enumerate(curve)
     ]
 
 
-def _chart(search: Search, looks: dict[str, str], strong: list[str], seen: Sequence[float]) -> alt.LayerChart:
+def _chart(
+    search: Search, colours: dict[str, str], strong: list[str], seen: Sequence[float]
+) -> alt.LayerChart:
     most = max(search.plan.budget, max((trial.resource for trial in search.trials), default=0.0))
     equal_time = search.metadata.settings.equal == "time"
     x = alt.X(
@@ -102,7 +104,7 @@ def _chart(search: Search, looks: dict[str, str], strong: list[str], seen: Seque
     domain = style.window(seen, maximize=search.plan.metric.maximize)
     y = alt.Y("value:Q", title=search.label, scale=alt.Scale(domain=domain, zero=False, nice=False))
     legend = alt.Legend(symbolType="stroke", symbolStrokeWidth=3, columns=1)
-    colour = alt.Color("way:N", scale=style.named(looks), legend=legend)
+    colour = alt.Color("way:N", scale=style.named(colours), legend=legend)
     best = f"datum.way === {json.dumps(strong[-1] if strong else '')}"
     fields = ["what", "score", "epochs", "state", "kind", "link"]
     base = (
@@ -116,19 +118,19 @@ def _chart(search: Search, looks: dict[str, str], strong: list[str], seen: Seque
     wide = (
         base.transform_filter("!datum.strong")
         .mark_line(strokeWidth=9, opacity=0, clip=True)
-        .encode(**told(search))
+        .encode(**pointer_selection(search))
     )
     ends = (
         base.transform_filter("datum.end && !datum.strong")
         .mark_point(shape=CROSS, filled=False, strokeWidth=1.5, size=22, clip=True)
-        .encode(**told(search))
+        .encode(**pointer_selection(search))
     )
     thick = (
         base.transform_filter("datum.strong")
         .mark_line(strokeWidth=2.8, clip=True)
         .encode(
             strokeDash=alt.condition(best, alt.value([6, 2]), alt.value([1, 0])),
-            **told(search),
+            **pointer_selection(search),
         )
     )
     rungs = (
@@ -160,7 +162,7 @@ def _spread(search: Search, trials: Sequence[Trial]) -> list[Trial]:
 
 
 def fates(search: Search) -> Plot:
-    """How many trials of each kind reached which rung."""
+    """Plot the number of trials of each kind that reached each rung."""
     title = "Trials by rung reached"
     ends = _ends(search)
     kinds = style.order(trial.kind for trial in search.trials)
@@ -184,7 +186,7 @@ def fates(search: Search) -> Plot:
         .encode(
             x=alt.X("trials:Q", title="trials", axis=alt.Axis(tickMinStep=1, format="d", tickCount=6)),
             y=alt.Y("kind:N", sort=kinds, title=None, scale=alt.Scale(domain=kinds)),
-            color=alt.Color("end:N", scale=style.named(_looks(order))),
+            color=alt.Color("end:N", scale=style.named(_colours_of(order))),
             order="order:Q",
             tooltip=[alt.Tooltip("kind:N"), alt.Tooltip("end:N", title="ended"), alt.Tooltip("trials:Q")],
         )
@@ -218,14 +220,14 @@ def _ends(search: Search) -> dict[int, str]:
     return ends
 
 
-def _looks(order: Sequence[str]) -> dict[str, str]:
+def _colours_of(order: Sequence[str]) -> dict[str, str]:
     """The colour of each end; those at rungs get darker from one to the next."""
     at_rungs = [end for end in order if end.startswith("pruned")]
     shades = ["#f6d58a", style.ORANGE, "#a06e00"]
-    looks = {end: shades[min(i, 2)] for i, end in enumerate(at_rungs)} | {
+    colours = {end: shades[min(i, 2)] for i, end in enumerate(at_rungs)} | {
         "complete": style.BLUE,
         "running": style.PURPLE,
         "infeasible": "#c8c8c8",
         "error": style.RED,
     }
-    return {end: looks[end] for end in order}
+    return {end: colours[end] for end in order}

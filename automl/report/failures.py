@@ -1,4 +1,4 @@
-"""What could not be trained, and what broke: grouped by reason."""
+"""Infeasible and failed trials, grouped by reason."""
 
 import re
 from collections import Counter, defaultdict
@@ -30,7 +30,7 @@ def reasons(search: Search) -> list[Reason]:
         if trial.state in (State.INFEASIBLE, State.ERROR):
             text = trial.record.reason or "no reason was given"
             groups[trial.state, re.sub(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?[kMGT]?", "#", text)].append(trial)
-    found = [
+    texts = [
         Reason(
             state=state,
             text=trials[0].record.reason or "no reason was given",
@@ -39,7 +39,7 @@ def reasons(search: Search) -> list[Reason]:
         )
         for (state, _), trials in groups.items()
     ]
-    return sorted(found, key=lambda reason: -len(reason.numbers))
+    return sorted(texts, key=lambda reason: -len(reason.numbers))
 
 
 def failures(search: Search) -> Table:

@@ -44,7 +44,7 @@ class Figure:
 
     def specs(self) -> list[dict[str, Any]]:
         """Each chart for a browser, without its data."""
-        found = []
+        specs = []
         for chart in self.charts:
             spec = {**_dict(chart), "config": style.CONFIG, "background": "transparent"}
             if self.zoom:
@@ -53,8 +53,8 @@ class Figure:
                 first = spec["layer"][0] if "layer" in spec else spec
                 if axes:
                     first["params"] = [{"name": "zoom", "select": select, "bind": "scales"}]
-            found.append(spec)
-        return found
+            specs.append(spec)
+        return specs
 
     def svg(self) -> str:
         """All charts as one SVG, which does not move."""
@@ -105,7 +105,7 @@ def scripts(data: Mapping[str, Rows]) -> str:
 
 
 def stylesheet() -> str:
-    """Of charts and their tooltips."""
+    """Fields of charts and their tooltips."""
     return _file("figures.css")
 
 
@@ -125,10 +125,10 @@ def _visible(value: Any) -> Any:
 
 
 def _numbered(svg: str) -> str:
-    """With clip paths and gradients counted from 1: Vega goes on counting from one figure to the next."""
+    """Number clip paths and gradients from 1, since Vega continues the numbers of the last figure."""
     ids = dict.fromkeys(re.findall(r'\bid="((?:clip|gradient_)\d+)"', svg))
     new = {old: f"{old.rstrip('0123456789')}{i}" for i, old in enumerate(ids, start=1)}
-    return re.sub(r"\b(?:clip|gradient_)\d+\b", lambda found: new.get(found[0], found[0]), svg)
+    return re.sub(r"\b(?:clip|gradient_)\d+\b", lambda match: new.get(match[0], match[0]), svg)
 
 
 @cache

@@ -13,9 +13,9 @@ from automl.report.plot import Cell, Plot, Table, absent
 
 TITLE = "Difference from the tuned baseline"
 
-# The position of the interval: colour and shape, so that nothing is said by the colour alone.
+# The position of the interval: colour and shape, so that the colour alone carries no information.
 _ABOVE, _BELOW, _AROUND = "above 0", "below 0", "around 0"
-_LOOKS = {
+_COLOURS_AND_SHAPES = {
     _ABOVE: (style.BLUE, "circle"),
     _BELOW: (style.RED, "triangle-down"),
     _AROUND: (style.GREY, "diamond"),
@@ -23,7 +23,7 @@ _LOOKS = {
 
 
 def forest(verdict: ReportedVerdict) -> Plot:
-    """Of the variants of a confirmation that have an interval yet."""
+    """Plot the variants of a confirmation that have an interval."""
     shown = [c for c in verdict.comparisons if c.difference is not None and c.interval is not None]
     table = _table(verdict)
     if not shown:
@@ -67,8 +67,8 @@ def _table(verdict: ReportedVerdict) -> Table:
         ]
         for c in verdict.comparisons
     ]
-    there = [i for i in range(len(columns)) if i == 0 or any(row[i] is not None for row in rows)]
-    return Table(columns=[columns[i] for i in there], rows=[[row[i] for i in there] for row in rows])
+    used = [i for i in range(len(columns)) if i == 0 or any(row[i] is not None for row in rows)]
+    return Table(columns=[columns[i] for i in used], rows=[[row[i] for i in used] for row in rows])
 
 
 def _measured(variant: ReportedVariant) -> list[Cell]:
@@ -96,7 +96,7 @@ def _named(c: ReportedComparison) -> str:
 
 
 def _p(c: ReportedComparison) -> str | None:
-    """Of a finalist, Holm's: it is one of several that could have won."""
+    """Return the p-value; that of a finalist is adjusted by Holm's method for several finalists."""
     if c.p_holm is not None:
         return f"{c.p_holm:.2g} (Holm)"
     return None if c.p is None else f"{c.p:.2g}"
@@ -109,10 +109,10 @@ def _draw(shown: list[ReportedComparison], verdict: ReportedVerdict) -> Figure:
         assert c.interval is not None
         assert c.difference is not None
         inputs = c.interval_inputs or c.interval
-        said = _ABOVE if c.interval[0] > 0 else _BELOW if c.interval[1] < 0 else _AROUND
+        position = _ABOVE if c.interval[0] > 0 else _BELOW if c.interval[1] < 0 else _AROUND
         rows.append({
             "variant": _named(c), "short": style.brief(_named(c), 46), "difference": c.difference,
-            "said": said,
+            "said": position,
             "low": c.interval[0], "high": c.interval[1], "left": inputs[0], "right": inputs[1],
             "interval": _span(c.interval, digits), "inputs": _span(c.interval_inputs, digits) or "",
         })  # fmt: skip
@@ -122,8 +122,12 @@ def _draw(shown: list[ReportedComparison], verdict: ReportedVerdict) -> Figure:
         alt.Tooltip("variant:N"), alt.Tooltip("difference:Q", title=unit, format=f"+.{digits}f"),
         alt.Tooltip("interval:N", title="95 % interval"), alt.Tooltip("inputs:N", title="over inputs too"),
     ]  # fmt: skip
-    scale = alt.Scale(domain=list(_LOOKS), range=[colour for colour, _ in _LOOKS.values()])
-    shapes = alt.Scale(domain=list(_LOOKS), range=[shape for _, shape in _LOOKS.values()])
+    scale = alt.Scale(
+        domain=list(_COLOURS_AND_SHAPES), range=[colour for colour, _ in _COLOURS_AND_SHAPES.values()]
+    )
+    shapes = alt.Scale(
+        domain=list(_COLOURS_AND_SHAPES), range=[shape for _, shape in _COLOURS_AND_SHAPES.values()]
+    )
     base = alt.Chart(alt.NamedData("variants")).encode(
         y=y, tooltip=tips, color=alt.Color("said:N", scale=scale)
     )

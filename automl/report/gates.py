@@ -1,4 +1,4 @@
-"""How far each module's gate has opened: new ones are the identity, with a gate of 0."""
+"""Gate of each module at the end of training. A new module has a gate of 0 and is the identity."""
 
 from collections import defaultdict
 from statistics import median
@@ -17,15 +17,15 @@ PREFIX = "gate."
 
 def gates(search: Search) -> Plot:
     """|gate| after the last epoch of each module of the finished trials, by site and type."""
-    found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    values_of: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     modules = 0
     for trial in search.done:
         last = trial.record.history[-1]
         for site, spec in trial.record.config.model.placement.items():
             modules += 1
             if PREFIX + site in last:
-                found[site, spec.type].append(abs(last[PREFIX + site]))
-    if not found:
+                values_of[site, spec.type].append(abs(last[PREFIX + site]))
+    if not values_of:
         return absent(
             NAME,
             TITLE,
@@ -33,12 +33,14 @@ def gates(search: Search) -> Plot:
             if modules
             else "No trial with attention has completed yet.",
         )
-    sites = sorted({site for site, _ in found}, key=natural)
-    middles = {site: median([v for (s, _), vs in found.items() if s == site for v in vs]) for site in sites}
-    kinds = style.order({kind for _, kind in found})
+    sites = sorted({site for site, _ in values_of}, key=natural)
+    middles = {
+        site: median([v for (s, _), vs in values_of.items() if s == site for v in vs]) for site in sites
+    }
+    kinds = style.order({kind for _, kind in values_of})
     rows = [
         {"site": site, "kind": kind, "gate": float(f"{value:.4g}")}
-        for (site, kind), values in found.items()
+        for (site, kind), values in values_of.items()
         for value in values
     ]
     y = alt.Y("site:N", sort=sites, title=None, scale=alt.Scale(domain=sites))
@@ -67,7 +69,7 @@ def gates(search: Search) -> Plot:
     )
     wide = max(middles, key=lambda site: middles[site])
     narrow = min(middles, key=lambda site: middles[site])
-    count = sum(map(len, found.values()))
+    count = sum(map(len, values_of.values()))
     return Plot(
         name=NAME,
         title=TITLE,
@@ -81,7 +83,7 @@ def gates(search: Search) -> Plot:
             columns=["site", "type", "modules", "median |gate|", "largest"],
             rows=[
                 [site, kind, len(values), median(values), max(values)]
-                for (site, kind), values in sorted(found.items(), key=lambda item: natural(item[0][0]))
+                for (site, kind), values in sorted(values_of.items(), key=lambda item: natural(item[0][0]))
             ],
         ),
     )

@@ -76,12 +76,12 @@ class GridCell:
 
     @property
     def runs(self) -> int:
-        """How many have completed."""
+        """Number of completed runs."""
         return len(next(iter(self.scores.values())).last)
 
 
 def outcome(record: TrialRecord) -> str:
-    """Return how a run ended in a word or two: `trained`, `diverged`, `over a limit (memory)`."""
+    """Return how a run ended, in one or two words: `trained`, `diverged`, `over a limit (memory)`."""
     reason = record.reason or ""
     if record.state is State.COMPLETE:
         return TRAINED

@@ -10,7 +10,7 @@ from automl.report import style
 from automl.report.figure import Figure
 from automl.report.plot import Cell, Plot, Table, absent
 from automl.report.read import Search, Trial
-from automl.report.trials import TRIALS, scored, source, state, told
+from automl.report.trials import TRIALS, pointer_selection, scored, source, state
 from search.record import State
 
 NAME, TITLE = "history", "Optimisation history"
@@ -20,12 +20,12 @@ LEADERS = {BEST: style.BLUE, PLAIN: style.INK}
 
 def records(search: Search, trials: Iterable[Trial]) -> list[tuple[int, float]]:
     """The number and score of each finished trial that was better than all before it."""
-    found: list[tuple[int, float]] = []
+    steps: list[tuple[int, float]] = []
     for trial in trials:
         score = search.score(trial)
-        if not found or search.sign * (score - found[-1][1]) > 0:
-            found.append((trial.number, score))
-    return found
+        if not steps or search.sign * (score - steps[-1][1]) > 0:
+            steps.append((trial.number, score))
+    return steps
 
 
 def history(search: Search) -> Plot:
@@ -37,9 +37,9 @@ def history(search: Search) -> Plot:
     last = max(trial.number for trial in search.trials)
     lines: list[dict[str, Any]] = [
         {"line": name, "trial": number, "score": score}
-        for name, found in steps.items()
-        if found
-        for number, score in [*found, (last, found[-1][1])]
+        for name, values in steps.items()
+        if values
+        for number, score in [*values, (last, values[-1][1])]
     ]
     figure = Figure(
         charts=[_chart(search, last)], data={**source(search), "leaders": lines}, zoom=True, wide=True
@@ -50,7 +50,7 @@ def history(search: Search) -> Plot:
         numbers = ", ".join(str(number) for number, _ in best[-8:])
         value = f"{best[-1][1]:.4g} {search.plan.metric.unit}".rstrip()
         says += f"; the best so far changed at trial {numbers}, and is {value}"
-    rows: list[list[Cell]] = [[name, *step] for name, found in steps.items() for step in found]
+    rows: list[list[Cell]] = [[name, *step] for name, values in steps.items() for step in values]
     return Plot(
         name=NAME, title=TITLE, figure=figure, says=says + ".",
         note="A pruned trial is hollow: its score is from when it was pruned, and does not count as best. "
@@ -73,7 +73,7 @@ def _chart(search: Search, last: int) -> alt.LayerChart:
         axis=alt.Axis(format="d", tickMinStep=1, tickCount=8),
     )  # fmt: skip
     y = alt.Y("score:Q", title=search.label, scale=alt.Scale(domain=domain, zero=False, nice=False))
-    base = alt.Chart(alt.NamedData(TRIALS)).encode(x=x, y=y, **kinds, **told(search))
+    base = alt.Chart(alt.NamedData(TRIALS)).encode(x=x, y=y, **kinds, **pointer_selection(search))
     pruned = base.transform_filter(state(State.PRUNED)).mark_point(
         filled=False, size=36, strokeWidth=1, clip=True
     )

@@ -1,4 +1,4 @@
-"""Which choices mattered, by two of Optuna's evaluators, with the choices that only some trials have.
+"""Importance of choices by two of Optuna's evaluators, with the choices that only some trials have.
 
 PED-ANOVA (S. Watanabe et al. (2023), arXiv 2304.10255, and its conditional form, arXiv 2601.20800) asks what
 the best tenth has in common; it takes conditional choices as they are. fANOVA (F. Hutter et al. (2014)) asks
@@ -44,7 +44,7 @@ TREES = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Importance:
-    """Of one choice. The evaluators' shares are None where they had too little to go by.
+    """Importance of one choice. An evaluator's fraction is None if it had too few trials.
 
     count: finished trials that have it, of `total`.
     """
@@ -62,12 +62,12 @@ class Importance:
 
     @property
     def weight(self) -> float:
-        """What choices are ordered by: fANOVA's share counts by the trials that it speaks of."""
+        """Return the sort key: fANOVA's fraction, weighted by the trials with the choice."""
         return (self.ped_anova or 0.0) + (self.fanova or 0.0) * self.count / self.total
 
 
 def importances(search: Search) -> list[Importance]:
-    """Of each choice that differs among the finished trials, the most important first."""
+    """Return the importance of each choice that varies among finished trials, the largest first."""
     done = search.done
     if len(done) < LEAST:
         return []
@@ -76,26 +76,26 @@ def importances(search: Search) -> list[Importance]:
     common = [name for name in names if all(name in trial.params for trial in done)]
     everywhere = _ask(PedAnovaImportanceEvaluator(), search, done, spans, names)
     together = _fanova(search, done, spans, common)
-    found = []
+    result = []
     for name in names:
         having = [trial for trial in done if name in trial.params]
         if name in common:
-            share = together.get(name)
+            fanova = together.get(name)
         elif len(having) < ENOUGH:
-            share = None
+            fanova = None
         else:
             beside = [c for c in common if len({repr(t.params[c]) for t in having}) > 1]
-            share = _fanova(search, having, spans, [*beside, name]).get(name)
-        found.append(
+            fanova = _fanova(search, having, spans, [*beside, name]).get(name)
+        result.append(
             Importance(
                 name=name,
                 count=len(having),
                 total=len(done),
                 ped_anova=everywhere.get(name),
-                fanova=share,
+                fanova=fanova,
             )
         )
-    return sorted(found, key=lambda importance: -importance.weight)
+    return sorted(result, key=lambda importance: -importance.weight)
 
 
 def domains(trials: Sequence[Trial]) -> dict[str, BaseDistribution]:
@@ -111,14 +111,14 @@ def domains(trials: Sequence[Trial]) -> dict[str, BaseDistribution]:
     return dict(sorted(spans.items()))
 
 
-def _span(one: BaseDistribution, other: BaseDistribution) -> BaseDistribution:
-    if one == other or isinstance(one, CategoricalDistribution):
-        return one
-    if isinstance(one, IntDistribution) and isinstance(other, IntDistribution):
-        return IntDistribution(min(one.low, other.low), max(one.high, other.high), log=one.log)
-    assert isinstance(one, FloatDistribution)
-    assert isinstance(other, FloatDistribution)
-    return FloatDistribution(min(one.low, other.low), max(one.high, other.high), log=one.log)
+def _span(first: BaseDistribution, second: BaseDistribution) -> BaseDistribution:
+    if first == second or isinstance(first, CategoricalDistribution):
+        return first
+    if isinstance(first, IntDistribution) and isinstance(second, IntDistribution):
+        return IntDistribution(min(first.low, second.low), max(first.high, second.high), log=first.log)
+    assert isinstance(first, FloatDistribution)
+    assert isinstance(second, FloatDistribution)
+    return FloatDistribution(min(first.low, second.low), max(first.high, second.high), log=first.log)
 
 
 def _fanova(
@@ -156,20 +156,20 @@ def _ask(
             )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of few trials; their number stands beside each bar
-            shares = get_param_importances(study, evaluator=evaluator, params=list(names), normalize=False)
+            fractions = get_param_importances(study, evaluator=evaluator, params=list(names), normalize=False)
     except (ValueError, RuntimeError, ZeroDivisionError):
         return {}  # Optuna's way to say that these trials do not suffice
     finally:
         optuna.logging.set_verbosity(loud)
-    total = sum(shares.values())
+    total = sum(fractions.values())
     if not math.isfinite(total) or total <= 0:
         return {}
-    return {name: float(share) / total for name, share in shares.items()}
+    return {name: float(fraction) / total for name, fraction in fractions.items()}
 
 
-def importance(search: Search, found: Sequence[Importance]) -> Plot:
+def importance(search: Search, importances: Sequence[Importance]) -> Plot:
     """Bars of PED-ANOVA and diamonds of fANOVA."""
-    shown = [i for i in found if i.ped_anova is not None or i.fanova is not None]
+    shown = [i for i in importances if i.ped_anova is not None or i.fanova is not None]
     if not shown:
         return absent(
             NAME,
@@ -212,10 +212,16 @@ def _draw(shown: Sequence[Importance]) -> Figure:
     labels = {i.name: style.brief(words(i.name), 26) + ("" if i.common else f" (n={i.count})") for i in shown}
     order = list(labels.values())
     rows = [
-        {"choice": labels[i.name], "by": by, "share": round(share, 4), "trials": i.count, "common": i.common}
+        {
+            "choice": labels[i.name],
+            "by": by,
+            "share": round(fraction, 4),
+            "trials": i.count,
+            "common": i.common,
+        }
         for i in shown
-        for by, share in (("PED-ANOVA", i.ped_anova), ("fANOVA", i.fanova))
-        if share is not None
+        for by, fraction in (("PED-ANOVA", i.ped_anova), ("fANOVA", i.fanova))
+        if fraction is not None
     ]
     axis = alt.Axis(labelLimit=190)
     base = alt.Chart(alt.NamedData("shares")).encode(

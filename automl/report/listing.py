@@ -63,7 +63,7 @@ def _columns(search: Search) -> dict[str, list[Cell]]:
 
 
 def _by(profile: Mapping[str, float]) -> str | None:
-    """What a time ratio rests on."""
+    """Return how a time ratio was measured."""
     if "time_ratio" not in profile:
         return None
     return "timings and counted work" if profile.get("time_ratio_counted") else "timings"
@@ -71,7 +71,7 @@ def _by(profile: Mapping[str, float]) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Repeat:
-    """How to repeat a search. lines: short ones. configs: a title and a configuration each, as JSON."""
+    """Instructions to repeat a search. lines: short ones. configs: titles and configurations as JSON."""
 
     command: str
     lines: Mapping[str, str]
@@ -116,12 +116,12 @@ def _gpus(names: list[str]) -> str:
 
 
 def _seeds(search: Search) -> str:
-    said = f"sampler and trials {search.metadata.settings.seed}"
+    text = f"sampler and trials {search.metadata.settings.seed}"
     if search.verdicts:
         seeds = sorted({int(seed) for variant in search.verdicts[-1].variants for seed in variant.scores})
         if seeds:
-            said += f"; confirmation {', '.join(map(str, seeds))}"
-    return said
+            text += f"; confirmation {', '.join(map(str, seeds))}"
+    return text
 
 
 def _name(trial: Trial) -> str:

@@ -1,4 +1,4 @@
-"""What each part of a placement adds to the score, by the model of placements, and whether that ranks them.
+"""Effect of each module on the score, by the model of placements, and whether it ranks them.
 
 Beside `automl.report.site_effects`, which shows means as they are, this takes apart what several modules of a
 trial, its hyperparameters and its shared partial training contributed, and says how sure that is.
@@ -36,13 +36,13 @@ def parts(search: Search) -> Plot:
         return absent(NAME, TITLE, f"{len(search.done)} trials are more than the {MOST} it is computed for.")
     metric = search.plan.metric
     try:
-        found = estimate_posterior(
+        posterior = estimate_posterior(
             open_study(search.folder, name=search.metadata.name), margin=metric.margin / metric.scale
         )
     except InputError as error:
         return absent(NAME, TITLE, f"{str(error)[0].upper()}{str(error)[1:]}.")
     sites = _sites(search)
-    rows = [(_title(row, sites), row) for row in found.effects]
+    rows = [(_title(row, sites), row) for row in posterior.effects]
     if not rows:
         return absent(NAME, TITLE, "No trial with attention has completed.")
     scale = search.factor
@@ -54,8 +54,8 @@ def parts(search: Search) -> Plot:
         name=NAME,
         title=TITLE,
         figure=_draw(search, rows[:SHOWN]),
-        says=f"{_verdict(search, found)} {_best(search, found, sites)}{_replicates(search)}",
-        warnings=[_audit(found)] if _audit(found) else [],
+        says=f"{_verdict(search, posterior)} {_best(search, posterior, sites)}{_replicates(search)}",
+        warnings=[_audit(posterior)] if _audit(posterior) else [],
         table=table,
         note=(
             "Means and 90 % intervals of a Gaussian model in which a score is the sum of what sites, types, "
@@ -66,13 +66,15 @@ def parts(search: Search) -> Plot:
     )
 
 
-def _verdict(search: Search, found: Posterior) -> str:
-    sentence = found.verdict.replace(f"{found.margin:g}", f"{search.factor * found.margin:g} {search.unit}")
+def _verdict(search: Search, posterior: Posterior) -> str:
+    sentence = posterior.verdict.replace(
+        f"{posterior.margin:g}", f"{search.factor * posterior.margin:g} {search.unit}"
+    )
     return f"{sentence[0].upper()}{sentence[1:]}."
 
 
-def _best(search: Search, found: Posterior, sites: Sites) -> str:
-    first = found.placements[0]
+def _best(search: Search, posterior: Posterior, sites: Sites) -> str:
+    first = posterior.placements[0]
     where = " + ".join(
         f"{module.type} at {sites.get((first.placement.prefix, module.site), module.site)}"
         for module in first.placement.modules
@@ -84,7 +86,7 @@ def _best(search: Search, found: Posterior, sites: Sites) -> str:
 
 
 def _replicates(search: Search) -> str:
-    """How far plain trainings are apart that go on from one shared partial training."""
+    """Return the sentence on the noise between replicates of one shared partial training."""
     metric = search.plan.metric.name
     done = [trial.record for trial in search.done]
     plain = {record.config.seed: record.value(metric) for record in done if is_shared_training(record.config)}
@@ -95,7 +97,7 @@ def _replicates(search: Search) -> str:
     ]
     if not apart:
         return ""
-    size = search.factor * sqrt(sum(one**2 for one in apart) / len(apart))
+    size = search.factor * sqrt(sum(difference**2 for difference in apart) / len(apart))
     return (
         f" {pluralize(len(apart), 'replicate')}, plain trainings from a shared partial training changed by a "
         f"millionth: {size:.2g} "
@@ -103,27 +105,27 @@ def _replicates(search: Search) -> str:
     )
 
 
-def _audit(found: Posterior) -> str:
-    """Whether single scores rank placements."""
-    if found.reliability >= 0.5:
+def _audit(posterior: Posterior) -> str:
+    """Return a warning if single scores cannot rank placements."""
+    if posterior.reliability >= 0.5:
         return ""
-    needed = (found.noise / found.spread) ** 2 if found.spread else float("inf")
+    needed = (posterior.noise / posterior.spread) ** 2 if posterior.spread else float("inf")
     how = (
         f"it would take about {ceil(needed)} of each"
         if isfinite(needed) and needed < 1000
         else "no number of seeds that one could train would"
     )
     return (
-        f"One seed cannot rank these placements: {found.reliability:.0%} of the variance of a score is the "
-        f"placement's, the rest is the seed's; {how} for half."
+        f"One seed cannot rank these placements: {posterior.reliability:.0%} of the variance of a score is "
+        f"the placement's, the rest is the seed's; {how} for half."
     )
 
 
 def _sites(search: Search) -> Sites:
-    found: Sites = {}
+    result: Sites = {}
     for trial in search.trials:
-        found |= _sites_of(trial)
-    return found
+        result |= _sites_of(trial)
+    return result
 
 
 def _sites_of(trial: Trial) -> Sites:

@@ -104,7 +104,7 @@ def write_page(
     data = {name: rows for plot in plots if plot.figure for name, rows in plot.figure.data.items()}
     page = environment.get_template("page.html").render(
         search=search,
-        made=_time(search.made),
+        made=_time(search.read_at),
         banners=banners(search),
         headline=headline(search),
         numbers=numbers(search),
@@ -125,7 +125,7 @@ def write_page(
 
 
 def _visible(value: Any) -> Any:
-    """What a page can hold: text without control characters."""
+    """Return text without control characters."""
     return printable(value, keep="\n\t") if type(value) is str else value
 
 
@@ -167,21 +167,21 @@ def _time(seconds: float) -> str:
 
 
 def banners(search: Search) -> list[str]:
-    """What the reader must know before anything else."""
+    """Return the warnings at the top of the page."""
     if not search.unfinished:
         return []
     trials = "1 trial" if search.unfinished == 1 else f"{search.unfinished} trials"
     planned = search.plan.trials
     of = f" of {planned}" if planned is not None else ""
     return [
-        f"The search had not ended when this page was made, {_time(search.made)}: {trials} had begun and not "
-        f"ended, {len(search.trials)}{of} had begun. Make the report again for what came later; if the "
+        f"The search had not ended when this page was made, {_time(search.read_at)}: {trials} had begun and "
+        f"not ended, {len(search.trials)}{of} had begun. Make the report again for what came later; if the "
         f"search was stopped, resume it with {_command('search --resume', search)}"
     ]
 
 
 def _command(words: str, search: Search) -> str:
-    """As it is called in the folder where the report was made."""
+    """Return a path relative to the folder where the report was made."""
     return format_command(words, search.metadata.name, search.metadata.settings.storage)
 
 
@@ -266,7 +266,7 @@ def _line(verdict: ReportedVerdict) -> str:
 
 def numbers(search: Search) -> list[tuple[str, str, str]]:
     """The figures at the top: title, value, detail."""
-    counts, found = search.counts, []
+    counts, items = search.counts, []
     for title, trial in (
         ("best in the search", search.best),
         ("best baseline in the search", search.baseline),
@@ -277,7 +277,7 @@ def numbers(search: Search) -> list[tuple[str, str, str]]:
             if trial
             else "none has completed"
         )
-        found.append((title, value, what))
+        items.append((title, value, what))
     parts = [
         f"{counts[state]} {word}"
         for state, word in (
@@ -286,17 +286,17 @@ def numbers(search: Search) -> list[tuple[str, str, str]]:
         )
         if counts[state]
     ]  # fmt: skip
-    found.append(("trials", str(len(search.trials)), ", ".join(parts)))
+    items.append(("trials", str(len(search.trials)), ", ".join(parts)))
     plan, equal = search.plan, search.metadata.settings.equal
     seconds = sum(m.get("seconds", 0.0) for trial in search.trials for m in trial.record.history)
-    found.append(
+    items.append(
         (
             "budget of a trial",
             pluralize(plan.budget, "epoch"),
             f"equal {equal}; {format_duration(seconds)} of training in all",
         )
     )
-    return found
+    return items
 
 
 def _failed(search: Search) -> str:

@@ -33,31 +33,33 @@ def per_class(search: Search) -> list[Section]:
     No section where there are no answers to go by: of a task without classes, or before a trial is done.
     """
     answers = answered(search)
-    found = [_Scored(what=one.what, card=_card(one)) for one in answers.of if one.trainings[0].labels]
-    if not found:
+    scored = [
+        _Scored(what=group.what, card=_card(group)) for group in answers.of if group.trainings[0].labels
+    ]
+    if not scored:
         return []
     return [
         Section(
             id="classes",
             title="By class",
             lead=answers.lead,
-            plots=[_classes(found), _confusions(found[0])],
+            plots=[_classes(scored), _confusions(scored[0])],
         )
     ]
 
 
-def _card(one: Answered) -> ScoreCard:
-    """Of the answers of all trainings together."""
-    cards = [each.card for each in one.trainings]
+def _card(group: Answered) -> ScoreCard:
+    """Return the score card of all trainings together."""
+    cards = [each.card for each in group.trainings]
     return ScoreCard(labels=cards[0].labels, matrix=reduce(np.add, [card.matrix for card in cards]))
 
 
-def _classes(found: Sequence[_Scored]) -> Plot:
-    best, *others = found
+def _classes(scored: Sequence[_Scored]) -> Plot:
+    best, *others = scored
     card = best.card
     many = len(card.labels) > MOST
     shown = card.worst(WORST if many else MOST)
-    figure = _draw_classes(found, shown)
+    figure = _draw_classes(scored, shown)
     columns = ["class", "inputs", "recall", "precision", "F1", *(["F1 of the baseline"] if others else [])]
     rows: list[list[Cell]] = [
         [
@@ -87,17 +89,17 @@ def _classes(found: Sequence[_Scored]) -> Plot:
     )
 
 
-def _draw_classes(found: Sequence[_Scored], shown: Sequence[int]) -> Figure:
-    names = [found[0].card.labels[i] for i in shown]
-    whose = ("best", "baseline")[: len(found)]
+def _draw_classes(scored: Sequence[_Scored], shown: Sequence[int]) -> Figure:
+    names = [scored[0].card.labels[i] for i in shown]
+    whose = ("best", "baseline")[: len(scored)]
     rows = [
         {
-            "class": one.card.labels[i],
+            "class": entry.card.labels[i],
             "of": of,
-            "f1": _cell(one.card.f1[i]),
-            "inputs": int(one.card.counts[i]),
+            "f1": _cell(entry.card.f1[i]),
+            "inputs": int(entry.card.counts[i]),
         }
-        for of, one in zip(whose, found, strict=True)
+        for of, entry in zip(whose, scored, strict=True)
         for i in shown
     ]
     base = alt.Chart(alt.NamedData("classes")).encode(
@@ -123,10 +125,10 @@ def _confusions(best: _Scored) -> Plot:
     counts = dict(zip(card.labels, card.counts.tolist(), strict=True))
     table = Table(
         columns=["true", "answered", "times", "of its inputs"],
-        rows=[[true, said, times, times / counts[true]] for true, said, times in pairs[:PAIRS]],
+        rows=[[true, predicted, times, times / counts[true]] for true, predicted, times in pairs[:PAIRS]],
     )
-    true, said, times = pairs[0]
-    says = f"Most often {true} is taken for {said}: {times} of {counts[true]} times."
+    true, predicted, times = pairs[0]
+    says = f"Most often {true} is taken for {predicted}: {times} of {counts[true]} times."
     if len(card.labels) > MOST:
         return Plot(name=name, title=title, figure=None, says=says, table=table)
     return Plot(
@@ -141,15 +143,15 @@ def _confusions(best: _Scored) -> Plot:
 
 def _draw_matrix(card: ScoreCard) -> Figure:
     labels = list(card.labels)
-    shares = 100 * card.matrix / np.maximum(1, card.counts)[:, None]
+    percent = 100 * card.matrix / np.maximum(1, card.counts)[:, None]
     rows = [
         {
             "true": labels[i],
             "answered": labels[j],
             "times": int(card.matrix[i, j]),
-            "share": float(shares[i, j]),
-            "shown": f"{shares[i, j]:.0f}" if card.matrix[i, j] else "",
-            "dark": bool(shares[i, j] > 100 * style.DEEP),
+            "share": float(percent[i, j]),
+            "shown": f"{percent[i, j]:.0f}" if card.matrix[i, j] else "",
+            "dark": bool(percent[i, j] > 100 * style.DEEP),
         }
         for i in range(len(labels))
         for j in range(len(labels))

@@ -1,4 +1,4 @@
-"""What a part of the report is: a figure, a sentence that says what it shows, and its numbers."""
+"""Plots of the report: a figure, a sentence on its content, and its numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

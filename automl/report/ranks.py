@@ -32,13 +32,13 @@ class _Ranked:
 
     @property
     def ranks(self) -> NDArray[np.float64]:
-        """Of all trainings, from 1 on; inf where nothing was found."""
+        """Return the ranks of all trainings, from 1; infinity if there is no answer."""
         with np.errstate(divide="ignore"):
             return np.rint(1 / self.reciprocal)
 
     @property
-    def shares(self) -> list[float]:
-        """Of the ranks in each of BINS."""
+    def fractions(self) -> list[float]:
+        """Return the fraction of ranks in each of BINS."""
         ranks = self.ranks
         return [float(((ranks >= low) & (ranks <= (high or np.inf))).mean()) for low, high in BINS]
 
@@ -46,29 +46,29 @@ class _Ranked:
 def ranks(search: Search) -> list[Section]:
     """The section of what `answered` finds; none for other tasks, and before a trial is done."""
     answers = answered(search)
-    found = [ranked for one in answers.of if (ranked := _ranked(one)) is not None]
-    if not found:
+    groups = [ranked for group in answers.of if (ranked := _ranked(group)) is not None]
+    if not groups:
         return []
     return [
         Section(
             id="ranks",
             title="What was found",
             lead=f"{answers.lead} A query's rank is the place of the function that it is for, from 1 on.",
-            plots=[_ranks(found), *_examples(found[0])],
+            plots=[_ranks(groups), *_examples(groups[0])],
         )
     ]
 
 
-def _ranked(one: Answered) -> _Ranked | None:
-    """None where there are no queries, and where trainings answered different ones."""
-    values = [training.values for training in one.trainings]
-    if not one.trainings[0].examples or len({len(each) for each in values}) > 1:
+def _ranked(group: Answered) -> _Ranked | None:
+    """Return the ranks of a group, or None without queries or if trainings had different ones."""
+    values = [training.values for training in group.trainings]
+    if not group.trainings[0].examples or len({len(each) for each in values}) > 1:
         return None
-    return _Ranked(what=one.what, reciprocal=np.stack(values), examples=one.trainings[0].examples)
+    return _Ranked(what=group.what, reciprocal=np.stack(values), examples=group.trainings[0].examples)
 
 
 def interval(values: NDArray[np.float64], *, level: float = 0.95) -> tuple[float, float]:
-    """Of the mean of `values` (seeds, queries), if both are a sample: percentiles of a two-way bootstrap.
+    """Return the interval of the mean of `values` (seeds, queries), from a two-way bootstrap.
 
     Each draw takes seeds and, independently, queries anew: every training answers the same queries, so that
     more seeds do not make up for few queries. With one seed it is the interval over queries alone. The same
@@ -84,27 +84,36 @@ def interval(values: NDArray[np.float64], *, level: float = 0.95) -> tuple[float
     return float(low), float(high)
 
 
-def _ranks(found: Sequence[_Ranked]) -> Plot:
+def _ranks(groups: Sequence[_Ranked]) -> Plot:
     """The share of queries by rank."""
     rows: list[list[Cell]] = []
-    said, few = [], []
-    for one in found:
-        seeds, queries = one.reciprocal.shape
-        low, high = interval(one.reciprocal)
-        mean, middle = float(one.reciprocal.mean()), float(np.median(one.ranks))
+    sentences, few = [], []
+    for group in groups:
+        seeds, queries = group.reciprocal.shape
+        low, high = interval(group.reciprocal)
+        mean, middle = float(group.reciprocal.mean()), float(np.median(group.ranks))
         rows.append(
-            [one.what, seeds, queries, mean, low, high, middle if np.isfinite(middle) else None, *one.shares]
+            [
+                group.what,
+                seeds,
+                queries,
+                mean,
+                low,
+                high,
+                middle if np.isfinite(middle) else None,
+                *group.fractions,
+            ]
         )
         over = "queries" if seeds == 1 else f"queries and {seeds} seeds"
-        said.append(f"{one.what}: MRR {mean:.4f} (95 % CI {low:.4f} to {high:.4f} over {over})")
+        sentences.append(f"{group.what}: MRR {mean:.4f} (95 % CI {low:.4f} to {high:.4f} over {over})")
         if 1 < seeds < FEW:
             few.append(seeds)
     warning = f"From {pluralize(min(few), 'seed')} the spread over seeds is underestimated." if few else ""
     return Plot(
         name="ranks",
         title="Ranks",
-        figure=_draw(found),
-        says="; ".join(said) + ".",
+        figure=_draw(groups),
+        says="; ".join(sentences) + ".",
         note=(
             "MRR is the mean over queries of 1 / rank. Intervals are of a bootstrap that draws queries anew, "
             "and seeds, where there are several."
@@ -124,14 +133,14 @@ def _bin(low: int, high: int | None) -> str:
     return str(low) if low == high else f"{low}+" if high is None else f"{low}–{high}"
 
 
-def _draw(found: Sequence[_Ranked]) -> Figure:
-    whose = ("best", "baseline")[: len(found)]
+def _draw(groups: Sequence[_Ranked]) -> Figure:
+    whose = ("best", "baseline")[: len(groups)]
     names = [_bin(*edges) for edges in BINS]
-    looks = dict(zip(whose, (style.BLUE, style.GREY), strict=False))
+    colours = dict(zip(whose, (style.BLUE, style.GREY), strict=False))
     rows = [
-        {"rank": name, "of": of, "share": round(share, 5), "place": place}
-        for of, one in zip(whose, found, strict=True)
-        for place, (name, share) in enumerate(zip(names, one.shares, strict=True))
+        {"rank": name, "of": of, "share": round(fraction, 5), "place": position}
+        for of, group in zip(whose, groups, strict=True)
+        for position, (name, fraction) in enumerate(zip(names, group.fractions, strict=True))
     ]
     bars = (
         alt.Chart(alt.NamedData("ranks"))
@@ -140,7 +149,7 @@ def _draw(found: Sequence[_Ranked]) -> Figure:
             x=alt.X("rank:N", sort=names, title="rank", axis=alt.Axis(labelAngle=0)),
             xOffset=alt.XOffset("of:N", sort=list(whose)),
             y=alt.Y("share:Q", title="share of the queries", axis=alt.Axis(format="%", tickCount=5)),
-            color=alt.Color("of:N", scale=style.named(looks)),
+            color=alt.Color("of:N", scale=style.named(colours)),
             tooltip=["rank:N", "of:N", alt.Tooltip("share:Q", format=".1%")],
         )
     )  # fmt: skip
@@ -151,9 +160,9 @@ def _examples(best: _Ranked) -> list[Plot]:
     """Queries that found their function first, and such that did not; those of the first training."""
     hits = [e for e in best.examples if e.rank == 1]
     misses = sorted((e for e in best.examples if e.rank > 1), key=lambda e: e.rank)
-    found = []
+    lines = []
     if hits:
-        found.append(
+        lines.append(
             Plot(
                 name="hits",
                 title="Hits",
@@ -165,7 +174,7 @@ def _examples(best: _Ranked) -> list[Plot]:
             )
         )
     if misses:
-        found.append(
+        lines.append(
             Plot(
                 name="misses",
                 title="Misses",
@@ -180,7 +189,7 @@ def _examples(best: _Ranked) -> list[Plot]:
                 ),
             )
         )
-    return found
+    return lines
 
 
 def _brief(text: str) -> str:

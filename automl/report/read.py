@@ -68,14 +68,14 @@ class Trial:
 
     @property
     def where(self) -> str:
-        """What sits where, in words, and the options that other trials have otherwise."""
+        """Return the placement in words, and the options that differ between trials."""
         config = self.record.config
         sites = placement_name(config) if config.model.placement else "no attention"
         return f"{sites}, {format_options(self.varied)}" if self.varied else sites
 
     @property
     def resource(self) -> float:
-        """How far it came, in epochs of the baseline's time."""
+        """Return the resource of the last epoch, in epochs of the baseline's time."""
         return self.record.history[-1][RESOURCE] if self.record.history else 0.0
 
 
@@ -103,7 +103,7 @@ class Search:
     trials: Sequence[Trial]
     verdicts: Sequence[ReportedVerdict] = ()
     links: Mapping[int, str] = field(default_factory=dict)
-    made: float = field(default_factory=time.time)
+    read_at: float = field(default_factory=time.time)
 
     @cached_property
     def plan(self) -> Plan:
@@ -132,12 +132,12 @@ class Search:
 
     @property
     def factor(self) -> float:
-        """What the metric is multiplied with to be shown: an accuracy is shown in percent."""
+        """Return the factor with which the metric is shown: 100 for percent."""
         return self.plan.metric.scale
 
     @property
     def label(self) -> str:
-        """Of an axis with the metric."""
+        """Return the title of an axis with the metric."""
         return self.plan.metric.label
 
     def show(self, trial: Trial) -> str:
@@ -147,7 +147,7 @@ class Search:
 
     @property
     def unit(self) -> str:
-        """Of a difference of the metric."""
+        """Return the unit of a difference of the metric."""
         return self.plan.metric.gap_unit
 
     @cached_property
@@ -305,9 +305,9 @@ def _read_trials(folder: Path, metadata: SearchMetadata) -> list[Trial]:
 def _varied(records: Sequence[TrialRecord]) -> set[str]:
     """Return the options of each backbone that differ between its trials."""
     models = [(record.config.model.backbone, model_options(record.config)) for record in records]
-    options = {(backbone, key) for backbone, found in models for key in found}
+    options = {(backbone, key) for backbone, values in models for key in values}
     return {
         key
         for backbone, key in options
-        if len({repr(found.get(key)) for other, found in models if other == backbone}) > 1
+        if len({repr(values.get(key)) for other, values in models if other == backbone}) > 1
     }

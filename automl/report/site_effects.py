@@ -1,4 +1,4 @@
-"""What the search learned about type and place: the mean effect over the baseline at each site."""
+"""Mean effect over the baseline by type and site."""
 
 import math
 from collections import defaultdict
@@ -41,7 +41,7 @@ def effects(search: Search) -> tuple[dict[tuple[str, str], Effect], int]:
         if not model.placement:
             score = search.sign * search.score(trial)
             best[model.backbone] = max(best.get(model.backbone, -math.inf), score)
-    found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    gains: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     scores: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     alone = 0
     for trial in search.done:
@@ -50,16 +50,16 @@ def effects(search: Search) -> tuple[dict[tuple[str, str], Effect], int]:
             alone += 1
             continue
         for site, spec in model.placement.items():
-            found[site, spec.type].append(search.sign * search.score(trial) - best[model.backbone])
+            gains[site, spec.type].append(search.sign * search.score(trial) - best[model.backbone])
             scores[site, spec.type].append(search.score(trial))
     return {
-        place: Effect(
+        cell: Effect(
             mean=fmean(values),
-            score=fmean(scores[place]),
+            score=fmean(scores[cell]),
             spread=stdev(values) if len(values) > 1 else None,
             count=len(values),
         )
-        for place, values in found.items()
+        for cell, values in gains.items()
     }, alone
 
 
@@ -76,8 +76,8 @@ def placement(search: Search) -> Plot:
     sites = _sites(search.done, cells)
     types = style.order({kind for _, kind in cells})
     figure = _draw(search, cells, sites, types)
-    best = max(cells, key=lambda place: cells[place].mean)
-    worst = min(cells, key=lambda place: cells[place].mean)
+    best = max(cells, key=lambda cell: cells[cell].mean)
+    worst = min(cells, key=lambda cell: cells[cell].mean)
     above = sum(effect.mean > 0 for effect in cells.values())
     says = (
         f"{above} of {len(cells)} combinations of type and site have a mean above the best baseline. "
@@ -103,17 +103,17 @@ def placement(search: Search) -> Plot:
     )  # fmt: skip
 
 
-def _sentence(search: Search, place: tuple[str, str], cells: Mapping[tuple[str, str], Effect]) -> str:
-    effect = cells[place]
+def _sentence(search: Search, cell: tuple[str, str], cells: Mapping[tuple[str, str], Effect]) -> str:
+    effect = cells[cell]
     trials = "trial" if effect.count == 1 else "trials"
     score = f"{effect.score:.4g} {search.plan.metric.unit}".rstrip()
-    return f"{place[1]} at {place[0]}, {search.gap(effect.mean)} ({score}) in {effect.count} {trials}"
+    return f"{cell[1]} at {cell[0]}, {search.gap(effect.mean)} ({score}) in {effect.count} {trials}"
 
 
 def _sites(done: Sequence[Trial], cells: Mapping[tuple[str, str], Effect]) -> list[str]:
     """The sites that have a cell, in the order of the network as far as names tell."""
-    there = {site for site, _ in cells}
-    return sorted(there, key=natural)
+    measured = {site for site, _ in cells}
+    return sorted(measured, key=natural)
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:

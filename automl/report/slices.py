@@ -17,7 +17,7 @@ from automl.report.history import ZOOM
 from automl.report.importance import Importance, domains
 from automl.report.plot import Cell, Plot, Table, absent
 from automl.report.read import Search, Trial
-from automl.report.trials import TRIALS, columns, source, state, told
+from automl.report.trials import TRIALS, columns, pointer_selection, source, state
 from automl.report.words import is_site, site, value, words
 from automl.report.words import names as names_of
 from search.record import State
@@ -27,13 +27,13 @@ PAIRED = 4  # of the most important choices
 ASIDE = "(datum.trial * 0.618034) % 1"  # trials of one choice stand side by side, each always in one place
 
 
-def slices(search: Search, found: Sequence[Importance]) -> list[Plot]:
+def slices(search: Search, importances: Sequence[Importance]) -> list[Plot]:
     """Small multiples, every parameter of the search in one; the most important ones first."""
     title = "Slices"
     if not search.done:
         return [absent("slices-1", title, "No trial has completed yet.")]
     spans = domains([*search.done, *search.pruned])
-    ranks = {importance.name: i for i, importance in enumerate(found)}
+    ranks = {importance.name: i for i, importance in enumerate(importances)}
     names = sorted(
         (name for name in spans if any(name in trial.params for trial in search.done)),
         key=lambda name: (ranks.get(name, len(ranks)), name),
@@ -52,7 +52,7 @@ def slices(search: Search, found: Sequence[Importance]) -> list[Plot]:
 def _slices(
     search: Search, spans: dict[str, BaseDistribution], names: Sequence[str], name: str, title: str
 ) -> Plot:
-    said: list[str] = []
+    sentences: list[str] = []
     rows: list[list[Cell]] = []
     charts: list[Chart] = []
     for parameter in names:
@@ -60,11 +60,11 @@ def _slices(
         relation, cells = _relation(search, spans[parameter], parameter, having)
         charts.append(_slice(search, spans[parameter], parameter))
         rows += cells
-        said.append(f"{words(parameter)}: {relation}")
+        sentences.append(f"{words(parameter)}: {relation}")
     return Plot(
         name=name, title=title,
         figure=Figure(charts=charts, data=source(search), zoom=True, narrow=True, wide=True),
-        says=". ".join(said) + ".",
+        says=". ".join(sentences) + ".",
         note="Blue: finished trials. Orange ticks: where trials were pruned: no scores to compare. " + ZOOM,
         table=Table(
             columns=["choice", "value", "finished trials", f"mean {search.label}", "rank correlation"],
@@ -90,21 +90,21 @@ def _slice(search: Search, kind: BaseDistribution, name: str) -> alt.LayerChart:
     points = (
         base.transform_filter(state(State.COMPLETE))
         .mark_point(size=24, color=style.BLUE, opacity=0.75, clip=True)
-        .encode(y=y, **told(search, tip))
+        .encode(y=y, **pointer_selection(search, tip))
     )
     rug = (
         base.transform_filter(state(State.PRUNED))
         .mark_tick(color=style.ORANGE, thickness=1, size=6, orient="vertical", clip=True)
-        .encode(y=alt.value(136), **told(search, tip))
+        .encode(y=alt.value(136), **pointer_selection(search, tip))
     )
     title = alt.TitleParams(wrap(words(name), 18), frame="bounds", fontSize=11.5)
     return style.layer(points, rug, height=140).properties(title=title)
 
 
-def pairs(search: Search, found: Sequence[Importance]) -> Plot:
+def pairs(search: Search, importances: Sequence[Importance]) -> Plot:
     """The metric as colour over each two of the most important choices."""
     title = "Pairs of choices"
-    names = [importance.name for importance in found[:PAIRED]]
+    names = [importance.name for importance in importances[:PAIRED]]
     spans = domains(search.done)
     both = [
         (a, b, having)
@@ -113,17 +113,17 @@ def pairs(search: Search, found: Sequence[Importance]) -> Plot:
     ]
     if not both:
         return absent("pairs", title, "It takes two choices that differ among the finished trials.")
-    said: list[str] = []
+    sentences: list[str] = []
     rows: list[list[Cell]] = []
     charts: list[Chart] = []
     for a, b, having in both:
         best = max(having, key=lambda trial: search.sign * search.score(trial))
         first, second = _shown(search, a, best), _shown(search, b, best)
-        said.append(f"{words(a)} with {words(b)}: best {first} and {second} of {len(having)}")
+        sentences.append(f"{words(a)} with {words(b)}: best {first} and {second} of {len(having)}")
         rows.append([words(a), words(b), len(having), first, second, search.score(best)])
         charts.append(_pair(search, spans, a, b))
     return Plot(
-        name="pairs", title=title, says="; ".join(said) + ".",
+        name="pairs", title=title, says="; ".join(sentences) + ".",
         figure=Figure(charts=charts, data=source(search), zoom=True, wide=True),
         note=f"Finished trials, over each two of the {len(names)} most important choices. Yellow is better. "
         + ZOOM,
@@ -157,7 +157,7 @@ def _pair(search: Search, spans: dict[str, BaseDistribution], a: str, b: str) ->
             order=alt.Order("score:Q", sort="ascending" if search.sign > 0 else "descending"),
             **aside,
             **above,
-            **told(search, *tips),
+            **pointer_selection(search, *tips),
         )
     )  # fmt: skip
     whole: alt.Chart = chart.properties(height=170)
@@ -165,7 +165,7 @@ def _pair(search: Search, spans: dict[str, BaseDistribution], a: str, b: str) ->
 
 
 def _range(search: Search) -> list[float]:
-    """Of the finished trials' scores; the worst twentieth may leave the picture where there are many."""
+    """Return the range of finished scores. With many trials the worst twentieth may be outside."""
     scores = [search.score(trial) for trial in search.done]
     part = 0.05 if len(scores) >= 40 else 0.0
     return style.window(scores, maximize=search.plan.metric.maximize, part=part)
@@ -214,7 +214,7 @@ def _shown(search: Search, name: str, trial: Trial) -> str:
 def _relation(
     search: Search, kind: BaseDistribution, name: str, trials: Sequence[Trial]
 ) -> tuple[str, list[list[Cell]]]:
-    """How the metric goes with a parameter: a phrase, and rows of the table."""
+    """Return how the metric depends on a parameter: a phrase, and rows of the table."""
     scores = [search.score(trial) for trial in trials]
     labels = names_of(name, kind, search.trials)
     if labels is not None:

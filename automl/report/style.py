@@ -62,7 +62,7 @@ CONFIG: dict[str, Any] = {
 }  # fmt: skip
 
 
-def look(kind: str) -> tuple[str, str]:
+def colour_and_shape(kind: str) -> tuple[str, str]:
     """Colour and shape of an attention, of `plain` and of `mixed`."""
     if kind in _KNOWN:
         return _KNOWN[kind]
@@ -79,18 +79,18 @@ def order(kinds: Iterable[str]) -> list[str]:
 
 def by_kind(kinds: Iterable[str], *, columns: int = 3) -> dict[str, Any]:
     """The encodings of a mark for a trial of each kind."""
-    found = order(kinds)
-    colours, shapes = zip(*(look(kind) for kind in found), strict=True)
+    present = order(kinds)
+    colours, shapes = zip(*(colour_and_shape(kind) for kind in present), strict=True)
     legend = alt.Legend(columns=columns)
     return {
-        "color": alt.Color("kind:N", scale=alt.Scale(domain=found, range=list(colours)), legend=legend),
-        "shape": alt.Shape("kind:N", scale=alt.Scale(domain=found, range=list(shapes)), legend=legend),
+        "color": alt.Color("kind:N", scale=alt.Scale(domain=present, range=list(colours)), legend=legend),
+        "shape": alt.Shape("kind:N", scale=alt.Scale(domain=present, range=list(shapes)), legend=legend),
     }
 
 
-def named(looks: dict[str, str]) -> alt.Scale:
+def named(colours: dict[str, str]) -> alt.Scale:
     """A colour for each name, in this order."""
-    return alt.Scale(domain=list(looks), range=list(looks.values()))
+    return alt.Scale(domain=list(colours), range=list(colours.values()))
 
 
 def layer(*charts: alt.Chart, height: int) -> alt.LayerChart:

@@ -19,7 +19,7 @@ EPOCH_MEAN, RUNNING_MEAN = "mean of the epoch", "running mean"
 
 def training_curves(search: Search) -> Plot:
     """Loss per epoch, accuracy per epoch, and the mean accuracy of all steps so far."""
-    looks: dict[str, str] = {}
+    colours: dict[str, str] = {}
     losses: list[dict[str, Any]] = []
     accuracies: list[dict[str, Any]] = []
     table: list[list[str | int | float | None]] = []
@@ -30,20 +30,20 @@ def training_curves(search: Search) -> Plot:
         history = [m for m in trial.record.history if isfinite(m.get(LOSS, nan))] if trial else []
         if trial is None or not history:
             continue
-        way = f"{name} (trial {trial.number})"
-        looks[way] = colour
-        losses += [_row(way, m["epoch"], m[LOSS]) for m in history]
+        label = f"{name} (trial {trial.number})"
+        colours[label] = colour
+        losses += [_row(label, m["epoch"], m[LOSS]) for m in history]
         known = [m for m in history if ACCURACY in m]
         means = running_means(known)
         for metrics, mean in zip(known, means, strict=True):
             for kind, value in ((EPOCH_MEAN, metrics[ACCURACY]), (RUNNING_MEAN, mean)):
-                accuracies.append({**_row(way, metrics["epoch"], 100 * value), "mean": kind})
+                accuracies.append({**_row(label, metrics["epoch"], 100 * value), "mean": kind})
         last = history[-1]
         accuracy = 100 * last[ACCURACY] if ACCURACY in last else None
-        table.append([way, last["epoch"], last[LOSS], accuracy, 100 * means[-1] if means else None])
-    if not looks:
+        table.append([label, last["epoch"], last[LOSS], accuracy, 100 * means[-1] if means else None])
+    if not colours:
         return absent(NAME, TITLE, "No training loss was recorded yet.")
-    charts = [_chart("training_loss", "training loss", looks)]
+    charts = [_chart("training_loss", "training loss", colours)]
     if accuracies:
         dash = alt.StrokeDash(
             "mean:N",
@@ -51,7 +51,7 @@ def training_curves(search: Search) -> Plot:
             legend=alt.Legend(symbolType="stroke", columns=2),
         )
         charts.append(
-            _chart("training_accuracy", "training accuracy, %", looks).encode(
+            _chart("training_accuracy", "training accuracy, %", colours).encode(
                 strokeDash=dash, detail="mean:N"
             )
         )
@@ -60,9 +60,9 @@ def training_curves(search: Search) -> Plot:
         data={"training_loss": losses, **({"training_accuracy": accuracies} if accuracies else {})},
     )
     sentences = [
-        f"{way}: loss {loss:.4g}"
+        f"{label}: loss {loss:.4g}"
         + ("" if mean is None else f", accuracy {accuracy:.4g} % in the last epoch and {mean:.4g} % over all")
-        for way, _, loss, accuracy, mean in table
+        for label, _, loss, accuracy, mean in table
     ]
     note = "Measured on the batches of training, while the weights change."
     columns = ["trial", "epochs", "loss"]
@@ -90,18 +90,18 @@ def running_means(history: list[Metrics]) -> list[float]:
     return [total / end for total, end in zip(sums, ends, strict=True)]
 
 
-def _row(way: str, epoch: float, value: float) -> dict[str, Any]:
-    return {"way": way, "epoch": epoch, "value": float(f"{value:.5g}")}
+def _row(label: str, epoch: float, value: float) -> dict[str, Any]:
+    return {"way": label, "epoch": epoch, "value": float(f"{value:.5g}")}
 
 
-def _chart(data: str, title: str, looks: dict[str, str]) -> alt.Chart:
+def _chart(data: str, title: str, colours: dict[str, str]) -> alt.Chart:
     chart: alt.Chart = (
         alt.Chart(alt.NamedData(data))
         .mark_line(strokeWidth=2, point={"size": 12})
         .encode(
             x=alt.X("epoch:Q", title="epochs of the trial", axis=alt.Axis(tickMinStep=1, format="d")),
             y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=False)),
-            color=alt.Color("way:N", scale=style.named(looks), legend=alt.Legend(columns=1)),
+            color=alt.Color("way:N", scale=style.named(colours), legend=alt.Legend(columns=1)),
             tooltip=[
                 alt.Tooltip("way:N", title="trial"),
                 alt.Tooltip("epoch:Q"),

@@ -1,4 +1,4 @@
-"""The trials as rows of data, once for all charts, and what is told of one under the pointer."""
+"""The trials as rows of data, once for all charts, and the tooltip of the trial under the pointer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ def rows(search: Search) -> list[dict[str, Any]]:
     """A row of each trial that has a score yet, with its parameters: numbers as they are, others in words."""
     keys = columns(search)
     sites = {name for name in keys if is_site(name, search.trials)}
-    found = []
+    result = []
     for trial in search.trials:
         score = search.final(trial)
         if score is None or score != score:
@@ -33,8 +33,8 @@ def rows(search: Search) -> list[dict[str, Any]]:
         row |= {keys[name]: _cell(name, trial, sites) for name in trial.params}
         if trial.number in search.links:
             row["link"] = search.links[trial.number]
-        found.append(row)
-    return found
+        result.append(row)
+    return result
 
 
 def columns(search: Search) -> dict[str, str]:
@@ -57,7 +57,7 @@ def source(search: Search) -> dict[str, list[dict[str, Any]]]:
     return {TRIALS: search.rows}
 
 
-def told(search: Search, *more: alt.Tooltip) -> dict[str, Any]:
+def pointer_selection(search: Search, *more: alt.Tooltip) -> dict[str, Any]:
     """The encodings of a mark that stands for a trial: what it is, and its run in MLflow as a link."""
     tips = [
         alt.Tooltip("trial:Q", title="trial", format="d"),
@@ -73,7 +73,7 @@ def told(search: Search, *more: alt.Tooltip) -> dict[str, Any]:
 
 def state(*wanted: State) -> str:
     """A filter for trials in these states."""
-    return " || ".join(f"datum.state === '{one}'" for one in wanted)
+    return " || ".join(f"datum.state === '{state_name}'" for state_name in wanted)
 
 
 def scored(search: Search, trials: Sequence[Trial]) -> list[float]:

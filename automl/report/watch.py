@@ -39,12 +39,12 @@ def watch_report(
     name, storage = resolve_search(search, storage)
     first = True
     folder, metadata = find_search(name, storage)
-    place = Path(out).expanduser() if out is not None else folder / REPORT_FOLDER
-    prepare(place)
+    report_folder = Path(out).expanduser() if out is not None else folder / REPORT_FOLDER
+    prepare(report_folder)
     try:
         while is_running(folder, metadata.location):
             try:
-                page = write_page_alone(read_search(name, storage), place, reload=every)
+                page = write_page_alone(read_search(name, storage), report_folder, reload=every)
             except NoTrialsError:
                 page = None
             if first and page is not None:
@@ -53,7 +53,7 @@ def watch_report(
             time.sleep(every)
     except KeyboardInterrupt:
         if not first:
-            write_page_alone(read_search(name, storage), place)
+            write_page_alone(read_search(name, storage), report_folder)
         raise
     result = run_report(name, out=out, storage=storage)
     if first:

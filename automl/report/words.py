@@ -16,33 +16,33 @@ _SITE = re.compile(r"(?:(.+)\.)?site(\d+)")
 def words(name: str) -> str:
     """A hyperparameter as it is shown. What is not of a built-in space loses its underscores alone."""
     prefix, _, rest = name.rpartition(".")
-    found = re.fullmatch(r"(.*?)_?(\d+)", rest)
-    stem, module = (found[1], found[2]) if found and found[1] else (rest, "")
+    match = re.fullmatch(r"(.*?)_?(\d+)", rest)
+    stem, module = (match[1], match[2]) if match and match[1] else (rest, "")
     of = [prefix] if prefix else []
     if module and stem.startswith("decomposed_"):
         stem, of = stem.removeprefix("decomposed_"), ["decomposed"]
-    said = _SHORT.get(stem, stem.replace("_", " "))
+    text = _SHORT.get(stem, stem.replace("_", " "))
     if module:
-        said += f" of module {module}"
-    return said + (f" ({', '.join(of)})" if of else "")
+        text += f" of module {module}"
+    return text + (f" ({', '.join(of)})" if of else "")
 
 
 def is_site(name: str, trials: Sequence[Trial]) -> bool:
-    """Whether a parameter is the place of a module: the n-th of the placement in each trial that has it."""
-    found = _SITE.fullmatch(name)
+    """Return True if a parameter is the site of the n-th module in each trial that has it."""
+    match = _SITE.fullmatch(name)
     having = [trial for trial in trials if name in trial.params]
     return (
-        found is not None
+        match is not None
         and bool(having)
-        and all(len(trial.record.config.model.placement) >= int(found[2]) for trial in having)
+        and all(len(trial.record.config.model.placement) >= int(match[2]) for trial in having)
     )
 
 
 def site(name: str, trial: Trial) -> str:
     """The place that a parameter of `is_site` has in a trial."""
-    found = _SITE.fullmatch(name)
-    assert found is not None
-    return list(trial.record.config.model.placement)[int(found[2]) - 1]
+    match = _SITE.fullmatch(name)
+    assert match is not None
+    return list(trial.record.config.model.placement)[int(match[2]) - 1]
 
 
 def value(thing: object) -> str:
@@ -60,6 +60,6 @@ def names(name: str, kind: BaseDistribution, trials: Sequence[Trial]) -> list[st
             choices.sort(key=lambda c: float(c or 0))
         return [value(choice) for choice in choices]
     if is_site(name, trials):
-        places = {trial.params[name]: site(name, trial) for trial in trials if name in trial.params}
-        return list(dict.fromkeys(places[index] for index in sorted(places)))
+        sites = {trial.params[name]: site(name, trial) for trial in trials if name in trial.params}
+        return list(dict.fromkeys(sites[index] for index in sorted(sites)))
     return None

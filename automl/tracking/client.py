@@ -34,10 +34,10 @@ _silent: dict[str, float] = {}  # when, on the monotonic clock, each server was 
 def open_client(*, create: bool = False) -> Any:
     """Return MLflow's client, once the store behind it has answered.
 
-    create: make the database where it is a file that is not there, as MLflow does whoever asks: what reads
-        alone shall leave none behind.
+    create: create a database file that does not exist. MLflow always does, but a program that only reads
+        must not.
 
-    Raises InputError when it does not answer, and MlflowSilent when it takes longer than the limit.
+    Raises InputError if it does not answer, and MlflowSilent if it takes longer than the limit.
     """
     uri = public(mlflow.get_tracking_uri())
     file = local_path(mlflow.get_tracking_uri())
@@ -161,13 +161,13 @@ def find_experiment(client: Any, name: str) -> str | None:
 
 
 def pages(client: Any) -> str:
-    """Where MLflow's pages are: at the server, or at `mlflow ui` on this machine."""
+    """Return the address of MLflow's pages: the server, or `mlflow ui` on this machine."""
     uri = public(client.tracking_uri)
     return uri.rstrip("/") if uri.startswith(("http://", "https://")) else LOCAL
 
 
 def artifact_location(experiment: str) -> str | None:
-    """Where a new experiment's artifacts go: beside the database, where that is a file.
+    """Return the folder of a new experiment's artifacts: beside the database, if that is a file.
 
     MLflow would put them into the current folder, which for a job on a cluster is another one.
     """

@@ -1,4 +1,4 @@
-"""What a trial's numbers are called in MLflow: with their units, and as no parameter is called.
+"""Names of a trial's numbers in MLflow, with units and different from all parameters.
 
 A metric and a parameter of one name are one column twice in MLflow's table.
 """
@@ -10,7 +10,7 @@ from automl.config.escape import mlflow_key
 EPOCHS_DONE = "epochs_done"  # MLflow's steps are epochs
 RANK = "rank"  # of a completed trial in its search, from 1 on
 
-# Of an epoch's record, and of a profile: the name there, the name in MLflow, and what one is worth there.
+# Keys of an epoch's record and of a profile, with the name in MLflow and the factor to its unit.
 EPOCH: Mapping[str, tuple[str, float]] = {
     "epoch": (EPOCHS_DONE, 1),
     "resource": ("baseline_epochs", 1),
@@ -28,8 +28,8 @@ PROFILE: Mapping[str, tuple[str, float]] = {
 
 def named(values: Mapping[str, float], names: Mapping[str, tuple[str, float]]) -> dict[str, float]:
     """`values` as MLflow has them; those that are not in `names` keep theirs."""
-    found = {}
+    result = {}
     for key, value in values.items():
-        name, worth = names.get(key, (key, 1))
-        found[mlflow_key(name)] = float(value) * worth
-    return found
+        name, factor = names.get(key, (key, 1))
+        result[mlflow_key(name)] = float(value) * factor
+    return result

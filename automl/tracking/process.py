@@ -54,7 +54,7 @@ class MlflowProcess:
 
     def __init__(self, run_spec: RunSpec) -> None:
         self.run_spec = run_spec
-        self._one = threading.Lock()
+        self._lock = threading.Lock()
         self._closed = False
         self._start()
 
@@ -64,30 +64,30 @@ class MlflowProcess:
     def __exit__(self, *error: object) -> None:
         self._closed = True
         # Between two calls there is nothing to lose, and a call that takes so long is lost anyway.
-        idle = self._one.acquire(timeout=SECONDS)
-        if not self._made:
+        idle = self._lock.acquire(timeout=SECONDS)
+        if not self._is_created:
             self._line.poll(SECONDS)  # a store that is half made is of no use to any run
         _end(self.process, self._line)
         if idle:
-            self._one.release()
+            self._lock.release()
 
     def contact(self) -> None:
         """Wait until MLflow answers.
 
         Raises InputError when it does not or the experiment was deleted, and MlflowSilent after some time.
         """
-        with self._one:
+        with self._lock:
             self._contact()
 
     def runs(self) -> dict[int, str]:
-        found: dict[int, str] = self._ask("runs")
-        return found
+        runs: dict[int, str] = self._ask("runs")
+        return runs
 
     def page(self) -> str:
         return str(self._ask("page"))
 
-    def look(self) -> None:
-        self._ask("look")
+    def read_runs(self) -> None:
+        self._ask("read_runs")
 
     def write(self, trial: TrialRecord) -> str:
         return str(self._ask("write", trial))
@@ -107,11 +107,11 @@ class MlflowProcess:
 
     def _start(self) -> None:
         self.process, self._line = _PREPARED.pop() if _PREPARED else _begin()
-        self._open = self._made = False
+        self._open = self._is_created = False
         self._send("make", self.run_spec.experiment)
 
     def _ask(self, method: str, *arguments: Any) -> Any:
-        with self._one:
+        with self._lock:
             if self._closed:
                 raise RuntimeError("the search has ended")
             if self.process.poll() is not None:
@@ -124,8 +124,8 @@ class MlflowProcess:
             return self._call(method, *arguments)
 
     def _contact(self) -> None:
-        if not self._made:
-            self._made = True
+        if not self._is_created:
+            self._is_created = True
             self._answer()
 
     def _call(self, method: str, *arguments: Any) -> Any:
@@ -178,10 +178,10 @@ def serve(line: Connection) -> None:
     from automl.tracking.client import find_experiment, open_client
     from automl.tracking.writer import MlflowWriter
 
-    said: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
+    messages: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
     writer: Any = None
     nice = NICE
-    with suppress(EOFError, OSError), library_logs_to(logging.handlers.QueueHandler(said)):
+    with suppress(EOFError, OSError), library_logs_to(logging.handlers.QueueHandler(messages)):
         while True:
             method, arguments = line.recv()
             answer: Any = None
@@ -199,7 +199,7 @@ def serve(line: Connection) -> None:
                 error = wrong
             except Exception as wrong:  # not all of MLflow's can be sent
                 error = RuntimeError(f"{type(wrong).__name__}: {wrong}")
-            line.send((answer, error, [said.get() for _ in range(said.qsize())]))
+            line.send((answer, error, [messages.get() for _ in range(messages.qsize())]))
 
 
 if __name__ == "__main__":

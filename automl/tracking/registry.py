@@ -1,4 +1,4 @@
-"""MLflow's model registry: a model of ours as a version there, and the alias that names it."""
+"""MLflow's model registry: an exported model as a version, and the alias that names it."""
 
 import re
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class Registered:
 
     @property
     def uri(self) -> str:
-        """What MLflow loads and serves it by."""
+        """Return the address by which MLflow loads and serves the model."""
         return f"models:/{self.name}@{self.alias}"
 
 

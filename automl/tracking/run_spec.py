@@ -1,4 +1,4 @@
-"""What is tracked: experiment, names, tags and parameters of the runs."""
+"""Experiment, names, tags and parameters of tracked runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -26,7 +26,7 @@ METRIC_FILE = "metric.json"  # the metric of a user-defined task, whose code rea
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """What trials belong to. It can be sent to another process if `checkpoint` can.
+    """Run that trials belong to. It can be sent to another process if `checkpoint` can.
 
     experiment: the name of MLflow's experiment.
     checkpoint: the folder of a trial's checkpoint.
@@ -117,9 +117,9 @@ def source(provenance: Mapping[str, Any]) -> dict[str, str]:
 
 def _note(metadata: SearchMetadata) -> str:
     command = metadata.provenance.get("command")
-    made = markdown_code(shell(command)) if command else "a notebook"
-    space, place = metadata.settings.space_name, public(str(metadata.location))
-    return f"Search of the space {markdown_code(space)} by {made}, kept in {markdown_code(place)}."
+    origin = markdown_code(shell(command)) if command else "a notebook"
+    space, location = metadata.settings.space_name, public(str(metadata.location))
+    return f"Search of the space {markdown_code(space)} by {origin}, kept in {markdown_code(location)}."
 
 
 def below(location: Storage, trial: TrialRecord) -> Storage:

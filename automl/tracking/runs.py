@@ -42,12 +42,12 @@ class TrackedRun:
 def find_run(run_id: str) -> TrackedRun:
     """The trial of a run. Raises InputError when there is no such run or it has no checkpoint."""
     client = open_client()
-    found = _find_run(client, run_id)
+    run = _find_run(client, run_id)
     parent = next(find_runs(client, experiments(client), {CONFIRMED: run_id}), None)
     if parent is None:
-        return found
+        return run
     tags = parent.data.tags
-    return replace(found, verdict=tags.get(VERDICT), figures=tags.get(FIGURES, ""), confirmed=True)
+    return replace(run, verdict=tags.get(VERDICT), figures=tags.get(FIGURES, ""), confirmed=True)
 
 
 def _find_run(client: Any, run_id: str) -> TrackedRun:
@@ -81,7 +81,7 @@ class ScoredRun:
 
 
 def find_scores(run_id: str) -> ScoredRun:
-    """The run of a training. Raises InputError when there is none, or it is no training of ours."""
+    """Return the run of a training. Raises InputError if there is none, or if another program wrote it."""
     client = open_client()
     try:
         run = client.get_run(run_id)
@@ -124,7 +124,7 @@ def _artifact(run: Any, name: str) -> Any:
 
 
 def _digest(client: Any, run: Any) -> str | None:
-    """Of the images of the search that a run is below, None where it is below none."""
+    """Return the digest of the data of the search above a run, or None."""
     while "data" not in run.data.params:
         parent = run.data.tags.get(PARENT)
         if not parent:
@@ -142,11 +142,11 @@ def find_trial_run(identity: str, number: int) -> str:
     uri = public(mlflow.get_tracking_uri())
     client = open_client()
     try:
-        there = experiments(client)
-        for parent in find_runs(client, there, {IDENTITY: identity}):
-            for run in find_runs(client, there, {PARENT: parent.info.run_id, TRIAL: str(number)}):
-                found: str = run.info.run_id
-                return found
+        names = experiments(client)
+        for parent in find_runs(client, names, {IDENTITY: identity}):
+            for run in find_runs(client, names, {PARENT: parent.info.run_id, TRIAL: str(number)}):
+                identifier: str = run.info.run_id
+                return identifier
     except MlflowException as error:
         raise InputError(f"MLflow at {uri} does not answer ({public(str(error))})") from error
     raise InputError(f"MLflow at {uri} has no run of it")
@@ -158,18 +158,18 @@ def trial_links(metadata: SearchMetadata) -> dict[int, str]:
     Raises InputError when MLflow does not answer.
     """
     client = open_client()
-    found: dict[int, str] = {}
+    links: dict[int, str] = {}
     try:
         for parent in find_runs(client, experiments(client), {IDENTITY: metadata.identity}):
             experiment = parent.info.experiment_id
             for run in find_runs(client, [experiment], {PARENT: parent.info.run_id}):
                 if TRIAL in run.data.tags:
                     address = f"{pages(client)}/#/experiments/{experiment}/runs/{run.info.run_id}"
-                    found[int(run.data.tags[TRIAL])] = address
+                    links[int(run.data.tags[TRIAL])] = address
             break
     except MlflowException as error:
         raise InputError(f"MLflow does not answer ({public(str(error))})") from error
-    return found
+    return links
 
 
 def log_report(metadata: SearchMetadata, folder: Path, files: Sequence[str]) -> str:

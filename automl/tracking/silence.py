@@ -6,7 +6,7 @@ from attention import InputError
 
 
 class MlflowSilent(InputError):
-    """MLflow did not answer within the limit. Whoever only writes to it goes on without it."""
+    """MLflow did not answer within the limit. A process that only writes to it continues without it."""
 
 
 class SilentWriter:
@@ -18,4 +18,4 @@ class SilentWriter:
     def _raise(self, *arguments: object) -> NoReturn:
         raise self.error
 
-    runs = look = write = finish = conclude = _raise
+    runs = read_runs = write = finish = conclude = _raise

@@ -24,10 +24,10 @@ PAUSE = (1.0, 30.0)  # seconds between two tries, the first and the longest
 
 
 class Writes(Protocol):
-    """What a tracker needs of `MlflowWriter`, maybe in another process. Each raises what went wrong."""
+    """Interface of `MlflowWriter` for a tracker, possibly in another process. Methods raise its errors."""
 
     def runs(self) -> dict[int, str]: ...
-    def look(self) -> None: ...
+    def read_runs(self) -> None: ...
     def write(self, trial: TrialRecord) -> str: ...
     def finish(
         self,
@@ -45,7 +45,7 @@ class Tracker(Callback):
 
     runs: the run of each trial that MLflow has. silent: MLflow did not answer the last call in time.
 
-    A server that is silent at first is named on standard error, and training goes on without it.
+    A server that is silent at first is named on standard error, and training continues without it.
     """
 
     def __init__(self, writer: Writes) -> None:
@@ -57,7 +57,7 @@ class Tracker(Callback):
         except MlflowSilent as error:
             self.silent = True
             print(
-                f"warning: {error}. Training goes on without it, and its runs are written when it answers",
+                f"warning: {error}. Training continues without it, and its runs are written when it answers",
                 file=sys.stderr,
                 flush=True,
             )
@@ -126,7 +126,7 @@ class Tracker(Callback):
 
     def _look_again(self) -> None:
         try:
-            self.writer.look()
+            self.writer.read_runs()
         except Exception as error:
             log.warning("MLflow does not answer: %s", error)
 

@@ -78,7 +78,7 @@ _ENDS = {
 
 
 def run_name(trial: TrialRecord) -> str:
-    """What sits where comes first, since MLflow cuts names in its tables and plots."""
+    """Return the name of a run. The placement comes first, since MLflow cuts names in tables and plots."""
     if trial.variant:
         return f"{trial.variant} seed {trial.config.seed}"
     return f"{placement_name(trial.config)} {trial.number:03d} {model_name(trial.config)}"
@@ -93,7 +93,7 @@ def _params(values: Mapping[str, Any]) -> list[Param]:
 
 
 def _numbers(verdict: Mapping[str, Any]) -> dict[str, float]:
-    """What a verdict is in numbers, those that there are: they stand side by side in MLflow's table."""
+    """Return the numbers of a verdict, which are columns of MLflow's table."""
     low, high = verdict.get("interval") or (None, None)
     wide = verdict.get("interval_inputs") or (None, None)
     time = verdict.get("time") or {"ratio": None, "interval": (None, None)}
@@ -113,7 +113,7 @@ def _numbers(verdict: Mapping[str, Any]) -> dict[str, float]:
 
 
 def datasets(config: TrialConfig, digest: str, splits: Sequence[str]) -> list[DatasetInput]:
-    """What a trial of this configuration reads, a dataset for each split.
+    """Return the datasets that a trial of this configuration reads, one for each split.
 
     digest: of all splits together.
     """
@@ -131,7 +131,7 @@ def datasets(config: TrialConfig, digest: str, splits: Sequence[str]) -> list[Da
 
 @dataclass
 class _Run:
-    """How far a run in MLflow has come: the epochs, the end, the checkpoint and the rank that it holds."""
+    """Progress of a run in MLflow: its epochs, end, checkpoint and rank."""
 
     run_id: str
     epochs: int = 0
@@ -159,9 +159,9 @@ class MlflowWriter:
                 self.client.update_run(self.parent, status="RUNNING", name=mlflow_value(run_spec.name))
                 for key, value in {**run_spec.tags, "state": str(State.RUNNING)}.items():
                     self.client.set_tag(self.parent, key, mlflow_value(value))  # it may have been renamed
-                self.look()
+                self.read_runs()
         elif run_spec.alone:
-            self.look()
+            self.read_runs()
 
     def _create_experiment(self, name: str) -> str:
         try:
@@ -214,7 +214,7 @@ class MlflowWriter:
         }
         self.client.set_experiment_tag(self.experiment, VIEW + self._view, json.dumps(state))
 
-    def look(self) -> None:
+    def read_runs(self) -> None:
         """Learn how far the runs are: a write that failed may have been taken all the same."""
         marks = {PARENT: self.parent} if self.parent else {IDENTITY: self.run_spec.alone}
         if not all(marks.values()):
@@ -272,14 +272,14 @@ class MlflowWriter:
     def _log_data(self, run_id: str, config: TrialConfig) -> None:
         """The datasets of a trial's run and, with its first trial, of the run above it."""
         runs = [run_id] if self.parent is None or self._has_data else [run_id, self.parent]
-        for one in runs:
-            self.client.log_inputs(one, datasets(config, self.run_spec.data, self.run_spec.splits))
+        for run in runs:
+            self.client.log_inputs(run, datasets(config, self.run_spec.data, self.run_spec.splits))
         self._has_data = True
 
     def _end(self, run: _Run, trial: TrialRecord) -> dict[str, str]:
         """The tags of a trial's end that are not there yet."""
-        place = self.run_spec.checkpoint(trial)
-        checkpoint = str(place) if place.exists(CHECKPOINT_FILE) else ""
+        storage = self.run_spec.checkpoint(trial)
+        checkpoint = str(storage) if storage.exists(CHECKPOINT_FILE) else ""
         tags = {CHECKPOINT: checkpoint} if run.checkpoint != checkpoint else {}
         if run.state != str(trial.state):
             tags["state"] = str(trial.state)
@@ -299,8 +299,8 @@ class MlflowWriter:
         for record in new:
             at = int(1e3 * record["time"]) if "time" in record else get_current_time_millis()
             step = int(record["epoch"])
-            found = named({key: value for key, value in record.items() if key != "time"}, EPOCH)
-            metrics += [Metric(key, value, at, step) for key, value in found.items()]
+            values = named({key: value for key, value in record.items() if key != "time"}, EPOCH)
+            metrics += [Metric(key, value, at, step) for key, value in values.items()]
         if (new and not run.epochs) or ("state" in tags and not trial.history):
             at = metrics[0].timestamp if metrics else get_current_time_millis()
             metrics += [Metric(key, value, at, 0) for key, value in named(trial.profile, PROFILE).items()]
@@ -341,8 +341,10 @@ class MlflowWriter:
         if best is not None and metric is not None and not confirmed:
             options = format_options(model_options(best.config))
             what = markdown(placement_name(best.config) + (f", {options}" if options else ""))
-            found = f"{markdown(metric)} **{best.value(metric):.4f}** on the validation split, {what}"
-            self._describe(self.parent, f"Best trial {best.number}: {found}. Not confirmed on fresh seeds.")
+            best_text = f"{markdown(metric)} **{best.value(metric):.4f}** on the validation split, {what}"
+            self._describe(
+                self.parent, f"Best trial {best.number}: {best_text}. Not confirmed on fresh seeds."
+            )
         end = State.ERROR if best is None else State.COMPLETE
         self.client.set_tag(self.parent, "state", "stopped" if stopped else str(end))
         self.client.set_terminated(self.parent, "KILLED" if stopped else _ENDS[end])
@@ -390,10 +392,10 @@ class MlflowWriter:
         elif CONFIRMED in self.client.get_run(run_id).data.tags:
             self.client.delete_tag(run_id, CONFIRMED)
 
-    def _describe(self, run_id: str | None, found: str) -> None:
+    def _describe(self, run_id: str | None, text: str) -> None:
         """Put what was found before what the run's description says of how it was made."""
-        made = self.client.get_run(run_id).data.tags.get(NOTE, "").rpartition(PARAGRAPH)[2]
-        self.client.set_tag(run_id, NOTE, f"{found}{PARAGRAPH}{made}" if made else found)
+        origin = self.client.get_run(run_id).data.tags.get(NOTE, "").rpartition(PARAGRAPH)[2]
+        self.client.set_tag(run_id, NOTE, f"{text}{PARAGRAPH}{origin}" if origin else text)
 
     def _create_parent(self, name: str) -> str:
         run_spec = self.run_spec
