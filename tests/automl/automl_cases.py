@@ -1,4 +1,4 @@
-"""What the tests of the application share: a training of a second, and a task that has no images."""
+"""A training of a second and a task without images, for tests of the application."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path

@@ -43,20 +43,20 @@ def workplace(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Pa
 
 @pytest.fixture(scope="session")
 def trained(workplace: Path) -> TrainResult:
-    with _there(workplace):
+    with _inside(workplace):
         return run_train(tiny(model={"placement": EVERY_ATTENTION}), runtime=HERE)
 
 
 @pytest.fixture(scope="session")
 def exported(workplace: Path, trained: TrainResult) -> ExportResult:
-    with _there(workplace):
+    with _inside(workplace):
         return run_export("exports/model", run=trained.run_id)
 
 
 @pytest.fixture(scope="session")
 def learned(workplace: Path) -> TrainResult:
-    """The same model, trained until it knows most digits."""
-    with _there(workplace):
+    """Return the same model, trained until it recognises most digits."""
+    with _inside(workplace):
         training = {"epochs": 10, "learning_rate": 5e-3, "batch_size": 16}
         return run_train(tiny(model={"placement": EVERY_ATTENTION}, training=training), runtime=HERE)
 
@@ -64,19 +64,19 @@ def learned(workplace: Path) -> TrainResult:
 @pytest.fixture(scope="session")
 def quantized(workplace: Path, learned: TrainResult) -> ExportResult:
     """An export of it that is quantised and registered, too."""
-    with _there(workplace):
+    with _inside(workplace):
         return run_export("quantized/model", run=learned.run_id, quantize="int8", register_as="digits")
 
 
 @pytest.fixture
 def at_work(workplace: Path) -> Iterator[Path]:
     """The current folder and store are those of `trained`."""
-    with _there(workplace):
+    with _inside(workplace):
         yield workplace
 
 
 @contextmanager
-def _there(folder: Path) -> Iterator[None]:
+def _inside(folder: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
@@ -88,7 +88,7 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches and confirmations without Ray and MLflow, in an empty folder; `PlayedWorkers` train."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(automl.tracking.process, "_begin", lambda: (Mock(), Mock()))  # nothing imports MLflow
-    monkeypatch.setattr(automl.search.run_search, "_tracking", lambda *place: nullcontext())
+    monkeypatch.setattr(automl.search.run_search, "_tracking", lambda *arguments: nullcontext())
     monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
     for module in (automl.search.run_search, automl.confirm.run_confirm):
         monkeypatch.setattr(module, "Tracker", NoTracker)

@@ -23,7 +23,14 @@ from search.study import CONFIG, EPOCH, PROFILE, REASON, ROLE, TRAINABLE, VARIAN
 from search.trial_scheduler import Plan
 
 EPOCHS = 6
-WORTH = {"ssa": 0.02, "ssa-sym": 0.015, "sagan": 0.0, "decomposed": -0.01, "multihead": 0.005, "conv1x1": 0.0}
+EFFECTS = {
+    "ssa": 0.02,
+    "ssa-sym": 0.015,
+    "sagan": 0.0,
+    "decomposed": -0.01,
+    "multihead": 0.005,
+    "conv1x1": 0.0,
+}
 DIVERGED = "the loss became nan at epoch 2: lower the learning rate"
 SSA = "ssa @ stage1.block2.branch (trial 3)"
 SAGAN = "sagan @ stage2.block1 + ssa @ stage3.block2.branch (trial 9)"
@@ -149,12 +156,12 @@ def facts_of(config: TrialConfig, chance: random.Random) -> dict[str, float]:
 
 
 def _final(config: TrialConfig, chance: random.Random) -> float:
-    worth = sum(
-        WORTH[spec.type] * (1 if "stage1" in site else 0.2) for site, spec in config.model.placement.items()
+    effect = sum(
+        EFFECTS[spec.type] * (1 if "stage1" in site else 0.2) for site, spec in config.model.placement.items()
     )
     rate = {"adamw": 3e-3, "sgd": 1e-1}[config.training.optimizer]
     off = 0.03 * math.log10(config.training.learning_rate / rate) ** 2
-    return min(0.999, 0.93 + worth - off + chance.gauss(0, 0.008))
+    return min(0.999, 0.93 + effect - off + chance.gauss(0, 0.008))
 
 
 def _epoch(
@@ -162,17 +169,17 @@ def _epoch(
 ) -> dict[str, float]:
     accuracy = final * (1 - 0.6 * math.exp(-epoch / 1.5)) / (1 - 0.6 * math.exp(-EPOCHS / 1.5))
     accuracy += chance.gauss(0, 0.01) if epoch < EPOCHS else 0.0
-    found = {"epoch": epoch, "resource": float(epoch), "train_loss": 1 / epoch, "accuracy": accuracy}
-    found |= {"train_accuracy": 0.9 * accuracy, "steps": 20 * epoch}
-    found |= {"loss": 1 - accuracy, "learning_rate": 1e-3, "seconds": 1.2, "time": 1.79e9 + epoch}
-    if plan.metric.name not in found:
-        found[plan.metric.name] = 1.2 - accuracy  # one of which less is better
+    metrics = {"epoch": epoch, "resource": float(epoch), "train_loss": 1 / epoch, "accuracy": accuracy}
+    metrics |= {"train_accuracy": 0.9 * accuracy, "steps": 20 * epoch}
+    metrics |= {"loss": 1 - accuracy, "learning_rate": 1e-3, "seconds": 1.2, "time": 1.79e9 + epoch}
+    if plan.metric.name not in metrics:
+        metrics[plan.metric.name] = 1.2 - accuracy  # one of which less is better
     if gates:
         sites = config.model.placement.items()
-        found |= {
-            f"gate.{site}": WORTH[spec.type] * 5 * epoch + chance.gauss(0, 0.02) for site, spec in sites
+        metrics |= {
+            f"gate.{site}": EFFECTS[spec.type] * 5 * epoch + chance.gauss(0, 0.02) for site, spec in sites
         }
-    return found
+    return metrics
 
 
 def save_search(
@@ -218,7 +225,7 @@ def save_search(
 
 
 def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]:
-    """What `automl confirm` leaves, of an SSA in stage 1 against the baseline."""
+    """Return the files of `automl confirm` for SSA in stage 1 against the baseline."""
     differences = {
         "better": 0.7, "worse": -0.9, "equivalent": 0.05, "undecided": 0.3, "cannot tell": 0.5, None: 0.4
     }  # fmt: skip
@@ -241,14 +248,16 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
         return {"name": name, "role": role, "trial": trial, "config": config, "scores": scores, "failed": {},
                 "costs": costs}  # fmt: skip
 
-    def comparison(name: str, role: str, by: float, said: str | None, holm: float | None) -> dict[str, Any]:
+    def comparison(
+        name: str, role: str, by: float, outcome: str | None, holm: float | None
+    ) -> dict[str, Any]:
         span = [by - 0.4, by + 0.4]
         words = f"{name} differs by {by:+.1f} points"
         wide = [by - 1.3, by + 1.3]
         time = {"ratio": 1.013, "interval": [1.0, 1.026]}
         return {"variant": name, "role": role, "difference": by, "interval": span, "p": 0.02, "p_holm": holm,
                 "interval_inputs": wide, "time": time,
-                "verdict": said, "sentence": words}  # fmt: skip
+                "verdict": outcome, "sentence": words}  # fmt: skip
 
     value = {
         "search": "made-up",
@@ -288,7 +297,7 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
 
 
 def save_verdict(folder: Path, value: Mapping[str, Any], confirmation: int = 1) -> Path:
-    place = folder / ("confirm" if confirmation == 1 else f"confirm-{confirmation}")
-    place.mkdir()
-    (place / "verdict.json").write_text(json.dumps({**value, "confirmation": confirmation}))
-    return place / "verdict.json"
+    verdict_folder = folder / ("confirm" if confirmation == 1 else f"confirm-{confirmation}")
+    verdict_folder.mkdir()
+    (verdict_folder / "verdict.json").write_text(json.dumps({**value, "confirmation": confirmation}))
+    return verdict_folder / "verdict.json"

@@ -24,11 +24,13 @@ NAN = "the training loss became nan in epoch 1, step 2"
 
 
 def saved(
-    folder: Path, space: str, found: list[tuple[dict[str, Any], int, State, list[float], str | None]]
+    folder: Path,
+    space: str,
+    trials_of_cells: list[tuple[dict[str, Any], int, State, list[float], str | None]],
 ) -> Search:
     """A grid's search with these trials: parameters, seed, state, box AP by epoch and reason."""
     trials = []
-    for params, seed, state, scores, reason in found:
+    for params, seed, state, scores, reason in trials_of_cells:
         trial = optuna.trial.FixedTrial(params)
         config = load_space(space).draw(trial).change(seed=seed)  # type: ignore[arg-type]
         history = [
@@ -40,9 +42,9 @@ def saved(
         trials.append(
             frozen(params, kinds, config, PLAN, state, history, {"memory": 2e9}, reason, variant=label)
         )
-    place = save_search(folder, trials, plan=PLAN, space=space, sampler="grid")
+    saved_folder = save_search(folder, trials, plan=PLAN, space=space, sampler="grid")
     cells = {cell.label: dict(cell.params) for cell in grid_cells(load_space(space))}
-    resume_study(place, name="made-up").set_user_attr(CELLS, cells)
+    resume_study(saved_folder, name="made-up").set_user_attr(CELLS, cells)
     return read_search("made-up", str(folder))
 
 
@@ -93,8 +95,8 @@ def test_every_cell_has_its_row_in_the_order_of_the_space(tmp_path: Path) -> Non
 
 
 def test_it_is_written_as_csv_and_markdown(tmp_path: Path) -> None:
-    found = [({"heads": heads}, 0, State.COMPLETE, [0.4 + heads / 1000], None) for heads in (8, 32)]
-    search = saved(tmp_path, "da-heads", found)
+    cells = [({"heads": heads}, 0, State.COMPLETE, [0.4 + heads / 1000], None) for heads in (8, 32)]
+    search = saved(tmp_path, "da-heads", cells)
     table = write_grid(search, tmp_path)
     rows = list(csv.reader((tmp_path / FILES[0]).read_text().splitlines()))
     assert rows[0] == list(table.columns)
@@ -119,5 +121,5 @@ def test_it_is_written_as_csv_and_markdown(tmp_path: Path) -> None:
         (State.RUNNING, None, "not finished"),
     ],
 )
-def test_what_happened_is_said_in_a_word(state: State, reason: str | None, word: str) -> None:
+def test_outcome_of_a_run_is_short(state: State, reason: str | None, word: str) -> None:
     assert outcome(TrialRecord(0, TrialConfig(), state=state, reason=reason)) == word

@@ -11,9 +11,9 @@ from report_cases import made_up, plan_of, save_search, save_verdict, verdict_of
 from automl.report import ReportResult, run_report
 from search.metric import Metric
 
-LOOKS = [("390", "light"), ("1440", "dark")]  # a phone and a desktop
+WINDOWS = [("390", "light"), ("1440", "dark")]  # a phone and a desktop
 if os.environ.get("AUTOML_LONG"):
-    LOOKS += [("390", "dark"), ("1440", "light")]
+    WINDOWS += [("390", "dark"), ("1440", "light")]
 
 # The boxes of all visible text, cut to what scrolls around it: of HTML by line, of the charts by label.
 # Every pair that shares more than a pixel both ways is returned.
@@ -123,7 +123,7 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         return run_report("made-up", storage=str(storage))
 
 
-@pytest.fixture(scope="module", params=LOOKS, ids="-".join)
+@pytest.fixture(scope="module", params=WINDOWS, ids="-".join)
 def page(request: pytest.FixtureRequest, browser: Any, report: ReportResult) -> Iterator[Any]:
     """The report in a window of that width and theme, offline; `heard`: errors, and what was asked for."""
     width, theme = request.param
@@ -158,7 +158,7 @@ def test_a_report_opens_alone_and_whole(page: Any, report: ReportResult) -> None
 
 
 def test_all_text_can_be_read(page: Any, report: ReportResult) -> None:
-    """None lies on another, sticks out of its chart, is small or pale; the page fits the window."""
+    """Texts do not overlap, leave their chart, or are small or pale. The page fits the window."""
     page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
     seen = page.evaluate(OVERLAPS)
@@ -196,7 +196,7 @@ def test_tables_fit_or_scroll_in_their_box(page: Any) -> None:
         assert right <= page.viewport_size["width"], name
 
 
-def test_what_cannot_be_read_is_found(browser: Any) -> None:
+def test_unreadable_texts_are_reported(browser: Any) -> None:
     """Lines and labels that lie on each other, and a pale label."""
     page = browser.new_page()
     page.set_content(
@@ -211,7 +211,7 @@ def test_what_cannot_be_read_is_found(browser: Any) -> None:
     page.close()
 
 
-def test_a_trial_tells_what_it_is_under_the_pointer(page: Any, report: ReportResult) -> None:
+def test_tooltip_describes_the_trial(page: Any, report: ReportResult) -> None:
     marks = page.locator("#plot-history .mark-symbol.role-mark path")
     if marks.count() == 0:
         pytest.skip("no trial has a score yet")
@@ -219,10 +219,10 @@ def test_a_trial_tells_what_it_is_under_the_pointer(page: Any, report: ReportRes
     marks.last.hover(force=True)
     tip = page.locator("#vg-tooltip-element.visible")
     tip.wait_for()
-    said = tip.inner_text()
-    for word in ("trial", "placement", "accuracy" if "accuracy" in said else "error", "epochs"):
-        assert word in said
-    assert " @ stage" in said or "no attention" in said or " @ stem" in said
+    text = tip.inner_text()
+    for word in ("trial", "placement", "accuracy" if "accuracy" in text else "error", "epochs"):
+        assert word in text
+    assert " @ stage" in text or "no attention" in text or " @ stem" in text
 
 
 def test_the_wheel_zooms_with_ctrl_alone(page: Any) -> None:

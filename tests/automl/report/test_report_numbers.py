@@ -57,7 +57,7 @@ def scheduling(trial: FrozenTrial) -> dict[str, str]:
     return {site: spec["type"] for site, spec in placement.items()}
 
 
-def made(storage: Path, trials: list[FrozenTrial], **plan: Any) -> Search:
+def make_search(storage: Path, trials: list[FrozenTrial], **plan: Any) -> Search:
     save_search(storage, trials, plan=plan_of(**plan))
     return read_search("made-up", str(storage))
 
@@ -95,7 +95,7 @@ def test_a_backbone_is_compared_with_its_own_baseline(tmp_path: Path) -> None:
         return frozen({}, {}, config, plan_of(), State.COMPLETE, history)
 
     ssa = {"stage1.block1": Spec("ssa")}
-    search = made(
+    search = make_search(
         tmp_path,
         [
             trial("xresnet18", 0.80),
@@ -115,7 +115,7 @@ def test_a_backbone_is_compared_with_its_own_baseline(tmp_path: Path) -> None:
 def test_where_less_is_better_a_gain_is_above_zero(tmp_path: Path) -> None:
     plan = {"metric": Metric(name="error", maximize=False), "objectives": ["error"]}
     trials = made_up(60, plan=plan_of(**plan))
-    search = made(tmp_path, trials, **plan)
+    search = make_search(tmp_path, trials, **plan)
     baseline = min(t.values[0] for t in trials if t.values and not scheduling(t))
     mine = {
         i: baseline - t.values[0]
@@ -170,7 +170,7 @@ def test_the_audit_warns_of_late_bloomers_alone(tmp_path: Path) -> None:
         add(None, 0.5 + i / 100, 0.7 + i / 100)
     add("ssa", 0.4, None)
     add(None, 0.4, None)
-    search = made(tmp_path, trials)
+    search = make_search(tmp_path, trials)
     doubtful = {check.kind for check in checks(search) if check.doubtful}
     correlations = {check.kind: check.correlation for check in checks(search)}
     assert correlations["ssa"] == correlations["sagan"] == pytest.approx(-1)
@@ -204,7 +204,7 @@ def test_the_importance_finds_what_decides(tmp_path: Path) -> None:
         history = [{"epoch": 6, "resource": 6.0, "accuracy": score}]
         spaces = {name: kinds[name] for name in params}
         trials.append(frozen(params, spaces, TrialConfig(), plan_of(), State.COMPLETE, history))
-    search = made(tmp_path, trials)
+    search = make_search(tmp_path, trials)
     items = {item.name: item for item in importances(search)}
     assert {name: item.count for name, item in items.items()} == {
         "rate": 90,
@@ -241,7 +241,7 @@ def test_importance_of_few_or_equal_trials_is_not_made_up(tmp_path: Path) -> Non
         )
         for i in range(8)
     ]
-    search = made(tmp_path, trials)
+    search = make_search(tmp_path, trials)
     plot = importance(search, importances(search))
     assert plot.figure is None
     assert "cannot rank choices from 8 finished trials" in plot.says
@@ -250,7 +250,7 @@ def test_importance_of_few_or_equal_trials_is_not_made_up(tmp_path: Path) -> Non
 @pytest.mark.parametrize("objectives", [("accuracy",), ("accuracy", "latency")])
 def test_the_front_is_what_nobody_beats(objectives: tuple[str, ...], tmp_path: Path) -> None:
     trials = made_up(40, plan=plan_of(objectives=objectives))
-    search = made(tmp_path, trials, objectives=objectives)
+    search = make_search(tmp_path, trials, objectives=objectives)
     done = {
         i: (read_history(t.user_attrs)[-1]["accuracy"], t.user_attrs["profile"]["latency"])
         for i, t in enumerate(trials)
@@ -305,7 +305,7 @@ def test_gates_are_the_last_ones(trials: list[FrozenTrial], search: Search) -> N
 
 
 def test_gates_of_an_old_search(tmp_path: Path) -> None:
-    plot = gates(made(tmp_path, made_up(30, gates=False)))
+    plot = gates(make_search(tmp_path, made_up(30, gates=False)))
     assert plot.figure is None
     assert "not recorded" in plot.says
 
@@ -332,11 +332,11 @@ def test_facts_that_were_never_measured_are_left_out(tmp_path: Path) -> None:
     history = [{"epoch": 6, "resource": 6.0, "accuracy": 0.5}]
     profile = {"params": facts_of(config, random.Random(0))["params"]}
     trials = [frozen({}, {}, config, plan_of(), State.COMPLETE, history, f) for f in (profile, {})]
-    search = made(tmp_path, trials)
+    search = make_search(tmp_path, trials)
     assert [trial.number for trial in pareto(search, "params")] == [0]
 
 
-def test_what_guesses_is_on_no_front(tmp_path: Path) -> None:
+def test_models_at_chance_are_on_no_front(tmp_path: Path) -> None:
     profile = [{"latency": 1.0}, {"latency": 2.0}, {"latency": 2.03}]
     trials = [
         frozen(
@@ -350,9 +350,9 @@ def test_what_guesses_is_on_no_front(tmp_path: Path) -> None:
         )
         for a, f in zip([0.1, 0.5, 0.5], profile, strict=True)
     ]
-    search = made(tmp_path / "one", trials, guessing=0.15)
+    search = make_search(tmp_path / "one", trials, guessing=0.15)
     assert [trial.number for trial in pareto(search, "latency")] == [1, 2], "and 1.5 % is noise"
-    none = made(tmp_path / "other", trials, guessing=0.6)
+    none = make_search(tmp_path / "other", trials, guessing=0.6)
     assert pareto(none, "latency") == []
     assert "no trial beats chance" in costs(none).says
 
@@ -360,7 +360,7 @@ def test_what_guesses_is_on_no_front(tmp_path: Path) -> None:
 def test_results_by_class_are_those_of_the_best_and_the_baseline(
     trials: list[FrozenTrial], tmp_path: Path
 ) -> None:
-    search = made(tmp_path, trials)
+    search = make_search(tmp_path, trials)
     assert per_class(search) == [], "no trial has left its answers"
     generator = np.random.default_rng(0)
     assert search.best is not None
@@ -395,8 +395,8 @@ def test_results_by_class_are_those_of_the_best_and_the_baseline(
     assert confusions.figure is not None
 
 
-def test_of_many_classes_the_worst_ten_are_shown(trials: list[FrozenTrial], tmp_path: Path) -> None:
-    search = made(tmp_path, trials)
+def test_worst_ten_of_many_classes_are_shown(trials: list[FrozenTrial], tmp_path: Path) -> None:
+    search = make_search(tmp_path, trials)
     assert search.best is not None
     true = np.repeat(np.arange(30), 20)
     answered = np.where(np.arange(600) % 20 < true // 2, (true + 1) % 30, true)  # the later, the worse
@@ -415,7 +415,7 @@ def test_of_many_classes_the_worst_ten_are_shown(trials: list[FrozenTrial], tmp_
 
 
 def test_parts_are_what_was_planted_in_words(search: Search) -> None:
-    """Points of `report_cases.WORTH` for each module, under whatever the hyperparameters do."""
+    """Points of `report_cases.EFFECTS` for each module, under whatever the hyperparameters do."""
     plot = parts(search)
     assert plot.table is not None
     assert plot.figure is not None
@@ -434,7 +434,7 @@ def test_where_scores_are_noise_one_seed_ranks_nothing(tmp_path: Path) -> None:
     for trial in trials:
         if trial.values:
             trial.values = [0.9 + 0.01 * float(chance.standard_normal())]
-    (warning,) = parts(made(tmp_path, trials)).warnings
+    (warning,) = parts(make_search(tmp_path, trials)).warnings
     assert "One seed cannot rank these placements" in warning
 
 
@@ -452,9 +452,9 @@ def test_replicates_tell_how_far_trainings_of_one_shared_training_are_apart(tmp_
 
     placed = {"stage1.block1": Spec("ssa")}
     trials = [trial(0, 0.90), trial(1, 0.80), *(trial(i % 2, 0.87, **placed) for i in range(4))]
-    assert "replicate" not in parts(made(tmp_path / "none", trials)).says
+    assert "replicate" not in parts(make_search(tmp_path / "none", trials)).says
     trials += [trial(0, 0.897, 1e-6), trial(1, 0.804, 1e-6)]
-    search = made(tmp_path / "two", trials)
+    search = make_search(tmp_path / "two", trials)
     says = parts(search).says  # the root of (0.3 ** 2 + 0.4 ** 2) / 2 is 0.354
     assert (
         "2 replicates, plain trainings from a shared partial training changed by a "

@@ -46,7 +46,7 @@ PLOTS = {
 
 
 class Page(HTMLParser):
-    """What a test asks of a page: its elements with their attributes, and its visible words."""
+    """Elements of a page with their attributes, and its visible words."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def made(storage: Path, empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> ReportResult:
+def written(storage: Path, empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> ReportResult:
     """The report of a finished search with a verdict."""
     folder = tmp_path_factory.mktemp("made")
     shutil.copytree(storage, folder / "searches")
@@ -120,32 +120,32 @@ def made(storage: Path, empty_store: Path, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def page(made: ReportResult) -> Page:
-    return Page(made.index)
+def page(written: ReportResult) -> Page:
+    return Page(written.index)
 
 
-def test_every_plot_is_there_with_its_files(made: ReportResult, page: Page) -> None:
-    assert {*PLOTS, "verdict"} <= set(made.plots)
-    for name in made.plots:
-        assert (made.folder / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        root = ET.parse(made.folder / "plots" / f"{name}.svg").getroot()
+def test_every_plot_is_there_with_its_files(written: ReportResult, page: Page) -> None:
+    assert {*PLOTS, "verdict"} <= set(written.plots)
+    for name in written.plots:
+        assert (written.folder / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        root = ET.parse(written.folder / "plots" / f"{name}.svg").getroot()
         assert root.tag.endswith("}svg")
     shown = {attributes.get("data-plot") for tag, attributes in page.elements if tag == "figure"}
-    assert set(made.plots) <= shown
-    assert json.loads((made.folder / "report.json").read_text())["plots"] == list(made.plots)
+    assert set(written.plots) <= shown
+    assert json.loads((written.folder / "report.json").read_text())["plots"] == list(written.plots)
 
 
-def test_each_plot_has_a_text_in_its_place(made: ReportResult, page: Page) -> None:
+def test_each_plot_has_a_text_in_its_place(written: ReportResult, page: Page) -> None:
     labels = [attributes for _, attributes in page.elements if attributes.get("role") == "img"]
-    assert len(labels) == len(made.plots)
-    said = [attributes["aria-label"] or "" for attributes in labels]
-    assert len(set(said)) == len(said)
+    assert len(labels) == len(written.plots)
+    labels_text = [attributes["aria-label"] or "" for attributes in labels]
+    assert len(set(labels_text)) == len(labels_text)
     # Each is about the numbers of its plot, not about plots in general.
-    assert all(re.search(r"\d", label) for label in said)
-    search = read_search("made-up", str(made.folder.parents[1]))
+    assert all(re.search(r"\d", label) for label in labels_text)
+    search = read_search("made-up", str(written.folder.parents[1]))
     for section in sections(search):
         for plot in section.plots:
-            assert any(plot.says in label for label in said)
+            assert any(plot.says in label for label in labels_text)
             assert plot.figure is None or plot.table is not None
 
 
@@ -185,9 +185,9 @@ def test_hostile_names_in_figures_and_labels(tmp_path: Path, quiet: None) -> Non
         frozen({}, {}, config, plan_of(), State.COMPLETE, history),
     ]
     save_search(tmp_path, trials)
-    found = Page(run_report("made-up", storage=str(tmp_path)).index)
-    assert not [tag for tag, _ in found.elements if tag == "img"]
-    assert site in found.text
+    page_of = Page(run_report("made-up", storage=str(tmp_path)).index)
+    assert not [tag for tag, _ in page_of.elements if tag == "img"]
+    assert site in page_of.text
 
 
 def test_the_verdict_comes_first(page: Page) -> None:
@@ -226,15 +226,15 @@ def test_each_verdict_has_its_words(
     shutil.copytree(small, tmp_path / "s")
     value = verdict_of(verdict, warnings=["seed 1003 failed twice"], remarks=["The control did as well."])
     save_verdict(tmp_path / "s" / "made-up", value)
-    found = Page(run_report("made-up", storage=str(tmp_path / "s")).index)
-    card = next(a for tag, a in found.elements if a.get("id") == "verdict")
+    page_of = Page(run_report("made-up", storage=str(tmp_path / "s")).index)
+    card = next(a for tag, a in page_of.elements if a.get("id") == "verdict")
     neutral = verdict in ("undecided", "cannot tell", None)
-    tones = re.search(r"\.undecided,([^{]*)\{ --tone: var\(--soft\)", found.source)
+    tones = re.search(r"\.undecided,([^{]*)\{ --tone: var\(--soft\)", page_of.source)
     assert tones is not None
     classes = {part.strip().lstrip(".") for part in tones[1].split(",")} | {"undecided"}
     assert bool(classes & set((card["class"] or "").split())) == neutral
     for word in [*words, "seed 1003 failed twice", "The control did as well.", SSA]:
-        assert word in found.text
+        assert word in page_of.text
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -256,13 +256,13 @@ def test_before_a_confirmation_there_is_no_verdict(
     storage: Path, tmp_path: Path, quiet: None, trials: list[FrozenTrial]
 ) -> None:
     result = run_report("made-up", storage=str(storage), out=str(tmp_path / "out"))
-    found = Page(result.index)
-    assert "Not confirmed" in found.text
-    assert f"automl confirm --search made-up --storage {storage}" in found.text
+    page_of = Page(result.index)
+    assert "Not confirmed" in page_of.text
+    assert f"automl confirm --search made-up --storage {storage}" in page_of.text
     assert "verdict" not in result.plots
-    assert "proves nothing" in found.text
+    assert "proves nothing" in page_of.text
     best = max(t.values[0] for t in trials if t.values)
-    assert f"{100 * best:.4g} %" in found.text
+    assert f"{100 * best:.4g} %" in page_of.text
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -278,32 +278,32 @@ def test_hostile_names_and_varied_options(tmp_path: Path, quiet: None) -> None:
     save_verdict(
         folder, verdict_of("better", headline=names, figures=names, warnings=[names], remarks=HOSTILE)
     )
-    found = Page(run_report("made-up", storage=str(tmp_path)).index)
-    assert all(" ".join(printable(name, keep="\n\t").split()) in found.text for name in HOSTILE)
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", found.source.partition("<script")[0])
+    page_of = Page(run_report("made-up", storage=str(tmp_path)).index)
+    assert all(" ".join(printable(name, keep="\n\t").split()) in page_of.text for name in HOSTILE)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", page_of.source.partition("<script")[0])
     allowed = {tag for tag, _ in Page(Path("automl/report/page.html")).elements} | {"td", "svg", "script"}
-    assert {tag for tag, _ in found.elements} <= allowed
-    assert not any(key.startswith("on") for _, attributes in found.elements for key in attributes)
-    assert "width=0.25" in found.text
-    assert "width=0.26" in found.text
-    assert "In all of them: role candidate, kind ssa, backbone xresnet18," in found.text
+    assert {tag for tag, _ in page_of.elements} <= allowed
+    assert not any(key.startswith("on") for _, attributes in page_of.elements for key in attributes)
+    assert "width=0.25" in page_of.text
+    assert "width=0.26" in page_of.text
+    assert "In all of them: role candidate, kind ssa, backbone xresnet18," in page_of.text
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_running_search_says_so(tmp_path: Path, quiet: None) -> None:
     save_search(tmp_path, made_up(12, running=2))
-    found = Page(run_report("made-up", storage=str(tmp_path)).index)
-    assert re.search(r"had not ended when this page was made, \d{4}-\d\d-\d\d \d\d:\d\d", found.text)
-    assert "2 trials had begun and not ended, 12 of 60 had begun" in found.text
-    assert f"automl search --resume made-up --storage {tmp_path}" in found.text
+    page_of = Page(run_report("made-up", storage=str(tmp_path)).index)
+    assert re.search(r"had not ended when this page was made, \d{4}-\d\d-\d\d \d\d:\d\d", page_of.text)
+    assert "2 trials had begun and not ended, 12 of 60 had begun" in page_of.text
+    assert f"automl search --resume made-up --storage {tmp_path}" in page_of.text
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_search_that_has_just_begun(count: int, tmp_path: Path, quiet: None) -> None:
     save_search(tmp_path, made_up(count, running=1))
     result = run_report("made-up", storage=str(tmp_path))
-    found = Page(result.index)
-    missing = [a for tag, a in found.elements if tag == "p" and a.get("class") == "missing"]
+    page_of = Page(result.index)
+    missing = [a for tag, a in page_of.elements if tag == "p" and a.get("class") == "missing"]
     assert missing
     assert {"curves", "fates"} <= set(result.plots)
 
@@ -323,8 +323,8 @@ def test_every_trial_is_in_the_table(page: Page, trials: list[FrozenTrial]) -> N
     assert [int(number) for number in rows] == list(range(len(trials)))
 
 
-def test_it_says_how_to_repeat_it(page: Page, made: ReportResult) -> None:
-    metadata = read_metadata(made.folder.parent, str(made.folder.parent.parent))
+def test_it_says_how_to_repeat_it(page: Page, written: ReportResult) -> None:
+    metadata = read_metadata(written.folder.parent, str(written.folder.parent.parent))
     for words in (
         "automl search --space digits --trials 60 --name made-up",
         metadata.data,
@@ -337,7 +337,7 @@ def test_it_says_how_to_repeat_it(page: Page, made: ReportResult) -> None:
     ):
         assert words in page.text
     configs = re.findall(r'class="config"><summary>best trial.*?<pre>(.*?)</pre>', page.source, re.S)
-    search = read_search("made-up", str(made.folder.parents[1]))
+    search = read_search("made-up", str(written.folder.parents[1]))
     assert search.best is not None
     assert TrialConfig.from_json(json.loads(html.unescape(configs[0]))) == search.best.record.config
 

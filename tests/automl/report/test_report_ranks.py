@@ -1,4 +1,4 @@
-"""What a report says of a search in texts, against the same figures computed in other ways."""
+"""Ranks in the report of a code search, compared with figures computed in other ways."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ SEED = 3  # of a made-up search whose best trial has attention
 PLAN: dict[str, Any] = {"metric": MRR, "objectives": ["mrr"]}
 
 
-def made(storage: Path, count: int = 60) -> Search:
+def make_search(storage: Path, count: int = 60) -> Search:
     plan = plan_of(**PLAN)
     save_search(storage, made_up(count, plan=plan, seed=SEED), plan=plan)
     return read_search("made-up", str(storage))
@@ -57,7 +57,7 @@ def leave(search: Search, trial: Trial | None, ranks: np.ndarray) -> None:
 
 
 def test_the_mean_and_the_shares_are_those_of_the_ranks(tmp_path: Path) -> None:
-    search = made(tmp_path)
+    search = make_search(tmp_path)
     assert ranks(search) == [], "no trial has left its answers"
     of = {"best": drawn(1), "baseline": drawn(2, first=0.1)}
     leave(search, search.best, of["best"])
@@ -85,7 +85,7 @@ def test_the_mean_and_the_shares_are_those_of_the_ranks(tmp_path: Path) -> None:
 
 
 def test_no_ranks_of_classes_and_no_classes_of_ranks(tmp_path: Path) -> None:
-    search = made(tmp_path)
+    search = make_search(tmp_path)
     leave(search, search.best, drawn(1))
     assert per_class(search) == []
     labels = Answers(
@@ -154,7 +154,7 @@ def test_trials_that_differ_by_the_seed_alone_count_together(tmp_path: Path) -> 
 
 
 def test_a_confirmation_is_on_the_test_split_over_its_seeds(tmp_path: Path) -> None:
-    search = made(tmp_path)
+    search = make_search(tmp_path)
     assert search.best is not None
     leave(search, search.best, drawn(1))
     value = verdict_of(metric="mrr", unit="mrr", margin=0.01)
@@ -186,7 +186,7 @@ def test_a_confirmation_is_on_the_test_split_over_its_seeds(tmp_path: Path) -> N
 
 
 def test_choices_are_shown_against_mrr(tmp_path: Path) -> None:
-    search = made(tmp_path, 80)
+    search = make_search(tmp_path, 80)
     items = importances(search)
     assert items
     assert items[0].ped_anova is not None
@@ -197,7 +197,7 @@ def test_choices_are_shown_against_mrr(tmp_path: Path) -> None:
 
 
 def test_the_page_has_ranks_hits_and_misses(tmp_path: Path) -> None:
-    search = made(tmp_path)
+    search = make_search(tmp_path)
     leave(search, search.best, drawn(1))
     leave(search, search.baseline, drawn(2))
     page = write_page(search, None, sections(search))
@@ -211,7 +211,7 @@ def test_the_page_has_ranks_hits_and_misses(tmp_path: Path) -> None:
 
 
 def test_the_verdict_of_mrr_is_not_rounded_away(tmp_path: Path) -> None:
-    search = made(tmp_path)
+    search = make_search(tmp_path)
     value = verdict_of(metric="mrr", unit="mrr", margin=0.01)
     for comparison in value["comparisons"]:
         comparison["difference"], comparison["interval"] = 0.0123, [0.0021, 0.0225]

@@ -1,4 +1,4 @@
-"""What a report reads: which search, as it stands, and what is wrong with it."""
+"""Reading of a search for a report: its choice, its state and its faults."""
 
 import json
 import os
@@ -101,7 +101,7 @@ def test_a_damaged_verdict_is_named(content: str, tmp_path: Path, few: list[Froz
 
 
 @pytest.fixture
-def place(tmp_path: Path, few: list[FrozenTrial], monkeypatch: pytest.MonkeyPatch) -> Path:
+def storage_folder(tmp_path: Path, few: list[FrozenTrial], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with searches of which some have nothing to report."""
     monkeypatch.chdir(tmp_path)
     save_search(tmp_path / "searches", few[:3], name="good")
@@ -118,7 +118,7 @@ def place(tmp_path: Path, few: list[FrozenTrial], monkeypatch: pytest.MonkeyPatc
 NO_TRIALS = ["has no trials yet", "--resume"]
 
 
-@pytest.mark.usefixtures("place")
+@pytest.mark.usefixtures("storage_folder")
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [
@@ -135,7 +135,7 @@ NO_TRIALS = ["has no trials yet", "--resume"]
     ],
     ids=lambda value: " ".join(value),
 )
-def test_a_mistake_is_told_once(arguments: tuple[str, ...], fragments: list[str], cli: Cli) -> None:
+def test_a_mistake_is_reported_once(arguments: tuple[str, ...], fragments: list[str], cli: Cli) -> None:
     code, out, err = cli("report", *arguments)
     assert (code, out) == (2, "")
     assert len([line for line in err.splitlines() if line.startswith("error: ")]) == 1
@@ -144,20 +144,22 @@ def test_a_mistake_is_told_once(arguments: tuple[str, ...], fragments: list[str]
     assert "Traceback" not in err
 
 
-def test_no_study_is_made_by_looking_for_one(place: Path) -> None:
+def test_no_study_is_made_by_looking_for_one(storage_folder: Path) -> None:
     with pytest.raises(InputError):
         run_report("bare")
-    assert not (place / "searches" / "bare" / STUDY_FILE).exists()
+    assert not (storage_folder / "searches" / "bare" / STUDY_FILE).exists()
 
 
-def test_the_command_says_where_the_report_is(place: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_says_where_the_report_is(
+    storage_folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
     code, out, err = cli("report", "--search", "good", "--out", "pages/one", "--open")
     assert code == 0
     assert "report    pages/one/index.html (" in out
     assert "automl confirm --search good" in out, "there is no verdict yet"
-    assert opened == [(place / "pages/one/index.html").as_uri()]
-    assert (place / "pages" / "one" / "index.html").is_file()
+    assert opened == [(storage_folder / "pages/one/index.html").as_uri()]
+    assert (storage_folder / "pages" / "one" / "index.html").is_file()
     assert err.count("warning:") == 1  # this search was never in MLflow
     assert not ray.is_initialized()

@@ -49,7 +49,7 @@ def test_the_page_is_loaded_again_until_the_search_ends(
 
 
 @pytest.mark.usefixtures("running")
-def test_who_stops_it_keeps_a_page_that_stays(
+def test_page_stays_after_the_command_is_stopped(
     searches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(seconds: float) -> None:

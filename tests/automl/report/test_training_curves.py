@@ -11,7 +11,7 @@ from automl.report.training_curves import running_means, training_curves
 
 
 def test_the_running_mean_is_the_mean_of_all_steps_so_far() -> None:
-    """As `np.cumsum(accuracies) / count` over the steps, at the end of each epoch; the last is shorter."""
+    """Return the mean accuracy over the steps so far, at the end of each epoch. The last one is shorter."""
     steps = np.random.default_rng(0).random(25)
     ends = [10, 20, 25]
     history = [

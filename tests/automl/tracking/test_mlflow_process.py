@@ -34,13 +34,13 @@ def run_spec(folder: Path) -> RunSpec:
 
 
 def trained(number: int, folder: Path) -> TrialRecord:
-    made = TrialRecord(number, TrialConfig(), state=State.COMPLETE)
-    made.history = [{"epoch": 1.0, "accuracy": 0.5}, {"epoch": 2.0, "accuracy": 0.75}]
-    Storage(folder / made.folder).write(CHECKPOINT_FILE, b"")
-    return made
+    trial = TrialRecord(number, TrialConfig(), state=State.COMPLETE)
+    trial.history = [{"epoch": 1.0, "accuracy": 0.5}, {"epoch": 2.0, "accuracy": 0.75}]
+    Storage(folder / trial.folder).write(CHECKPOINT_FILE, b"")
+    return trial
 
 
-def test_what_is_written_there_is_in_mlflow(store: MlflowClient, tmp_path: Path) -> None:
+def test_writes_of_the_process_are_in_mlflow(store: MlflowClient, tmp_path: Path) -> None:
     with MlflowProcess(run_spec(tmp_path)) as writer:
         tracker = Tracker(writer)
         trials = [trained(number, tmp_path) for number in range(3)]
@@ -104,12 +104,12 @@ def test_two_that_create_the_store_at_once(tmp_path: Path, monkeypatch: pytest.M
         return str(open_client(create=True).create_experiment(threading.current_thread().name))
 
     with ThreadPoolExecutor(2) as pool:
-        made = [pool.submit(create) for _ in range(2)]
-        assert {one.result() for one in made} == {"1", "2"}
+        futures = [pool.submit(create) for _ in range(2)]
+        assert {future.result() for future in futures} == {"1", "2"}
     assert [file.name for file in tmp_path.iterdir()] == ["mlflow.db"]
 
 
-def test_a_deleted_experiment_is_told_before_anything_is_written(store: MlflowClient, tmp_path: Path) -> None:
+def test_a_deleted_experiment_is_reported_before_any_write(store: MlflowClient, tmp_path: Path) -> None:
     store.delete_experiment(store.create_experiment("space"))
     with (
         MlflowProcess(run_spec(tmp_path)) as writer,
@@ -131,7 +131,7 @@ def test_mlflow_that_does_not_answer_is_the_same_mistake_there(
         Tracker(writer)
 
 
-def test_what_goes_wrong_there_is_told_here(
+def test_errors_of_the_process_are_reported(
     store: MlflowClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with MlflowProcess(run_spec(tmp_path)) as writer:
@@ -141,8 +141,8 @@ def test_what_goes_wrong_there_is_told_here(
         tracker.on_trial_end(wrong)
         assert tracker.drain(1) == 1
         tracker.close(0)
-    (said,) = [record for record in caplog.records if "which is tried again" in record.message]
-    assert "ValueError: could not convert" in said.message
+    (warning,) = [record for record in caplog.records if "which is tried again" in record.message]
+    assert "ValueError: could not convert" in warning.message
 
 
 DRIVER = """
@@ -166,8 +166,11 @@ def test_it_ends_with_the_driver_and_not_before(
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
         writer = psutil.Process(int(driver.stdout.readline()))
-        for one in (signal.SIGINT, signal.SIGTERM):  # as a terminal and a job's stop send to all processes
-            writer.send_signal(one)
+        for signal_number in (
+            signal.SIGINT,
+            signal.SIGTERM,
+        ):  # as a terminal and a job's stop send to all processes
+            writer.send_signal(signal_number)
         time.sleep(0.5)
         assert writer.is_running()
         driver.send_signal(how)

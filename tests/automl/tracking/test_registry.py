@@ -106,7 +106,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "alias", "message"), BAD, ids=[f"{n}@{a[:6]}" for n, a, _ in BAD])
-def test_what_mlflow_refuses(
+def test_names_that_mlflow_rejects(
     name: str, alias: str, message: str, store: MlflowClient, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=message):

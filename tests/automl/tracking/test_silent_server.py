@@ -89,7 +89,7 @@ def test_a_report_and_a_training_go_on_without_it(
     assert "the report is not in MLflow" in capsys.readouterr().err
     result = run_train(tiny(), runtime=HERE)
     assert (result.run_id, len(result.history)) == (None, 1)
-    assert "Training goes on without it" in capsys.readouterr().err
+    assert "Training continues without it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("silent", ["drips"], indirect=True)

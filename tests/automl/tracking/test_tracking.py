@@ -127,7 +127,7 @@ def test_a_search_is_a_run_with_a_run_for_each_trial(store: MlflowClient) -> Non
         assert run.info.run_name == run_name(record)
 
 
-def test_what_a_trials_run_holds(store: MlflowClient, tmp_path: Path) -> None:
+def test_contents_of_the_run_of_a_trial(store: MlflowClient, tmp_path: Path) -> None:
     tracker = make(data="d1", source={COMMIT: "abc"})
     record = trial(1, placement=PLACEMENT)
     record.profile = {"params": 4.0, "time_ratio": 1.25}
@@ -139,8 +139,8 @@ def test_what_a_trials_run_holds(store: MlflowClient, tmp_path: Path) -> None:
     assert times == [int(1e12) + 1000 * i for i in (1, 2, 3)], "of the training, not of the writing"
     assert steps(store, run.info.run_id, "time_ratio") == [(0, 1.25)]
     assert run.data.metrics.keys() == {"epochs_done", "accuracy", "loss", "params", "time_ratio"}
-    assert {(one.dataset.name, one.dataset.digest, one.dataset.source, one.tags[0].value)
-            for one in run.inputs.dataset_inputs} == {
+    assert {(dataset.dataset.name, dataset.dataset.digest, dataset.dataset.source, dataset.tags[0].value)
+            for dataset in run.inputs.dataset_inputs} == {
         (f"digits {split}", "d1", '{"source": "digits"}', split) for split in ("training", "validation")
     }  # fmt: skip
     assert run.data.tags[COMMIT] == "abc"
@@ -170,7 +170,7 @@ def test_what_a_trials_run_holds(store: MlflowClient, tmp_path: Path) -> None:
         (State.ERROR, "FAILED", "ValueError: no"),
     ],
 )
-def test_how_a_trial_ended(state: State, status: str, reason: str | None, store: MlflowClient) -> None:
+def test_state_of_a_trial(state: State, status: str, reason: str | None, store: MlflowClient) -> None:
     tracker = make()
     record = trial()
     tracker.on_trial_start(record)
@@ -204,7 +204,7 @@ def test_finish_ends_what_is_still_running(store: MlflowClient) -> None:
     assert parent.data.metrics["pruned"] == 1
 
 
-def test_what_is_to_go_on_is_stopped_not_failed(store: MlflowClient) -> None:
+def test_a_trial_that_can_resume_is_stopped_not_failed(store: MlflowClient) -> None:
     tracker = make()
     done = trial(0)
     live(tracker, done, State.COMPLETE, [0.5])
@@ -249,7 +249,7 @@ def failing(client: Any, method: str, calls: int, *, taken: bool) -> Any:
 
 @pytest.mark.parametrize("taken", [False, True], ids=["lost", "taken"])
 @pytest.mark.parametrize("method", METHODS)
-def test_what_fails_for_a_while_is_made_up_for(
+def test_failed_writes_are_repeated(
     method: str, taken: bool, store: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracker = make()
@@ -434,7 +434,7 @@ Find = Callable[[MlflowClient], object]
         ),
     ],
 )
-def test_what_cannot_be_found(find: Find, message: str, store: MlflowClient) -> None:
+def test_missing_runs_are_reported(find: Find, message: str, store: MlflowClient) -> None:
     with pytest.raises(InputError, match=message):
         find(store)
 
@@ -442,17 +442,17 @@ def test_what_cannot_be_found(find: Find, message: str, store: MlflowClient) -> 
 def test_the_page_of_the_runs_and_what_it_says_of_the_search(store: MlflowClient) -> None:
     tracker = make(note="Made by `automl search`.", data="d")
 
-    def said() -> str:
+    def note() -> str:
         return store.get_run(tracker.writer.parent).data.tags[NOTE]
 
     experiment = store.get_experiment_by_name("space").experiment_id
     assert tracker.writer.page().startswith(f"http://127.0.0.1:5000/#/experiments/{experiment}/runs")
-    assert said() == "Made by `automl search`."
+    assert note() == "Made by `automl search`."
     best = trial(0, placement=PLACEMENT)
     live(tracker, best, State.COMPLETE, [0.75])
     for _ in range(2):  # as when it is resumed
         assert tracker.finish(best=best, metric="accuracy", counts={}) == 0
-        assert said() == (
+        assert note() == (
             "Best trial 0: accuracy **0.7500** on the validation split, ssa(ks=3) @ stage1.block2.branch + "
             "sagan @ stage2.block1. Not confirmed on fresh seeds.\n\nMade by `automl search`."
         )
@@ -460,12 +460,12 @@ def test_the_page_of_the_runs_and_what_it_says_of_the_search(store: MlflowClient
         "", {"verdict": "better", "headline": "it is better", "figures": "by 2 points"}, None
     )
     tracker.finish(best=best, metric="accuracy", counts={})
-    assert said() == "**it is better.** by 2 points\n\nMade by `automl search`."
+    assert note() == "**it is better.** by 2 points\n\nMade by `automl search`."
     assert len(store.get_run(tracker.writer.parent).inputs.dataset_inputs) == 2
 
 
 def test_the_page_shows_one_search_with_the_announced_trial_first(store: MlflowClient) -> None:
-    """Whatever else is in the experiment: another search, a confirmation, a higher score that was pruned."""
+    """Other runs do not matter: another search, a confirmation, a pruned trial with a higher score."""
     searched("other", [0.9375], store)
     tracker = make(search="mine", identity="mine-id", metric="accuracy")
     records, scores = [trial(i) for i in range(4)], [0.5, 0.75, 0.875, 0.75]
@@ -513,14 +513,14 @@ def test_options_of_the_backbone_are_in_names_and_parameters(store: MlflowClient
 def test_every_cost_has_a_unit() -> None:
     """But counts and ratios, which have none; nothing of a trial is called `epoch`, or as a parameter is."""
     profile = {field.name: 1.0 for field in fields(CostProfile)}
-    found = {**named(profile, PROFILE), **named(dict.fromkeys((*EPOCH, "accuracy"), 1.0), EPOCH)}
+    metrics = {**named(profile, PROFILE), **named(dict.fromkeys((*EPOCH, "accuracy"), 1.0), EPOCH)}
     counts = {"params", "macs", "epochs_done", "baseline_epochs"}
-    ratios = {"accuracy", "lr", "validation_share_of_epoch", *(key for key in found if "time_ratio" in key)}
+    ratios = {"accuracy", "lr", "validation_share_of_epoch", *(key for key in metrics if "time_ratio" in key)}
     units = ("_ms", "_mb", "_seconds")
-    assert all(name.endswith(units) for name in found.keys() - counts - ratios), found
+    assert all(name.endswith(units) for name in metrics.keys() - counts - ratios), metrics
     assert named({"memory": 3e6}, PROFILE) == {"memory_mb": 3.0}
-    assert len(found) == len(profile) + len(EPOCH) + 1
-    assert not found.keys() & flat(TrialConfig()).keys()
+    assert len(metrics) == len(profile) + len(EPOCH) + 1
+    assert not metrics.keys() & flat(TrialConfig()).keys()
 
 
 def test_the_end_does_not_wait_for_a_pause_between_two_tries(
@@ -545,7 +545,7 @@ def test_the_end_does_not_wait_for_a_pause_between_two_tries(
 
 @pytest.mark.parametrize("name", ["Äpfel and pears", "new\nline ' \" $(touch pwned)"])
 def test_a_store_in_a_folder_of_any_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where MLflow has it by default, which quotes the folder's name."""
+    """MLflow's default folder of artifacts, whose name it quotes."""
     folder = tmp_path / name
     folder.mkdir()
     monkeypatch.chdir(folder)
