@@ -15,8 +15,9 @@ from functools import partial
 import numpy as np
 from harness import write_values
 
-from automl.confirm import statistics
-from automl.confirm.statistics import ALPHA, Difference, Outcome, least_pairs, nominal_levels, paired, verdict
+from automl.confirm import decision
+from automl.confirm.decision import Outcome, decide, nominal_levels
+from automl.confirm.statistics import ALPHA, Difference, least_pairs, paired
 
 CONFIRMATIONS = 1000
 MARGIN = 0.7  # standard deviations
@@ -31,7 +32,7 @@ def pocock(fraction: float, alpha: float) -> float:
 
 METHODS: dict[str, Spending | None] = {
     "none": None,
-    "O'Brien-Fleming-type": statistics.spent,
+    "O'Brien-Fleming-type": decision.spent_alpha,
     "Pocock-type": pocock,
 }
 
@@ -46,7 +47,7 @@ def confirm(
     outcome: Outcome = "undecided"
     for i, seeds in enumerate(analyses):
         pairs: list[Difference] = [paired(d[:seeds], margin=MARGIN) for d in differences]
-        outcome, _ = verdict(pairs, level=partial(level_at, levels, i))
+        outcome, _ = decide(pairs, level=partial(level_at, levels, i))
         if outcome != "undecided":
             return outcome, seeds
     return outcome, analyses[-1]

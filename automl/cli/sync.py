@@ -59,7 +59,7 @@ def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
         for confirmation_folder in confirmations(folder):
             confirmation = Confirmation.read(confirmation_folder)
             scheduler = open_scheduler(confirmation_folder, metadata, confirmation, retry=False)
-            scheduler.look(False)
+            scheduler.update(False)
             tracker = Tracker(
                 MlflowWriter(
                     confirmation_run_spec(

@@ -1,4 +1,4 @@
-"""`automl compare`: trained models, compared with the statistics of a confirmation."""
+"""Compare trained models with the statistics of a confirmation: `automl compare`."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +12,9 @@ from typing import Any
 from attention import InputError, unknown
 from automl.config.command_line import format_command
 from automl.config.units import decimals
+from automl.confirm.decision import Outcome, holm_factors, step_down
 from automl.confirm.protocol import confirmations
-from automl.confirm.statistics import ALPHA, Difference, Outcome, holm_factors, paired, step_down, unpaired
+from automl.confirm.statistics import ALPHA, Difference, paired, unpaired
 from automl.confirm.wording import confidence_interval
 from automl.confirm.written import VERDICT_FILE, read_verdict
 from automl.data.manifest import Manifest
@@ -28,11 +29,16 @@ SPLITS = ("test", "validation")
 
 @dataclass(frozen=True, kw_only=True)
 class VariantScores:
-    """The scores of one thing that is compared, on the split of the comparison.
+    """Scores of a compared model on the split of the comparison.
 
-    name: as it was given. label: a short name. count: of seeds.
-    mean, sd: of the last epochs; `sd` is None of one seed.
-    best_mean, best_sd: of the best of each training's epochs; None where these are not known.
+    Attributes:
+        name: The name as it was given.
+        label: A short name.
+        count: The number of seeds.
+        mean: The mean score of the last epochs.
+        sd: The standard deviation of these, or None for one seed.
+        best_mean: The mean of each training's best epoch, or None if these are not known.
+        best_sd: The standard deviation of these.
     """
 
     name: str
@@ -46,14 +52,18 @@ class VariantScores:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One thing that is compared, trained with several seeds.
+    """A model to compare, trained with several seeds.
 
-    name: as it was given. config: of its trainings, but for the seed. metric: that they go by.
-    scores: of each split at each seed. best: of each split at each seed, the best epoch's.
-    label: what was trained, in short; the name where not given.
-    resolution: what one test input is worth in the metric's unit, 0 where that is not known.
-    digest: of the images of its search, the first 16 characters; None where there is no search. images: their
-        list, where the search's folder was named.
+    Attributes:
+        name: The name as it was given.
+        config: The configuration, apart from the seed.
+        metric: The metric of the trainings.
+        scores: The score of each split at each seed.
+        label: A short name of the model; empty to use `name`.
+        best: The score of the best epoch, of each split at each seed.
+        resolution: The effect of one test input, in the metric's unit, or 0 if it is not known.
+        digest: The first 16 characters of the digest of the search's data, or None without a search.
+        images: The manifest of the search's data, if its folder was named.
     """
 
     name: str
@@ -67,7 +77,7 @@ class Sample:
     images: Manifest | None = None
 
     def variant(self, split: str, label: str) -> VariantScores:
-        """Return the scores of a split in short."""
+        """Summarize the scores of a split."""
         scores, best = self.scores[split].values(), self.best.get(split, {}).values()
         return VariantScores(
             name=self.name,
@@ -127,16 +137,14 @@ def run_compare(
 ) -> list[Compared]:
     """Compare the second and further models with the first.
 
-    Scores are of the test split if all have them, and of the validation split otherwise. With two or more
-    seeds in common they are compared pair by pair. Holm's procedure covers all comparisons of the call.
-    Within one confirmation its own verdict holds: a finalist that was picked there for its scores is compared
-    here without a correction for that.
+    Scores are those of the test split if all models have them, otherwise of the validation split. Models with
+    two or more common seeds are compared pair by pair. Holm's procedure covers all comparisons of the call.
+    It does not cover the choice of a finalist by the scores of its confirmation: for that, see the verdict.
 
     Args:
-        searches: Two or more. One alone is compared with the latest search. Each is a confirmed search, by
-            its name or its result, and stands for its winner or leading finalist. `SEARCH:ARM` names another
-            variant by a part of its name. IDs of MLflow runs of one configuration are given with commas
-            between.
+        searches: Two or more models. One alone is compared with the latest search. A confirmed search, by
+            name or result, stands for its winner or leading finalist. `SEARCH:VARIANT` names another variant
+            by a part of its name. MLflow run IDs of one configuration are joined by commas.
         margin: The smallest difference that matters, in the unit of the metric. By default the metric's own.
         storage: The storage of the searches. By default that of each result, or `searches`.
 
@@ -153,7 +161,9 @@ def run_compare(
         True
     """
     if not searches or isinstance(searches, str):
-        raise InputError("say what to compare, in a list: searches, SEARCH:ARM or MLflow run ids with commas")
+        raise InputError(
+            "name the models to compare in a list: searches, SEARCH:VARIANT, or MLflow run IDs with commas"
+        )
     named = [resolve_search(search, storage) for search in searches]
     if len(named) == 1:
         latest = resolve_search(None, storage or named[0][1])
@@ -162,10 +172,10 @@ def run_compare(
         named = [*named, latest]
     if margin is not None and not 0 <= margin < inf:
         raise InputError(f"--margin must be 0 or more; got {margin:g}")
-    samples = [_find(name, place) for name, place in named]
+    samples = [_read_sample(name, location) for name, location in named]
     first = samples[0]
     for other in samples[1:]:
-        _comparable(first, other)
+        _check_comparable(first, other)
     split = next((split for split in SPLITS if all(split in sample.scores for sample in samples)), None)
     if split is None:
         has = "; ".join(f"{sample.name} has {', '.join(sample.scores)}" for sample in samples)
@@ -176,31 +186,31 @@ def run_compare(
 def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> list[Compared]:
     first = samples[0]
     metric = first.metric
-    assert metric is not None, "_comparable refuses it"
+    assert metric is not None, "_check_comparable reports it"
     sign = metric.sign * metric.scale
     margin = metric.margin if margin is None else margin
     digits, gap = decimals(margin), signed_unit(metric.gap_unit, metric.maximize)
     resolution = max(sample.resolution for sample in samples) if split == "test" else 0.0
     tests: list[tuple[Callable[..., Difference], bool]] = []
     for other in samples[1:]:
-        theirs, ours = first.scores[split], other.scores[split]
-        both = sorted(ours.keys() & theirs.keys())
+        reference_scores, scores = first.scores[split], other.scores[split]
+        both = sorted(scores.keys() & reference_scores.keys())
         if len(both) >= 2:
-            gaps = [sign * (ours[seed] - theirs[seed]) for seed in both]
+            gaps = [sign * (scores[seed] - reference_scores[seed]) for seed in both]
             test: Callable[..., Difference] = partial(paired, gaps, margin=margin, resolution=resolution)
-        elif min(len(ours), len(theirs)) >= 2:
-            a, b = ([sign * score for score in part.values()] for part in (ours, theirs))
+        elif min(len(scores), len(reference_scores)) >= 2:
+            a, b = ([sign * score for score in by_seed.values()] for by_seed in (scores, reference_scores))
             test = partial(unpaired, a, b, margin=margin)
         else:
             raise InputError(
-                f"one seed does not show the spread over seeds: {first.name} has {len(theirs)} and "
-                f"{other.name} has {len(ours)}; give the ids of runs with two or more seeds each"
+                f"one seed does not show the spread over seeds: {first.name} has {len(reference_scores)} "
+                f"and {other.name} has {len(scores)}. Name runs with two or more seeds each."
             )
         tests.append((test, len(both) >= 2))
     ps = [test().p for test, _ in tests]
     rejected = step_down(ps, lambda alpha: alpha)
     family = f", adjusted for {len(ps)} comparisons" if len(ps) > 1 else ""
-    made = []
+    comparisons = []
     labels = _labels(samples)
     reference = first.variant(split, labels[0])
     for sample, label, (test, is_paired), claimed, factor in zip(
@@ -215,13 +225,13 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
             outcome = "equivalent"
         spread = d.bounded and d.low < d.high
         if outcome in ("equivalent", "undecided") and (not spread or 0 < margin < resolution):
-            outcome = "cannot tell"  # no spread is known, or less than one image is asked for
+            outcome = "cannot tell"  # The spread is not known, or the margin is below one input.
         seeds = f"{d.count} paired seeds" if is_paired else f"{d.count} or more seeds each, not paired"
         sentence = (
             f"{label} against {labels[0]}: {outcome}, {d.mean:+.{digits}f} {gap} "
             f"({confidence_interval(d, digits)}, p = {p:.2g}{family}, {seeds}, {split} split)"
         )
-        made.append(
+        comparisons.append(
             Compared(
                 name=sample.name,
                 variant=sample.variant(split, label),
@@ -233,21 +243,21 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
                 sentence=sentence,
             )
         )
-    return made
+    return comparisons
 
 
 def _labels(samples: Sequence[Sample]) -> list[str]:
-    """Return a short name for each sample, none of them twice.
+    """Return a unique short name for each sample.
 
-    Runs of equal models are told apart by the settings in which they differ, or else by the first id.
+    Equal models are distinguished by the settings in which they differ, or else by the first run ID.
     """
     labels = [sample.label or sample.name for sample in samples]
     flat = [_settings(sample.config) for sample in samples]
     unique = []
     for i, label in enumerate(labels):
-        same = [other for other, one in enumerate(labels) if one == label]
+        same = [j for j, other in enumerate(labels) if other == label]
         if len(same) > 1 and samples[i].label:
-            keys = [key for key in flat[i] if any(flat[o].get(key) != flat[i][key] for o in same)]
+            keys = [key for key in flat[i] if any(flat[j].get(key) != flat[i][key] for j in same)]
             differing = format_options({key: flat[i][key] for key in keys})
             label = f"{label}, {differing or samples[i].name.partition(',')[0][:8]}"
         unique.append(label)
@@ -255,7 +265,7 @@ def _labels(samples: Sequence[Sample]) -> list[str]:
 
 
 def _settings(config: TrialConfig) -> dict[str, Any]:
-    """Return the settings of a training in one level: those of `training`, and the backbone's options."""
+    """Return the settings of a training as one flat mapping, with the backbone's options."""
     return {
         **config.to_json()["training"],
         **config.model.options,
@@ -263,76 +273,82 @@ def _settings(config: TrialConfig) -> dict[str, Any]:
     }
 
 
-def _comparable(one: Sample, other: Sample) -> None:
-    if one.config.task != other.config.task:
+def _check_comparable(sample: Sample, other: Sample) -> None:
+    if sample.config.task != other.config.task:
         raise InputError(
-            f"{one.name} is of task {one.config.task}, {other.name} of {other.config.task}; their scores "
-            f"are not comparable"
+            f"{sample.name} is of task {sample.config.task}, {other.name} of {other.config.task}; their "
+            f"scores are not comparable"
         )
-    for sample in (one, other):
-        if sample.metric is None:
+    for compared in (sample, other):
+        if compared.metric is None:
             raise InputError(
-                f"the metric of the user-defined task {sample.config.task} is not logged with {sample.name}, "
-                f"and compare does not run its code; name the search and its variant"
+                f"the metric of the user-defined task {compared.config.task} is not logged with "
+                f"{compared.name}, and compare does not run its code. Name the search and its variant."
             )
-    metrics = [sample.metric.name for sample in (one, other) if sample.metric]
+    metrics = [compared.metric.name for compared in (sample, other) if compared.metric]
     if metrics[0] != metrics[1]:
         raise InputError(
-            f"{one.name} goes by {metrics[0]}, {other.name} by {metrics[1]}; their scores are not comparable"
+            f"{sample.name} has the metric {metrics[0]}, {other.name} has {metrics[1]}; their scores are not "
+            f"comparable"
         )
-    # The size of images is a choice of the model's; which images there are is not.
-    listed = one.images is not None and other.images is not None  # then where they lie does not matter
+    # The size of images is an option of the model. The set of images is not.
+    listed = sample.images is not None and other.images is not None  # then their folders do not matter
     data = [
         {**asdict(d), "size": None, "path": None if listed else d.path}
-        for d in (one.config.data, other.config.data)
+        for d in (sample.config.data, other.config.data)
     ]
     if data[0] != data[1]:
         raise InputError(
-            f"{one.name} and {other.name} have different data in their splits: "
+            f"{sample.name} and {other.name} have different data in their splits: "
             + " and ".join(json.dumps({k: v for k, v in d.items() if k != "size"}) for d in data)
         )
-    if one.images is not None and other.images is not None:
-        check_same_manifests(one.images, other.images, (one.name, other.name))
-    elif one.config.data == other.config.data and one.digest and other.digest and one.digest != other.digest:
+    if sample.images is not None and other.images is not None:
+        check_same_manifests(sample.images, other.images, (sample.name, other.name))
+    elif (
+        sample.config.data == other.config.data
+        and sample.digest
+        and other.digest
+        and sample.digest != other.digest
+    ):
         raise InputError(
-            f"{one.name} and {other.name} were trained on different data ({one.digest}, "
+            f"{sample.name} and {other.name} were trained on different data ({sample.digest}, "
             f"{other.digest}); `automl compare` names the first that differ when both searches are named"
         )
 
 
-def _find(name: str, storage: str) -> Sample:
+def _read_sample(name: str, storage: str) -> Sample:
     search, colon, variant = name.partition(":")
-    if "," not in search and exists(search, storage):  # many ids are too long for a file's name
+    if "," not in search and exists(search, storage):  # Many IDs are too long for a file name.
         folder, metadata = find_search(search, storage)
-        return _of_search(name, folder, metadata, variant if colon else None)
-    return _of_runs(name, storage)
+        return _read_search_sample(name, folder, metadata, variant if colon else None)
+    return _read_runs_sample(name, storage)
 
 
-def _of_search(name: str, folder: Path, metadata: SearchMetadata, wanted: str | None) -> Sample:
-    there = confirmations(folder)
+def _read_search_sample(name: str, folder: Path, metadata: SearchMetadata, wanted: str | None) -> Sample:
+    folders = confirmations(folder)
     confirm = format_command("confirm --search", metadata.name, metadata.settings.storage)
-    if not there or not (there[-1] / VERDICT_FILE).exists():
+    if not folders or not (folders[-1] / VERDICT_FILE).exists():
         raise InputError(
             f"search {metadata.name!r} has not been confirmed, and one seed per trial does not show the "
-            f"spread over seeds; run: {confirm}"
+            f"spread over seeds. Run: {confirm}"
         )
-    verdict = read_verdict(there[-1])
+    verdict = read_verdict(folders[-1])
     variants = {variant.name: variant for variant in verdict.variants}
     if not verdict.complete:
         raise InputError(f"the confirmation of {metadata.name!r} has not ended; resume it: {confirm}")
-    part = wanted if wanted is not None else (verdict.winner or verdict.finalist or "")
-    named = [key for key in variants if key == part]
-    if part == Role.BASELINE:  # the tuned one, which comes first
-        named = list(variants)[:1]
-    found = named or [key for key in variants if part in key]
-    if len(found) != 1:
-        raise unknown(f"variant of {folder.name}", part, list(variants))
-    variant = variants[found[0]]
+    text = wanted if wanted is not None else (verdict.winner or verdict.finalist or "")
+    names = [key for key in variants if key == text]
+    if text == Role.BASELINE:  # the tuned baseline, which is first
+        names = list(variants)[:1]
+    names = names or [key for key in variants if text in key]
+    if len(names) != 1:
+        raise unknown(f"variant of {folder.name}", text, list(variants))
+    variant = variants[names[0]]
     scores = {int(seed): score for seed, score in variant.scores.items()}
     if not scores:
         raise InputError(
-            f"{found[0]!r} of {folder.name} has not been trained: controls are where a finalist is better; "
-            f"train it with: {confirm} --controls"
+            f"{names[0]!r} of {folder.name} has not been trained, because no finalist is better. Train it "
+            f"with: {confirm} --controls"
         )
     return Sample(
         name=name,
@@ -345,7 +361,7 @@ def _of_search(name: str, folder: Path, metadata: SearchMetadata, wanted: str | 
     )
 
 
-def _of_runs(name: str, storage: str) -> Sample:
+def _read_runs_sample(name: str, storage: str) -> Sample:
     from automl.tracking.runs import find_scores
 
     runs = []
@@ -361,8 +377,7 @@ def _of_runs(name: str, storage: str) -> Sample:
     for run in runs:
         if run.config.change(seed=0) != config.change(seed=0):
             raise InputError(
-                f"the runs of {name!r} differ in more than their seeds; give those of one configuration "
-                f"together"
+                f"the runs of {name!r} differ in more than their seeds. Join only runs of one configuration."
             )
         for split, key in (("test", f"test_{metric}"), ("validation", metric)):
             if key in run.metrics:
@@ -376,8 +391,8 @@ def _of_runs(name: str, storage: str) -> Sample:
         raise InputError(f"not all runs of {name!r} have a score; have they completed?")
     digests = {run.data for run in runs if run.data is not None}
     if len(digests) > 1:
-        found = ", ".join(sorted(digests))
-        raise InputError(f"the runs of {name!r} had different data ({found}); give those of one search")
+        listed = ", ".join(sorted(digests))
+        raise InputError(f"the runs of {name!r} had different data ({listed}). Name the runs of one search.")
     return Sample(
         name=name,
         config=config,

@@ -11,7 +11,7 @@ from search.serialise import to_json
 
 
 def confirmation_run_spec(location: Storage, metadata: SearchMetadata, confirmation: Confirmation) -> RunSpec:
-    """A search's confirmation that is kept at `location`, below the search's run."""
+    """Return the MLflow run of a search's confirmation, below the run of the search."""
     number = confirmation.number
     return RunSpec(
         name=f"{metadata.name} confirm" + (f" {number}" if number > 1 else ""),

@@ -1,4 +1,4 @@
-"""What a confirmation tests."""
+"""The design of a confirmation: what it tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,15 +9,21 @@ from search.metric import Chance, signed_unit
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """What a confirmation tests, fixed before it begins.
+    """Design of a confirmation, fixed before it begins.
 
-    seeds: those that are planned, in order. equal: the budget held equal across variants, `time` or `epochs`.
-    margin: the least difference that matters, in `unit`.
-    shared partial trainings: whether placements go into shared partial trainings, one for each seed, which
-    all variants share. sequential: stop as soon as the verdict is decided. metric: of the scores; maximize:
-    whether more is better.
-    scale: makes a score's difference one in `unit`.
-    inputs: of the test split. chance: what guessing comes to there; None where that is not known.
+    Attributes:
+        seeds: The planned seeds, in order.
+        equal: The budget that all variants have in common: `time` or `epochs`.
+        margin: The smallest difference that matters, in `unit`.
+        sequential: Stop as soon as the verdict is final.
+        metric: The metric of the scores.
+        maximize: True if more is better.
+        scale: The factor from a difference of scores to one in `unit`.
+        unit: The unit of differences, such as `points`.
+        inputs: The number of inputs of the test split.
+        chance: The score of guessing on the test split, or None if it is not known.
+        shared_trainings: True if placements are inserted into shared partial trainings, one for each seed,
+            which all variants continue.
     """
 
     seeds: Sequence[int]
@@ -34,15 +40,15 @@ class Design:
 
     @property
     def decimals(self) -> int:
-        """Decimal places of a difference."""
+        """Number of decimals of a printed difference."""
         return units.decimals(self.margin)
 
     @property
     def signed(self) -> str:
-        """The unit behind a difference with its sign, which counts from the better end."""
+        """Unit of a signed difference. Above 0 is better."""
         return signed_unit(self.unit, self.maximize)
 
     @property
     def resolution(self) -> float:
-        """What one test input is worth, in `unit`; 0 where that is not known."""
+        """Effect of one test input on the score, in `unit`, or 0 if it is not known."""
         return self.scale * self.chance.step if self.chance is not None else 0.0

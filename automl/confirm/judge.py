@@ -1,4 +1,4 @@
-"""The verdict on the finalists of a confirmation, from the scores there are."""
+"""Judge the finalists of a confirmation from the scores so far."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,20 +7,12 @@ from statistics import fmean
 
 import numpy as np
 
-from automl.confirm import statistics
+from automl.config.units import pluralize
+from automl.confirm import decision, statistics
+from automl.confirm.decision import OUTCOMES, Outcome, pairs_needed
 from automl.confirm.design import Design
 from automl.confirm.scores import Scores
-from automl.confirm.statistics import (
-    ALPHA,
-    EQUAL_TIME,
-    OUTCOMES,
-    Difference,
-    Outcome,
-    Ratio,
-    least_pairs,
-    paired,
-    pairs_needed,
-)
+from automl.confirm.statistics import ALPHA, EQUAL_TIME, Difference, Ratio, least_pairs, paired
 from automl.confirm.variants import CONTROL_ROLES, Variant
 from automl.confirm.verdict import Comparison, Verdict
 from search.record import Role
@@ -37,13 +29,23 @@ _UNEQUAL_TIME = {"better": _LONGER, "worse": _SHORTER, "equivalent": _OTHER_TIME
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Look:
-    """The verdict after some seeds. lead: the leading finalist. used: seeds at which all are compared.
+class _Analysis:
+    """Result of an analysis after some seeds.
 
-    reason: of `cannot tell`. standing: finalists that have not dropped out. times: their time ratios.
-    differences: of these from the baseline; plain: from the plain variants with their hyperparameters, None
-    where that is the baseline or there is none to compare with. factors: by which Holm's procedure
-    multiplies p. awaited: plain variants without which it is not known whether a finalist is better.
+    Attributes:
+        outcome: What the scores show.
+        reason: The reason of `cannot tell`, as part of the headline.
+        explanation: The reason in a full sentence.
+        lead: The index of the leading finalist in `standing`.
+        standing: The finalists that have not dropped out.
+        differences: The difference of each from the baseline.
+        plain: The difference of each from the plain variant with its hyperparameters. None if that is the
+            baseline or has no scores.
+        factors: The factors by which Holm's procedure multiplies p.
+        awaited: The plain variants whose scores are needed to call a finalist better.
+        times: The time ratio of each finalist.
+        used: The seeds at which all are compared.
+        level: The significance level of an interim analysis, or None without these.
     """
 
     outcome: Outcome
@@ -61,71 +63,72 @@ class _Look:
 
 
 def judge(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scores]) -> Verdict:
-    """The verdict on the finalists among `variants` against the first one, the baseline, from what there is.
+    """Return the verdict on the finalists against the baseline, the first of `variants`.
 
-    A seed counts once it has ended for the baseline and all finalists. A finalist that cannot be trained
-    with one of them drops out: it cannot win, and takes nothing from the others. What comes in after a
-    sequential confirmation has been decided changes nothing.
+    A seed counts once it has ended for the baseline and all finalists. A finalist that cannot be trained with
+    a seed drops out. It cannot win, and does not change the results of the others. Scores that arrive after a
+    sequential confirmation has stopped change nothing.
 
-    A finalist is better when it is better than the baseline and than the plain variant with its own
-    hyperparameters, both at the same level: as both have to be shown, neither needs a stricter one (R. Berger
-    1982). Where the first is shown and the second variant has no scores yet, the verdict awaits them.
+    A finalist is better if it beats the baseline and the plain variant with its own hyperparameters, both at
+    the same level. Because both have to be shown, neither needs a stricter level (R. Berger 1982). If only
+    the first is shown and the plain variant has no scores yet, the verdict waits for these.
     """
     baseline, *others = variants
     finalists = [variant for variant in others if variant.role is Role.FINALIST]
     first = min(least_pairs(ALPHA / len(finalists)), len(design.seeds))
-    looks = tuple(range(first, len(design.seeds) + 1)) if design.sequential else ()
-    if len(looks) == 1:
-        looks = ()  # the only look is the last one
+    analyses = tuple(range(first, len(design.seeds) + 1)) if design.sequential else ()
+    if len(analyses) == 1:
+        analyses = ()  # The only analysis is the final one.
     plain = {variant.name: variant for variant in others if variant.role is Role.PLAIN}
     seen: list[int] = []
-    found: _Look | None = None
+    analysis: _Analysis | None = None
     awaited: Sequence[Variant] = ()
-    decided = False
+    is_final = False
     for seed in design.seeds:
         if not all(scores[variant.name].ended(seed) for variant in (baseline, *finalists)):
             break
         seen.append(seed)
         last = len(seen) == len(design.seeds)
-        if last or len(seen) in looks:
-            found = _look(design, baseline, finalists, plain, scores, seen, looks)
-            awaited = found.awaited if found is not None else ()
-            shown = found is not None and found.outcome in ("better", "worse", "equivalent")
-            decided = not awaited and (last or shown)
-            if decided or awaited:
+        if last or len(seen) in analyses:
+            analysis = _analyse(design, baseline, finalists, plain, scores, seen, analyses)
+            awaited = analysis.awaited if analysis is not None else ()
+            shown = analysis is not None and analysis.outcome in ("better", "worse", "equivalent")
+            is_final = not awaited and (last or shown)
+            if is_final or awaited:
                 break
-    if not decided:  # an intermediate state, not an interim analysis
-        found = _look(design, baseline, finalists, plain, scores, seen, ())
+    if not is_final:  # This is an intermediate state, not an interim analysis.
+        analysis = _analyse(design, baseline, finalists, plain, scores, seen, ())
     warnings = [
         f"{variant.name} failed with seed {seed}: {reason}"
         for variant in variants
         for seed, reason in {**scores[variant.name].failed, **scores[variant.name].errors}.items()
     ]
-    unlike = [
+    mixed = [
         seed for seed in seen if len({s.devices[seed] for s in scores.values() if seed in s.devices}) > 1
     ]
-    if unlike:
+    if mixed:
         names = sorted({device for s in scores.values() for device in s.devices.values()})
         warnings.append(
-            f"the variants of {len(unlike)} seeds trained on different devices ({', '.join(names)}), so "
-            f"their times are not comparable; --label restricts a search to nodes of one kind"
+            f"Restrict a search to nodes of one kind with --label: the variants of "
+            f"{pluralize(len(mixed), 'seed')} trained on different devices ({', '.join(names)}), so their "
+            f"times are not comparable."
         )
-    counted = [variant.name for variant in variants if scores[variant.name].counted]
-    if counted and design.equal == "time":
+    estimated = [variant.name for variant in variants if scores[variant.name].estimated]
+    if estimated and design.equal == "time":
         warnings.append(
-            f"the time ratio was partly estimated from operation counts, not measured precisely: "
-            f"{', '.join(counted)}"
+            f"Do not rely on equal time for {', '.join(estimated)}: the time ratio was partly estimated from "
+            f"operation counts."
         )
-    if found is None:
-        return Verdict(design=design, complete=decided, warnings=warnings)
+    if analysis is None:
+        return Verdict(design=design, complete=is_final, warnings=warnings)
     least = least_pairs(ALPHA / len(finalists))
-    undecided = decided and found.outcome == "undecided"
-    if undecided and len(found.used) < least:
+    is_undecided = is_final and analysis.outcome == "undecided"
+    if is_undecided and len(analysis.used) < least:
         warnings.append(
-            f"{len(found.used)} seeds with {len(finalists)} finalists cannot show any difference, however "
-            f"large; at least {least} are needed"
+            f"Run at least {least} seeds: {len(analysis.used)} seeds cannot show any difference with "
+            f"{pluralize(len(finalists), 'finalist')}."
         )
-    level = found.level or ALPHA
+    level = analysis.level or ALPHA
     comparisons = [
         Comparison(
             variant=variant,
@@ -133,19 +136,25 @@ def judge(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scor
             plain=plain_d,
             p_holm=min(1.0, factor * d.p),
             images=_images(
-                design, d, scores[variant.name], scores[baseline.name], found.used, level / factor
+                design, d, scores[variant.name], scores[baseline.name], analysis.used, level / factor
             ),
             time=time,
         )
         for variant, d, plain_d, factor, time in zip(
-            found.standing, found.differences, found.plain, found.factors, found.times, strict=True
+            analysis.standing,
+            analysis.differences,
+            analysis.plain,
+            analysis.factors,
+            analysis.times,
+            strict=True,
         )
     ]
-    lead = comparisons[found.lead]
+    lead = comparisons[analysis.lead]
     for variant in others:
-        both = [seed for seed in found.used if seed in scores[variant.name].scores]
-        partly = variant.name in plain and len(both) < len(found.used)  # of those who may become the baseline
-        if variant.role is not Role.FINALIST and len(both) >= 2 and not partly:
+        both = [seed for seed in analysis.used if seed in scores[variant.name].scores]
+        # A candidate for the baseline may have scores at the first seeds only.
+        partial_scores = variant.name in plain and len(both) < len(analysis.used)
+        if variant.role is not Role.FINALIST and len(both) >= 2 and not partial_scores:
             d = _difference(design, scores, variant, baseline, both)
             comparisons.append(
                 Comparison(
@@ -156,46 +165,51 @@ def judge(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scor
                     time=time_ratio(scores[variant.name], scores[baseline.name], both),
                 )
             )
-    needed = partial(_needed, d=lead.difference, finalists=len(finalists), looks=looks)
+    needed = partial(_needed, d=lead.difference, finalists=len(finalists), analyses=analyses)
     return Verdict(
         design=design,
-        outcome=found.outcome,
-        reason=found.reason,
-        explanation=found.explanation,
-        complete=decided,
+        outcome=analysis.outcome,
+        reason=analysis.reason,
+        explanation=analysis.explanation,
+        complete=is_final,
         lead=lead,
         comparisons=comparisons,
-        used=found.used,
-        level=found.level,
-        needed=needed(design.margin) if undecided else None,
-        needed_here=needed(abs(lead.difference.mean)) if undecided else None,
-        steps=_steps(scores[lead.variant.name], scores[baseline.name], found.used),
-        gate=_gate(scores[lead.variant.name], found.used),
+        used=analysis.used,
+        level=analysis.level,
+        needed=needed(design.margin) if is_undecided else None,
+        needed_here=needed(abs(lead.difference.mean)) if is_undecided else None,
+        steps=_steps(scores[lead.variant.name], scores[baseline.name], analysis.used),
+        gate=_gate(scores[lead.variant.name], analysis.used),
         awaited=awaited,
         pending=[
             variant
             for variant in others
             if variant.role in CONTROL_ROLES
-            and not all(scores[variant.name].ended(seed) for seed in found.used)
+            and not all(scores[variant.name].ended(seed) for seed in analysis.used)
         ],
         warnings=warnings,
     )
 
 
-def _look(
+def _analyse(
     design: Design,
     baseline: Variant,
     finalists: Sequence[Variant],
     plain: Mapping[str, Variant],
     scores: Mapping[str, Scores],
     seen: Sequence[int],
-    looks: tuple[int, ...],
-) -> _Look | None:
-    """The verdict after the seeds `seen`. looks: the numbers of seeds at the interim analyses, if any.
+    analyses: tuple[int, ...],
+) -> _Analysis | None:
+    """Return the result after the seeds `seen`, or None if fewer than two seeds can be compared.
 
-    plain: the variants with the finalists' hyperparameters, but the baseline, by their names.
-
-    None when fewer than two seeds are left to compare.
+    Args:
+        design: The design of the confirmation.
+        baseline: The tuned baseline.
+        finalists: All finalists.
+        plain: The plain variants with the finalists' hyperparameters by name, without the baseline.
+        scores: The scores of each variant.
+        seen: The seeds that have ended.
+        analyses: The numbers of seeds at which interim analyses are made, or empty without these.
     """
     standing = [
         variant for variant in finalists if not any(seed in scores[variant.name].failed for seed in seen)
@@ -206,13 +220,13 @@ def _look(
         return None
 
     def level(alpha: float) -> float:
-        return statistics.nominal_levels(looks, alpha)[looks.index(len(seen))] if looks else alpha
+        return decision.nominal_levels(analyses, alpha)[analyses.index(len(seen))] if analyses else alpha
 
     family = len(finalists)
     differences = [_difference(design, scores, variant, baseline, used) for variant in standing]
     times = [time_ratio(scores[variant.name], scores[baseline.name], used) for variant in standing]
-    fair = [_fair(time) if design.equal == "time" else OUTCOMES for time in times]
-    ahead = statistics.ahead(differences, level=level, family=family, fair=fair)
+    fair = [_fair_outcomes(time) if design.equal == "time" else OUTCOMES for time in times]
+    ahead = decision.select_ahead(differences, level=level, family=family, fair=fair)
     awaited = [
         plain[variant.plain]
         for variant, is_ahead in zip(standing, ahead, strict=True)
@@ -223,13 +237,13 @@ def _look(
         d if other is None or d.mean <= 0 else replace(d, p=max(d.p, other.p) if other.mean > 0 else 1.0)
         for d, other in zip(differences, of_plain, strict=True)
     ]
-    outcome, lead = statistics.verdict(both, level=level, family=family, fair=fair)
+    outcome, lead = decision.decide(both, level=level, family=family, fair=fair)
     reason = explanation = ""
-    alone, first = statistics.verdict(differences, level=level, family=family, fair=fair)
+    alone, first = decision.decide(differences, level=level, family=family, fair=fair)
     if outcome == "undecided" and alone == "better":
         outcome, lead, (reason, explanation) = "cannot tell", first, _HYPERPARAMETERS
     elif outcome == "cannot tell":
-        unchecked, _ = statistics.verdict(both, level=level, family=family)
+        unchecked, _ = decision.decide(both, level=level, family=family)
         reason = _UNEQUAL_TIME[unchecked]
         explanation = (
             f"Time counts as equal if its 95 % CI is within {1 - EQUAL_TIME:g} to {1 + EQUAL_TIME:g}."
@@ -237,9 +251,9 @@ def _look(
         if None in times:
             explanation = f"{reason[0].upper()}{reason[1:]}."
             reason = "training times were not measured"
-    # What Holm's procedure makes of p, it makes of the interval: one excludes 0 where the other is small.
-    factors = statistics.holm_factors([d.p for d in both], family=family)
-    nominal = family * level(ALPHA / family) if looks else ALPHA
+    # Holm's procedure changes p and the interval alike, so the interval excludes 0 if p is small enough.
+    factors = decision.holm_factors([d.p for d in both], family=family)
+    nominal = family * level(ALPHA / family) if analyses else ALPHA
     differences = [
         _difference(design, scores, variant, baseline, used, alpha=nominal / factor)
         for variant, factor in zip(standing, factors, strict=True)
@@ -256,7 +270,7 @@ def _look(
             f"Set a larger --margin than {design.margin:g} {design.unit}: one of the {design.inputs} test "
             f"inputs changes the score by {design.resolution:.2g} {design.unit}."
         )
-    return _Look(
+    return _Analysis(
         outcome=outcome,
         reason=reason,
         explanation=explanation,
@@ -268,13 +282,13 @@ def _look(
         awaited=awaited,
         times=times,
         used=used,
-        # Of p as Holm adjusts it, which multiplies where the levels divide.
-        level=nominal if looks else None,
+        # The level of the adjusted p: Holm's factors multiply p instead of dividing the level.
+        level=nominal if analyses else None,
     )
 
 
 def _is_whole(variant: Scores, seeds: Sequence[int]) -> bool:
-    """Nothing is to be awaited of it: all seeds have ended, or it cannot be trained with one of them."""
+    """Return whether all seeds of a variant have ended, or one of them cannot be trained."""
     return bool(variant.failed) or all(variant.ended(seed) for seed in seeds)
 
 
@@ -288,8 +302,8 @@ def _from_plain(
 ) -> Difference | None:
     """Return the difference of a finalist from the plain variant with its hyperparameters.
 
-    Returns None where that is the baseline, where it has not been trained with all seeds, and where it cannot
-    be: then the finalist's gain does not come from its hyperparameters.
+    Returns None if that is the baseline, if it is not trained with all seeds, or if it cannot be trained. A
+    variant that cannot be trained shows that the gain does not come from its hyperparameters.
     """
     if (
         variant.plain not in plain
@@ -301,10 +315,11 @@ def _from_plain(
     return _difference(design, scores, variant, plain[variant.plain], both, alpha) if len(both) >= 2 else None
 
 
-def _steps(ours: Scores, theirs: Scores, seeds: Sequence[int]) -> tuple[float, float] | None:
-    """Return the mean steps of two variants' trainings; None where they are not known."""
+def _steps(finalist: Scores, baseline: Scores, seeds: Sequence[int]) -> tuple[float, float] | None:
+    """Return the mean steps of two variants' trainings, or None if they are not known."""
     steps = [
-        [variant.costs[seed].steps for seed in seeds if seed in variant.costs] for variant in (ours, theirs)
+        [variant.costs[seed].steps for seed in seeds if seed in variant.costs]
+        for variant in (finalist, baseline)
     ]
     known = [[count for count in counts if count is not None] for counts in steps]
     if any(len(counts) < len(seeds) for counts in known):
@@ -312,35 +327,35 @@ def _steps(ours: Scores, theirs: Scores, seeds: Sequence[int]) -> tuple[float, f
     return fmean(known[0]), fmean(known[1])
 
 
-def time_ratio(ours: Scores, theirs: Scores, seeds: Sequence[int]) -> Ratio | None:
-    """The ratio of two variants' training times with the same seeds; None where it is not known.
+def time_ratio(variant: Scores, baseline: Scores, seeds: Sequence[int]) -> Ratio | None:
+    """Return the ratio of two variants' training times at the same seeds, or None if it is not known.
 
-    The processor's time counts where all trainings have it, which a busy machine hardly changes.
+    Processor time is used if all trainings have it, because other processes on the machine hardly change it.
     """
     for name in ("processor_seconds", "seconds"):
         first, second = (
-            [getattr(variant.costs.get(seed), name, None) or 0.0 for seed in seeds]
-            for variant in (ours, theirs)
+            [getattr(trained.costs.get(seed), name, None) or 0.0 for seed in seeds]
+            for trained in (variant, baseline)
         )
         if len(seeds) >= 2 and all(seconds > 0 for seconds in first + second):
             return statistics.paired_ratio(first, second)
     return None
 
 
-def _fair(time: Ratio | None) -> Collection[Outcome]:
-    """What may be said of a variant, as its time was to be the baseline's."""
+def _fair_outcomes(time: Ratio | None) -> Collection[Outcome]:
+    """Return the outcomes that a measured time ratio allows."""
     if time is None:
         return ()
-    fair: list[Outcome] = []
+    allowed: list[Outcome] = []
     if time.no_longer:
-        fair.append("better")
+        allowed.append("better")
     if time.low >= 1 - EQUAL_TIME:
-        fair.append("worse")
-    return [*fair, "equivalent"] if time.equal else fair
+        allowed.append("worse")
+    return [*allowed, "equivalent"] if time.equal else allowed
 
 
 def _guessing(design: Design, variants: Iterable[Scores], seeds: Sequence[int]) -> str:
-    """Whether all variants may be guessing, in words; empty where one is not, or there is no telling."""
+    """Return a sentence with the score of guessing if all variants may be guessing, else an empty string."""
     chance, sign = design.chance, 1 if design.maximize else -1
     if chance is None or any(
         statistics.above_chance(
@@ -355,15 +370,15 @@ def _guessing(design: Design, variants: Iterable[Scores], seeds: Sequence[int]) 
 
 
 def _images(
-    design: Design, d: Difference, ours: Scores, theirs: Scores, seeds: Sequence[int], alpha: float
+    design: Design, d: Difference, variant: Scores, baseline: Scores, seeds: Sequence[int], alpha: float
 ) -> tuple[float, float] | None:
-    """The interval of a difference over seeds and test inputs; None without the answers to each image."""
+    """Return the interval over seeds and test inputs, or None without answers to each input."""
     if not d.bounded:
         return None
-    values = [[variant.values.get(seed) for seed in seeds] for variant in (ours, theirs)]
-    if any(of is None or len(of) != design.inputs for variant in values for of in variant):
+    values = [[trained.values.get(seed) for seed in seeds] for trained in (variant, baseline)]
+    if any(answers is None or len(answers) != design.inputs for rows in values for answers in rows):
         return None
-    first, second = (np.array(variant, float) for variant in values)
+    first, second = (np.array(rows, float) for rows in values)
     step = None if design.chance is None else design.chance.step
     reach = design.scale * statistics.reach_over_inputs(first - second, alpha, step=step)
     return min(d.low, d.mean - reach), max(d.high, d.mean + reach)
@@ -378,9 +393,9 @@ def _difference(
     alpha: float = ALPHA,
 ) -> Difference:
     sign = design.scale if design.maximize else -design.scale
-    ours, theirs = scores[variant.name].scores, scores[other.name].scores
+    values, other_values = scores[variant.name].scores, scores[other.name].scores
     return paired(
-        [sign * (ours[s] - theirs[s]) for s in seeds],
+        [sign * (values[seed] - other_values[seed]) for seed in seeds],
         margin=design.margin,
         resolution=design.resolution,
         alpha=alpha,
@@ -388,16 +403,16 @@ def _difference(
 
 
 def _gate(variant: Scores, seeds: Sequence[int]) -> float | None:
-    """Return the largest |gate| that a variant has learned; None where that is not known of all seeds."""
+    """Return the largest absolute gate that a variant has learned, or None if not all seeds have it."""
     gates = [variant.gates[seed] for seed in seeds if seed in variant.gates]
     return max(gates) if len(gates) == len(seeds) else None
 
 
-def _needed(size: float, d: Difference, finalists: int, looks: tuple[int, ...]) -> int | None:
-    """Return the seeds that show a difference of `size` with 80 % power, at the level of the last look."""
+def _needed(size: float, d: Difference, finalists: int, analyses: tuple[int, ...]) -> int | None:
+    """Return the seeds that detect `size` with 80 % power, at the level of the last analysis."""
     if size <= 0 or d.sd is None:
         return None
     alpha = ALPHA / finalists
-    if looks:
-        alpha = statistics.nominal_levels(looks, alpha)[-1]
+    if analyses:
+        alpha = decision.nominal_levels(analyses, alpha)[-1]
     return pairs_needed(size, d.sd, alpha)

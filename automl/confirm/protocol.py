@@ -26,18 +26,24 @@ from search.study import STUDY_FILE, create_study, resume_study
 from search.trial_scheduler import Plan
 
 CONFIRM_FOLDER, CONFIRM_FILE = "confirm", "confirm.json"
-FORMAT = 3  # of confirm.json
-SELECTION = 3  # seeds by whose validation the tuned baseline is chosen among the candidates
+FORMAT = 3  # version of confirm.json
+SELECTION = 3  # number of seeds whose validation chooses the tuned baseline among the candidates
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What may be chosen. Raises InputError for what cannot work.
+    """Options of a confirmation.
 
-    top: finalists. seeds: of each variant. margin: the least difference that matters, in the unit of the
-    metric's differences; the metric's own where not given. sequential: stop adding seeds as soon as the
-    design is decided, at levels that keep the error rate of all looks together. init: what trainings start
-    from, `scratch` or `shared`; as in the search where not given.
+    Attributes:
+        top: The number of finalists.
+        seeds: The number of seeds of each variant.
+        margin: The smallest difference that matters, in the unit of differences, or None for the metric's
+            own.
+        sequential: Stop once the outcome is final. The levels of the interim analyses keep the error rate.
+        init: The start of trainings: `scratch` or `shared`, or None for that of the search.
+
+    Raises:
+        InputError: An option is out of its range.
     """
 
     top: int = 3
@@ -51,8 +57,8 @@ class Options:
             raise InputError(f"--top must be 1 or more; got {self.top}")
         if self.seeds < 2:
             raise InputError(
-                f"--seeds must be 2 or more, and {least_pairs(ALPHA / self.top)} or more to show anything: "
-                f"one seed does not show the spread over seeds; got {self.seeds}"
+                f"--seeds must be 2 or more, and {least_pairs(ALPHA / self.top)} or more to show anything; "
+                f"got {self.seeds}"
             )
         if self.margin is not None and not 0 <= self.margin < inf:
             raise InputError(f"--margin must be 0 or more; got {self.margin:g}")
@@ -62,10 +68,16 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """What `confirm.json` holds: fixed before the first trial, so that no choice is made after seeing scores.
+    """The content of `confirm.json`, fixed before the first trial so that no choice depends on scores.
 
-    number: 1 for a search's first. seeds: of each variant, in order. arm_set: the variants.
-    inputs, chance: of the test split, as in `Design`.
+    Attributes:
+        number: The number of the confirmation, 1 for a search's first.
+        options: The options it began with.
+        seeds: The seeds of each variant, in order.
+        variant_set: The variants.
+        provenance: The versions, machine and command.
+        inputs: The number of inputs of the test split.
+        chance: The score of guessing on the test split, or None if it is not known.
     """
 
     number: int
@@ -78,30 +90,30 @@ class Confirmation:
 
     def __post_init__(self) -> None:
         if not any(variant.role is Role.FINALIST for variant in self.variant_set.variants):
-            raise InputError("arm_set.variants has no finalist")
+            raise InputError("variant_set.variants has no finalist")
         if len(self.seeds) < 2 or len(set(self.seeds)) < len(self.seeds):
-            raise InputError(f"seeds must be two or more different ones; got {self.seeds}")
+            raise InputError(f"seeds must be two or more different numbers; got {self.seeds}")
         from_json(Provenance, self.provenance, "provenance", strict=False)
 
     @classmethod
     def read(cls, folder: Path) -> "Confirmation":
-        """Raises InputError when the file is corrupt."""
+        """Read `confirm.json` in `folder`. Raise InputError if it is corrupt."""
         return read_json(cls, folder / CONFIRM_FILE, format=FORMAT)
 
     @property
     def least(self) -> int:
-        """Seeds below which nothing can be shown."""
+        """Least number of seeds that can show a difference."""
         return least_pairs(
             ALPHA / sum(variant.role is Role.FINALIST for variant in self.variant_set.variants)
         )
 
     @property
     def selection(self) -> list[int]:
-        """The seeds with which the candidates for the tuned baseline are compared; none for a single one."""
+        """Seeds at which the candidates for the baseline are compared. Empty for a single candidate."""
         return self.seeds[:SELECTION] if self.variant_set.baseline_candidates else []
 
     def design(self, metric: Metric, equal: str) -> Design:
-        """What is asked. equal: what all variants have the same of, time or epochs."""
+        """Return the design. `equal` is the budget that all variants have in common, `time` or `epochs`."""
         return Design(
             seeds=self.seeds,
             equal=equal,
@@ -117,10 +129,7 @@ class Confirmation:
         )
 
     def plan(self, search: Plan) -> Plan:
-        """Of the trials that it takes in any case, each scored on the test split.
-
-        search: the plan of the search.
-        """
+        """Return the plan of the trials that are needed in any case, scored on the test split."""
         metric = replace(search.metric, name=f"test_{search.metric.name}")
         compared = [variant for variant in self.variant_set.variants if variant.role not in CONTROL_ROLES]
         return Plan(
@@ -134,38 +143,39 @@ class Confirmation:
 
 
 def confirmations(folder: Path) -> list[Path]:
-    """The folders of a search's confirmations, the first one first."""
+    """Return the folders of a search's confirmations, in order of their numbers."""
     files = folder.glob(f"{CONFIRM_FOLDER}*/{CONFIRM_FILE}")
-    found = [file.parent for file in files if re.fullmatch(rf"{CONFIRM_FOLDER}(-\d+)?", file.parent.name)]
-    return sorted(found, key=lambda path: Confirmation.read(path).number)
+    folders = [file.parent for file in files if re.fullmatch(rf"{CONFIRM_FOLDER}(-\d+)?", file.parent.name)]
+    return sorted(folders, key=lambda path: Confirmation.read(path).number)
 
 
 def study_name(folder: Path, metadata: SearchMetadata) -> str:
-    """Of the confirmation in `folder`."""
+    """Return the name of the study of the confirmation in `folder`."""
     return f"{metadata.name}-{folder.name}"
 
 
 def latest_verdict(folder: Path) -> tuple[Path, WrittenVerdict] | None:
-    """Read the verdict of a search's latest confirmation that has one. Return it with that one's folder.
+    """Read the verdict of a search's latest confirmation that has one. Return it with its folder.
 
-    Raises InputError when the file is damaged.
+    Raises InputError if the file is damaged.
     """
-    places = [place for place in confirmations(folder) if (place / VERDICT_FILE).exists()]
-    return (places[-1], read_verdict(places[-1])) if places else None
+    folders = [path for path in confirmations(folder) if (path / VERDICT_FILE).exists()]
+    return (folders[-1], read_verdict(folders[-1])) if folders else None
 
 
-def chosen_baseline(place: Path, variant_set: VariantSet) -> str | None:
-    """Return the name of the tuned baseline of the confirmation in `place`, None before one is chosen."""
+def chosen_baseline(folder: Path, variant_set: VariantSet) -> str | None:
+    """Return the name of the tuned baseline of the confirmation in `folder`, or None before it is chosen."""
     try:
-        name = read_verdict(place).variants[0].name
+        name = read_verdict(folder).variants[0].name
     except (InputError, IndexError):
-        return None  # it follows from the study
+        return None  # The scheduler chooses it again from the study.
     return name if any(variant.name == name for variant in variant_set.baselines) else None
 
 
 def best_of_variant(records: Iterable[TrialRecord], variant: str, design: Design) -> TrialRecord | None:
-    """Of a variant's trainings the one with the best validation, of equals the first: test chooses
-    nothing.
+    """Return a variant's training with the best validation score, the first of equals.
+
+    The test split has no part in the choice.
     """
     sign = 1 if design.maximize else -1
     done = [record for record in records if record.variant == variant and record.state is State.COMPLETE]
@@ -175,18 +185,18 @@ def best_of_variant(records: Iterable[TrialRecord], variant: str, design: Design
 def study_in(
     folder: Path, metadata: SearchMetadata, *, maximize: bool, needed: Collection[str] = ()
 ) -> optuna.Study:
-    """Return the study of the confirmation in `folder`; create it where there is none yet.
+    """Return the study of the confirmation in `folder`, and create it if it does not exist.
 
-    needed: metrics that each completed trial must have. Raises InputError when the study is damaged or lost.
+    Each completed trial must have the metrics `needed`. Raises InputError if the study is damaged or lost.
     """
     name = study_name(folder, metadata)
     if (folder / STUDY_FILE).exists():
-        with suppress(KeyError):  # killed between the file and the study in it
+        with suppress(KeyError):  # The process was killed after it created the file, before the study.
             return resume_study(folder, name=name, needed=needed)
     if (folder / VERDICT_FILE).exists() and read_verdict(folder).variants:
         raise InputError(
-            f"{folder / STUDY_FILE} is missing or empty, but there is a verdict; restore it from a copy, or "
-            f"delete {folder}"
+            f"{folder / STUDY_FILE} is missing or empty, but there is a verdict. Restore the file from a "
+            f"copy, or delete {folder}."
         )
     direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE
     return create_study(folder, name=name, directions=[direction])

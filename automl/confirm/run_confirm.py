@@ -1,8 +1,8 @@
-"""Retrains the finalists and the tuned baseline with fresh paired seeds.
+"""Train the finalists and the tuned baseline with fresh paired seeds.
 
-The seeds are ones that no trial of the search has had. Each gives all variants the same order of the images
-and the same initial shared partial training, so that two variants at one seed differ only in their modules.
-Each variant has the same time, as in the search, and is scored once, after its last epoch, on the test split.
+No trial of the search has had these seeds. At one seed, all variants have the same order of images and the
+same initial weights of the backbone, so two variants differ only in their modules. Each variant has the same
+time, as in the search. It is scored once, after its last epoch, on the test split.
 """
 
 import sys
@@ -72,7 +72,7 @@ class ConfirmResult(Summary):
         folder: The folder of the confirmation, with its study and checkpoints.
         verdict: The verdict.
         value: The content of `verdict.json`.
-        storage: The folder or object store that the search is in.
+        storage: The folder or object store of the search.
         untracked: The number of trials that MLflow does not have in full.
         user_code: The names of user-defined code that exporting a model runs.
 
@@ -105,10 +105,10 @@ class ConfirmResult(Summary):
         storage = None if self.storage == STORAGE else self.storage
         if not self.verdict.complete:
             yield "next", call("run_confirm", self.search, storage=storage)
-        else:  # where nothing is better, it is the plain backbone that one deploys
-            what = "baseline" if self.value["winner"] is None else "best"
+        else:  # Without a winner, the plain backbone is deployed.
+            model = "baseline" if self.value["winner"] is None else "best"
             trust = True if self.user_code else None
-            options = {what: True, "search": self.search, "storage": storage, "trust": trust}
+            options = {model: True, "search": self.search, "storage": storage, "trust": trust}
             yield "next", call("run_export", f"exports/{self.search}", **options)
 
 
@@ -127,25 +127,27 @@ def run_confirm(
     space: str | SpaceFunction | Space | None = None,
     callbacks: Sequence[str | Callback] | None = None,
 ) -> ConfirmResult:
-    """Compare the finalists of a search with its best baseline on fresh seeds, or resume that.
+    """Compare the finalists of a search with its tuned baseline on fresh seeds.
+
+    An unfinished confirmation is resumed.
 
     Args:
         search: The name of the search, or its result. By default the latest search in `storage`.
-        top: The number of finalists. By default 3. A confirmation keeps the options that it began with.
+        top: The number of finalists. By default 3. A resumed confirmation keeps the options it began with.
         seeds: The seeds of each variant. By default 10.
         margin: The smallest difference that matters, in the unit of the metric. By default the metric's own.
-        sequential: Stop as soon as the verdict is decided. True by default.
+        sequential: Stop as soon as the outcome is final. True by default.
         init: `scratch`, or `shared` for one shared partial training for each seed. By default as in the
             search.
         controls: Train the controls even if no finalist is better.
-        ablate: Train the winner, or else the leading finalist, without each of its modules, too.
+        ablate: Also train the winner, or else the leading finalist, without each of its modules.
         again: Start a new confirmation with unused seeds, beside the earlier ones.
         storage: The storage of the search. By default that of the result, or `searches`.
         space: The space of the search. Needed if it was a function of a notebook.
         callbacks: Callbacks instead of those that the search was given by name.
 
     Returns:
-        The verdict.
+        The confirmation with its verdict.
 
     Raises:
         InputError: There is nothing to confirm, or options contradict those that the confirmation began with.
@@ -156,15 +158,15 @@ def run_confirm(
         >>> confirmed.verdict.complete
         True
     """
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "top": top,
         "seeds": seeds,
         "margin": margin,
         "sequential": sequential,
         "init": init,
     }
-    chosen = {key: value for key, value in given.items() if value is not None}
-    Options(**chosen)  # a mistake shows before anything is read
+    chosen = {key: value for key, value in options.items() if value is not None}
+    Options(**chosen)  # Report a mistake before anything is read.
     name, storage = resolve_search(search, storage)
     check_not_temporary(storage)
     with old_folder(name, storage) as (folder, metadata):
@@ -175,10 +177,12 @@ def run_confirm(
             metadata = replace(metadata, settings=replace(metadata.settings, callbacks=callbacks))
         announce(f"confirming {metadata.name!r}", user_code(metadata.settings, records))
         called = UserCallbacks(metadata.settings.callbacks)
-        own = cache(partial(metadata.load_space, space))  # which only what is to be trained needs
-        place, confirmation = _begin(folder, metadata, own, records, chosen, again=again)
-        with capture_library_logs(place / "log.txt"):
-            return _run(place, metadata, own, confirmation, called, controls=controls, ablate=ablate)
+        load_space = cache(partial(metadata.load_space, space))  # Only new trainings need the space.
+        confirm_folder, confirmation = _begin(folder, metadata, load_space, records, chosen, again=again)
+        with capture_library_logs(confirm_folder / "log.txt"):
+            return _run(
+                confirm_folder, metadata, load_space, confirmation, called, controls=controls, ablate=ablate
+            )
 
 
 def _begin(
@@ -190,20 +194,20 @@ def _begin(
     *,
     again: bool,
 ) -> tuple[Path, Confirmation]:
-    """Return the folder and plan of the confirmation to resume, or of a new one."""
-    there = confirmations(folder)
-    if there and not again:
-        confirmation = Confirmation.read(there[-1])
+    """Return the folder and the plan of the confirmation to resume, or of a new one."""
+    existing = confirmations(folder)
+    if existing and not again:
+        confirmation = Confirmation.read(existing[-1])
         began = vars(confirmation.options)
         other = {key: value for key, value in chosen.items() if began[key] != value}
         if other:
-            given = ", ".join(format_option(key, began[key]) for key in other)
+            kept = ", ".join(format_option(key, began[key]) for key in other)
             raise InputError(
-                f"the confirmation of {metadata.name!r} began with {given} and keeps it: changing "
+                f"the confirmation of {metadata.name!r} began with {kept} and keeps it: changing "
                 f"options after seeing scores would invalidate the verdict. Leave it out, or start another "
                 f"one on fresh seeds with --again."
             )
-        return there[-1], confirmation
+        return existing[-1], confirmation
     options = Options(**chosen)
     plan = metadata.plan
     noise = score_noise(folder, metadata.name) if records else None
@@ -211,11 +215,11 @@ def _begin(
         records, plan, space(), metadata.settings, top=options.top, init=options.init, noise=noise
     )
     used = {record.config.seed for record in records}
-    used |= {seed for path in there for seed in Confirmation.read(path).seeds}
+    used |= {seed for earlier in existing for seed in Confirmation.read(earlier).seeds}
     first = max(used) + 1
     task = _open_data(folder, metadata, variant_set.variants[0].config)
     confirmation = Confirmation(
-        number=1 + max((Confirmation.read(path).number for path in there), default=0),
+        number=1 + max((Confirmation.read(earlier).number for earlier in existing), default=0),
         options=options,
         seeds=[(first + i) % 2**32 for i in range(options.seeds)],
         variant_set=variant_set,
@@ -223,16 +227,16 @@ def _begin(
         inputs=task.size("test"),
         chance=task.chance("test"),
     )
-    place = folder / (
+    path = folder / (
         CONFIRM_FOLDER if confirmation.number == 1 else f"{CONFIRM_FOLDER}-{confirmation.number}"
     )
-    place.mkdir(exist_ok=True)
-    write_json(place / CONFIRM_FILE, confirmation, format=FORMAT)
-    return place, confirmation
+    path.mkdir(exist_ok=True)
+    write_json(path / CONFIRM_FILE, confirmation, format=FORMAT)
+    return path, confirmation
 
 
 def _run(
-    place: Path,
+    folder: Path,
     metadata: SearchMetadata,
     space: Callable[[], Space],
     confirmation: Confirmation,
@@ -241,7 +245,7 @@ def _run(
     controls: bool,
     ablate: bool,
 ) -> ConfirmResult:
-    # Ray takes seconds to import; a mistake in the arguments is reported before that.
+    # Ray takes seconds to import, so mistakes in the arguments are reported before.
     from automl.trials.session import delete_tune_files, open_workers, share_data
 
     settings = metadata.settings
@@ -249,46 +253,47 @@ def _run(
     advice = f"resume with: {format_command(asked, metadata.name, settings.storage)}"
     if len(confirmation.seeds) < confirmation.least:
         print(
-            f"warning: {len(confirmation.seeds)} seeds can show no difference, however large; it takes "
-            f"{confirmation.least}",
+            f"warning: run at least {confirmation.least} seeds; {len(confirmation.seeds)} cannot show any "
+            f"difference",
             file=sys.stderr,
         )
-    scheduler = open_scheduler(place, metadata, confirmation, controls=controls)
+    scheduler = open_scheduler(folder, metadata, confirmation, controls=controls)
     planned = scheduler.planned
-    scheduler.look(ablate)
+    scheduler.update(ablate)
     if planned.left:
-        space()  # or it is missing, which shows before anything is begun
+        space()  # Report a missing space before anything begins.
     signal = None
-    location = metadata.location / place.name
-    callbacks.on_confirmation_start(metadata.record(place))
+    location = metadata.location / folder.name
+    callbacks.on_confirmation_start(metadata.record(folder))
     with MlflowProcess(confirmation_run_spec(location, metadata, confirmation)) as writer:
         tracker = Tracker(writer)
         try:
             for record in planned.records.values():
                 tracker.update(record)
             if planned.left:
-                task = _open_data(place.parent, metadata, confirmation.variant_set.variants[0].config)
-                with open_workers(settings, place / "log.txt", advice) as workers:
+                task = _open_data(folder.parent, metadata, confirmation.variant_set.variants[0].config)
+                with open_workers(settings, folder / "log.txt", advice) as workers:
                     plan, records = planned.plan, planned.records
                     metric = scheduler.design.metric
-                    data = share_data(task, place.parent, metadata, "train", "validation", "test")
+                    data = share_data(task, folder.parent, metadata, "train", "validation", "test")
                     retention = _VariantRetention(
                         location, plan, records.values(), metric=metric, deleted=tracker.update
                     )
                     print(
-                        f"confirming {metadata.name} in {location}; if anything ends it, {advice}",
+                        f"confirming {metadata.name} in {location}; if it stops, {advice}",
                         file=sys.stderr,
                     )
                     while planned.left and workers.interrupt.signal is None and not planned.repeated_failure:
                         before = len(records)
                         workers.run(
                             planned,
-                            name=f"{metadata.name}/{place.name}",
-                            folder=place,
+                            name=f"{metadata.name}/{folder.name}",
+                            folder=folder,
                             location=location,
                             callbacks=[retention, tracker, scheduler, callbacks],
                             summary=scheduler.summary,
-                            # Whose epoch is the unit of time: in one block, the plain training's.
+                            # Its epoch is the unit of time. With shared partial trainings this is the plain
+                            # training's.
                             baseline=(
                                 confirmation.variant_set.variants[0].config
                                 if scheduler.design.shared_trainings
@@ -298,7 +303,7 @@ def _run(
                             test=True,
                             data=data,
                         )
-                        scheduler.look(ablate)  # and what follows from it
+                        scheduler.update(ablate)
                         if len(records) == before and not planned.unfinished:
                             break
                     signal = workers.interrupt.signal
@@ -307,11 +312,11 @@ def _run(
                 _keep_exported(location, scheduler, tracker)
         finally:
             missing = conclude_in(tracker, metadata, scheduler)
-            delete_tune_files(place)
+            delete_tune_files(folder)
     result = ConfirmResult(
         search=metadata.name,
         number=confirmation.number,
-        folder=place,
+        folder=folder,
         verdict=scheduler.verdict,
         value=scheduler.value(),
         storage=settings.storage,
@@ -328,37 +333,42 @@ def _run(
 
 
 def open_scheduler(
-    place: Path,
+    folder: Path,
     metadata: SearchMetadata,
     confirmation: Confirmation,
     *,
     retry: bool = True,
     controls: bool = False,
 ) -> ConfirmationScheduler:
-    """Open the scheduler of the confirmation in `place`, with all trials so far.
+    """Open the scheduler of the confirmation in `folder`, with all trials so far.
 
-    retry: begin anew what ended in an error. controls: train these whatever the verdict.
+    Args:
+        folder: The folder of the confirmation.
+        metadata: The metadata of the search.
+        confirmation: The content of `confirm.json`.
+        retry: Train again after an error.
+        controls: Train the controls whatever the verdict.
     """
     plan = metadata.plan
     design = confirmation.design(plan.metric, metadata.settings.equal)
     variants = confirmation.plan(plan)
     study = study_in(
-        place, metadata, maximize=design.maximize, needed=[plan.metric.name, variants.metric.name]
+        folder, metadata, maximize=design.maximize, needed=[plan.metric.name, variants.metric.name]
     )
     planned = FixedScheduler(study, variants, [], retry=retry)
     return ConfirmationScheduler(
-        place,
+        folder,
         metadata.name,
         confirmation,
         design,
         planned,
-        location=metadata.location / place.name,
+        location=metadata.location / folder.name,
         controls=controls,
     )
 
 
 def _open_data(folder: Path, metadata: SearchMetadata, config: TrialConfig) -> Task:
-    """Decode the data if they are not in the cache. Raise InputError if they are not the search's."""
+    """Decode the data if they are not cached. Raise InputError if they are not the search's."""
     config = config.load()
     check_same_data(config, folder, metadata.name)
     return open_task(config, metadata.settings.runtime)
@@ -369,13 +379,13 @@ def conclude_in(
 ) -> int:
     """End the confirmation's run in MLflow, with the verdict if there is one.
 
-    Returns how many trials MLflow has not taken, 0 if it has all of it.
+    Returns the number of trials that MLflow did not take, 0 if it has all.
     """
     planned, best = scheduler.planned, scheduler.best_of_lead()
     counts = Counter(record.state for record in planned.records.values())
     missing = tracker.finish(
         best=best,
-        metric=None,  # the largest of many seeds' scores says nothing
+        metric=None,  # The largest score of many seeds has no meaning.
         counts=counts,
         stopped=planned.left + counts[State.RUNNING] > 0,
         patience=patience,
@@ -387,7 +397,7 @@ def conclude_in(
 
 
 def _keep_exported(location: Storage, scheduler: ConfirmationScheduler, tracker: Tracker) -> None:
-    """Delete the checkpoints of a confirmation that is over, but of the leading finalist and the baseline."""
+    """Delete a finished confirmation's checkpoints, except those of the leading finalist and the baseline."""
     records = scheduler.planned.records.values()
     names = [
         scheduler.variants[0].name,
@@ -396,13 +406,13 @@ def _keep_exported(location: Storage, scheduler: ConfirmationScheduler, tracker:
     kept = [best_of_variant(records, name, scheduler.design) for name in names]
     for record in records:
         if record not in kept:
-            with suppress(OSError):  # it has gone before, or costs disk space
+            with suppress(OSError):  # It was deleted before, or uses disk space until it is.
                 (location / record.folder).remove(CHECKPOINT_FILE)
                 tracker.update(record)
 
 
 class _VariantRetention(CheckpointRetention):
-    """Keeps the checkpoint of each variant's training with the best validation, until it is over."""
+    """Keep the checkpoint of each variant's best validated training until the confirmation ends."""
 
     def __init__(
         self, location: Storage, plan: Plan, records: Iterable[TrialRecord], *, metric: str, deleted: Any
@@ -415,7 +425,7 @@ class _VariantRetention(CheckpointRetention):
         best: dict[str, TrialRecord] = {}
         for record in sorted(
             self.held.values(), key=lambda r: r.number
-        ):  # of equals the first, as the scheduler
+        ):  # the first of equals, as in the scheduler
             if record.state is State.COMPLETE:
                 other = best.get(record.variant)
                 if other is None or sign * record.value(self.metric) > sign * other.value(self.metric):

@@ -1,4 +1,4 @@
-"""Decides what a confirmation still has to train, whenever a score arrives."""
+"""Decide which trainings a confirmation still needs, whenever a score arrives."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -25,21 +25,21 @@ from search.shared_trainings import is_shared_training
 
 
 class ConfirmationScheduler(Callback):
-    """A callback that judges as the scores arrive, and decides what is still to be trained.
+    """Callback that judges the scores as they arrive and plans the trainings that are still missing.
 
-    First come the candidates for the tuned baseline with the first seeds, and beside them the finalists,
-    which do not depend on who the baseline will be; then the best candidate with all seeds, too. Where a
+    The candidates for the tuned baseline are trained first, with the first seeds. The finalists, which do not
+    depend on that choice, are trained beside them. Then the best candidate is trained with all seeds. If a
     finalist is ahead of it, the plain backbone with the finalist's hyperparameters is trained with the same
-    seeds. Then come the controls, if a finalist is better, for the seeds that showed it; then the ablations,
-    if they are asked for. All of it follows from the study, so that it resumes where it was.
+    seeds. If a finalist is better, the controls follow for the seeds that showed it. Ablations come last, if
+    they are asked for. All of this is computed from the study, so a confirmation resumes where it stopped.
 
-    variants: those that are judged, the baseline first. location: where the trials' folders are.
-    controls: train these with the finalists, whatever the verdict will be.
+    `variants` are the judged ones, the baseline first. `location` has the trials' folders. `controls` trains
+    the controls with the finalists, whatever the verdict.
     """
 
     def __init__(
         self,
-        place: Path,
+        folder: Path,
         name: str,
         confirmation: Confirmation,
         design: Design,
@@ -48,22 +48,25 @@ class ConfirmationScheduler(Callback):
         location: Storage,
         controls: bool = False,
     ) -> None:
-        self.place, self.name, self.confirmation, self.location = place, name, confirmation, location
-        self._values: dict[int, np.ndarray | None] = {}  # of each finished trial
+        self.folder, self.name, self.confirmation, self.location = folder, name, confirmation, location
+        self._values: dict[int, np.ndarray | None] = {}  # by the number of a finished trial
         self.design, self.planned, self.controls = design, planned, controls
         self.variants: list[Variant] = []
         self.verdict = Verdict(design=design)
-        # The tuned baseline, which does not change any more, whatever is tried again.
-        self._chosen = chosen_baseline(place, confirmation.variant_set)
+        # Once chosen, the tuned baseline stays, even if trials are repeated.
+        self._chosen = chosen_baseline(folder, confirmation.variant_set)
 
     def on_trial_end(self, trial: TrialRecord) -> None:
-        self.look(False)
+        self.update(False)
 
-    def look(self, ablate: bool) -> None:
-        """Judge anew, and write down what came of it. ablate: train the ablations when the rest is over."""
+    def update(self, ablate: bool) -> None:
+        """Judge the scores, plan the next trainings, and write `verdict.json`.
+
+        `ablate` trains the ablations after the rest.
+        """
         variant_set, planned = self.confirmation.variant_set, self.planned
         seeds = list(self.design.seeds)
-        # Up to the first look at the scores all of these are needed, whatever the variants do.
+        # All of these are needed before the first interim analysis, whatever the scores.
         needed = seeds[: self.confirmation.least] if self.design.sequential else seeds
         known = {record.variant for record in planned.records.values()}
         controls = [variant for variant in variant_set.variants if variant.role in CONTROL_ROLES]
@@ -85,27 +88,27 @@ class ConfirmationScheduler(Callback):
         ]
         self.variants = [baseline, *variant_set.variants[1:], *own]
         self._judge()
-        if self.verdict.complete:  # what is no longer needed is not begun, and pruned where it runs
+        if self.verdict.complete:  # The other trials are pruned, or do not begin.
             seeds = [seed for seed in seeds if seed in self.verdict.used]
         own_trials = [trial for trial in _planned_trials(own, seeds) if trial.key in ended]
         awaited = _planned_trials(self.verdict.awaited, self.verdict.used)
         compared = _planned_trials([baseline, *now], seeds)
         planned.planned_trials = _unique([*selection, *own_trials, *awaited, *compared])
-        # What goes into a shared partial training waits for it, and shared partial trainings take longest.
+        # Continuations wait for shared partial trainings, which take longest, so these are first.
         planned.planned_trials.sort(
             key=lambda t: not (is_shared_training(t.config) and t.config.seed in needed)
         )
         if self.verdict.winner is not None:
             planned.planned_trials += _planned_trials(later, seeds)
         if self.verdict.complete and self.verdict.lead is not None:
-            made = ablations(self.verdict.lead.variant)
-            if ablate or any(variant.name in known for variant in made):
-                self.variants += made
-                planned.planned_trials += _planned_trials(made, seeds)
+            without = ablations(self.verdict.lead.variant)
+            if ablate or any(variant.name in known for variant in without):
+                self.variants += without
+                planned.planned_trials += _planned_trials(without, seeds)
                 self._judge()
-        if self.verdict.complete:  # and so is the list
+        if self.verdict.complete:  # The list of trials is complete, too.
             planned.plan = replace(planned.plan, trials=len(planned.planned_trials))
-        write_json(self.place / VERDICT_FILE, self.value())
+        write_json(self.folder / VERDICT_FILE, self.value())
 
     def _baseline(self, ended: Mapping[tuple[str, int], TrialRecord]) -> Variant:
         """Return the candidate with the best validation over the seeds of the selection."""
@@ -155,7 +158,7 @@ class ConfirmationScheduler(Callback):
         )
 
     def best_of_lead(self) -> TrialRecord | None:
-        """Of the leading finalist's trainings the one with the best validation."""
+        """Return the leading finalist's training with the best validation, or None without a leader."""
         if self.verdict.lead is None:
             return None
         return best_of_variant(self.planned.records.values(), self.verdict.lead.variant.name, self.design)
@@ -167,7 +170,7 @@ def _unique(trials: Iterable[PlannedTrial]) -> list[PlannedTrial]:
 
 
 def _planned_trials(variants: Iterable[Variant], seeds: Iterable[int]) -> list[PlannedTrial]:
-    """Each variant with each seed, seed after seed, so that pairs are whole as early as can be."""
+    """Return each variant with each seed, seed after seed, so that pairs are complete early."""
     variants = list(variants)
     return [
         PlannedTrial(variant=variant.name, role=variant.role, config=replace(variant.config, seed=seed))

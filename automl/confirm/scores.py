@@ -1,4 +1,4 @@
-"""The results of a confirmation's trainings: each variant's score and cost at each seed."""
+"""Results of a confirmation's trainings: each variant's score and cost at each seed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,16 +8,17 @@ import numpy as np
 from automl.confirm.variants import Variant
 from search.record import State, TrialRecord
 
-GATE = "gate."  # before a site's name in the metrics of an epoch
+GATE = "gate."  # prefix of a site's name in the metrics of an epoch
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCost:
-    """What a training took: steps, and seconds of its epochs by the clock and of the processor.
+    """Cost of a training: steps, and seconds of its epochs by the clock and of the processor.
 
-    Seconds of a training whose placement goes in later are of the epochs since then, or of the same epochs of
-    the plain training; those before are one and the same for all.
-    Each is None where it was not recorded for the whole training; the processor's is that on a GPU, too.
+    For a training that continues a shared partial training, seconds count from the epoch of insertion. For
+    the plain training they count from the same epoch. Earlier epochs are common to all variants. A value is
+    None if it was not recorded for the whole training. Processor time is measured on the CPU, also for GPU
+    trainings.
     """
 
     steps: float | None = None
@@ -27,14 +28,18 @@ class TrainingCost:
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Of a variant: the score at each seed, or why there is none.
+    """Score of a variant at each seed, or the reason why it is missing.
 
-    failed: it cannot be trained with that seed, such as when its loss diverges. errors: crashes, which say
-    nothing about the variant.
-    costs: of the trainings that have a score. values: what each test input contributed to it, `(inputs,)`, as
-    in `automl.storage.answers`, where that is kept. devices: names of those that trained, where they are
-    known. gates: the largest |gate| of its modules after each of the trainings, where there are any.
-    counted: for at least one of them the time ratio was partly estimated from operation counts.
+    Attributes:
+        scores: The score at each seed.
+        failed: The reason why the variant cannot be trained with a seed, such as a diverging loss.
+        errors: Crashes, which are not the fault of the variant.
+        costs: The costs of the trainings that have a score.
+        values: The contribution of each test input to the score, `(inputs,)`, as in `automl.storage.answers`,
+            where it was kept.
+        devices: The names of the devices of the trainings, where they are known.
+        gates: The largest absolute gate of the modules after each training, where there are any.
+        estimated: True if a time ratio was partly estimated from operation counts.
     """
 
     scores: Mapping[int, float] = field(default_factory=dict)
@@ -44,14 +49,15 @@ class Scores:
     values: Mapping[int, np.ndarray] = field(default_factory=dict)
     devices: Mapping[int, str] = field(default_factory=dict)
     gates: Mapping[int, float] = field(default_factory=dict)
-    counted: bool = False
+    estimated: bool = False
 
     def ended(self, seed: int) -> bool:
+        """Return whether the training with this seed has ended, with or without a score."""
         return seed in self.scores or seed in self.failed or seed in self.errors
 
 
 def training_cost(record: TrialRecord) -> TrainingCost:
-    """What a training took, from the records of its epochs."""
+    """Return the cost of a training from the records of its epochs."""
 
     insert_at = record.config.training.insert_at
     own = [metrics for metrics in record.history if metrics["epoch"] > insert_at]
@@ -72,9 +78,10 @@ def collect(
     seeds: Sequence[int],
     values: Callable[[TrialRecord], np.ndarray | None] = lambda record: None,
 ) -> dict[str, Scores]:
-    """The scores of each variant at these seeds, from the trials that have ended.
+    """Return the scores of each variant at these seeds, from the trials that have ended.
 
-    values: what each test input contributed to a finished trial's score, None where that is not known.
+    `values` returns the contribution of each test input to a finished trial's score, or None if it is not
+    known.
     """
     scores: dict[str, dict[int, float]] = {variant.name: {} for variant in variants}
     failed: dict[str, dict[int, str]] = {name: {} for name in scores}
@@ -83,7 +90,7 @@ def collect(
     kept: dict[str, dict[int, np.ndarray]] = {name: {} for name in scores}
     devices: dict[str, dict[int, str]] = {name: {} for name in scores}
     gates: dict[str, dict[int, float]] = {name: {} for name in scores}
-    counted = set()
+    estimated = set()
     for record in records:
         seed = record.config.seed
         if record.variant not in scores or seed not in seeds:
@@ -93,27 +100,27 @@ def collect(
             costs[record.variant][seed] = training_cost(record)
             if record.device:
                 devices[record.variant][seed] = record.device
-            if (found := values(record)) is not None:
-                kept[record.variant][seed] = found
+            if (contributions := values(record)) is not None:
+                kept[record.variant][seed] = contributions
             learned = [abs(gate) for name, gate in record.history[-1].items() if name.startswith(GATE)]
             if learned:
                 gates[record.variant][seed] = max(learned)
             if record.profile.get("time_ratio_counted"):
-                counted.add(record.variant)
+                estimated.add(record.variant)
         elif record.state is State.INFEASIBLE:
-            failed[record.variant][seed] = record.reason or "it cannot be trained"
+            failed[record.variant][seed] = record.reason or "cannot be trained"
         elif record.state is State.ERROR:
             errors[record.variant][seed] = record.reason or "an error"
     return {
         name: Scores(
             scores=scores[name],
             failed=failed[name],
-            errors={seed: why for seed, why in errors[name].items() if seed not in scores[name]},
+            errors={seed: reason for seed, reason in errors[name].items() if seed not in scores[name]},
             costs=costs[name],
             values=kept[name],
             devices=devices[name],
             gates=gates[name],
-            counted=name in counted,
+            estimated=name in estimated,
         )
         for name in scores
     }

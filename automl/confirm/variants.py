@@ -1,4 +1,4 @@
-"""The variants of a confirmation: finalists, the tuned baseline, and the controls that explain a gain."""
+"""Select the variants of a confirmation: finalists, the tuned baseline, and controls that explain a gain."""
 
 import json
 import math
@@ -17,18 +17,22 @@ from search.space import Space, draw_randomly
 from search.trial_scheduler import Plan
 
 CONTROL = "conv1x1"
-CONTROL_ROLES = (Role.CONTROL, Role.RANDOM)  # variants that explain a gain
-DRAWS = 300  # of the space, to come by a placement with the right number of modules
-LEAST_REPEATS = 5  # degrees of freedom of an estimate of the noise
-PLAIN = 3  # plain trials of the search that may become the baseline
+CONTROL_ROLES = (Role.CONTROL, Role.RANDOM)  # roles of variants that explain a gain
+DRAWS = 300  # draws from the space to get a placement with the right number of modules
+LEAST_REPEATS = 5  # least degrees of freedom of an estimate of the noise
+PLAIN = 3  # number of the search's plain trials that may become the baseline
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One of the models that are compared, to be trained with several seeds.
+    """Configuration that a confirmation compares, trained with several seeds.
 
-    trial: of the search that found it, None for one that was made for the comparison.
-    plain: of a finalist, the name of the variant with its hyperparameters and the baseline's model.
+    Attributes:
+        name: The name, with the number of the trial. It is the key of the scores.
+        role: The role, such as `finalist`.
+        config: The configuration.
+        trial: The number of the search's trial, or None for a configuration made for the comparison.
+        plain: For a finalist, the name of the variant with its hyperparameters and the baseline's model.
     """
 
     name: str
@@ -39,7 +43,7 @@ class Variant:
 
     @property
     def title(self) -> str:
-        """The name without the number of the trial."""
+        """Name without the number of the trial."""
         return self.name.removesuffix(f" (trial {self.trial})")
 
 
@@ -47,10 +51,12 @@ class Variant:
 class VariantSet:
     """The variants of a confirmation.
 
-    variants: the best plain trial of the search first.
-    baseline_candidates: what may become the tuned baseline in its place: further plain trials, as one seed
-        does not tell which is best, and the plain backbone with each finalist's hyperparameters.
-    warnings: deviations from the plan.
+    Attributes:
+        variants: The variants. The best plain trial of the search is first.
+        baseline_candidates: Variants that may become the tuned baseline instead: further plain trials,
+            because one seed does not show which is best, and the plain backbone with each finalist's
+            hyperparameters.
+        warnings: Deviations from the plan.
     """
 
     variants: list[Variant]
@@ -63,7 +69,7 @@ class VariantSet:
         return [self.variants[0], *self.baseline_candidates]
 
     def finalist_baselines(self) -> list[Variant]:
-        """The plain variants with a finalist's hyperparameters."""
+        """Return the plain variants with a finalist's hyperparameters."""
         names = {variant.plain for variant in self.variants}
         return [variant for variant in self.baselines if variant.name in names]
 
@@ -78,21 +84,30 @@ def select_variants(
     init: str | None = None,
     noise: float | None = None,
 ) -> VariantSet:
-    """The variants of a search's confirmation.
+    """Select the variants of a search's confirmation.
 
-    The best `top` different trials that are neither a baseline nor a control are the finalists. The control
-    is the best trial of 1x1 convolutions alone, or the first finalist with its attentions replaced by them
-    where no such trial was completed. One variant has the first finalist's hyperparameters and number of
-    modules, and a random placement. Models without a placement have neither of these two variants.
+    The finalists are the best `top` different trials that are neither a baseline nor a control. The control
+    is the best trial of 1x1 convolutions alone. If no such trial was completed, it is the first finalist with
+    1x1 convolutions instead of its attentions. One variant has the first finalist's hyperparameters and
+    number of modules, and a random placement. Models without a placement have no control and no random
+    placement.
 
-    Up to three plain trials may become the baseline, unless repeated trials show that the best is out of
-    reach of the others; and so may the plain backbone with each finalist's hyperparameters.
+    Up to three plain trials may become the baseline, unless repeated trials show that the others are far
+    behind the best. The plain backbone with each finalist's hyperparameters may become the baseline, too.
 
-    init: `scratch` or `shared`, as in `Settings`; the search's own where not given.
-    noise: standard deviation of a score over seeds; from trials that repeat a configuration where not given.
+    Args:
+        records: The trials of the search.
+        plan: The plan of the search.
+        space: The space of the search.
+        settings: The settings of the search.
+        top: The number of finalists.
+        init: `scratch` or `shared`, as in `Settings`. By default the search's own.
+        noise: The standard deviation of a score over seeds. By default from trials that repeat a
+            configuration.
 
-    Raises InputError when the search has no finished baseline or no other finished trial, and for finalists
-    that do not go into one shared partial training.
+    Raises:
+        InputError: The search has no finished baseline or no other finished trial, or a finalist cannot
+            continue the shared partial training of the baseline.
     """
     metric = plan.metric.name
     done = sorted(
@@ -100,7 +115,7 @@ def select_variants(
         key=lambda r: plan.signed_value(r, metric),
         reverse=True,
     )
-    # Repetitions with other seeds are one and the same.
+    # Trials that differ only in the seed count once.
     different: list[TrialRecord] = []
     for record in done:
         if all(record.config.change(seed=0) != other.config.change(seed=0) for other in different):
@@ -117,7 +132,8 @@ def select_variants(
     warnings = []
     if len(finalists) < top:
         warnings.append(
-            f"the search has {len(finalists)} finished trials besides baselines and controls, not {top}"
+            f"Only {len(finalists)} of {top} finalists are confirmed: the search has no other finished "
+            f"trials besides baselines and controls."
         )
     noise = noise or _seed_noise(done, metric)
     reach = math.inf if noise is None else 2 * math.sqrt(2) * noise
@@ -135,11 +151,11 @@ def select_variants(
             baselines.append(own)
         title = placement if record.config.model.placement else model_name(record.config)
         name = f"{title} (trial {record.number})"
-        variants.append(Variant(name=name, role=Role.FINALIST, plain=own.name, **_of(record)))
+        variants.append(Variant(name=name, role=Role.FINALIST, plain=own.name, **_origin(record)))
     first = finalists[0].config
     if controls:
         name = f"control: {placement_name(controls[0].config, options=False)} (trial {controls[0].number})"
-        variants.append(Variant(name=name, role=Role.CONTROL, **_of(controls[0])))
+        variants.append(Variant(name=name, role=Role.CONTROL, **_origin(controls[0])))
     elif first.model.placement:
         model = replace(first.model, placement={site: Spec(CONTROL) for site in first.model.placement})
         config = replace(first, model=model)
@@ -152,7 +168,7 @@ def select_variants(
         random = _random_placement(first, [f.config for f in finalists], space, settings)
         if random is None:
             warnings.append(
-                "the space drew no other placement with as many modules, so no variant has a random placement"
+                "No variant has a random placement: the space drew no other placement with as many modules."
             )
         else:
             variants.append(
@@ -187,13 +203,13 @@ def _seed_noise(records: Iterable[TrialRecord], metric: str) -> float | None:
 
 
 def _baseline(record: TrialRecord) -> Variant:
-    return Variant(name=f"baseline (trial {record.number})", role=Role.BASELINE, **_of(record))
+    return Variant(name=f"baseline (trial {record.number})", role=Role.BASELINE, **_origin(record))
 
 
 def _plain_of(
     record: TrialRecord, baselines: Sequence[Variant], plain: Sequence[TrialRecord], space: Space
 ) -> Variant:
-    """Return the variant with a finalist's hyperparameters and the baseline's model, a new one if need be."""
+    """Return the variant with a finalist's hyperparameters and the baseline's model. Create it if needed."""
     config = space.as_baseline(record.config).change(seed=0)
     for variant in (*baselines, *map(_baseline, plain)):
         if variant.config.change(seed=0) == config:
@@ -207,27 +223,26 @@ def _from_scratch(variants: list[Variant]) -> list[Variant]:
 
 
 def _with_shared_trainings(variants: list[Variant]) -> list[Variant]:
-    """The variants with the baseline's hyperparameters, so that all share its training up to their
-    placements.
-    """
+    """Give all variants the baseline's hyperparameters, so that they continue its partial training."""
     shared_training = with_shared_training(variants[0].config)
-    made = []
+    continued = []
     for variant in variants:
         model = replace(variant.config.model, placement={})
         if model != shared_training.model:
             raise InputError(
-                f"{variant.name} cannot be put into the baseline's model, which has another backbone or "
-                f"other options; confirm it from new weights: --init scratch"
+                f"{variant.name} cannot continue the shared partial training of the baseline, which has "
+                f"another backbone or other options. Confirm it with --init scratch."
             )
         config = shared_training.change(model={"placement": variant.config.model.placement})
-        made.append(replace(variant, config=config, plain=variants[0].name if variant.plain else ""))
-    return made
+        continued.append(replace(variant, config=config, plain=variants[0].name if variant.plain else ""))
+    return continued
 
 
 def best_validated(candidates: Sequence[Variant], scores: Mapping[str, Sequence[float]]) -> Variant:
-    """Return the candidate with the highest mean of its `scores`, of equals the first.
+    """Return the candidate with the highest mean of its `scores`, the first of equals.
 
-    One without scores could not be trained with all seeds; it is taken where that holds for all.
+    A candidate without scores could not be trained with all seeds. It is returned only if no other has
+    scores.
     """
     return max(
         candidates, key=lambda variant: fmean(scores[variant.name]) if scores.get(variant.name) else -math.inf
@@ -235,16 +250,16 @@ def best_validated(candidates: Sequence[Variant], scores: Mapping[str, Sequence[
 
 
 def ablations(variant: Variant) -> list[Variant]:
-    """A variant without each of its modules in turn."""
-    made = []
+    """Return the variants that lack one module each."""
+    variants = []
     for site, spec in variant.config.model.placement.items():
         rest = {s: other for s, other in variant.config.model.placement.items() if s != site}
         config = replace(variant.config, model=replace(variant.config.model, placement=rest))
-        made.append(Variant(name=f"without {spec.type} @ {site}", role=Role.ABLATION, config=config))
-    return made
+        variants.append(Variant(name=f"without {spec.type} @ {site}", role=Role.ABLATION, config=config))
+    return variants
 
 
-def _of(record: TrialRecord) -> dict[str, Any]:
+def _origin(record: TrialRecord) -> dict[str, Any]:
     return {"config": record.config, "trial": record.number}
 
 
@@ -255,7 +270,7 @@ def _types(config: TrialConfig) -> set[str]:
 def _random_placement(
     first: TrialConfig, taken: list[TrialConfig], space: Space, settings: Settings
 ) -> TrialConfig | None:
-    """`first` with another placement of as many modules, as the space draws it for a model of its sites."""
+    """Return `first` with another placement of as many modules, drawn from the space."""
     for _, drawn in draw_randomly(space, DRAWS, seed=settings.seed):
         if drawn is None:
             continue
@@ -272,8 +287,8 @@ def _random_placement(
 
 
 def _fits(config: TrialConfig, placement: Placement) -> bool:
-    """Whether the model of `config` takes a placement that was drawn for one with other options."""
-    # They import torch, and who reads a confirmation need not wait for that.
+    """Return whether the model of `config` accepts a placement that was drawn for other options."""
+    # These import torch, which takes seconds and is not needed to read a confirmation.
     import torch
 
     from automl.config.runtime import Runtime

@@ -5,21 +5,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from automl.confirm import wording
+from automl.confirm.decision import Outcome
 from automl.confirm.design import Design
 from automl.confirm.scores import Scores
-from automl.confirm.statistics import Difference, Outcome, Ratio
+from automl.confirm.statistics import Difference, Ratio
 from automl.confirm.variants import Variant
 from search.serialise import to_json
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A variant against the baseline and, for one that is no finalist, the leading finalist against it.
+    """A variant compared with the baseline.
 
-    plain: of a finalist, its difference from the plain variant with its own hyperparameters; None where that
-    is the baseline, or was not trained.
-    images: the interval over seeds and test inputs. time: how many times longer it trained than the baseline.
-    Both are None where they are unknown.
+    Attributes:
+        variant: The variant.
+        difference: Its difference from the baseline.
+        p_holm: For a finalist, p adjusted for all finalists.
+        plain: For a finalist, its difference from the plain variant with its own hyperparameters. None if
+            that is the baseline or was not trained.
+        lead: For other variants, the difference of the leading finalist from this variant.
+        images: The interval over seeds and test inputs, or None if it is not known.
+        time: The ratio of its training time to the baseline's, or None if it is not known.
     """
 
     variant: Variant
@@ -31,7 +37,7 @@ class Comparison:
     time: Ratio | None = None
 
     def to_json(self, design: Design) -> dict[str, Any]:
-        """Plain values, with the comparison in words."""
+        """Return plain values, with the comparison in words."""
         d, lead = self.difference, self.lead
         return {
             "variant": self.variant.name,
@@ -122,7 +128,7 @@ class Verdict:
         return wording.remarks(self)
 
     def to_json(self, variants: Sequence[Variant], scores: Mapping[str, Scores]) -> dict[str, Any]:
-        """Plain values, with each variant's scores."""
+        """Return plain values, with each variant's scores."""
         lead = self.lead.difference if self.lead is not None else None
         design = self.design
         return {

@@ -1,11 +1,11 @@
-"""Reads `verdict.json`, which `Verdict.to_json` writes, for the commands that go by a verdict."""
+"""Read `verdict.json`, which `Verdict.to_json` writes, for other commands."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from attention import InputError
-from automl.confirm.statistics import OUTCOMES
+from automl.confirm.decision import OUTCOMES
 from search.config import TrialConfig
 from search.serialise import read_json
 
@@ -28,7 +28,7 @@ class WrittenVariant:
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenVerdict:
-    """What other commands need of `verdict.json`, which `Verdict.to_json` writes."""
+    """The fields of `verdict.json` that other commands need."""
 
     complete: bool
     verdict: str | None
@@ -46,5 +46,5 @@ class WrittenVerdict:
 
 
 def read_verdict(folder: Path) -> WrittenVerdict:
-    """Read `verdict.json` of the confirmation in `folder`. Raises InputError when it is damaged."""
+    """Read `verdict.json` of the confirmation in `folder`. Raise InputError if it is damaged."""
     return read_json(WrittenVerdict, folder / VERDICT_FILE, strict=False)

@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from attention import InputError
+from automl.confirm.decision import OUTCOMES
 from automl.confirm.protocol import CONFIRM_FOLDER
-from automl.confirm.statistics import OUTCOMES
 from automl.confirm.written import VERDICT_FILE
 from search.serialise import from_json, parse_json, read_file
 

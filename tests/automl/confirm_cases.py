@@ -186,12 +186,12 @@ def fake_confirmation(folder: Path) -> Path:
     write_json(place / CONFIRM_FILE, confirmation, format=FORMAT)
     scheduler = open_scheduler(place, metadata, confirmation)
     planned = scheduler.planned
-    scheduler.look(False)
+    scheduler.update(False)
     while (trial := planned.ask()) is not None:
         score = 0.9 + 0.001 * (trial.config.seed % 3) + (0.05 if trial.variant == "ssa" else 0)
         metrics = {"epoch": 1, "resource": 1, "accuracy": 0.5, "steps": 20, "seconds": 1}
         planned.end(trial.number, Report(history=[{**metrics, "test_accuracy": score}], finished=True))
-        scheduler.look(False)
+        scheduler.update(False)
     return place
 
 

@@ -188,7 +188,7 @@ def test_controls_that_were_not_trained_can_be(confirmed, cli) -> None:
     file.write_text(json.dumps(verdict))
     code, _, err = cli("compare", "mine:baseline", "mine:control")
     assert code == 2
-    assert "train it with: automl confirm --search mine --controls" in err
+    assert "Train it with: automl confirm --search mine --controls" in err
 
 
 @pytest.mark.parametrize(

@@ -11,24 +11,26 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_ind, ttost_paired
 
+from automl.confirm.decision import (
+    EXTRA_PAIRS,
+    compute_power,
+    decide,
+    holm,
+    nominal_levels,
+    pairs_needed,
+    spent_alpha,
+    step_down,
+)
 from automl.confirm.statistics import (
     ALPHA,
-    SKEWED,
     Ratio,
     above_chance,
-    holm,
     least_pairs,
-    nominal_levels,
     paired,
     paired_ratio,
-    pairs_needed,
-    power,
     reach_over_inputs,
     sign_flip,
-    spent,
-    step_down,
     unpaired,
-    verdict,
 )
 
 EXPERIMENTS = 8000
@@ -130,7 +132,7 @@ def test_equal_differences_are_known_to_a_step_of_the_scores_alone():
 def test_without_a_step_equal_differences_are_no_equivalence():
     for zero in (paired([0.0] * 8, margin=0.5), unpaired([1, 1], [1, 1], margin=0.5)):
         assert (zero.mean, zero.p, zero.p_margin) == (0, 1, 1)
-        assert verdict([zero]) == ("undecided", 0)
+        assert decide([zero]) == ("undecided", 0)
     assert paired([0.6, 0.6], margin=0.5).p_margin == 1
 
 
@@ -191,14 +193,14 @@ def test_what_is_not_fair_is_not_said():
 
     ahead, second, behind, level_ = of(2.0), of(1.0), of(-1.0), of(0.01)
     everything = ("better", "worse", "equivalent")
-    assert verdict([ahead, second], fair=[everything, everything]) == ("better", 0)
-    assert verdict([ahead, second], fair=[("worse",), everything]) == ("better", 1)
-    assert verdict([ahead, second], fair=[("worse",), ()]) == ("cannot tell", 0)
-    assert verdict([behind], fair=[("worse",)]) == ("worse", 0)
-    assert verdict([behind], fair=[("better",)]) == ("cannot tell", 0)
-    assert verdict([level_, level_], fair=[everything, everything]) == ("equivalent", 0)
-    assert verdict([level_, level_], fair=[everything, ("better",)]) == ("cannot tell", 0)
-    assert verdict([paired([-3, 4.0], margin=0.5)], fair=[()]) == ("undecided", 0)
+    assert decide([ahead, second], fair=[everything, everything]) == ("better", 0)
+    assert decide([ahead, second], fair=[("worse",), everything]) == ("better", 1)
+    assert decide([ahead, second], fair=[("worse",), ()]) == ("cannot tell", 0)
+    assert decide([behind], fair=[("worse",)]) == ("worse", 0)
+    assert decide([behind], fair=[("better",)]) == ("cannot tell", 0)
+    assert decide([level_, level_], fair=[everything, everything]) == ("equivalent", 0)
+    assert decide([level_, level_], fair=[everything, ("better",)]) == ("cannot tell", 0)
+    assert decide([paired([-3, 4.0], margin=0.5)], fair=[()]) == ("undecided", 0)
 
 
 def test_a_margin_of_zero_is_never_met():
@@ -240,7 +242,7 @@ def test_all_looks_together_have_the_level():
     generator = np.random.default_rng(0)
     sums = generator.normal(size=(200_000, 20)).cumsum(1)[:, 5:] / np.sqrt(analyses)
     assert (np.abs(sums) > bounds).any(1).mean() == pytest.approx(0.05, abs=0.002)
-    assert spent(1, 0.05) == pytest.approx(0.05)
+    assert spent_alpha(1, 0.05) == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize(("alpha", "least"), [(0.05, 6), (0.025, 7), (0.05 / 3, 7), (0.5, 2), (2 / 256, 8)])
@@ -252,10 +254,12 @@ def test_least_pairs(alpha, least):
 
 
 def test_power_is_that_of_statsmodels():
-    assert power(0.5, 0.8, 12, 0.05) == pytest.approx(TTestPower().power(0.5 / 0.8, 12, 0.05), abs=1e-12)
+    assert compute_power(0.5, 0.8, 12, 0.05) == pytest.approx(
+        TTestPower().power(0.5 / 0.8, 12, 0.05), abs=1e-12
+    )
     needed = pairs_needed(0.5, 0.8)
     assert needed is not None
-    assert needed == int(np.ceil(TTestPower().solve_power(0.5 / 0.8, power=0.8, alpha=0.05))) + SKEWED
+    assert needed == int(np.ceil(TTestPower().solve_power(0.5 / 0.8, power=0.8, alpha=0.05))) + EXTRA_PAIRS
     assert pairs_needed(100, 0.01) == least_pairs()
     assert pairs_needed(1e-9, 1) is None
 
@@ -292,7 +296,7 @@ def experiments(noise, seeds, finalists, gains=0.0, count=EXPERIMENTS):
 
 
 def said(differences):
-    return [verdict([paired(d, margin=0.5) for d in sample])[0] for sample in differences]
+    return [decide([paired(d, margin=0.5) for d in sample])[0] for sample in differences]
 
 
 @pytest.mark.parametrize("finalists", [1, 3])
@@ -308,7 +312,7 @@ def test_looking_again_and_again_claims_nothing_either(noise, finalists):
     for differences in experiments(noise, analyses[-1], finalists):
         for i, seeds in enumerate(analyses):
             now = [paired(d[:seeds], margin=0.5) for d in differences]
-            word, _ = verdict(now, level=lambda alpha, i=i: nominal_levels(analyses, alpha)[i])
+            word, _ = decide(now, level=lambda alpha, i=i: nominal_levels(analyses, alpha)[i])
             if word != "undecided":
                 claims += word in ("better", "worse")
                 break
@@ -322,7 +326,7 @@ def test_the_interval_covers_the_truth(noise, finalists):
     covered = []
     for differences in experiments(noise, 10, finalists, gains):
         results = [paired(d, margin=0.5) for d in differences]
-        _, lead = verdict(results)
+        _, lead = decide(results)
         covered.append(results[lead].low <= gains[lead] <= results[lead].high)
     assert 0.93 <= np.mean(covered) <= 0.97
 

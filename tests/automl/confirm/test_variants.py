@@ -123,14 +123,14 @@ def test_repetitions_are_one():
 
 def test_fewer_finalists_than_asked():
     variant_set = choose(*FOUND[:3], top=3)
-    assert variant_set.warnings[0] == "the search has 1 finished trials besides baselines and controls, not 3"
+    assert variant_set.warnings[0].startswith("Only 1 of 3 finalists are confirmed: the search has no other")
 
 
 def test_a_space_that_cannot_draw_by_chance():
     only = Space(name="only", draw=lambda trial: TrialConfig(), baseline={}, summary="")
     variant_set = choose(*FOUND, space=only)
     assert named(variant_set, Role.RANDOM) == []
-    assert "no variant has a random placement" in variant_set.warnings[0]
+    assert "No variant has a random placement" in variant_set.warnings[0]
 
 
 @pytest.mark.parametrize(("records", "missing"), [(FOUND[2:], "baseline"), (FOUND[:2], "other trial")])
@@ -206,7 +206,7 @@ def test_on_a_shared_training_all_variants_have_the_baselines_hyperparameters():
     ] * 2
     assert [len(variant.config.model.placement) for variant in variant_set.variants] == [0, 2, 1, 1, 2]
     wide = longer[3].config.change(model={"options": {"width": 0.5}})
-    with pytest.raises(InputError, match=r"cannot be put into the baseline.s model.*--init scratch"):
+    with pytest.raises(InputError, match=r"cannot continue the shared partial training.*--init scratch"):
         choose(*longer[:3], replace(longer[3], config=wide), init="shared")
 
 

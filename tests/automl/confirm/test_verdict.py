@@ -198,9 +198,7 @@ def test_an_error_costs_a_pair_and_nothing_else():
 def test_too_few_seeds_say_so():
     found = judge(design(5), VARIANTS, scores(5, ssa=0.05))
     assert found.final == "undecided"
-    assert found.warnings == [
-        "5 seeds with 2 finalists cannot show any difference, however large; at least 7 are needed"
-    ]
+    assert found.warnings == ["Run at least 7 seeds: 5 seeds cannot show any difference with 2 finalists."]
 
 
 def test_one_stops_early_only_if_it_may():
@@ -396,12 +394,13 @@ def test_what_a_training_took_is_in_its_epochs():
 
 
 def test_warnings_about_time():
-    made = {**BETTER, "ssa": replace(BETTER["ssa"], counted=True, devices={1: "a fast one", 2: "a slow one"})}
+    devices = {1: "a fast one", 2: "a slow one"}
+    made = {**BETTER, "ssa": replace(BETTER["ssa"], estimated=True, devices=devices)}
     made["baseline"] = replace(made["baseline"], devices={1: "a slow one", 2: "a slow one"})
     estimated, unlike = sorted(judge(design(), VARIANTS, made).warnings)
     assert "partly estimated from operation counts" in estimated
-    assert estimated.endswith(": ssa")
-    assert "the variants of 1 seeds trained on different devices (a fast one, a slow one)" in unlike
+    assert estimated.startswith("Do not rely on equal time for ssa: ")
+    assert "the variants of 1 seed trained on different devices (a fast one, a slow one)" in unlike
     assert not judge(design(), VARIANTS, BETTER).warnings
 
 

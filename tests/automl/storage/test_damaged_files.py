@@ -35,7 +35,7 @@ def _synced() -> None:
     for trial in read_records(folder, metadata.name, metadata.plan.needed):
         flat(trial.config)
     section = folder / "confirm"
-    open_scheduler(section, metadata, Confirmation.read(section), retry=False).look(False)
+    open_scheduler(section, metadata, Confirmation.read(section), retry=False).update(False)
 
 
 READERS: Mapping[str, Callable[[], object]] = {

@@ -1,0 +1,206 @@
+"""Outcome of several differences, at one analysis or at several: Holm's procedure, alpha spending, power.
+
+Several comparisons with one baseline and interim analyses both keep the rate of type I errors.
+
+Sources: S. Holm, A simple sequentially rejective multiple test procedure (1979); alpha spending, K. Lan and
+D. DeMets, Discrete sequential boundaries for clinical trials (1983), with their O'Brien-Fleming-type
+function, its recursion from P. Armitage, C. McPherson and B. Rowe (1969); nominal levels in place of
+boundaries for small samples, C. Jennison and B. Turnbull, Group Sequential Methods (2000), section 4.4;
+several hypotheses in such a design, W. Maurer and F. Bretz (2013).
+"""
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache, partial
+from typing import Literal, get_args
+
+import numpy as np
+from scipy import stats
+from scipy.optimize import brentq
+from scipy.special import nctdtr
+
+from automl.confirm.statistics import ALPHA, Difference, least_pairs, quantile
+
+POWER = 0.8  # rate at which an existing difference is detected
+MAX_PAIRS = 100_000  # largest number of seeds that is reported
+EXTRA_PAIRS = 2  # pairs that the test needs more than t, because it is also right for skewed differences
+
+Outcome = Literal["better", "worse", "equivalent", "undecided", "cannot tell"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+Level = Callable[[float], float]  # the level of one analysis, from the level of all together
+
+
+def step_down(
+    p: Sequence[float], level: Level, alpha: float = ALPHA, *, family: int | None = None
+) -> list[bool]:
+    """Return which hypotheses are rejected, tested in order of p, at one of several analyses.
+
+    With the identity as `level` this is Holm's procedure. The strictest test is at `level(alpha / family)`.
+    `family` is the planned number of hypotheses, of which some may have no p.
+    """
+    family = len(p) if family is None else family
+    rejected = [False] * len(p)
+    for rank, i in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
+        if p[i] > level(alpha / (family - rank)) * (1 + 1e-9):
+            break
+        rejected[i] = True
+    return rejected
+
+
+def holm(p: Sequence[float], *, family: int | None = None) -> list[float]:
+    """Return Holm's adjusted p-values. `family` is as in `step_down`.
+
+    statsmodels' multipletests gives the same, but collects all garbage each time: half a second in a search.
+    """
+    family = len(p) if family is None else family
+    adjusted, largest = [0.0] * len(p), 0.0
+    for rank, i in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
+        largest = max(largest, min(1.0, (family - rank) * p[i]))
+        adjusted[i] = largest
+    return adjusted
+
+
+def holm_factors(p: Sequence[float], *, family: int | None = None) -> list[float]:
+    """Return the factors by which Holm's procedure multiplies p and divides the level of the interval."""
+    family = len(p) if family is None else family
+    return [
+        adjusted / single if single else float(family)
+        for adjusted, single in zip(holm(p, family=family), p, strict=True)
+    ]
+
+
+def select_ahead(
+    finalists: Sequence[Difference],
+    *,
+    level: Level,
+    family: int,
+    fair: Sequence[Collection[Outcome]],
+) -> list[bool]:
+    """Return which finalists are better than the baseline. The arguments are those of `decide`."""
+    rejected = step_down([f.p for f in finalists], level, family=family)
+    return [
+        r and f.mean > 0 and "better" in words for r, f, words in zip(rejected, finalists, fair, strict=True)
+    ]
+
+
+def decide(
+    finalists: Sequence[Difference],
+    *,
+    level: Level = lambda alpha: alpha,
+    alpha: float = ALPHA,
+    family: int | None = None,
+    fair: Sequence[Collection[Outcome]] | None = None,
+) -> tuple[Outcome, int]:
+    """Return the outcome for finalists against one baseline, and the index of the leading finalist.
+
+    - `better`: a finalist is better by Holm's procedure over all of them. The leading one is the best of
+        these.
+    - `worse`: the best of all is worse.
+    - `equivalent`: each is within the margin.
+    - `cannot tell`: one of these, but the comparison was not fair.
+    - `undecided`: otherwise. The leading one has the largest mean.
+
+    Args:
+        finalists: The differences of the finalists from the baseline.
+        level: The level of one analysis, from the level of all together.
+        alpha: The level of all analyses together.
+        family: The planned number of finalists. If some dropped out, the others are not called equivalent.
+        fair: The outcomes that the comparison of each finalist allows. By default all.
+    """
+    fair = fair if fair is not None else [OUTCOMES] * len(finalists)
+    rejected = step_down([f.p for f in finalists], level, alpha, family=family)
+    order = sorted(range(len(finalists)), key=lambda i: finalists[i].mean, reverse=True)
+    ahead = [i for i in order if rejected[i] and finalists[i].mean > 0]
+    better = [i for i in ahead if "better" in fair[i]]
+    if better:
+        return "better", better[0]
+    if ahead:
+        return "cannot tell", ahead[0]
+    lead = order[0]
+    if rejected[lead]:
+        return ("worse" if "worse" in fair[lead] else "cannot tell"), lead
+    # Every one of them has to pass, which needs no correction (R. Berger 1982). Each of a pair of one-sided
+    # tests has half the nominal level of a two-sided one of twice the rate.
+    whole = family is None or family == len(finalists)
+    if whole and all(f.p_margin <= level(2 * alpha) / 2 for f in finalists):
+        return ("equivalent" if all("equivalent" in words for words in fair) else "cannot tell"), lead
+    return "undecided", lead
+
+
+def compute_power(difference: float, sd: float, count: int, alpha: float = ALPHA) -> float:
+    """Return the rate at which `count` pairs show a true `difference` with a t test. `sd` is of the pairs."""
+    if sd <= 0:
+        return 1.0 if difference else alpha
+    free, shift, bound = count - 1, abs(difference) / sd * math.sqrt(count), quantile(count - 1, alpha)
+    below, far_below = nctdtr(free, shift, bound), nctdtr(free, shift, -bound)
+    return float(1 - below + (0.0 if math.isnan(far_below) else far_below))
+
+
+def pairs_needed(difference: float, sd: float, alpha: float = ALPHA) -> int | None:
+    """Return the least number of pairs that show `difference` at the rate `POWER`, None beyond 100,000.
+
+    This is the number for a t test plus the few more that `paired` needs, see `EXTRA_PAIRS`.
+    """
+
+    def shown(count: int) -> bool:
+        return compute_power(difference, sd, max(2, count - EXTRA_PAIRS), alpha) >= POWER
+
+    low = least_pairs(alpha)
+    high = low
+    while not shown(high):
+        low, high = high + 1, 2 * high
+        if high > MAX_PAIRS:
+            return None
+    while low < high:
+        middle = (low + high) // 2
+        if not shown(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return high
+
+
+def spent_alpha(fraction: float, alpha: float) -> float:
+    """Return the part of `alpha` that may be used by the time that `fraction` of the pairs are complete.
+
+    As in O'Brien and Fleming's boundaries, half of `alpha` is on either side and little of it is used early.
+    So the last analysis is almost as strict as a single one would be.
+    """
+    return float(4 * stats.norm.sf(stats.norm.isf(alpha / 4) / math.sqrt(min(1.0, fraction))))
+
+
+@lru_cache(maxsize=256)
+def nominal_levels(
+    analyses: tuple[int, ...], alpha: float, spending: Callable[[float, float], float] = spent_alpha
+) -> tuple[float, ...]:
+    """Return the two-sided level of the test at each analysis, so that all together have the level `alpha`.
+
+    `analyses` are the numbers of pairs, the last of which is the planned number. `spending` is like
+    `spent_alpha`.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(96)
+    points = mass = np.array([])  # where the sum stands that was not enough yet, and how likely
+    levels, used, before = [], 0.0, 0.0
+    for pairs in analyses:
+        fraction = pairs / analyses[-1]
+        target, step = spending(fraction, alpha) - used, math.sqrt(fraction - before)
+
+        reach = partial(_crossing, points=points, mass=mass, step=step, less=target)
+        bound = float(brentq(reach, 0.0, 12.0, xtol=1e-12))
+        levels.append(float(2 * stats.norm.sf(bound / math.sqrt(fraction))))
+        new = bound * nodes
+        if len(points):
+            density = stats.norm.pdf((new[:, None] - points) / step) @ mass / step
+        else:
+            density = stats.norm.pdf(new / step) / step
+        points, mass = new, density * weights * bound
+        used, before = used + target, fraction
+    return tuple(levels)
+
+
+def _crossing(bound: float, points: np.ndarray, mass: np.ndarray, step: float, less: float) -> float:
+    """Return the probability that the sum leaves `bound` on either side at this analysis, minus `less`."""
+    if not len(points):
+        return float(2 * stats.norm.sf(bound / step)) - less
+    out = stats.norm.sf((bound - points) / step) + stats.norm.sf((bound + points) / step)
+    return float(mass @ out) - less
