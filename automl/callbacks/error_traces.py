@@ -14,6 +14,6 @@ class ErrorTraces(Callback):
 
     def on_trial_end(self, trial: TrialRecord) -> None:
         if trial.traceback:
-            place = self.folder / trial.folder
-            place.mkdir(parents=True, exist_ok=True)
-            (place / "error.txt").write_text(trial.traceback)
+            trial_folder = self.folder / trial.folder
+            trial_folder.mkdir(parents=True, exist_ok=True)
+            (trial_folder / "error.txt").write_text(trial.traceback)

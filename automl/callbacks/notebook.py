@@ -1,11 +1,11 @@
-"""One output of a notebook's cell, which is replaced as a search goes on."""
+"""One output of a notebook's cell, which is replaced while a search runs."""
 
 import sys
 from typing import Any
 
 
 class NotebookOutput:
-    """What is shown below the cell that runs: HTML, with a text for where there is none."""
+    """Output below the running cell: HTML, with a text for other displays."""
 
     def __init__(self) -> None:
         self.handle: Any = None

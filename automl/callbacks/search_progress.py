@@ -21,9 +21,9 @@ from search.record import State, TrialRecord
 from search.trial_scheduler import Plan, select_leaders
 
 ROWS = 15
-QUIET = 60.0  # seconds without a line in a log after which an epoch is worth one
+QUIET = 60.0  # seconds without a line in a log after which an epoch gets one
 SUMMED = 1.0  # seconds between two lines of a log that say how the search stands
-LOOK = 5.0  # seconds between two looks at how far running trials are within their epochs
+READ_INTERVAL = 5.0  # seconds between reads of the progress of running trials within their epochs
 REDRAW = 0.25  # seconds between two drawings of the table, however many trials report meanwhile
 
 
@@ -31,9 +31,9 @@ class Progress(Callback):
     """A callback that shows the trials, their scores, time left and cost. Use as a context manager.
 
     records: the scheduler's own, which it keeps up to date. trials: how many there will be, as far
-    as is known. summary: of what they have come to.
+    as is known. summary: Returns their results so far.
     budget: seconds that there are. devices: that a trial takes, each a `device`.
-    part: of the epoch that a trial is in, as far as it has told.
+    part: Returns the progress of a trial within its epoch, if it has reported any.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Progress(Callback):
         self.last = ""  # the last event
         self.before = sum(record.state is not State.RUNNING for record in records.values())
         self.seconds = sum(metrics["seconds"] for record in records.values() for metrics in record.history)
-        self.begun = self.said = self.looked = time.monotonic()
+        self.begun = self.printed = self.looked = time.monotonic()
         self.parts: dict[int, float] = {}  # of the running trials' epochs
         self.drawn = self.summed = float("-inf")
 
@@ -80,7 +80,7 @@ class Progress(Callback):
     def on_epoch_end(self, trial: TrialRecord) -> None:
         self.parts.pop(trial.number, None)
         self.seconds += trial.history[-1]["seconds"]
-        if self.logs and time.monotonic() - self.said >= QUIET:
+        if self.logs and time.monotonic() - self.printed >= QUIET:
             self._say(trial)
         self._show()
 
@@ -90,23 +90,23 @@ class Progress(Callback):
         self.last = self._event(trial)
         self._show()
 
-    def look(self) -> None:
+    def read_progress(self) -> None:
         """Show how far trials are within epochs that take long. Called again and again while trials run."""
-        if time.monotonic() - self.looked < LOOK:
+        if time.monotonic() - self.looked < READ_INTERVAL:
             return
         running = [record for record in self.records.values() if record.state is State.RUNNING][-ROWS:]
-        found = {record.number: self.part(record) for record in running}
-        self.parts = {number: part for number, part in found.items() if part is not None}
+        parts = {record.number: self.part(record) for record in running}
+        self.parts = {number: part for number, part in parts.items() if part is not None}
         self.looked = time.monotonic()
-        if self.logs and self.parts and self.looked - self.said >= QUIET:
+        if self.logs and self.parts and self.looked - self.printed >= QUIET:
             self._say(self.records[max(self.parts, key=self.parts.__getitem__)])
         self._show()
 
     def _say(self, trial: TrialRecord) -> None:
-        self.said = time.monotonic()
+        self.printed = time.monotonic()
         text = self._event(trial)
-        if self.said - self.summed >= SUMMED:
-            self.summed = self.said
+        if self.printed - self.summed >= SUMMED:
+            self.summed = self.printed
             text = f"{text} | {self._summary()}"
         self.console.print(
             f"{time.strftime('%H:%M:%S')} {printable(text)}",
@@ -139,8 +139,8 @@ class Progress(Callback):
         trials = self.trials()
         of = f"/{trials}" if trials else ""
         yield "trials", ", ".join([f"{ended}{of} trials", *(f"{counts[s]} {s}" for s in states if counts[s])])
-        if said := self.summary():
-            yield "so far", said
+        if results := self.summary():
+            yield "so far", results
         yield "cost", f"{self.seconds * self.devices / 3600:.3g} {self.device} hours"
         left = self._left(ended)
         if left is not None:

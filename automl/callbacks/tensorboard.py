@@ -28,12 +28,12 @@ class TensorBoard(Callback):
         except ImportError as error:
             raise InputError("--callback tensorboard needs TensorBoard: pip install tensorboard") from error
         self._open: Any = SummaryWriter
-        self.given = None if folder is None else Path(folder)
+        self.folder_option = None if folder is None else Path(folder)
         self.folder: Path | None = None
         self._writers: dict[str, Any] = {}
 
     def on_search_start(self, search: SearchRecord) -> None:
-        self.folder = self.given or search.folder / "tensorboard"
+        self.folder = self.folder_option or search.folder / "tensorboard"
 
     on_confirmation_start = on_search_start
 

@@ -32,10 +32,10 @@ def check_callbacks(callbacks: Iterable[object]) -> None:
 
 def _load(name: str) -> type[Callback]:
     known = CALLBACKS.get(name, name)
-    found = loading.load_object("callback", "class", known, CALLBACKS)
-    if not (isinstance(found, type) and issubclass(found, Callback)):
-        raise InputError(f"callback {name!r} must be a subclass of automl.Callback; got {found!r}")
-    return found
+    loaded = loading.load_object("callback", "class", known, CALLBACKS)
+    if not (isinstance(loaded, type) and issubclass(loaded, Callback)):
+        raise InputError(f"callback {name!r} must be a subclass of automl.Callback; got {loaded!r}")
+    return loaded
 
 
 class UserCallbacks(Callback):
@@ -46,7 +46,9 @@ class UserCallbacks(Callback):
 
     def __init__(self, callbacks: Sequence[str | Callback]) -> None:
         check_callbacks(callbacks)
-        self.callbacks = [_load(one)() if isinstance(one, str) else one for one in callbacks]
+        self.callbacks = [
+            _load(callback)() if isinstance(callback, str) else callback for callback in callbacks
+        ]
         self._failed: set[tuple[int, str]] = set()
 
     def on_search_start(self, search: SearchRecord) -> None:
@@ -78,7 +80,7 @@ class UserCallbacks(Callback):
                 if (i, event) not in self._failed:
                     self._failed.add((i, event))
                     log.exception(
-                        "%s.%s failed; the search goes on, and further errors of it are not shown",
+                        "%s.%s failed; the search continues, and further errors of it are not shown",
                         type(callback).__name__,
                         event,
                     )

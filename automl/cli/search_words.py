@@ -23,18 +23,18 @@ def print_search(result: "SearchResult", storage: str) -> None:
             print(f"{title:9} no trial completed")
         else:
             run = trial.run_id or "not in MLflow yet"
-            print(f"{title:9} {trial.metric} {trial.said}  {trial.about}  (run {run})")
+            print(f"{title:9} {trial.metric} {trial.summary}  {trial.about}  (run {run})")
     if len(result.leading) > 1:
         print("leading")
         for trial in result.leading:
-            print(f"          {trial.number:03} {trial.metric} {trial.said}  {trial.about}")
+            print(f"          {trial.number:03} {trial.metric} {trial.summary}  {trial.about}")
     if result.front:
         print(f"front     {len(result.front)} non-dominated (Pareto-optimal) trials")
         for trial in result.front:
             values = "  ".join(f"{name} {value:.4g}" for name, value in trial.objectives.items())
             print(f"          {values}  {trial.about}")
-    if result.decided:
-        print(f"{'places':9} {result.decided}")
+    if result.placement_verdict:
+        print(f"{'places':9} {result.placement_verdict}")
     for warning in result.warnings:
         print(f"warning: {warning}")
     if result.grid is not None:

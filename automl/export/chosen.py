@@ -45,7 +45,7 @@ class Chosen:
 
     @property
     def choice(self) -> str:
-        """Which trial it is, and why this one."""
+        """Return the trial and the reason of its choice."""
         if self.verdict is None:
             return self.what if self.confirmed else f"{self.what}; not confirmed"
         return f"{self.what}{'; confirmation found no winner' if self.warning else ''}: {self.verdict}"
@@ -62,7 +62,7 @@ class Chosen:
 
     @property
     def origin(self) -> str:
-        """Where it is found again."""
+        """Return the search and the trial."""
         if self.run_id is not None:
             return f"MLflow run {self.run_id}"
         return f"trial {self.name} of search {self.search}"
@@ -78,10 +78,10 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
     Raises InputError when there is no such search, when it has nothing to choose from, or when it is damaged.
     """
     folder, metadata = find_search(search, storage)
-    found = latest_verdict(folder)
-    place, verdict = found if found is not None and found[1].complete else (None, None)
-    if place is not None and verdict is not None:
-        tuned = _trained(metadata, place, verdict.variants[0].name) if baseline else None
+    latest = latest_verdict(folder)
+    verdict_folder, verdict = latest if latest is not None and latest[1].complete else (None, None)
+    if verdict_folder is not None and verdict is not None:
+        tuned = _trained(metadata, verdict_folder, verdict.variants[0].name) if baseline else None
         if tuned is not None and tuned.checkpoint.exists(CHECKPOINT_FILE):
             return replace(
                 tuned,
@@ -90,11 +90,11 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
                 figures=verdict.figures,
             )
         if verdict.winner is not None and not baseline:
-            won = _trained(metadata, place, verdict.winner)
+            won = _trained(metadata, verdict_folder, verdict.winner)
             if won is None:
                 raise InputError(
-                    f"{place} names the winner {verdict.winner!r}, and {place / STUDY_FILE} has no training "
-                    f"of that; is one of these damaged or lost?"
+                    f"{verdict_folder} names the winner {verdict.winner!r}, and "
+                    f"{verdict_folder / STUDY_FILE} has no training of that; is one of these damaged or lost?"
                 )
             return replace(
                 won,
@@ -163,17 +163,17 @@ def _warning(verdict: WrittenVerdict, search: str, storage: str) -> str:
     )
 
 
-def _trained(metadata: SearchMetadata, place: Path, variant: str) -> Chosen | None:
+def _trained(metadata: SearchMetadata, verdict_folder: Path, variant: str) -> Chosen | None:
     """Return a variant's training with the best validation, of the confirmation in `place`; None without
     one.
     """
-    confirmation = Confirmation.read(place)
+    confirmation = Confirmation.read(verdict_folder)
     metric = metadata.plan.metric
-    records = read_records(place, study_name(place, metadata), [metric.name])
+    records = read_records(verdict_folder, study_name(verdict_folder, metadata), [metric.name])
     best = best_of_variant(records, variant, confirmation.design(metric, metadata.settings.equal))
     if best is None:
         return None
-    location = metadata.location / place.name
+    location = metadata.location / verdict_folder.name
     return Chosen(
         name=best.name,
         checkpoint=location / best.folder,

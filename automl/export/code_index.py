@@ -63,7 +63,7 @@ class CodeIndex(ArrowFile):
 
     @property
     def skipped(self) -> dict[str, str]:
-        """Why files were left out, by name."""
+        """Return the reasons of skipped files, by name."""
         return {file: why for file, (_, why) in self.files.items() if why is not None}
 
     @cached_property
@@ -76,7 +76,7 @@ class CodeIndex(ArrowFile):
         return Indexed(*(self.table[n][row].as_py() for n in ("file", "line", "name", "summary", "code")))
 
     def best(self, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of each query the rows of the `count` nearest functions, the best first, and their products.
+        """Return the rows of the `count` nearest functions of each query, the best first, and their products.
 
         queries: their vectors, float32 `(Q, D)`. Both are `(Q, min(count, N))`.
         """
@@ -99,7 +99,7 @@ class Indexed:
     code: bytes
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"{self.file}:{self.line}"
 
 
@@ -116,22 +116,22 @@ def open_index(folder: str | Path, encoder: TextEncoder) -> CodeIndex:
     stamps = {name_to_text(path.relative_to(root)): (path, _stamp(path)) for path in list_source_files(root)}
     key = hashlib.sha256(encoder.key + os.fsencode(root) + b"%d" % FORMAT).hexdigest()[:32]
     target = cache_root() / "code-index" / f"{key}.arrow"
-    found: list[CodeIndex] = []
+    opened: list[CodeIndex] = []
 
     def current(path: Path) -> bool:
-        found[:] = [CodeIndex(path)] if CodeIndex.is_sound(path) else []
-        return bool(found) and {file: stamp for file, (stamp, _) in found[0].files.items()} == {
+        opened[:] = [CodeIndex(path)] if CodeIndex.is_sound(path) else []
+        return bool(opened) and {file: stamp for file, (stamp, _) in opened[0].files.items()} == {
             file: stamp for file, (_, stamp) in stamps.items()
         }
 
     def write(path: Path) -> None:
-        if target.exists() and not found:
+        if target.exists() and not opened:
             print(f"the index {target} is damaged and is built again", file=sys.stderr, flush=True)
-        _write(path, root, stamps, encoder, found[0] if found else None)
-        found.clear()
+        _write(path, root, stamps, encoder, opened[0] if opened else None)
+        opened.clear()
 
     once(target, write, current)
-    return found[0] if found else CodeIndex(target)
+    return opened[0] if opened else CodeIndex(target)
 
 
 def write_index(
@@ -142,11 +142,11 @@ def write_index(
 ) -> None:
     """Write the file. vectors: of these functions, float32 `(N, D)`."""
     columns = {
-        "file": pa.array([one.file for one in functions], pa.string()),
-        "line": pa.array([one.line for one in functions], pa.int32()),
-        "name": pa.array([one.name for one in functions], pa.string()),
-        "summary": pa.array([one.summary for one in functions], pa.string()),
-        "code": pa.array([one.code for one in functions], pa.binary(KEY)),
+        "file": pa.array([function.file for function in functions], pa.string()),
+        "line": pa.array([function.line for function in functions], pa.int32()),
+        "name": pa.array([function.name for function in functions], pa.string()),
+        "summary": pa.array([function.summary for function in functions], pa.string()),
+        "code": pa.array([function.code for function in functions], pa.binary(KEY)),
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1]),
     }
     about = {"files": {file: (*stamp, why) for file, (stamp, why) in files.items()}}
@@ -163,21 +163,21 @@ def _write(
     """Write the index to `path`, with what can be taken over from the old one."""
     begin = time.monotonic()
     before = {} if old is None else _by_file(old.functions)
-    known = {} if old is None else {one.code: row for row, one in enumerate(old.functions)}
+    known = {} if old is None else {function.code: row for row, function in enumerate(old.functions)}
     functions: list[Indexed] = []
     files: dict[str, tuple[Stamp, str | None]] = {}
     codes: dict[bytes, str] = {}  # to encode, each once
     with progress("reading files of code", len(stamps)) as advance:
-        for file, (place, stamp) in stamps.items():
+        for file, (source_path, stamp) in stamps.items():
             if old is not None and file in old.files and old.files[file][0] == stamp:
                 functions += before.get(file, [])
                 files[file] = old.files[file]
             else:
-                found = read_source_file(place, file)
-                files[file] = (stamp, found if isinstance(found, str) else None)
-                for one in () if isinstance(found, str) else found:
-                    code = _text(one.code)
-                    functions.append(_indexed(one, code))
+                source = read_source_file(source_path, file)
+                files[file] = (stamp, source if isinstance(source, str) else None)
+                for function in () if isinstance(source, str) else source:
+                    code = _text(function.code)
+                    functions.append(_indexed(function, code))
                     if functions[-1].code not in known:
                         codes[functions[-1].code] = code
             advance(1)
@@ -195,32 +195,32 @@ def _write(
             vectors[row] = old.vectors[known[indexed.code]]
     write_index(path, functions, vectors, files)
     if old is None:
-        done = f"{_counted(len(functions), 'function')} of {_counted(len(files), 'file')}"
+        done = f"{_count_text(len(functions), 'function')} of {_count_text(len(files), 'file')}"
         print(f"indexed {done} in {time.monotonic() - begin:.1f} s", file=sys.stderr, flush=True)
-    elif said := _difference(old.functions, functions):
-        print(f"the index is brought up to date: {said}", file=sys.stderr, flush=True)
+    elif change := _difference(old.functions, functions):
+        print(f"the index is brought up to date: {change}", file=sys.stderr, flush=True)
 
 
 def _difference(old: Sequence[Indexed], new: Sequence[Indexed]) -> str:
     """`12 functions new or changed, 3 gone`; nothing where they only stand in other lines."""
-    changed = Counter((one.file, one.name, one.code) for one in new)
-    changed -= Counter((one.file, one.name, one.code) for one in old)
-    gone = Counter((one.file, one.name) for one in old)
-    gone -= Counter((one.file, one.name) for one in new)
+    changed = Counter((function.file, function.name, function.code) for function in new)
+    changed -= Counter((function.file, function.name, function.code) for function in old)
+    gone = Counter((function.file, function.name) for function in old)
+    gone -= Counter((function.file, function.name) for function in new)
     if not changed and not gone:
         return ""
-    return f"{_counted(changed.total(), 'function')} new or changed, {gone.total()} gone"
+    return f"{_count_text(changed.total(), 'function')} new or changed, {gone.total()} gone"
 
 
-def _counted(count: int, noun: str) -> str:
+def _count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def _by_file(functions: Sequence[Indexed]) -> dict[str, list[Indexed]]:
-    found: dict[str, list[Indexed]] = {}
-    for one in functions:
-        found.setdefault(one.file, []).append(one)
-    return found
+    files: dict[str, list[Indexed]] = {}
+    for function in functions:
+        files.setdefault(function.file, []).append(function)
+    return files
 
 
 def _indexed(function: Function, code: str) -> Indexed:

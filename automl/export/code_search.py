@@ -1,4 +1,4 @@
-"""What an exported code search finds in a folder of code."""
+"""Search a folder of code with an exported model."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -115,11 +115,17 @@ def run_code_search(
     index = open_index(corpus, encoders[CODE])
     rows, scores = index.best(encoders[QUERY].encode(queries), top)
     answers = []
-    for query, found, values in zip(queries, rows.tolist(), scores.tolist(), strict=True):
-        functions = [index.function(row) for row in found]
+    for query, nearest, values in zip(queries, rows.tolist(), scores.tolist(), strict=True):
+        functions = [index.function(row) for row in nearest]
         hits = [
-            Hit(score=score, file=one.file, line=one.line, name=one.name, summary=one.summary)
-            for one, score in zip(functions, values, strict=True)
+            Hit(
+                score=score,
+                file=function.file,
+                line=function.line,
+                name=function.name,
+                summary=function.summary,
+            )
+            for function, score in zip(functions, values, strict=True)
         ]
         answers.append(Answer(query=query, hits=hits))
     return CodeSearch(answers=answers, functions=len(index), skipped=index.skipped)

@@ -1,4 +1,4 @@
-"""Where an export goes: a new folder or an earlier export's, on a disk or in an object store."""
+"""Folder of an export: a new one or that of an earlier export, on a disk or in an object store."""
 
 import errno
 import json
@@ -17,14 +17,14 @@ LEAST = 1e6  # bytes; a disk with fewer is full
 
 
 def destination(out: str | Path) -> Path | Storage:
-    """Where the export goes, if it may."""
+    """Return the folder of the export, if it may be written."""
     if not is_address(str(out)):
         return _folder(out)
-    there = Storage(str(out))
-    if there.local is not None:
-        return _folder(there.local)
-    _check_store(there)
-    return there
+    target = Storage(str(out))
+    if target.local is not None:
+        return _folder(target.local)
+    _check_store(target)
+    return target
 
 
 def _folder(out: str | Path) -> Path:
@@ -38,31 +38,31 @@ def _folder(out: str | Path) -> Path:
     return folder
 
 
-def _check_store(there: Storage) -> None:
+def _check_store(target: Storage) -> None:
     """Raises InputError where an export may not go."""
     try:
-        held = {name.partition("/")[0] for name in there.files()}
-        config = there.read(CONFIG) if CONFIG in held else b""
+        held = {name.partition("/")[0] for name in target.files()}
+        config = target.read(CONFIG) if CONFIG in held else b""
     except OSError as error:
-        raise InputError(f"--out {there} cannot be reached ({error})") from error
+        raise InputError(f"--out {target} cannot be reached ({error})") from error
     if not _is_ours(held, config):
-        raise InputError(f"--out {there} holds something else; name a new folder")
+        raise InputError(f"--out {target} holds something else; name a new folder")
 
 
-def send(folder: Path, there: Storage) -> None:
+def send(folder: Path, target: Storage) -> None:
     """Put an export into a store; of an earlier one there nothing stays."""
     names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
     try:
         for name in sorted(names, key=lambda name: name == CONFIG):  # which says that it is all there
-            there.send(folder / name, name)
-        for name in there.files().keys() - names:
-            there.remove(name)
+            target.send(folder / name, name)
+        for name in target.files().keys() - names:
+            target.remove(name)
     except OSError as error:
-        raise InputError(f"--out {there} cannot be written ({error})") from error
+        raise InputError(f"--out {target} cannot be written ({error})") from error
 
 
 def _replaceable(folder: Path) -> bool:
-    """Whether `folder` is empty or what `run_export` leaves, with nothing of anybody else's in it."""
+    """Return True if `folder` is empty or has only files of `run_export`."""
     if not folder.is_dir():
         return False
     held, config = {file.name for file in folder.iterdir()}, folder / CONFIG
@@ -94,6 +94,6 @@ def open_up(folder: Path) -> None:
 
 
 def is_full(error: BaseException, folder: Path) -> bool:
-    """Whether the disk is full, which the library that writes the weights does not always report."""
+    """Return True if the disk is full, which the library of the weights does not always report."""
     reason = os.strerror(errno.ENOSPC) in str(error)
     return no_room(error) is not None or reason or (folder.exists() and free(folder) < LEAST)

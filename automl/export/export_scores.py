@@ -1,4 +1,4 @@
-"""What deployed models answer to a whole split."""
+"""Answers of deployed models to a whole split."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ class Answers:
         """The score card of one model."""
         return ScoreCard.of(self.labels, self.true, self.answered[model])
 
-    def agreement(self, one: str, other: str) -> float:
+    def agreement(self, first: str, second: str) -> float:
         """The share of inputs that two models give the same answer for."""
-        return float((self.answered[one] == self.answered[other]).mean())
+        return float((self.answered[first] == self.answered[second]).mean())
 
 
 def answers(task: Task, deployment: Deployment, split: Split, models: Mapping[str, Run]) -> Answers | None:
-    """What each of `models` answers to a whole split. None for a task whose answers are not labels."""
+    """Return the answers of each of `models` to a whole split, or None if answers are not labels."""
     if not deployment.labels:
         return None
     first = deployment.outputs[0]

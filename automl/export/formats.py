@@ -106,17 +106,17 @@ def save_mlflow(folder: Path, graphs: Mapping[str, Interface], deployments: Mapp
             artifacts={**artifacts, "about": str(about)},
             # Of the outputs alone: by one of the inputs MLflow would convert what the model is to refuse.
             signature=ModelSignature(outputs=Schema([_tensor_spec(value) for value in outputs])),
-            metadata={"graphs": {name: one.to_json() for name, one in graphs.items()}},
+            metadata={"graphs": {name: graph.to_json() for name, graph in graphs.items()}},
             pip_requirements=[f"{name}=={version(name)}" for name in needed],
         )
 
 
 def describe(graphs: Mapping[str, Interface], deployments: Mapping[str, Deployment]) -> dict[str, Any]:
     """The labels, and of each graph its inputs, outputs and details, in JSON's types."""
-    details = {name: dict(one.details) for name, one in deployments.items()}
+    details = {name: dict(graph.details) for name, graph in deployments.items()}
     return {
         "labels": list(labels_of(deployments)),
-        "graphs": {name: {**one.to_json(), "details": details[name]} for name, one in graphs.items()},
+        "graphs": {name: {**graph.to_json(), "details": details[name]} for name, graph in graphs.items()},
     }
 
 

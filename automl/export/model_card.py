@@ -213,7 +213,7 @@ def _scores(scores: ScoreCard, test: Mapping[str, float], metric: Metric) -> str
     right, counts = scores.matrix.trace(), scores.counts
     few = len(scores.labels) <= MOST_LABELS
     shown = range(len(scores.labels)) if few else scores.worst(WORST)
-    shares = (scores.recall, scores.precision, scores.f1)
+    columns = (scores.recall, scores.precision, scores.f1)
     parts = [
         f"{markdown(_metrics(test, metric))}.",
         f"`model.onnx` answers {right} of {counts.sum()} right, {scores.accuracy:.4f}.",
@@ -221,7 +221,7 @@ def _scores(scores: ScoreCard, test: Mapping[str, float], metric: Metric) -> str
         table(
             ["label", "inputs", "recall", "precision", "F1"],
             (
-                [scores.labels[i], counts[i], *("none" if np.isnan(s[i]) else f"{s[i]:.4f}" for s in shares)]
+                [scores.labels[i], counts[i], *("none" if np.isnan(s[i]) else f"{s[i]:.4f}" for s in columns)]
                 for i in shown
             ),
         ),

@@ -1,4 +1,4 @@
-"""What the ONNX exporter cannot translate, as operations that it can."""
+"""Replace operations that the ONNX exporter cannot translate."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch.export import ExportedProgram
 
 
 def for_onnx(program: ExportedProgram) -> ExportedProgram:
-    """The same program, in which every scaled dot-product attention is on four dimensions.
+    """Return the program, in which every scaled dot-product attention is on four dimensions.
 
     torch 2.15 exports no other; models of windows (Hiera) and those without a dimension of heads (SAM) have
     others.

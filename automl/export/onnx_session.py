@@ -26,7 +26,7 @@ def open_onnx(file: Path) -> Run:
                 raise InputError(
                     f"{file.name} takes one input or more; got an array {name} of shape {value.shape}"
                 )
-        found = session.run(outputs, dict(inputs))
-        return {name: np.asarray(value) for name, value in zip(outputs, found, strict=True)}
+        values = session.run(outputs, dict(inputs))
+        return {name: np.asarray(value) for name, value in zip(outputs, values, strict=True)}
 
     return run

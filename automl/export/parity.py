@@ -25,7 +25,7 @@ def check_parity(
     served: Mapping[str, Any],
     expected: Mapping[str, Arrays],
 ) -> Mapping[str, float]:
-    """How far each form's outputs for the raw `inputs` are from the `expected` ones, as the task has it.
+    """Return the distance of each form's outputs for the raw `inputs` from the `expected` ones.
 
     Of a form that is of all graphs the furthest. served: the inputs as `mlflow-model` takes them.
 
@@ -59,7 +59,7 @@ def _check_repeats(task: Task, deployment: Deployment, inputs: Arrays) -> None:
 
 
 def _forms(folder: Path, graph: str, deployment: Deployment, inputs: Arrays, served: Any) -> dict[str, Form]:
-    """What each exported form of a graph, read back from its file, answers to the inputs."""
+    """Return the outputs of each exported form of a graph, read back from its file."""
     import mlflow.pyfunc
 
     program = torch.export.load(folder / pt2_file(graph)).module()
@@ -67,12 +67,12 @@ def _forms(folder: Path, graph: str, deployment: Deployment, inputs: Arrays, ser
 
     def torch_export() -> Arrays:
         with torch.inference_mode():
-            found: Any = program(*(torch.from_numpy(inputs[name]) for name in deployment.inputs))
-        return deployment.named(found)
+            outputs_of_form: Any = program(*(torch.from_numpy(inputs[name]) for name in deployment.inputs))
+        return deployment.named(outputs_of_form)
 
     def mlflow_model() -> Arrays:
-        found = model.predict(served)
-        return {name: np.asarray(found[name]) for name in deployment.outputs}
+        outputs_of_form = model.predict(served)
+        return {name: np.asarray(outputs_of_form[name]) for name in deployment.outputs}
 
     return {
         onnx_file(graph): lambda: open_onnx(folder / onnx_file(graph))(inputs),

@@ -77,7 +77,7 @@ class Exported(Protocol):
 
     @property
     def folder(self) -> object:
-        """Where the files are: a path, or a place in an object store."""
+        """Return the address of the files: a path, or one in an object store."""
 
 
 def exported_folder(exported: str | Path | Exported) -> Path:
@@ -122,15 +122,15 @@ def run_predict(
     """
     folder = exported_folder(exported)
     config, task, run = _open(folder, trust)
-    found = [one for file in files for one in _files(Path(file), task)]
-    if not found:
+    examples = [example for file in files for example in _files(Path(file), task)]
+    if not examples:
         raise InputError(
             f"name at least one file of {task.noun}, or a folder of such: {', '.join(sorted(task.suffixes))}"
         )
     unread: dict[str, str] = {}
     predictions = []
     used: Counter[str] = Counter()
-    for names, inputs in _batches(_read(found, task, config, unread)):
+    for names, inputs in _batches(_read(examples, task, config, unread)):
         try:
             outputs = run(inputs)
             answers = [{key: value[i] for key, value in outputs.items()} for i in range(len(names))]

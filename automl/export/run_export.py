@@ -118,7 +118,7 @@ class ExportResult(Summary):
 
     @property
     def run_id(self) -> str | None:
-        """Of the trial's run in MLflow; None where that does not answer or has none."""
+        """Return the identifier of the trial's run in MLflow, or None if there is none or no answer."""
         return self.chosen.run_id
 
 
@@ -179,23 +179,23 @@ def run_export(
     if alias is not None and register_as is None:
         raise InputError(f"--alias {alias} needs --register NAME, the model that it is an alias of")
     alias = ALIAS if alias is None else alias
-    place = None if out is None else destination(out)
+    target = None if out is None else destination(out)
     if register_as is not None:
         check_registry(register_as, alias)
     if run is not None:
         chosen = choose_run(run)
     else:
         chosen = _of_search(search, storage, baseline=baseline, needed=register_as is not None)
-    if place is None:
+    if target is None:
         name = f"{chosen.short_name}-baseline" if baseline else chosen.short_name
-        place = destination(Path(EXPORTS) / name)
-    if isinstance(place, Path):
-        result = _export(place, chosen, quantize, trust)
-        return result if register_as is None else _register(result, place, register_as, alias)
+        target = destination(Path(EXPORTS) / name)
+    if isinstance(target, Path):
+        result = _export(target, chosen, quantize, trust)
+        return result if register_as is None else _register(result, target, register_as, alias)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "export"
-        result = replace(_export(folder, chosen, quantize, trust), folder=place)
-        send(folder, place)
+        result = replace(_export(folder, chosen, quantize, trust), folder=target)
+        send(folder, target)
         return result if register_as is None else _register(result, folder, register_as, alias)
 
 
@@ -306,26 +306,29 @@ def _write(
 ) -> ExportResult:
     save_weights(folder, model)
     tensors = task.graph_inputs("test", INPUTS)
-    inputs = {name: as_arrays(given) for name, given in tensors.items()}
+    inputs = {name: as_arrays(tensor) for name, tensor in tensors.items()}
     with torch.inference_mode():
         test = {name: value.item() for name, value in task.evaluate(model, "test").items()}
-    expected = {name: one.run(tensors[name]) for name, one in task.deployments(model).items()}
+    expected = {name: deployment.run(tensors[name]) for name, deployment in task.deployments(model).items()}
     bake(model)
     deployments = task.deployments(model)
-    graphs = {name: Interface.of(one, inputs[name], expected[name]) for name, one in deployments.items()}
-    for one in deployments.values():
-        for file, content in one.files.items():
+    graphs = {
+        name: Interface.of(deployment, inputs[name], expected[name])
+        for name, deployment in deployments.items()
+    }
+    for deployment in deployments.values():
+        for file, content in deployment.files.items():
             (folder / file).write_text(content, encoding="utf-8")
     metadata = {
         "format": 3,
         "run_id": chosen.run_id,
         **describe(graphs, deployments),
-        "files": sorted({file for one in deployments.values() for file in one.files}),
+        "files": sorted({file for deployment in deployments.values() for file in deployment.files}),
         "config": task.config.to_json(),
     }
     (folder / CONFIG).write_text(json.dumps(metadata, indent=2))
-    for name, one in deployments.items():
-        save_programs(folder, name, one)
+    for name, deployment in deployments.items():
+        save_programs(folder, name, deployment)
     save_mlflow(folder, graphs, deployments)
     served = inputs | task.served_inputs("test", INPUTS)
     differences = check_parity(folder, task, deployments, inputs, served, expected)
@@ -338,12 +341,12 @@ def _write(
     for name, runs in models.items():
         speeds |= measure_speed(runs, next(iterate_batches(inputs[name], BATCH)))
     labels = labels_of(deployments)
-    given = answers(task, deployments[MODEL], "test", models[MODEL]) if labels else None
-    scores = given.card(ONNX) if given else None
+    answered = answers(task, deployments[MODEL], "test", models[MODEL]) if labels else None
+    scores = answered.card(ONNX) if answered else None
     quantized = None
     if quantize:
-        assert given is not None, "run_export refuses to quantise a task without labels"
-        quantized = _measured(quantize, folder, given, speeds, calibrated)
+        assert answered is not None, "run_export refuses to quantise a task without labels"
+        quantized = _measured(quantize, folder, answered, speeds, calibrated)
     card = model_card(
         task,
         labels=labels,
@@ -380,15 +383,15 @@ def _quantize(folder: Path, task: Task) -> int:
 
 
 def _measured(
-    kind: str, folder: Path, given: Answers, speeds: Mapping[str, Speed], calibrated: int
+    kind: str, folder: Path, answered: Answers, speeds: Mapping[str, Speed], calibrated: int
 ) -> Quantized:
-    accuracy, size = given.card(INT8).accuracy, (folder / INT8).stat().st_size
+    accuracy, size = answered.card(INT8).accuracy, (folder / INT8).stat().st_size
     return Quantized(
         kind=kind,
         calibrated=calibrated,
         accuracy=accuracy,
-        difference=accuracy - given.card(ONNX).accuracy,
-        agreement=given.agreement(ONNX, INT8),
+        difference=accuracy - answered.card(ONNX).accuracy,
+        agreement=answered.agreement(ONNX, INT8),
         size=size,
         size_ratio=size / (folder / ONNX).stat().st_size,
         latency_ratio=speeds[INT8].ratio,

@@ -1,4 +1,4 @@
-"""What `mlflow-model` runs of encoders of texts. As of served_model, MLflow copies this file into the model.
+"""Serve encoders of texts in `mlflow-model`. MLflow copies this file into the model, as served_model.
 
 It takes texts, makes them into tokens by `tokenizer.json`, and says in words what is wrong with them.
 """
@@ -35,11 +35,11 @@ class ServedEncoder(mlflow.pyfunc.PythonModel):
 
         Raises MlflowException, which a server answers with 400, for what does not fit.
         """
-        given = model_input if isinstance(model_input, Mapping) else {}
-        if len(given) != 1 or not set(given) <= set(self.graphs):
-            there = ", ".join(map(str, given)) if given else type(model_input).__name__
-            raise refused(f"the input is one of {', '.join(self.graphs)}, a list of texts; got {there}")
-        ((name, value),) = given.items()
+        inputs_by_name = model_input if isinstance(model_input, Mapping) else {}
+        if len(inputs_by_name) != 1 or not set(inputs_by_name) <= set(self.graphs):
+            received = ", ".join(map(str, inputs_by_name)) if inputs_by_name else type(model_input).__name__
+            raise refused(f"the input is one of {', '.join(self.graphs)}, a list of texts; got {received}")
+        ((name, value),) = inputs_by_name.items()
         texts = self.checked(name, value)
         about = self.graphs[name]
         output = about["outputs"][0]["name"]
@@ -65,10 +65,10 @@ class ServedEncoder(mlflow.pyfunc.PythonModel):
     def tokens(self, texts: list[str], details: Mapping[str, Any]) -> np.ndarray:
         """int64 `(N, T)`, cut at the most that the encoder takes, and padded."""
         rows = [encoding.ids[: details["length"]] for encoding in self.tokenizer.encode_batch(texts)]
-        found = np.full((len(rows), max(map(len, rows))), details["padding"], np.int64)
-        for to, row in zip(found, rows, strict=True):
+        rows_of_tokens = np.full((len(rows), max(map(len, rows))), details["padding"], np.int64)
+        for to, row in zip(rows_of_tokens, rows, strict=True):
             to[: len(row)] = row
-        return found
+        return rows_of_tokens
 
 
 def refused(why: str) -> MlflowException:

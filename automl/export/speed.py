@@ -33,8 +33,8 @@ class Speed:
 
 def measure_speed(models: Mapping[str, Run], inputs: Arrays) -> dict[str, Speed]:
     """The speed of each of `models` for up to BATCH of the raw `inputs`."""
-    batch, one = next(iterate_batches(inputs, BATCH)), next(iterate_batches(inputs, 1))
-    single, whole = _times(models, one), _times(models, batch)
+    batch, example = next(iterate_batches(inputs, BATCH)), next(iterate_batches(inputs, 1))
+    single, whole = _times(models, example), _times(models, batch)
     first = next(iter(single.values()))
     return {
         name: Speed(
@@ -63,7 +63,7 @@ def _times(models: Mapping[str, Run], inputs: Arrays) -> dict[str, list[float]]:
 
 
 def machine() -> str:
-    """What the speed was measured on."""
+    """Return the hardware of the measurement."""
     threads = torch.get_num_threads()
     return (
         f"{processor()}, {threads} {'thread' if threads == 1 else 'threads'}, {platform.system()} "

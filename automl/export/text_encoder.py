@@ -34,13 +34,13 @@ class TextEncoder:
         self._run = open_onnx(file)
 
     def encode(self, texts: Sequence[str], advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
-        """float32 `(N, D)`, in the order of the texts. advance: is told how many are done, as they are."""
-        found = np.empty((len(texts), self.channels), np.float32)
+        """Return vectors `(N, D)` in the order of the texts. `advance` gets the number of texts done."""
+        vectors = np.empty((len(texts), self.channels), np.float32)
         # Texts of about one length together: a batch is padded to its longest.
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         for begin in range(0, len(order), BATCH):
             rows = order[begin : begin + BATCH]
             tokens, _ = self.tokenizer.encode([texts[i] for i in rows], self.length)
-            found[rows] = self._run({INPUT: tokens})[OUTPUT]
+            vectors[rows] = self._run({INPUT: tokens})[OUTPUT]
             advance(len(rows))
-        return found
+        return vectors

@@ -57,13 +57,13 @@ def find_warm_start(settings: Settings, mark: str) -> tuple[Path, SearchMetadata
     Raises InputError when there is none, or its space draws other parameters.
     """
     assert settings.warm_start is not None
-    place, other = find_search(settings.warm_start, settings.storage)
+    source_folder, other = find_search(settings.warm_start, settings.storage)
     if not same_parameters(other.fingerprint, mark):
         raise InputError(
             f"search {settings.warm_start!r} was made with another space ({other.settings.space_name}); "
             f"--warm-start needs one that draws the same parameters"
         )
-    return place, other
+    return source_folder, other
 
 
 def check_models(configs: Sequence[TrialConfig], settings: Settings) -> None:

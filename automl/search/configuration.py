@@ -56,7 +56,7 @@ def of_space(space: Space, parameters: Mapping[str, str]) -> tuple[TrialConfig, 
 
     Raises InputError for a parameter that the space does not ask for, and for a value out of its range.
     """
-    sampler = _Given(space, parameters)
+    sampler = _FixedSampler(space, parameters)
     trial = memory_study(sampler).ask()
     try:
         config = space(trial)
@@ -65,10 +65,10 @@ def of_space(space: Space, parameters: Mapping[str, str]) -> tuple[TrialConfig, 
     asked = trial.distributions
     for key, text in parameters.items():
         if key not in asked:
-            there = "; ".join(f"{name} {_range(kind)}" for name, kind in asked.items())
+            drawn = "; ".join(f"{name} {_range(kind)}" for name, kind in asked.items())
             raise InputError(
                 f"space {space.name!r} does not ask for {key!r} beside its other values; it asks for "
-                f"{there}. Keys of the configuration have a dot: model.options.NAME, training.NAME, data.NAME"
+                f"{drawn}. Keys of the configuration have a dot: model.options.NAME, training.NAME, data.NAME"
             )
         _parameter(space, key, text, asked[key])  # of a range with a single value, which is not drawn
     return config, sampler.drawn
@@ -142,14 +142,14 @@ def _put(whole: dict[str, Any], config: TrialConfig, key: str, text: str) -> Non
 
 def read_spec(key: str, text: str) -> Spec:
     """Read an attention from a text such as `decomposed:heads=8,normalisation=scaling`."""
-    kind, _, options = text.partition(":")
-    given = {}
-    for part in filter(None, options.split(",")):
-        name, equals, value = part.partition("=")
+    kind, _, listed = text.partition(":")
+    options = {}
+    for option in filter(None, listed.split(",")):
+        name, equals, value = option.partition("=")
         if not equals:
             raise InputError(f"--set {key} takes TYPE or TYPE:option=value,option=value; got {text!r}")
-        given[name] = _scalar(value)
-    return Spec(kind, given)
+        options[name] = _scalar(value)
+    return Spec(kind, options)
 
 
 def read_option(backbone: str, name: str, text: str) -> Any:
@@ -183,7 +183,7 @@ def _scalar(text: str) -> Any:
         return text
 
 
-class _Given(optuna.samplers.RandomSampler):
+class _FixedSampler(optuna.samplers.RandomSampler):
     """Chooses the parameters that are set, else the baseline's, else those of a published configuration."""
 
     def __init__(self, space: Space, parameters: Mapping[str, str]) -> None:

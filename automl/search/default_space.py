@@ -1,4 +1,4 @@
-"""What a search chooses by its data: the space, its backbone, the size of its images, the epochs."""
+"""Choose the space, backbone, image size and epochs of a search from its data."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -28,7 +28,7 @@ class Fit:
 
 
 def fit(data: str, *, backbone: str | None = None, size: int | None = None) -> Fit:
-    """What fits the data at the path `data`.
+    """Return the settings that fit the data at the path `data`.
 
     Data that a task recognises get the space that its declaration names (`TaskSpec.space`). Other images get
     `folder`, at the largest size that does not blow up half of them, and where they are few with one
@@ -39,7 +39,7 @@ def fit(data: str, *, backbone: str | None = None, size: int | None = None) -> F
     """
     if (spec := task_of_data(data)) is not None:
         return Fit(settings={"space": spec.space})
-    found: dict[str, Any] = {"space": "folder"}
+    settings: dict[str, Any] = {"space": "folder"}
     listed = open_image_records("folder", path=data, size=size or SIDES[-1])
     splits = ["train", "validation"] if "validation" in listed.held_out else ["train"]
     rows = np.sort(np.concatenate([listed.whole[split] for split in splits]))  # as the dataset gives them
@@ -48,17 +48,17 @@ def fit(data: str, *, backbone: str | None = None, size: int | None = None) -> F
     sizes = sorted(min(size) for size in read_sizes(files[:: max(1, len(files) // OPENED)]))
     chosen, because = [], [f"{len(rows)} training images"]
     if backbone is None and len(rows) < MANY:
-        found["backbone"] = "xresnet18"
+        settings["backbone"] = "xresnet18"
         chosen.append("backbone xresnet18")
     if size is None and sizes:
         median = sizes[len(sizes) // 2]
-        found["size"] = max((side for side in SIDES if side <= median), default=SIDES[0])
-        chosen.append(f"{found['size']} px")
+        settings["size"] = max((side for side in SIDES if side <= median), default=SIDES[0])
+        chosen.append(f"{settings['size']} px")
         because.append(f"half of them {median} px or less at the shorter side")
     if not chosen:
-        return Fit(settings=found)
+        return Fit(settings=settings)
     why = f"{' at '.join(chosen)}, since there are {', '.join(because)}; --backbone and --size choose others"
-    return Fit(settings=found, why=why)
+    return Fit(settings=settings, why=why)
 
 
 def may_fit_epochs(settings: Settings) -> bool:

@@ -75,7 +75,7 @@ class TrialResult:
     def __str__(self) -> str:
         options = format_options(model_options(TrialConfig.from_json(self.config)))
         more = f", {options}" if options else ""
-        return f"{self.metric} {self.said}, trial {self.number}: {self._attention}{more}"
+        return f"{self.metric} {self.summary}, trial {self.number}: {self._attention}{more}"
 
     @property
     def about(self) -> str:
@@ -88,8 +88,8 @@ class TrialResult:
         return placement_name(config) if config.model.placement else "no attention"
 
     @property
-    def said(self) -> str:
-        """The value, what a model of placements expects, and the training steps."""
+    def summary(self) -> str:
+        """Return the value, the expectation of the model of placements, and the training steps."""
         more = "" if self.expected is None else f" (expected {self.expected:.4f})"
         steps = "" if self.steps is None else f" after {self.steps} steps"
         return f"{self.value:.4f}{more}{steps}"
@@ -160,7 +160,7 @@ class SearchResult(Summary):
     untracked: int
     page: str
     warnings: list[str]
-    decided: str = ""
+    placement_verdict: str = ""
     missing: list[str] = field(default_factory=list)
     grid: "Table | None" = None
     objectives: list[str] = field(default_factory=list)
@@ -197,8 +197,9 @@ class SearchResult(Summary):
     def to_json(self) -> dict[str, Any]:
         """Return what `--json` prints and `result.json` holds."""
         left_out = ("records", "runs", "space", "storage", "grid")
-        kept = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in left_out}
-        return {"trials" if name == "n_trials" else name: to_json(value) for name, value in kept.items()}
+        kept = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in left_out}
+        keys = {"n_trials": "trials", "placement_verdict": "decided"}
+        return {keys.get(name, name): to_json(value) for name, value in kept.items()}
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines that the command prints, as label and text."""
@@ -209,8 +210,8 @@ class SearchResult(Summary):
         yield "trials", f"{self.n_trials}: {', '.join(counts)}" if counts else "none"
         for name, trial in (("best", self.best), ("baseline", self.baseline)):
             yield name, "none has completed" if trial is None else str(trial)
-        if self.decided:
-            yield "placements", self.decided
+        if self.placement_verdict:
+            yield "placements", self.placement_verdict
         for warning in self.warnings:
             yield "warning", warning
         if self.missing:
@@ -324,7 +325,7 @@ def make_result(
         untracked=untracked,
         page=page,
         warnings=_warnings(records, plan),
-        decided=scheduler.placement_verdict if isinstance(scheduler, SearchScheduler) else "",
+        placement_verdict=scheduler.placement_verdict if isinstance(scheduler, SearchScheduler) else "",
         missing=list(map(str, scheduler.missing)) if isinstance(scheduler, GridScheduler) else [],
         objectives=list(plan.objectives),
         records=records,
@@ -345,7 +346,7 @@ def _warnings(records: list[TrialRecord], plan: Plan) -> list[str]:
     metric = plan.metric
     best = max((record.value(metric.name) for record in done), key=lambda value: metric.sign * value)
     return [
-        f"no trial beats chance (the best validation {metric.name} is {best:.3f}, and one that guesses may "
-        f"come to {plan.guessing:.3f}): which is best says nothing; train for longer "
+        f"no trial beats chance (the best validation {metric.name} is {best:.3f}, and guessing may "
+        f"reach {plan.guessing:.3f}), so the order of trials means nothing; train for longer "
         "(--epochs) or validate on more data"
     ]

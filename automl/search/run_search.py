@@ -249,17 +249,17 @@ def start_or_resume(settings: Settings) -> SearchResult:
     if not exists(settings.name, settings.storage):
         return start_search(settings)
     name, settings = settings.name, with_weights(settings).absolute()
-    made = find_search(name, settings.storage)[1].settings
+    earlier = find_search(name, settings.storage)[1].settings
     scheduling = {key: getattr(settings, key) for key in SCHEDULING_OPTIONS}
     may_differ: dict[str, Any] = {
         key: getattr(settings, key) for key in ("trials", "budget", "storage", "seeds")
     }
-    given = settings.space if settings.space_name == made.space_name else made.space
+    requested = settings.space if settings.space_name == earlier.space_name else earlier.space
     if settings.sampler == AUTO:
-        settings = replace(settings, sampler=made.sampler)
+        settings = replace(settings, sampler=earlier.sampler)
     if settings.epochs is None and may_fit_epochs(settings):
-        settings = replace(settings, epochs=made.epochs)
-    same = replace(made, space=given, **may_differ, **scheduling)
+        settings = replace(settings, epochs=earlier.epochs)
+    same = replace(earlier, space=requested, **may_differ, **scheduling)
     if same != settings:
         other = [key for key, value in vars(settings).items() if getattr(same, key) != value]
         if other == ["weights_digest"]:
@@ -267,9 +267,9 @@ def start_or_resume(settings: Settings) -> SearchResult:
                 f"the weights {settings.weights} have changed since search {settings.name!r} was made; "
                 f"restore them, or give another --name"
             )
-        given = ", ".join(f"--{key.replace('_', '-')} {getattr(made, key)}" for key in other)
+        requested = ", ".join(f"--{key.replace('_', '-')} {getattr(earlier, key)}" for key in other)
         raise InputError(
-            f"search {settings.name!r} was made with {given}; give it the same again, or another --name"
+            f"search {settings.name!r} was made with {requested}; give it the same again, or another --name"
         )
     return resume_search(
         name,
@@ -316,8 +316,8 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         if changes := task.describe_changes():
             print(changes, file=sys.stderr)
         by_class = dict(zip(task.labels, task.class_counts("train"), strict=False))
-        if said := describe_imbalance(by_class, options=vars(settings)):
-            print(said, file=sys.stderr)
+        if warning := describe_imbalance(by_class, options=vars(settings)):
+            print(warning, file=sys.stderr)
 
         def out_of_time() -> bool:
             if settings.seconds is not None and time.monotonic() - begun > settings.seconds:
@@ -440,14 +440,16 @@ def _open_study(folder: Path, metadata: SearchMetadata, plan: Plan) -> optuna.St
 def _learn(study: optuna.Study, folder: Path, metadata: SearchMetadata) -> None:
     """Put the trials of the search `--warm-start` into a new study."""
     settings = metadata.settings
-    place, other = find_warm_start(settings, metadata.fingerprint)
+    source_folder, other = find_warm_start(settings, metadata.fingerprint)
     reasons = incomparable(other, metadata, settings.load_space())
     if other.data != metadata.data:
-        reasons[0] += f" ({compare_manifests(read_manifest(place), read_manifest(folder))})"
+        reasons[0] += f" ({compare_manifests(read_manifest(source_folder), read_manifest(folder))})"
     if reasons:
         print(
             f"search {other.name!r} was made with {'; '.join(reasons)}. Its scores are not comparable; its "
             f"best configurations are tried first",
             file=sys.stderr,
         )
-    warm_start_study(study, open_study(place, name=other.name), name=other.name, comparable=not reasons)
+    warm_start_study(
+        study, open_study(source_folder, name=other.name), name=other.name, comparable=not reasons
+    )

@@ -1,4 +1,4 @@
-"""Whether the scores of an earlier search are comparable with those of a new one, for `--warm-start`."""
+"""Compare an earlier search with a new one for `--warm-start`: are their scores comparable?"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ NOT_COMPARED: Mapping[str, str] = {
     "backbone": "the fingerprint of the space with it is compared",
     "data": "the digest of all splits is compared, wherever they lie",
     "trials": "how many trials there are",
-    "budget": "how long the search goes on",
+    "budget": "how long the search runs",
     "name": "how it is called",
     "seed": "scores vary with it, and mean the same",
     "seeds": "how often a cell of a grid is trained",

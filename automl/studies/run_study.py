@@ -88,7 +88,7 @@ def run_study(
         raise InputError(f"study {name!r} needs {study.data}; or run its small form with --small")
     if data is None and small and study.reads_code:
         data = str(Path(__file__).parents[1])
-    given = {
+    options = {
         "equal": "epochs",
         **study.settings,
         **(study.small if small else {}),
@@ -97,61 +97,61 @@ def run_study(
         "data": data,
         "storage": storage,
     }
-    results, tables = {EQUAL_TIME: _equal_time, LARNN: _rounds}.get(name, _grid)(study, small, given)
+    results, tables = {EQUAL_TIME: _equal_time, LARNN: _rounds}.get(name, _grid)(study, small, options)
     files = write_tables(tables, study.source, Path(results[-1].folder), FILES)
     return StudyResult(study=study, tables=tables, results=results, files=files)
 
 
-def _form(study: Study, small: bool, given: Mapping[str, Any]) -> str:
+def _form(study: Study, small: bool, options: Mapping[str, Any]) -> str:
     """The end of the names of its grids."""
     if not small:
         return ""
-    return SMALL + PHOTOS if study.name in (SWEEP, EQUAL_TIME) and given["data"] is not None else SMALL
+    return SMALL + PHOTOS if study.name in (SWEEP, EQUAL_TIME) and options["data"] is not None else SMALL
 
 
 def _called(study: Study, small: bool) -> str:
     return f"{study.name}{SMALL if small else ''}"
 
 
-def _train(space: str, name: str, given: Mapping[str, Any]) -> SearchResult:
-    return start_or_resume(Settings(space=space, sampler=GRID, name=name, **given))
+def _train(space: str, name: str, options: Mapping[str, Any]) -> SearchResult:
+    return start_or_resume(Settings(space=space, sampler=GRID, name=name, **options))
 
 
 def _grid(
-    study: Study, small: bool, given: Mapping[str, Any]
+    study: Study, small: bool, options: Mapping[str, Any]
 ) -> tuple[list[SearchResult], list[TitledTable]]:
-    result = _train(f"{study.name}{_form(study, small, given)}", _called(study, small), given)
-    return [result], [compare(study, read_search(result.search, given["storage"]))]
+    result = _train(f"{study.name}{_form(study, small, options)}", _called(study, small), options)
+    return [result], [compare(study, read_search(result.search, options["storage"]))]
 
 
 def _equal_time(
-    study: Study, small: bool, given: Mapping[str, Any]
+    study: Study, small: bool, options: Mapping[str, Any]
 ) -> tuple[list[SearchResult], list[TitledTable]]:
     """The sweep of learning rates, and then both models at the best one."""
-    form, called, storage = _form(study, small, given), _called(study, small), given["storage"]
-    sweep = _train(f"{SWEEP}{form}", f"{called}-sweep", given)
+    form, called, storage = _form(study, small, options), _called(study, small), options["storage"]
+    sweep = _train(f"{SWEEP}{form}", f"{called}-sweep", options)
     swept = read_search(sweep.search, storage)
     if sweep.missing or not swept.done:
         return [sweep], [sweep_table(swept)] if swept.done else []
     rate = best_rate(swept)
-    compared = _train(equal_time_grid(rate, form), f"{called}-{rate:g}", {**given, "equal": "time"})
+    compared = _train(equal_time_grid(rate, form), f"{called}-{rate:g}", {**options, "equal": "time"})
     search = read_search(compared.search, storage)
     return [sweep, compared], [sweep_table(swept), *comparison_tables(search, rate)]
 
 
 def _rounds(
-    study: Study, small: bool, given: Mapping[str, Any]
+    study: Study, small: bool, options: Mapping[str, Any]
 ) -> tuple[list[SearchResult], list[TitledTable]]:
     """Search the space of each round, as the source did: these are no grids."""
-    if given["seeds"] > 1:
+    if options["seeds"] > 1:
         raise InputError(f"study {study.name!r} is two searches, without cells to repeat; leave --seeds out")
-    called, storage = _called(study, small), given["storage"]
-    if small and given["data"] is None:
-        given = {**given, "data": str(write_sequences(Path(storage)))}
+    called, storage = _called(study, small), options["storage"]
+    if small and options["data"] is None:
+        options = {**options, "data": str(write_sequences(Path(storage)))}
     results = []
     for space in ROUNDS:
         trials = SMALL_TRIALS if small else TRIALS
-        settings = Settings(space=space, sampler="tpe", name=f"{called}-{space}", trials=trials, **given)
+        settings = Settings(space=space, sampler="tpe", name=f"{called}-{space}", trials=trials, **options)
         results.append(start_or_resume(settings))
     searches = [read_search(result.search, storage) for result in results]
     return results, [rounds_table(dict(zip(ROUNDS, searches, strict=True)))]

@@ -118,7 +118,7 @@ class Workers:
         scheduler.callbacks = [*callbacks, progress, gauges, ErrorTraces(folder)]
 
         def stops() -> bool:  # asked several times a second
-            progress.look()
+            progress.read_progress()
             return stop() or self.interrupt() or self.capacity.ended() is not None
 
         try:

@@ -1,4 +1,4 @@
-"""What a person sees of a search as it goes."""
+"""Progress of a search as the user sees it."""
 
 import re
 import sys
@@ -27,7 +27,7 @@ def every_line_says_how_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Shown(Progress):
-    """Of a search with rungs of its own."""
+    """Return the progress of a search with rungs."""
 
     def __init__(self, plan: Plan, records: dict[int, TrialRecord], **more: Any) -> None:
         self.rungs = Rungs(9)
@@ -74,13 +74,13 @@ def tell(
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    said = capsys.readouterr()
-    assert said.out == ""
-    return said.err.splitlines()
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err.splitlines()
 
 
-def found(pattern: str, told: Iterable[str]) -> list[Any]:
-    return [match.groups() if (match := re.search(pattern, line)) else None for line in told]
+def matches(pattern: str, printed_lines: Iterable[str]) -> list[Any]:
+    return [match.groups() if (match := re.search(pattern, line)) else None for line in printed_lines]
 
 
 def test_a_log_has_one_line_for_each_ended_trial(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +90,7 @@ def test_a_log_has_one_line_for_each_ended_trial(capsys: pytest.CaptureFixture[s
         tell(progress, 2, State.INFEASIBLE, None, "out of memory: [tried 3 GiB]")
         tell(progress, 3, State.COMPLETE, 0.8)
         progress.on_trial_start(TrialRecord(4, TrialConfig()))
-    told = lines(capsys)
+    printed_lines = lines(capsys)
     best = r"best 0\.9000 \(000 xresnet18 plain\)"
     ssa = r"xresnet18 ssa @ stage1\.block2\.branch"
     expected = [
@@ -103,12 +103,12 @@ def test_a_log_has_one_line_for_each_ended_trial(capsys: pytest.CaptureFixture[s
         rf"003 {ssa}: complete at epoch 3, 21 steps, accuracy 0\.8000 \| 4/5 trials, 1 pruned, 1 infeasible, "
         rf"{best}, rungs 2:3 6:0",
     ]
-    assert len(told) == len(expected)
-    for line, pattern in zip(told, expected, strict=True):
+    assert len(printed_lines) == len(expected)
+    for line, pattern in zip(printed_lines, expected, strict=True):
         assert re.match(rf"\d\d:\d\d:\d\d {pattern}, \S+ core hours, about \S+ left$", line), line
 
 
-def test_of_many_at_once_few_lines_say_how_it_stands(
+def test_few_lines_summarise_many_trials(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(automl.callbacks.search_progress, "SUMMED", 60.0)
@@ -117,7 +117,7 @@ def test_of_many_at_once_few_lines_say_how_it_stands(
         if number == 2:
             progress.summed -= 61
         tell(progress, number, State.COMPLETE, 0.9)
-    assert found(r"complete at epoch 3, 21 steps, accuracy 0.9000 \| (\d/5)", lines(capsys)) == [
+    assert matches(r"complete at epoch 3, 21 steps, accuracy 0.9000 \| (\d/5)", lines(capsys)) == [
         ("1/5",), None, ("3/5",), None
     ]  # fmt: skip
 
@@ -126,7 +126,7 @@ def test_a_log_that_was_quiet_for_long_has_an_epoch(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     progress = make(5)
-    progress.said -= 61
+    progress.printed -= 61
     tell(progress, 0, State.COMPLETE, 0.9)
     epoch, end = lines(capsys)
     assert re.match(
@@ -135,17 +135,17 @@ def test_a_log_that_was_quiet_for_long_has_an_epoch(
     assert "complete at epoch 3" in end
 
 
-def test_a_long_epoch_is_told_of_before_its_end(
+def test_a_long_epoch_is_reported_before_its_end(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for interval in ("QUIET", "LOOK"):
+    for interval in ("QUIET", "READ_INTERVAL"):
         monkeypatch.setattr(automl.callbacks.search_progress, interval, 0.0)
     with make(trials=4, part=lambda trial: 0.4 if trial.number else None) as progress:
         for number in (0, 1):
             trial = TrialRecord(number, TrialConfig())
             progress.records[number] = trial  # type: ignore[index]
             progress.on_trial_start(trial)
-        progress.look()
+        progress.read_progress()
         (line,) = capsys.readouterr().err.splitlines()
         assert ": running, 40% of epoch 1 | 0/4 trials, 2 running" in line
         assert progress._epochs(trial) == "0/9 +40%"
@@ -158,9 +158,13 @@ def test_with_minimize_the_least_is_the_best(capsys: pytest.CaptureFixture[str])
     progress = make(3, metric="error", maximize=False)
     for number, value in enumerate([0.5, 0.25, 0.75]):
         tell(progress, number, State.COMPLETE, value)
-    told = lines(capsys)
-    assert found(r"best (\S+) \((\d+)", told) == [("0.5000", "000"), ("0.2500", "001"), ("0.2500", "001")]
-    assert "left" not in told[-1]  # all have ended
+    printed_lines = lines(capsys)
+    assert matches(r"best (\S+) \((\d+)", printed_lines) == [
+        ("0.5000", "000"),
+        ("0.2500", "001"),
+        ("0.2500", "001"),
+    ]
+    assert "left" not in printed_lines[-1]  # all have ended
 
 
 def test_the_best_is_compared_with_the_best_baseline(capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,16 +173,16 @@ def test_the_best_is_compared_with_the_best_baseline(capsys: pytest.CaptureFixtu
         tell(progress, number, State.COMPLETE, value)
         if number == 0:
             progress.records[0].role = type(progress.records[0].role).BASELINE
-    told = lines(capsys)
-    assert found(r"(\S+) vs the baseline", told) == [None, ("+0.2500",), ("+0.2500",)]
+    printed_lines = lines(capsys)
+    assert matches(r"(\S+) vs the baseline", printed_lines) == [None, ("+0.2500",), ("+0.2500",)]
 
 
-def test_what_it_has_cost(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cost_so_far(capsys: pytest.CaptureFixture[str]) -> None:
     progress = make(None, devices=2, device="GPU")
     for number in range(5):
         tell(progress, number, State.PRUNED, 0.5)
     # 36 s of two GPUs each.
-    assert found(r"(\S+) GPU hours", lines(capsys)) == [(f"{0.02 * i:.3g}",) for i in range(1, 6)]
+    assert matches(r"(\S+) GPU hours", lines(capsys)) == [(f"{0.02 * i:.3g}",) for i in range(1, 6)]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +197,7 @@ def test_what_it_has_cost(capsys: pytest.CaptureFixture[str]) -> None:
         (None, None, 60, 0, None),
     ],
 )
-def test_how_long_it_will_take(
+def test_remaining_time(
     trials: int | None,
     budget: float | None,
     passed: float,
@@ -210,7 +214,7 @@ def test_how_long_it_will_take(
     now += passed
     for number in (known, known + 1):
         tell(progress, number, State.PRUNED, 0.5)
-    assert found(r"about (\S+) left", lines(capsys)[-1:]) == [None if left is None else (left,)]
+    assert matches(r"about (\S+) left", lines(capsys)[-1:]) == [None if left is None else (left,)]
 
 
 def test_a_terminal_shows_every_trial(
@@ -222,12 +226,12 @@ def test_a_terminal_shows_every_trial(
         assert progress.live
         tell(progress, 0, State.COMPLETE, 0.9, profile={"time_ratio": 1.25, "time_ratio_counted": 1.0})
         tell(progress, 1, State.ERROR, None, "ValueError: no")
-    said = capsys.readouterr().err
-    assert "001 xresnet18 ssa @ stage1.block2.branch" in said
-    assert "0.9000" in said
-    assert "2.5/9" in said
-    assert "~1.25" in said, "it was not measured precisely"
-    assert "2/2 trials" in said
+    output = capsys.readouterr().err
+    assert "001 xresnet18 ssa @ stage1.block2.branch" in output
+    assert "0.9000" in output
+    assert "2.5/9" in output
+    assert "~1.25" in output, "it was not measured precisely"
+    assert "2/2 trials" in output
 
 
 def test_a_notebook_has_one_output(
@@ -249,6 +253,6 @@ def test_a_notebook_has_one_output(
 
 def test_only_a_kernel_is_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     assert notebook_output() is None
-    for shell, there in ((None, False), (object(), False), (SimpleNamespace(kernel=1), True)):
+    for shell, expected in ((None, False), (object(), False), (SimpleNamespace(kernel=1), True)):
         monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))
-        assert (notebook_output() is not None) == there
+        assert (notebook_output() is not None) == expected

@@ -1,4 +1,4 @@
-"""Which checkpoints stay."""
+"""Retention of checkpoints."""
 
 import errno
 import os
@@ -71,7 +71,7 @@ def test_the_best_few_and_the_best_baseline_stay(
 
 
 @pytest.mark.parametrize("state", [State.PRUNED, State.INFEASIBLE, State.ERROR])
-def test_of_what_was_not_trained_to_its_end_nothing_stays(state: State, tmp_path: Path) -> None:
+def test_checkpoints_of_unfinished_trials_are_deleted(state: State, tmp_path: Path) -> None:
     retention = CheckpointRetention(Storage(tmp_path), plan(), [], keep=3)
     retention.on_trial_end(trial(tmp_path, 1, 0.9, state))
     assert checkpoints(tmp_path) == []
@@ -111,7 +111,7 @@ def test_a_checkpoint_that_cannot_be_deleted_ends_no_search(
     assert f"trials/0001 cannot be deleted: [Errno {code}]" in caplog.text
 
 
-def test_what_else_lies_beside_a_checkpoint_stays(tmp_path: Path) -> None:
+def test_files_beside_a_checkpoint_stay(tmp_path: Path) -> None:
     record = trial(tmp_path, 1, 0.5, State.ERROR)
     (tmp_path / record.folder / "error.txt").write_text("why")
     CheckpointRetention(Storage(tmp_path), plan(), [], keep=1).on_trial_end(record)
@@ -149,7 +149,7 @@ def test_noise_pushes_nobody_off_the_front(cost: str, other: float, numbers: lis
     assert [record.number for record in front(worse, plan("accuracy", cost))] == [0]
 
 
-def test_what_guesses_is_on_no_front_and_leads_nothing() -> None:
+def test_trials_at_chance_are_on_no_front_and_lead_nothing() -> None:
     both = plan("latency", "accuracy", guessing=0.15)
     records = [measured(0, 0.12, latency=1.0), measured(1, 0.8, latency=5.0), measured(2, 0.9, latency=9.0)]
     assert [record.number for record in front(records, both)] == [1, 2]

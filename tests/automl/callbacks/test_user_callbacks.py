@@ -1,4 +1,4 @@
-"""Callbacks of the user: what they are told, that they change nothing, and how they are named."""
+"""Callbacks of the user: their events, their isolation from the search, and their names."""
 
 import json
 import logging
@@ -126,7 +126,9 @@ def test_every_event_reaches_the_users_callbacks() -> None:
         (print, "callbacks must be instances of automl.Callback"),
     ],
 )
-def test_what_is_no_callback_is_told(callback: Any, message: str, tmp_path, monkeypatch) -> None:
+def test_objects_that_are_no_callback_are_rejected(
+    callback: Any, message: str, tmp_path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text("def function():\n    pass\n")
     with pytest.raises(InputError) as error:
@@ -146,10 +148,10 @@ def test_settings_keep_callbacks_by_name_alone() -> None:
 class FakeWriter:
     """In the place of torch's `SummaryWriter`."""
 
-    made: ClassVar[dict[str, list[Any]]] = {}
+    written: ClassVar[dict[str, list[Any]]] = {}
 
     def __init__(self, folder: str, purge_step: int) -> None:
-        self.calls = self.made.setdefault(folder, [])
+        self.calls = self.written.setdefault(folder, [])
         self.calls.append(("open", purge_step))
 
     def add_scalar(self, *what: Any) -> None:
@@ -163,7 +165,7 @@ class FakeWriter:
 
 
 def test_tensorboard_has_a_run_for_each_trial(tmp_path, monkeypatch) -> None:
-    FakeWriter.made = {}
+    FakeWriter.written = {}
     fake = SimpleNamespace(SummaryWriter=FakeWriter)
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)  # type: ignore[arg-type]
     board = TensorBoard()
@@ -176,7 +178,7 @@ def test_tensorboard_has_a_run_for_each_trial(tmp_path, monkeypatch) -> None:
     trial.history.append({"epoch": 1, "accuracy": 0.5})
     board.on_epoch_end(trial)
     board.on_trial_end(trial)
-    ((folder, calls),) = FakeWriter.made.items()
+    ((folder, calls),) = FakeWriter.written.items()
     assert Path(folder).parent == tmp_path / "tensorboard"
     assert Path(folder).name.startswith("003 xresnet18")
     assert calls == [
@@ -184,7 +186,7 @@ def test_tensorboard_has_a_run_for_each_trial(tmp_path, monkeypatch) -> None:
     ]  # fmt: skip
 
 
-def test_a_missing_tensorboard_is_told(monkeypatch) -> None:
+def test_a_missing_tensorboard_is_reported(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(InputError, match="--callback tensorboard needs TensorBoard: pip install tensorboard"):
         UserCallbacks(["tensorboard"])

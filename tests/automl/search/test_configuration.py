@@ -36,7 +36,7 @@ def test_parameters_of_a_space_are_set() -> None:
     assert spec.type == "decomposed"
 
 
-def test_what_is_given_nowhere_is_drawn_and_told() -> None:
+def test_missing_parameters_are_drawn_and_reported() -> None:
     configs = [of_space(SPACES["digits"], {"modules": "3"}) for _ in range(2)]
     assert configs[0] == configs[1]
     config, drawn = configs[0]

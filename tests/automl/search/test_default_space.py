@@ -1,4 +1,4 @@
-"""What a search does with data and nothing else."""
+"""Settings that a search chooses from its data."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_the_size_follows_the_images(sizes: list[tuple[int, int]], side: int, tm
     assert f"backbone xresnet18 at {side} px, since there are " in space.why
 
 
-def test_what_is_given_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explicit_settings_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     photos = photographs(tmp_path / "photos", (50, 50))
     assert fit(photos, backbone="timm:test_vit").settings == {"space": "folder", "size": 48}
     assert fit(photos, size=24).settings == {"space": "folder", "backbone": "xresnet18"}

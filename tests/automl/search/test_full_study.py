@@ -45,7 +45,7 @@ def test_it_says_what_is_wrong_and_how_to_go_on(
         shape=TrialResources(),
         capacity=ClusterCapacity(TrialResources(), most=1, list_nodes=lambda labels: {}),
         interrupt=Interrupt(),
-        advice="go on",
+        advice="resume it",
     )
     message = message.replace("FOLDER", str(tmp_path))
     with pytest.raises(

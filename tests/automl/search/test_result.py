@@ -1,4 +1,4 @@
-"""What a search says of itself at its end."""
+"""The result of a search."""
 
 import json
 from types import SimpleNamespace
@@ -47,7 +47,7 @@ def result(values: list[float], guess: float | None, state: State = State.COMPLE
 def test_a_search_of_guesses_warns() -> None:
     (warning,) = result([0.10, 0.14], 0.155).warnings
     assert warning.startswith(
-        "no trial beats chance (the best validation accuracy is 0.140, and one that guesses may come to 0.155"
+        "no trial beats chance (the best validation accuracy is 0.140, and guessing may reach 0.155"
     )
 
 

@@ -1,4 +1,4 @@
-"""Which settings make the scores of an earlier search incomparable."""
+"""Settings that make the scores of an earlier search incomparable."""
 
 from dataclasses import fields, replace
 from typing import Any

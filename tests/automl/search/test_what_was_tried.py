@@ -29,7 +29,7 @@ def vit(**options: Any) -> Model:
     return Model(backbone="vit", options=options)
 
 
-def one(kind: str, **options: Any) -> Model:
+def make_model(kind: str, **options: Any) -> Model:
     return Model(placement={"stage1.block2": Spec(kind, options)})
 
 
@@ -47,9 +47,9 @@ CASES: dict[str, tuple[str, list[tuple[Model, dict[str, str]]]]] = {
     "attention": (
         "image-classification",
         [
-            (one("decomposed", heads=2), {"attention.heads": "2", "sites": "stage1.block2"}),
-            (one("decomposed", heads=4), {"attention.heads": "4"}),
-            (one("decomposed", normalisation="scaling"), {"attention.normalisation": "scaling"}),
+            (make_model("decomposed", heads=2), {"attention.heads": "2", "sites": "stage1.block2"}),
+            (make_model("decomposed", heads=4), {"attention.heads": "4"}),
+            (make_model("decomposed", normalisation="scaling"), {"attention.normalisation": "scaling"}),
         ],
     ),
     "sequences": (

@@ -33,11 +33,11 @@ def saved(storage: Path, space: str, runs: Runs, metric: Any = BOX_AP) -> Search
     cells = grid_cells(load_space(space))
     plan = plan_of(metric=metric, objectives=[metric.name])
     trials = []
-    for (index, seed), found in runs.items():
-        cell, epochs = cells[index], [] if isinstance(found, str) else found
+    for (index, seed), scores_of_run in runs.items():
+        cell, epochs = cells[index], [] if isinstance(scores_of_run, str) else scores_of_run
         history = [{"epoch": i, "resource": i, "steps": 10 * i, **epoch} for i, epoch in enumerate(epochs, 1)]
-        state = State.INFEASIBLE if isinstance(found, str) else State.COMPLETE
-        reason = found if isinstance(found, str) else None
+        state = State.INFEASIBLE if isinstance(scores_of_run, str) else State.COMPLETE
+        reason = scores_of_run if isinstance(scores_of_run, str) else None
         trials.append(
             frozen(
                 cell.params,
@@ -68,7 +68,7 @@ def test_the_rates_of_the_sweep_are_those_of_the_grid() -> None:
     assert tuple(SWEEP) == RATES
 
 
-def test_what_did_not_train_stands_beside_the_published_figure(tmp_path: Path) -> None:
+def test_failed_trainings_are_listed_beside_the_published_figure(tmp_path: Path) -> None:
     def ap(box: float) -> list[dict[str, float]]:
         return [{"box_ap": box + 0.01, "mask_ap": box / 2}, {"box_ap": box, "mask_ap": box / 2}]
 
@@ -78,8 +78,8 @@ def test_what_did_not_train_stands_beside_the_published_figure(tmp_path: Path) -
         {(0, 0): ap(0.4), (0, 1): ap(0.42), (1, 0): ap(0.5), (2, 0): ap(0.5), (3, 0): ap(0.3)}
         | {(4, 0): OVER, (5, 0): OVER},
     )
-    found = compare(STUDIES["da-conventional"], search)
-    rows = {row[0]: dict(zip(found.table.columns, row, strict=True)) for row in found.table.rows}
+    comparisons = compare(STUDIES["da-conventional"], search)
+    rows = {row[0]: dict(zip(comparisons.table.columns, row, strict=True)) for row in comparisons.table.rows}
     assert rows["DA, 1"]["runs"] == 2
     assert rows["DA, 1"]["box AP, published"] == "40.2"
     assert rows["DA, 1"]["box AP, last"] == pytest.approx(41)
@@ -90,13 +90,13 @@ def test_what_did_not_train_stands_beside_the_published_figure(tmp_path: Path) -
         row = rows[f"conventional, {count}"]
         assert row["box AP, published"] == "OOM (did not fit in memory)"
         assert row["result"] == row["box AP, last"] == row["mask AP, last"] == "over a limit (memory)"
-    assert any("41 ± 1.414" in line for line in found.lines())
-    paths = write_tables([found], "a source", tmp_path, "study")
+    assert any("41 ± 1.414" in line for line in comparisons.lines())
+    paths = write_tables([comparisons], "a source", tmp_path, "study")
     assert [path.name for path in paths] == ["study.md", "study.csv"]
     assert "a source" in paths[0].read_text()
 
 
-def test_no_normalisation_that_diverged_is_said_to_have_diverged(tmp_path: Path) -> None:
+def test_divergence_is_reported_without_normalisation(tmp_path: Path) -> None:
     fine = [{"box_ap": 0.4, "mask_ap": 0.3}]
     search = saved(tmp_path, "da-normalisation-small", {(0, 0): NAN, (1, 0): fine, (2, 0): fine})
     rows = compare(STUDIES["da-normalisation"], search).table.rows
@@ -144,7 +144,7 @@ def test_one_run_of_each_is_not_tested(tmp_path: Path) -> None:
     ("name", "message"),
     [("da-head", "Did you mean 'da-heads'"), ("da-heads", "needs a folder of COCO's layout.*--small")],
 )
-def test_what_cannot_be_run_is_said(name: str, message: str) -> None:
+def test_studies_that_cannot_run_are_rejected(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         run_study(name)
 
