@@ -1,4 +1,4 @@
-"""Writes the traceback of each failed trial to a file."""
+"""Write the traceback of each failed trial to a file."""
 
 from pathlib import Path
 
@@ -7,13 +7,13 @@ from search.record import TrialRecord
 
 
 class ErrorTraces(Callback):
-    """Keeps the traceback of a trial that failed beside its checkpoint, in `error.txt`."""
+    """Write the traceback of a failed trial to `error.txt` beside its checkpoint."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def on_trial_end(self, trial: TrialRecord) -> None:
         if trial.traceback:
-            trial_folder = self.folder / trial.folder
-            trial_folder.mkdir(parents=True, exist_ok=True)
-            (trial_folder / "error.txt").write_text(trial.traceback)
+            folder = self.folder / trial.folder
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "error.txt").write_text(trial.traceback)

@@ -1,11 +1,11 @@
-"""One output of a notebook's cell, which is replaced while a search runs."""
+"""Output of a notebook cell that is updated in place."""
 
 import sys
 from typing import Any
 
 
 class NotebookOutput:
-    """Output below the running cell: HTML, with a text for other displays."""
+    """Output below the running cell, as HTML with a plain text alternative."""
 
     def __init__(self) -> None:
         self.handle: Any = None

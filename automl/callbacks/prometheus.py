@@ -1,7 +1,7 @@
-"""Metrics for Prometheus, which Ray's agents export from every node.
+"""Metrics for Prometheus, exported by Ray's agents on every node.
 
-To set a gauge writes into this process's memory. Ray sends what is there every ten seconds to the agent on
-this node, which may as well be missing.
+A gauge is a value in the memory of this process. Ray sends it every ten seconds to the agent of this node, if
+there is one.
 """
 
 from collections import Counter
@@ -16,12 +16,15 @@ from search.trial_scheduler import Plan, select_leaders
 
 
 class PrometheusGauges(Callback):
-    """A callback that keeps Ray's gauges of a search, in a process that is connected to Ray.
+    """Callback that updates Ray's gauges of a search, in a process connected to Ray.
 
-    name: of the search, the tag `search` of each gauge, escaped where it is not ASCII.
-    records: the scheduler's own, which it keeps up to date.
-    plan: by which there is a best; None for a confirmation, where the best of all seeds means nothing.
-    slots: how many trials run at once now. devices: that a trial takes, each a `device`.
+    Args:
+        name: Name of the search. It is the tag `search` of each gauge, escaped to ASCII.
+        records: Records of the scheduler, which updates them.
+        plan: Plan that ranks trials. None for a confirmation, where the best of all seeds has no meaning.
+        slots: Function that returns the current number of slots.
+        devices: Number of devices of a trial.
+        device: Type of the device.
     """
 
     def __init__(
@@ -36,11 +39,13 @@ class PrometheusGauges(Callback):
     ) -> None:
         self.name, self.records, self.plan = name, records, plan
         self.count_slots, self.devices = slots, devices
-        self.running: set[int] = set()  # now, not when an earlier process of the search ended
+        self.running: set[int] = set()  # trials of this process only
         self.seconds = sum(metrics["seconds"] for record in records.values() for metrics in record.history)
         self.trials = self._gauge("trials", "Trials by state.", state="")
         self.best = self._gauge("best", "Value of the best completed trial.", metric="")
-        self.baseline = self._gauge("best_baseline", "The same of those without attention.", metric="")
+        self.baseline = self._gauge(
+            "best_baseline", "Value of the best completed trial without attention.", metric=""
+        )
         self.hours = self._gauge("device_hours", "Spent on training.", device=device)
         self.slots = self._gauge("slots", "Trials that can run at once.")
         self.busy = self._gauge("slots_busy", "Trials that run.")

@@ -1,4 +1,4 @@
-"""Deletes checkpoints, except those of the best trials, the best baseline and running trials."""
+"""Delete checkpoints, except those of the best trials, the best baseline and running trials."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -12,16 +12,20 @@ from search.trial_scheduler import Plan, select_leaders
 
 log = logging.getLogger("automl")
 
-# What one and the same model's differs by when it is measured again, as a part of it: no reason to leave a
-# front. The others are counted.
+# Relative noise of measured objectives. A smaller difference does not remove a trial from a front. Other
+# objectives are counted exactly.
 NOISE = {"latency": 0.02, "time_ratio": 0.02}
 
 
 class CheckpointRetention(Callback):
-    """A callback that deletes the checkpoints of ended trials that are not among the best.
+    """Callback that deletes the checkpoints of ended trials that are not among the best.
 
-    keep: how many of the best are kept. With several objectives, the whole Pareto front is.
-    deleted: called with each trial whose checkpoint was deleted.
+    Args:
+        location: Folder of the search.
+        plan: Plan that ranks trials.
+        records: Records of earlier trials.
+        keep: Number of best trials to keep. With several objectives, the Pareto front is kept.
+        deleted: Function that is called with each trial whose checkpoint was deleted.
     """
 
     def __init__(
@@ -33,10 +37,10 @@ class CheckpointRetention(Callback):
         keep: int,
         deleted: Callable[[TrialRecord], None] = lambda trial: None,
     ) -> None:
-        # An object store takes its time to delete; the search does not wait for it.
+        # Deleting in an object store is slow, so it runs in a thread.
         self.later = ThreadPoolExecutor(1) if location.local is None else None
         self.location, self.plan, self.keep, self.deleted = location, plan, keep, deleted
-        # The ended trials that may have a checkpoint: what once went is never wanted again.
+        # Ended trials that may have a checkpoint. A deleted one is never needed again.
         self.held = {record.number: record for record in records if record.state is not State.RUNNING}
 
     def on_trial_end(self, trial: TrialRecord) -> None:
@@ -55,7 +59,7 @@ class CheckpointRetention(Callback):
         except FileNotFoundError:
             return
         except OSError as error:
-            # It costs disk space; ending the search would cost all running trials.
+            # Do not end the search, which would stop all running trials.
             log.warning("the checkpoint in %s cannot be deleted: %s", self.location / record.folder, error)
             return
         if record is not ended:
@@ -65,21 +69,21 @@ class CheckpointRetention(Callback):
         """Return the ended trials whose checkpoints are kept."""
         done = [record for record in self.held.values() if record.state is State.COMPLETE]
         leading, baseline = select_leaders(sorted(done, key=lambda r: r.number), self.plan)
-        if len(self.plan.objectives) > 1:  # the front, or what leads where all may be guessing
+        if len(self.plan.objectives) > 1:  # if all may be guessing, the front is empty
             best = front(done, self.plan) or [record for record in [leading] if record]
         else:
             best = sorted(done, key=self._rank)[: self.keep]
         return [*best, *([baseline] if baseline else [])]
 
     def _rank(self, record: TrialRecord) -> tuple[bool, float, int]:
-        """Return the sort key of a trial. Of equal trials the first one leads, as in `select_leaders`."""
+        """Return the sort key of a trial. Ties go to the earlier trial, as in `select_leaders`."""
         return self.plan.guesses(record), -self.plan.signed_value(record), record.number
 
 
 def front(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:
-    """Return the finished trials that no other one dominates by more than noise, by number.
+    """Return the completed trials that no other trial dominates by more than noise, sorted by number.
 
-    What may have learned nothing is cheap for no reason, and is on none.
+    Trials that may be guessing are excluded.
     """
     done = [record for record in records if record.state is State.COMPLETE and not plan.guesses(record)]
     scores = {record.number: plan.score(record) for record in done}

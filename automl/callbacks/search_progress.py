@@ -21,19 +21,24 @@ from search.record import State, TrialRecord
 from search.trial_scheduler import Plan, select_leaders
 
 ROWS = 15
-QUIET = 60.0  # seconds without a line in a log after which an epoch gets one
-SUMMED = 1.0  # seconds between two lines of a log that say how the search stands
-READ_INTERVAL = 5.0  # seconds between reads of the progress of running trials within their epochs
-REDRAW = 0.25  # seconds between two drawings of the table, however many trials report meanwhile
+QUIET = 60.0  # time without a line in a log after which an epoch is logged [s]
+SUMMED = 1.0  # minimum time between two summaries in a log [s]
+READ_INTERVAL = 5.0  # time between two checks of the progress within epochs [s]
+REDRAW = 0.25  # minimum time between two drawings of the table [s]
 
 
 class Progress(Callback):
-    """A callback that shows the trials, their scores, time left and cost. Use as a context manager.
+    """Callback that shows trials, scores, remaining time and cost. Use it as a context manager.
 
-    records: the scheduler's own, which it keeps up to date. trials: how many there will be, as far
-    as is known. summary: Returns their results so far.
-    budget: seconds that there are. devices: that a trial takes, each a `device`.
-    part: Returns the progress of a trial within its epoch, if it has reported any.
+    Args:
+        plan: Plan that ranks trials.
+        records: Records of the scheduler, which updates them.
+        trials: Function that returns the planned number of trials, or None.
+        summary: Function that returns a summary of the results.
+        budget: Time limit [s].
+        devices: Number of devices of a trial.
+        device: Type of the device.
+        part: Function that returns the completed fraction of a trial's current epoch, or None.
     """
 
     def __init__(
@@ -60,7 +65,7 @@ class Progress(Callback):
         self.before = sum(record.state is not State.RUNNING for record in records.values())
         self.seconds = sum(metrics["seconds"] for record in records.values() for metrics in record.history)
         self.begun = self.printed = self.looked = time.monotonic()
-        self.parts: dict[int, float] = {}  # of the running trials' epochs
+        self.parts: dict[int, float] = {}  # completed fractions of the epochs of running trials
         self.drawn = self.summed = float("-inf")
 
     def __enter__(self) -> "Progress":
@@ -91,12 +96,12 @@ class Progress(Callback):
         self._show()
 
     def read_progress(self) -> None:
-        """Show how far trials are within epochs that take long. Called again and again while trials run."""
+        """Show the progress within long epochs. It is called repeatedly while trials run."""
         if time.monotonic() - self.looked < READ_INTERVAL:
             return
         running = [record for record in self.records.values() if record.state is State.RUNNING][-ROWS:]
-        parts = {record.number: self.part(record) for record in running}
-        self.parts = {number: part for number, part in parts.items() if part is not None}
+        fractions = {record.number: self.part(record) for record in running}
+        self.parts = {number: fraction for number, fraction in fractions.items() if fraction is not None}
         self.looked = time.monotonic()
         if self.logs and self.parts and self.looked - self.printed >= QUIET:
             self._say(self.records[max(self.parts, key=self.parts.__getitem__)])
@@ -112,7 +117,7 @@ class Progress(Callback):
             f"{time.strftime('%H:%M:%S')} {printable(text)}",
             soft_wrap=True,
             highlight=False,
-            markup=False,  # an error's text may hold brackets
+            markup=False,  # messages of errors may contain brackets
         )
 
     def _event(self, trial: TrialRecord) -> str:
@@ -131,7 +136,7 @@ class Progress(Callback):
         return text
 
     def _parts(self) -> Iterator[tuple[str, str]]:
-        """Return how the search stands, each part with its name."""
+        """Yield the lines of the summary with their names."""
         records = list(self.records.values())
         counts = Counter(record.state for record in records)
         ended = len(records) - counts[State.RUNNING]
@@ -139,8 +144,8 @@ class Progress(Callback):
         trials = self.trials()
         of = f"/{trials}" if trials else ""
         yield "trials", ", ".join([f"{ended}{of} trials", *(f"{counts[s]} {s}" for s in states if counts[s])])
-        if results := self.summary():
-            yield "so far", results
+        if summary := self.summary():
+            yield "so far", summary
         yield "cost", f"{self.seconds * self.devices / 3600:.3g} {self.device} hours"
         left = self._left(ended)
         if left is not None:
@@ -150,7 +155,7 @@ class Progress(Callback):
         return ", ".join(text for _, text in self._parts())
 
     def _left(self, ended: int) -> float | None:
-        """Return the seconds until the trials or the time are used up, whichever comes first."""
+        """Estimate the remaining time [s], by the number of trials and the time limit."""
         passed = time.monotonic() - self.begun
         ends = [] if self.budget is None else [max(0.0, self.budget - passed)]
         new = ended - self.before
@@ -182,10 +187,10 @@ class Progress(Callback):
         for record in sorted(self.records.values(), key=lambda r: r.number)[-ROWS:]:
             last = record.history[-1] if record.history else None
             time_ratio = record.profile.get("time_ratio")
-            # One that could not be measured precisely is an approximation.
+            # Mark a ratio that could not be measured precisely.
             about = "~" if record.profile.get("time_ratio_counted") else ""
             table.add_row(
-                Text(printable(record.name)),  # which is no markup
+                Text(printable(record.name)),  # a Text is not parsed as markup
                 str(record.state),
                 self._epochs(record),
                 "" if record.steps is None else str(record.steps),
@@ -196,7 +201,7 @@ class Progress(Callback):
 
 
 def search_summary(plan: Plan, records: Mapping[int, TrialRecord], rungs: Rungs | None = None) -> str:
-    """Describe a search: the best score, its distance from the baseline, and the trials at each rung."""
+    """Summarise a search: the best score, its difference from the baseline, and the trials at each rung."""
     parts = []
     best, baseline = select_leaders(records.values(), plan)
     first = plan.objectives[0]

@@ -1,4 +1,4 @@
-"""Writes the scores of trials for TensorBoard."""
+"""Write the scores of trials for TensorBoard."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ class TensorBoard(Callback):
     Needs the package `tensorboard`. View the runs with `tensorboard --logdir searches/NAME/tensorboard`.
 
     Args:
-        folder: Where to write. By default the folder `tensorboard` in that of the search.
+        folder: Folder of the runs. Default: `tensorboard` in the folder of the search.
 
     Raises:
         InputError: `tensorboard` is not installed.
@@ -28,19 +28,19 @@ class TensorBoard(Callback):
         except ImportError as error:
             raise InputError("--callback tensorboard needs TensorBoard: pip install tensorboard") from error
         self._open: Any = SummaryWriter
-        self.folder_option = None if folder is None else Path(folder)
+        self.custom_folder = None if folder is None else Path(folder)
         self.folder: Path | None = None
         self._writers: dict[str, Any] = {}
 
     def on_search_start(self, search: SearchRecord) -> None:
-        self.folder = self.folder_option or search.folder / "tensorboard"
+        self.folder = self.custom_folder or search.folder / "tensorboard"
 
     on_confirmation_start = on_search_start
 
     def on_trial_start(self, trial: TrialRecord) -> None:
         assert self.folder is not None, "the search or confirmation has started"
         name = trial.name.replace("/", "_")[:LONGEST]
-        # A trial that restarts repeats its last epochs, which replace those that were written.
+        # A restarted trial repeats its last epochs, which replace the written ones.
         self._writers[trial.name] = self._open(str(self.folder / name), purge_step=trial.epoch + 1)
 
     def on_epoch_end(self, trial: TrialRecord) -> None:

@@ -1,4 +1,4 @@
-"""Loads the callbacks of the user, and keeps their errors from the search."""
+"""Load the user's callbacks, and catch their errors."""
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -16,10 +16,7 @@ CALLBACKS = {"tensorboard": "automl.callbacks.tensorboard:TensorBoard"}
 
 
 def check_callbacks(callbacks: Iterable[object]) -> None:
-    """Load the classes of callbacks that are given by name.
-
-    Raises InputError for what is neither a callback nor the name of one.
-    """
+    """Load the classes of callbacks given by name. Raise InputError for an invalid callback."""
     for callback in callbacks:
         if isinstance(callback, str):
             _load(callback)
@@ -32,23 +29,21 @@ def check_callbacks(callbacks: Iterable[object]) -> None:
 
 def _load(name: str) -> type[Callback]:
     known = CALLBACKS.get(name, name)
-    loaded = loading.load_object("callback", "class", known, CALLBACKS)
-    if not (isinstance(loaded, type) and issubclass(loaded, Callback)):
-        raise InputError(f"callback {name!r} must be a subclass of automl.Callback; got {loaded!r}")
-    return loaded
+    callback = loading.load_object("callback", "class", known, CALLBACKS)
+    if not (isinstance(callback, type) and issubclass(callback, Callback)):
+        raise InputError(f"callback {name!r} must be a subclass of automl.Callback; got {callback!r}")
+    return callback
 
 
 class UserCallbacks(Callback):
-    """Call several callbacks, each with records of its own that cannot be changed.
+    """Callback that calls several callbacks with frozen copies of records.
 
-    Log the first error of each method of a callback with its traceback, and continue.
+    It logs the first error of each method with its traceback, and continues.
     """
 
     def __init__(self, callbacks: Sequence[str | Callback]) -> None:
         check_callbacks(callbacks)
-        self.callbacks = [
-            _load(callback)() if isinstance(callback, str) else callback for callback in callbacks
-        ]
+        self.callbacks = [_load(c)() if isinstance(c, str) else c for c in callbacks]
         self._failed: set[tuple[int, str]] = set()
 
     def on_search_start(self, search: SearchRecord) -> None:
@@ -80,7 +75,7 @@ class UserCallbacks(Callback):
                 if (i, event) not in self._failed:
                     self._failed.add((i, event))
                     log.exception(
-                        "%s.%s failed; the search continues, and further errors of it are not shown",
+                        "%s.%s failed; the search continues, and its further errors are not shown",
                         type(callback).__name__,
                         event,
                     )

@@ -34,7 +34,7 @@ def print_search(result: "SearchResult", storage: str) -> None:
             values = "  ".join(f"{name} {value:.4g}" for name, value in trial.objectives.items())
             print(f"          {values}  {trial.about}")
     if result.placement_verdict:
-        print(f"{'places':9} {result.placement_verdict}")
+        print(f"placement {result.placement_verdict}")
     for warning in result.warnings:
         print(f"warning: {warning}")
     if result.grid is not None:

@@ -1,4 +1,4 @@
-"""Checks that settings can work, before anything is trained."""
+"""Check settings before anything is trained."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ from search.space import Space, same_parameters
 
 
 def with_weights(settings: Settings) -> Settings:
-    """Add the file that the weights are in, and its hash, to the settings."""
+    """Return the settings with the file of the weights and its hash."""
     if settings.weights in (None, PUBLISHED) or settings.weights_digest:
         return settings
     assert settings.weights is not None
@@ -27,7 +27,7 @@ def with_weights(settings: Settings) -> Settings:
 
 
 def with_sampler(settings: Settings, space: Space) -> Settings:
-    """Put the sampler that `auto` stands for into the settings. Raises InputError if it does not fit."""
+    """Return the settings with a sampler chosen for `auto`. Raise InputError if the sampler does not fit."""
     objectives = (settings.objective or "").count(",") + 1
     sampler = choose_sampler(settings.sampler, space, objectives=objectives)
     if sampler != GRID:
@@ -39,14 +39,14 @@ def with_sampler(settings: Settings, space: Space) -> Settings:
 
 
 def cells_of(settings: Settings, space: Space) -> list[Cell]:
-    """Return the cells of a grid. Raises InputError where `--trials` are too few for all of them."""
+    """Return the cells of a grid. Raise InputError if `--trials` is smaller than their number."""
     cells = grid_cells(space, settings.adjust)
     count = len(cells) * settings.seeds
     if settings.trials is not None and settings.trials < count:
         seeds = "" if settings.seeds == 1 else f" with {settings.seeds} seeds each"
         raise InputError(
             f"--trials must be at least {count} for this grid of {len(cells)} cells{seeds}; got "
-            f"{settings.trials}. Leave --trials out: a grid trains all its cells"
+            f"{settings.trials}. Leave --trials out, as a grid trains all its cells"
         )
     return cells
 
@@ -54,23 +54,22 @@ def cells_of(settings: Settings, space: Space) -> list[Cell]:
 def find_warm_start(settings: Settings, mark: str) -> tuple[Path, SearchMetadata]:
     """Return the folder and the metadata of the search `--warm-start`.
 
-    Raises InputError when there is none, or its space draws other parameters.
+    Raise InputError if it does not exist, or its space draws other parameters.
     """
     assert settings.warm_start is not None
-    source_folder, other = find_search(settings.warm_start, settings.storage)
+    folder, other = find_search(settings.warm_start, settings.storage)
     if not same_parameters(other.fingerprint, mark):
         raise InputError(
             f"search {settings.warm_start!r} was made with another space ({other.settings.space_name}); "
             f"--warm-start needs one that draws the same parameters"
         )
-    return source_folder, other
+    return folder, other
 
 
 def check_models(configs: Sequence[TrialConfig], settings: Settings) -> None:
-    """Build each backbone that the space draws once, with the weights that it starts from, and try it.
+    """Build and try each backbone of the space once, with its initial weights.
 
-    Raises InputError for what cannot be built, cannot take the data, cannot be trained, or does not fit the
-    weights.
+    Raise InputError if a model cannot be built or trained, or does not fit the data or the weights.
     """
     seen: set[str] = set()
     tried: set[str] = set()
@@ -89,6 +88,7 @@ def check_models(configs: Sequence[TrialConfig], settings: Settings) -> None:
         stay_new = task.initialise(task.model())
         if stay_new and len(seen) == 1:
             print(
-                f"of {config.model.weights} these are for other labels and start anew: {', '.join(stay_new)}",
+                f"these weights of {config.model.weights} are for other labels and start at random: "
+                f"{', '.join(stay_new)}",
                 file=sys.stderr,
             )

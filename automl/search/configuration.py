@@ -1,7 +1,7 @@
-"""Makes one configuration: of a space, or of a trial of a search, with values that are set.
+"""Create one configuration from a space or a trial, with values set by the user.
 
-A value is set by a parameter of the space, such as `heads`, or by a key of the configuration with dots, such
-as `training.epochs`, `model.options.depth` or `model.placement.stage1.block2`.
+A value is set by a parameter of the space, such as `heads`, or by a dotted key of the configuration, such as
+`training.epochs`, `model.options.depth` or `model.placement.stage1.block2`.
 """
 
 import json
@@ -25,59 +25,59 @@ from search.space import Space
 from search.study import read_records
 from search.trial_scheduler import rank_trials
 
-PARTS = ("data", "model", "training")  # of a configuration, whose keys have a dot
-ALONE = ("metric", "seed")  # keys of a configuration without one
+PARTS = ("data", "model", "training")  # sections of a configuration
+ALONE = ("metric", "seed")  # keys outside of the sections
 NONE = ("none", "null")
 
 
 def read_settings(texts: Sequence[str]) -> dict[str, str]:
-    """Read `key=value` texts. Raises InputError for one that is no such text, and for a key given twice."""
+    """Parse `key=value` texts. Raise InputError for another form, and for a repeated key."""
     values: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise InputError(f"--set takes KEY=VALUE, such as training.epochs=25; got {text!r}")
+            raise InputError(f"--set must be KEY=VALUE, such as training.epochs=25; got {text!r}")
         if key in values:
-            raise InputError(f"--set names {key!r} twice")
+            raise InputError(f"--set names {key!r} twice; give it once")
         values[key] = value
     return values
 
 
 def is_dotted(key: str) -> bool:
-    """Return whether a key is one of the configuration, not a parameter of a space."""
+    """Return True for a key of the configuration, False for a parameter of a space."""
     return key in ALONE or key.partition(".")[0] in PARTS
 
 
 def of_space(space: Space, parameters: Mapping[str, str]) -> tuple[TrialConfig, dict[str, Any]]:
-    """Return the space's baseline with some parameters set, and what had to be drawn.
+    """Return the space's baseline with some parameters set, and the parameters that were drawn.
 
-    A parameter that the baseline lacks is that of a published configuration, the one that agrees most with
-    the parameters that are set. Where none has it, it is drawn, always the same.
+    A parameter that the baseline lacks is taken from the published configuration that agrees most with
+    `parameters`. If none has it, it is drawn with a fixed seed.
 
-    Raises InputError for a parameter that the space does not ask for, and for a value out of its range.
+    Raise InputError for a parameter that the space does not suggest, and for a value out of its range.
     """
     sampler = _FixedSampler(space, parameters)
     trial = memory_study(sampler).ask()
     try:
         config = space(trial)
     except optuna.TrialPruned:
-        raise InputError(f"space {space.name!r} refuses these parameters: {dict(parameters)}") from None
+        raise InputError(f"space {space.name!r} rejects the parameters {dict(parameters)}") from None
     asked = trial.distributions
     for key, text in parameters.items():
         if key not in asked:
-            drawn = "; ".join(f"{name} {_range(kind)}" for name, kind in asked.items())
+            ranges = "; ".join(f"{name} {_range(kind)}" for name, kind in asked.items())
             raise InputError(
-                f"space {space.name!r} does not ask for {key!r} beside its other values; it asks for "
-                f"{drawn}. Keys of the configuration have a dot: model.options.NAME, training.NAME, data.NAME"
+                f"space {space.name!r} does not ask for {key!r} with these values; it asks for {ranges}. "
+                f"Keys of the configuration have a dot: model.options.NAME, training.NAME, data.NAME"
             )
-        _parameter(space, key, text, asked[key])  # of a range with a single value, which is not drawn
+        _parameter(space, key, text, asked[key])  # ranges with a single value are not sampled
     return config, sampler.drawn
 
 
 def like(name: str, storage: str) -> TrialConfig:
     """Return the configuration of a search's confirmed winner or best trial, or of the trial `SEARCH:NUMBER`.
 
-    Raises InputError where there is no such search or trial.
+    Raise InputError if the search or trial does not exist.
     """
     search, colon, number = name.partition(":")
     folder, metadata = find_search(search, storage)
@@ -98,10 +98,10 @@ def like(name: str, storage: str) -> TrialConfig:
 
 
 def set_values(config: TrialConfig, values: Mapping[str, str]) -> TrialConfig:
-    """Return `config` with values at dotted keys, read from text as the types of the keys have it.
+    """Return `config` with values at dotted keys, parsed by the types of the keys.
 
-    Another backbone has its own default options and no placement. Raises InputError for an unknown key, and
-    for a value that cannot be.
+    Another backbone gets its default options and no placement. Raise InputError for an unknown key or an
+    invalid value.
     """
     whole = config.to_json()
     for key in sorted(values, key=lambda key: key != "model.backbone"):
@@ -141,26 +141,26 @@ def _put(whole: dict[str, Any], config: TrialConfig, key: str, text: str) -> Non
 
 
 def read_spec(key: str, text: str) -> Spec:
-    """Read an attention from a text such as `decomposed:heads=8,normalisation=scaling`."""
-    kind, _, listed = text.partition(":")
-    options = {}
-    for option in filter(None, listed.split(",")):
-        name, equals, value = option.partition("=")
+    """Parse an attention such as `decomposed:heads=8,normalisation=scaling`."""
+    kind, _, options = text.partition(":")
+    values = {}
+    for part in filter(None, options.split(",")):
+        name, equals, value = part.partition("=")
         if not equals:
             raise InputError(f"--set {key} takes TYPE or TYPE:option=value,option=value; got {text!r}")
-        options[name] = _scalar(value)
-    return Spec(kind, options)
+        values[name] = _scalar(value)
+    return Spec(kind, values)
 
 
 def read_option(backbone: str, name: str, text: str) -> Any:
-    """Read the value of a backbone's option. Raises InputError for an unknown backbone."""
+    """Parse the value of a backbone's option. Raise InputError for an unknown backbone."""
     tables = (BACKBONES, ENCODERS, STEREO)
     record = next((table[backbone] for table in tables if backbone in table), None) or find(backbone)
     return _typed(record.hints.get(name), text)
 
 
 def _typed(hint: Any, text: str) -> Any:
-    """Return the value of a text; whether it fits the type is checked later."""
+    """Parse a text by a type hint. The type is checked later."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if type(None) in kinds and text.lower() in NONE:
         return None
@@ -170,7 +170,7 @@ def _typed(hint: Any, text: str) -> Any:
 
 
 def _scalar(text: str) -> Any:
-    """Return the number, truth value, list or object that a text stands for, or the text."""
+    """Parse a number, truth value, list or object. Return any other text unchanged."""
     if text in ("True", "False", "None"):
         return {"True": True, "False": False, "None": None}[text]
     try:
@@ -178,13 +178,13 @@ def _scalar(text: str) -> Any:
     except ValueError:
         pass
     try:
-        return float(text)  # `.5` and `1e-3` are no JSON in all spellings
+        return float(text)  # JSON does not have `.5`
     except ValueError:
         return text
 
 
 class _FixedSampler(optuna.samplers.RandomSampler):
-    """Chooses the parameters that are set, else the baseline's, else those of a published configuration."""
+    """Sampler that prefers the set parameters, then the baseline's, then published ones."""
 
     def __init__(self, space: Space, parameters: Mapping[str, str]) -> None:
         super().__init__(seed=0)
@@ -213,7 +213,7 @@ class _FixedSampler(optuna.samplers.RandomSampler):
 
 
 def _parameter(space: Space, name: str, text: str, kind: BaseDistribution) -> Any:
-    """Return the value of a parameter that is set. Raises InputError for one out of its range."""
+    """Parse the value of a parameter. Raise InputError if it is out of range."""
     if isinstance(kind, CategoricalDistribution):
         for choice in kind.choices:
             if text == str(choice) or (not isinstance(choice, str) and _scalar(text) == choice):
@@ -223,8 +223,8 @@ def _parameter(space: Space, name: str, text: str, kind: BaseDistribution) -> An
         if is_allowed(value, kind):
             return value
     raise InputError(
-        f"--set {name}: space {space.name!r} takes {_range(kind)}; got {text!r}. Any other value is set by a "
-        f"key of the configuration, which has a dot: training.NAME, model.options.NAME"
+        f"--set {name}: space {space.name!r} takes {_range(kind)}; got {text!r}. Set other values by a key "
+        f"of the configuration, which has a dot: training.NAME, model.options.NAME"
     )
 
 

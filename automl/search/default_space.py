@@ -1,4 +1,4 @@
-"""Choose the space, backbone, image size and epochs of a search from its data."""
+"""Defaults of a search that depend on its data: the space, the backbone, the image size, the epochs."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -13,36 +13,40 @@ from automl.data.images.image_overview import read_sizes
 from automl.tasks import Task, task_of_data
 from search.spaces import SPACES
 
-MANY = 5000  # training images from which deeper backbones are tried, too
-SIDES = (32, 48, 64, 96, 128)  # pixels; the last one is the space's own
-STEPS = 300  # of a training, below which one of few images may end at chance
-OPENED = 200  # images at most whose sizes are read
+MANY = 5000  # number of training images from which deeper backbones are also tried
+SIDES = (32, 48, 64, 96, 128)  # image sizes [pixels]; the last one is the space's own
+STEPS = 300  # minimum number of steps; shorter trainings may end at chance level
+OPENED = 200  # maximum number of images whose sizes are read
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """settings: what fits, as `Settings` takes it. why: in a line; empty where the space says all."""
+    """Settings that fit the data.
+
+    Attributes:
+        settings: Fields of `Settings`.
+        why: The reason in one line. Empty if the space determines everything.
+    """
 
     settings: dict[str, Any]
     why: str = ""
 
 
 def fit(data: str, *, backbone: str | None = None, size: int | None = None) -> Fit:
-    """Return the settings that fit the data at the path `data`.
+    """Choose settings for the data at the path `data`.
 
-    Data that a task recognises get the space that its declaration names (`TaskSpec.space`). Other images get
-    `folder`, at the largest size that does not blow up half of them, and where they are few with one
-    backbone, since few trials are too few to choose among several. `backbone` and `size` are kept where they
-    are given.
+    If a task recognises the data, choose its space (`TaskSpec.space`). Otherwise choose `folder`, with the
+    largest size that does not enlarge half of the images. With few images, choose a single backbone, since
+    few trials cannot compare several. `backbone` and `size` are kept if they are set.
 
-    Raises InputError for an archive that cannot be extracted, and a folder that is no dataset.
+    Raise InputError if an archive cannot be extracted, or a folder is not a dataset.
     """
     if (spec := task_of_data(data)) is not None:
         return Fit(settings={"space": spec.space})
     settings: dict[str, Any] = {"space": "folder"}
     listed = open_image_records("folder", path=data, size=size or SIDES[-1])
     splits = ["train", "validation"] if "validation" in listed.held_out else ["train"]
-    rows = np.sort(np.concatenate([listed.whole[split] for split in splits]))  # as the dataset gives them
+    rows = np.sort(np.concatenate([listed.whole[split] for split in splits]))  # in the order of the dataset
     images = [listed.file.inputs[row].image for row in rows]
     files = [image for image in images if isinstance(image, Path)]
     sizes = sorted(min(size) for size in read_sizes(files[:: max(1, len(files) // OPENED)]))
@@ -62,24 +66,24 @@ def fit(data: str, *, backbone: str | None = None, size: int | None = None) -> F
 
 
 def may_fit_epochs(settings: Settings) -> bool:
-    """Return whether epochs follow from the data. Those of a user's own space and of bundled data do not."""
+    """Return True if epochs depend on the data. They do not with a user-defined space or bundled data."""
     of_the_table = isinstance(settings.space, str) and settings.space in SPACES
     return settings.epochs is None and of_the_table and (settings.data is not None or settings.subset < 1)
 
 
 def fit_epochs(settings: Settings, task: Task) -> Fit | None:
-    """Choose the epochs of a training with few steps an epoch; None where the space's are enough.
+    """Choose the epochs of a training with few steps per epoch. Return None if the space's suffice.
 
-    task: the baseline's, with the data and the batch size of the search.
+    `task` is that of the baseline, with the data and the batch size of the search.
     """
     training = task.config.training
-    steps = max(1, task.steps() // training.accumulate)  # of the optimiser
+    steps = max(1, task.steps() // training.accumulate)  # optimiser steps
     enough = ceil(STEPS / steps)
     if not may_fit_epochs(settings) or training.epochs >= enough:
         return None
     why = (
-        f"{enough} epochs in the place of {training.epochs}, since an epoch has {steps} steps of "
+        f"{enough} epochs instead of {training.epochs}, since an epoch has {steps} steps of "
         f"{training.batch_size * training.accumulate} {task.noun} and a training needs about {STEPS}; "
-        f"--epochs chooses another number"
+        f"set another number with --epochs"
     )
     return Fit(settings={"epochs": enough}, why=why)

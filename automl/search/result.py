@@ -1,4 +1,4 @@
-"""The result of a search, as a value and as JSON."""
+"""The result of a search, as an object and as JSON."""
 
 import time
 from collections import Counter
@@ -79,7 +79,7 @@ class TrialResult:
 
     @property
     def about(self) -> str:
-        """Its backbone with options, and what sits where, in words."""
+        """Backbone with options, and placement."""
         return f"{model_name(TrialConfig.from_json(self.config))}, {self._attention}"
 
     @property
@@ -89,7 +89,7 @@ class TrialResult:
 
     @property
     def summary(self) -> str:
-        """Return the value, the expectation of the model of placements, and the training steps."""
+        """Value, expected value and training steps in one line."""
         more = "" if self.expected is None else f" (expected {self.expected:.4f})"
         steps = "" if self.steps is None else f" after {self.steps} steps"
         return f"{self.value:.4f}{more}{steps}"
@@ -97,9 +97,9 @@ class TrialResult:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SearchResult(Summary):
-    """The result of a search. It shows itself in a few lines, and as a table in a notebook.
+    """Result of a search. Its `repr` is a few lines, and a table in notebooks.
 
-    Functions that take the name of a search take its result, too.
+    Functions that take the name of a search also take its result.
 
     Attributes:
         search: The name of the search.
@@ -123,7 +123,7 @@ class SearchResult(Summary):
         untracked: The number of trials that MLflow does not have in full.
         page: The address of the runs in MLflow.
         warnings: Reasons to doubt the result.
-        decided: Why the search ended before all trials, if it did.
+        placement_verdict: The reason why a search of placements ended early, or an empty text.
         missing: Of a grid, the cells without a result, with the reason.
         grid: The table of a grid.
         objectives: The names of the objectives.
@@ -169,11 +169,11 @@ class SearchResult(Summary):
 
     @property
     def trials(self) -> "pandas.DataFrame":
-        """One row per trial, by number.
+        """Table with one row per trial, sorted by number.
 
-        number, state, role and placement; the parameters as MLflow has them; the objectives after the last
-        epoch, missing where a trial has none; epochs_done, steps and seconds of training, and
-        run_id, MLflow's.
+        The columns are number, state, role and placement; the parameters as in MLflow; the objectives after
+        the last epoch, if the trial has them; epochs_done, steps and seconds of training; and the MLflow
+        run_id.
         """
         import pandas  # takes half a second
 
@@ -195,11 +195,13 @@ class SearchResult(Summary):
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `--json` prints and `result.json` holds."""
-        left_out = ("records", "runs", "space", "storage", "grid")
-        kept = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in left_out}
+        """Return the content of `result.json`, which `--json` prints."""
+        excluded = ("records", "runs", "space", "storage", "grid")
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         keys = {"n_trials": "trials", "placement_verdict": "decided"}
-        return {keys.get(name, name): to_json(value) for name, value in kept.items()}
+        return {
+            keys.get(name, name): to_json(value) for name, value in values.items() if name not in excluded
+        }
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines that the command prints, as label and text."""
@@ -209,7 +211,7 @@ class SearchResult(Summary):
         counts = [f"{count} {state}" for state in states if (count := getattr(self, state))]
         yield "trials", f"{self.n_trials}: {', '.join(counts)}" if counts else "none"
         for name, trial in (("best", self.best), ("baseline", self.baseline)):
-            yield name, "none has completed" if trial is None else str(trial)
+            yield name, "no trial completed" if trial is None else str(trial)
         if self.placement_verdict:
             yield "placements", self.placement_verdict
         for warning in self.warnings:
@@ -228,7 +230,8 @@ class SearchResult(Summary):
     def plot_history(self) -> "Figure":
         """Plot the score of each trial and the best so far, as in the report.
 
-        Raises InputError, as all `plot_` methods do, when there is nothing to draw yet.
+        Raises:
+            InputError: The data are not sufficient. All `plot_` methods raise it.
         """
         from automl.report.history import history
 
@@ -279,9 +282,12 @@ def make_result(
     page: str,
     devices: float,
 ) -> SearchResult:
-    """Make the result of a search from its scheduler.
+    """Create the result of a search.
 
-    runs: MLflow's. begun: on the monotonic clock. devices: that a trial takes.
+    Args:
+        runs: The MLflow run of each trial.
+        begun: Start of the search on the monotonic clock [s].
+        devices: Number of devices of a trial.
     """
     plan, records = scheduler.plan, list(scheduler.records.values())
     counts = Counter(record.state for record in records)
@@ -346,7 +352,6 @@ def _warnings(records: list[TrialRecord], plan: Plan) -> list[str]:
     metric = plan.metric
     best = max((record.value(metric.name) for record in done), key=lambda value: metric.sign * value)
     return [
-        f"no trial beats chance (the best validation {metric.name} is {best:.3f}, and guessing may "
-        f"reach {plan.guessing:.3f}), so the order of trials means nothing; train for longer "
-        "(--epochs) or validate on more data"
+        f"train longer (--epochs) or validate on more data: no trial beats chance. The best validation "
+        f"{metric.name} is {best:.3f}, and guessing may reach {plan.guessing:.3f}"
     ]

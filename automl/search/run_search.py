@@ -1,4 +1,4 @@
-"""The main job: search where attention goes."""
+"""Start and resume searches."""
 
 import json
 import sys
@@ -67,18 +67,18 @@ from search.trial_scheduler import Plan, rank_trials
 def run_search(*positional: Any, **settings: Any) -> SearchResult:
     """Search a space on Ray and log every trial to MLflow.
 
-    The first trial is the plain backbone with published defaults. The next ones are the placements of papers,
-    and a fixed share of the trials tunes the plain backbone. Ctrl-C and SIGTERM stop the search gracefully.
+    The first trial is the baseline with published defaults. The next ones are published placements. A fixed
+    fraction of the trials tunes the baseline. Ctrl-C and SIGTERM stop the search gracefully.
 
     Args:
-        *positional: Not accepted. Settings must have names.
+        *positional: Not accepted. Give settings by name.
         **settings: The fields of `Settings`, such as `space`, `data`, `trials` and `callbacks`.
 
     Returns:
         The best trials, the baseline and the number of trials in each state.
 
     Raises:
-        InputError: A setting cannot work. Checked before anything is trained.
+        InputError: A setting is invalid. It is raised before anything is trained.
 
     Example:
         >>> import automl
@@ -108,10 +108,17 @@ def start_search(settings: Settings) -> SearchResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A search that could start: its settings, with what was chosen for them, and all that follows from them.
+    """Search that passed all checks.
 
-    fingerprint: of the space. baseline: the configuration of trial 0. task: the baseline's, with its data.
-    draws: configurations of the space, drawn at random.
+    Attributes:
+        settings: The settings, completed with defaults.
+        space: The space.
+        fingerprint: Digest of the space.
+        baseline: The configuration of trial 0.
+        task: The task of the baseline, with its data.
+        plan: Number of trials, budget, metric and objectives.
+        manifest: List of examples and splits.
+        draws: Random configurations of the space.
     """
 
     settings: Settings
@@ -125,11 +132,11 @@ class Prepared:
 
 
 def prepare(settings: Settings) -> Prepared:
-    """Check everything that can be checked before a search starts, and choose what was not given.
+    """Check the settings before a search starts, and complete them with defaults.
 
-    Both `run_search` and the forecast of `--dry-run` start with it. Writes nothing but the cache of the data.
+    `run_search` and `--dry-run` start with it. It writes only the cache of the data.
 
-    Raises InputError for everything of the settings that cannot work.
+    Raise InputError if a setting is invalid.
     """
     check_not_temporary(settings.storage)
     check_new(settings)
@@ -178,25 +185,25 @@ def resume_search(
     callbacks: Sequence[str | Callback] | None = None,
     scheduling: Mapping[str, Any] | None = None,
 ) -> SearchResult:
-    """Resume a search after whatever ended it, or extend a finished one.
+    """Resume an interrupted search, or extend a finished one.
 
-    Finished trials are kept. Trials that were running resume from their last epoch.
+    Finished trials are kept. Interrupted trials resume from their last epoch.
 
     Args:
         search: The name of the search, or its result.
-        storage: The storage of the search. By default that of the result, or `searches`.
-        space: The space of the search. Needed if it was a function of a notebook.
-        trials: `+20` for 20 more than there are, or a number in all.
-        seeds: Of a grid, the seeds of each cell in all. Not fewer than before.
+        storage: The storage of the search. Default: that of the result, or `searches`.
+        space: The space of the search. Required if it was a function of a notebook.
+        trials: `+20` for 20 more trials, or the total number.
+        seeds: The total number of seeds of each cell of a grid. Not fewer than before.
         budget: The time limit from now on.
-        callbacks: Callbacks instead of those that the search was given by name.
-        scheduling: Values of settings that do not change what is searched, such as `label`.
+        callbacks: Callbacks that replace those given by name.
+        scheduling: New values of settings that do not change the trials, such as `label`.
 
     Returns:
         The result of the whole search.
 
     Raises:
-        InputError: There is no such search, it is running, or its space or data have changed.
+        InputError: The search does not exist, it is running, or its space or data have changed.
 
     Example:
         >>> import automl
@@ -212,14 +219,14 @@ def resume_search(
         if isinstance(space, str) and space in SPACES and space != settings.space:
             raise InputError(
                 f"search {name!r} was made with --space {settings.space_name} and cannot resume with "
-                f"{space!r}. Start another one with --warm-start {name}, or leave --space out."
+                f"{space!r}. Leave --space out, or start another search with --warm-start {name}."
             )
         records = read_records(folder, metadata.name, metadata.plan.needed)
-        if metadata.location.local is not None:  # a store gets checkpoints before it gets the study
+        if metadata.location.local is not None:  # in a store, checkpoints may precede the study
             check_not_lost(folder, metadata)
         announce(f"search {name!r}", user_code(settings, records))
         chosen = metadata.load_space(space)
-        if space is not None:  # which is where it is now
+        if space is not None:  # its file may have moved
             settings = replace(settings, space=space).absolute()
         ended, more = len(records), None if trials is None else str(trials)
         changed = dict(scheduling or {})
@@ -233,33 +240,33 @@ def resume_search(
         shared.use_saved(folder, Storage(storage))
         restore_manifest(folder, metadata, baseline)
         check_same_data(baseline, folder, name, ("train", "validation"))
-        task = open_task(baseline, settings.runtime)  # decodes the data where they no longer are
+        task = open_task(baseline, settings.runtime)  # decodes the data if they are no longer cached
         write_metadata(folder, metadata)
         return _run(folder, metadata, chosen, task, begun)
 
 
 def start_or_resume(settings: Settings) -> SearchResult:
-    """Resume the search called `settings.name`, or start it: for jobs that are repeated when they fail.
+    """Resume the search called `settings.name`, or start it, for jobs that are repeated after a failure.
 
-    Raises InputError as both do, when there is no name, and when the search was made with other settings;
-    more trials, another time and other places are no others.
+    Raise InputError if there is no name, or the search has other settings. Number of trials, time limit and
+    scheduling may differ.
     """
     if settings.name is None:
-        raise InputError("--resume auto needs the --name of the search to resume")
+        raise InputError("--resume auto needs the --name of the search to resume; add --name NAME")
     if not exists(settings.name, settings.storage):
         return start_search(settings)
     name, settings = settings.name, with_weights(settings).absolute()
-    earlier = find_search(name, settings.storage)[1].settings
+    stored = find_search(name, settings.storage)[1].settings
     scheduling = {key: getattr(settings, key) for key in SCHEDULING_OPTIONS}
     may_differ: dict[str, Any] = {
         key: getattr(settings, key) for key in ("trials", "budget", "storage", "seeds")
     }
-    requested = settings.space if settings.space_name == earlier.space_name else earlier.space
+    space = settings.space if settings.space_name == stored.space_name else stored.space
     if settings.sampler == AUTO:
-        settings = replace(settings, sampler=earlier.sampler)
+        settings = replace(settings, sampler=stored.sampler)
     if settings.epochs is None and may_fit_epochs(settings):
-        settings = replace(settings, epochs=earlier.epochs)
-    same = replace(earlier, space=requested, **may_differ, **scheduling)
+        settings = replace(settings, epochs=stored.epochs)
+    same = replace(stored, space=space, **may_differ, **scheduling)
     if same != settings:
         other = [key for key, value in vars(settings).items() if getattr(same, key) != value]
         if other == ["weights_digest"]:
@@ -267,9 +274,9 @@ def start_or_resume(settings: Settings) -> SearchResult:
                 f"the weights {settings.weights} have changed since search {settings.name!r} was made; "
                 f"restore them, or give another --name"
             )
-        requested = ", ".join(f"--{key.replace('_', '-')} {getattr(earlier, key)}" for key in other)
+        values = ", ".join(f"--{key.replace('_', '-')} {getattr(stored, key)}" for key in other)
         raise InputError(
-            f"search {settings.name!r} was made with {requested}; give it the same again, or another --name"
+            f"search {settings.name!r} was made with {values}; give it the same again, or another --name"
         )
     return resume_search(
         name,
@@ -283,7 +290,7 @@ def start_or_resume(settings: Settings) -> SearchResult:
 
 
 def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun: float) -> SearchResult:
-    # Ray takes seconds to import; a mistake in the arguments is reported before that.
+    # Importing Ray takes seconds. Invalid arguments are reported before.
     from automl.callbacks.retention import CheckpointRetention
     from automl.callbacks.search_progress import search_summary
     from automl.trials.session import delete_tune_files, open_workers, share_data
@@ -307,17 +314,17 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         retention = CheckpointRetention(
             metadata.location, plan, known, keep=settings.keep, deleted=tracker.update
         )
-        for record in known:  # what MLflow missed
+        for record in known:  # MLflow may have missed some
             tracker.update(record)
         print(
-            f"search {metadata.name} in {metadata.location}; if anything ends it, {advice}", file=sys.stderr
+            f"search {metadata.name} in {metadata.location}; if it is interrupted, {advice}", file=sys.stderr
         )
         print(task.describe_data(), file=sys.stderr)
         if changes := task.describe_changes():
             print(changes, file=sys.stderr)
         by_class = dict(zip(task.labels, task.class_counts("train"), strict=False))
-        if warning := describe_imbalance(by_class, options=vars(settings)):
-            print(warning, file=sys.stderr)
+        if message := describe_imbalance(by_class, options=vars(settings)):
+            print(message, file=sys.stderr)
 
         def out_of_time() -> bool:
             if settings.seconds is not None and time.monotonic() - begun > settings.seconds:
@@ -345,7 +352,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
                 stop=out_of_time,
             )
         finally:
-            # Whatever ended the search, what was found until then is found.
+            # Keep the results also if the search was interrupted.
             leading = rank_trials(scheduler.records.values(), plan)
             counts = Counter(record.state for record in scheduler.records.values())
             open_trials = counts[State.RUNNING] > 0
@@ -370,10 +377,10 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
     )
     if isinstance(scheduler, SearchScheduler) and scheduler.all_infeasible:
         callbacks.on_search_end(result)
-        raise InputError(f"{scheduler.all_infeasible}. Loosen the limits, or search another space")
+        raise InputError(f"{scheduler.all_infeasible}. Relax the limits, or search another space")
     (folder / "result.json").write_text(json.dumps(to_json(result), indent=2))
     if settings.is_grid and scheduler.records:
-        from automl.report.grid_table import write_grid  # and what draws, which takes seconds
+        from automl.report.grid_table import write_grid  # importing plots takes seconds
         from automl.report.read import read_folder
 
         result = replace(result, grid=write_grid(read_folder(folder), folder))
@@ -390,7 +397,7 @@ def _open_scheduler(
     if settings.is_grid:
         cells = cells_of(settings, space)
         return GridScheduler(study, space, plan, cells, seeds=settings.grid_seeds)
-    # One that began with the same seed again would draw again what it has drawn.
+    # With the same seed, a resumed sampler would repeat its draws.
     seed = (settings.seed + len(study.get_trials(deepcopy=False))) % 2**32
     return SearchScheduler(
         study,
@@ -405,9 +412,9 @@ def _open_scheduler(
 
 @contextmanager
 def _tracking(run_spec: RunSpec, log: Path) -> Iterator[MlflowProcess]:
-    """Start the process that writes to MLflow, and wait until MLflow answers: before Ray starts."""
+    """Start the process that writes to MLflow, and wait until MLflow answers."""
     with MlflowProcess(run_spec) as writer:
-        with capture_library_logs(log), suppress(MlflowSilent):  # the tracker says so
+        with capture_library_logs(log), suppress(MlflowSilent):  # the tracker prints a warning
             writer.contact()
         yield writer
 
@@ -428,7 +435,7 @@ def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
 def _open_study(folder: Path, metadata: SearchMetadata, plan: Plan) -> optuna.Study:
     """Open the study of the search, or create it."""
     if (folder / STUDY_FILE).exists():
-        with suppress(KeyError):  # killed between the file and the study in it
+        with suppress(KeyError):  # an earlier process was killed before it created the study
             return resume_study(folder, name=metadata.name, needed=plan.needed)
     directions = [
         StudyDirection.MAXIMIZE if plan.better(name) > 0 else StudyDirection.MINIMIZE
@@ -438,18 +445,16 @@ def _open_study(folder: Path, metadata: SearchMetadata, plan: Plan) -> optuna.St
 
 
 def _learn(study: optuna.Study, folder: Path, metadata: SearchMetadata) -> None:
-    """Put the trials of the search `--warm-start` into a new study."""
+    """Add the trials of the search `--warm-start` to a new study."""
     settings = metadata.settings
-    source_folder, other = find_warm_start(settings, metadata.fingerprint)
+    earlier, other = find_warm_start(settings, metadata.fingerprint)
     reasons = incomparable(other, metadata, settings.load_space())
     if other.data != metadata.data:
-        reasons[0] += f" ({compare_manifests(read_manifest(source_folder), read_manifest(folder))})"
+        reasons[0] += f" ({compare_manifests(read_manifest(earlier), read_manifest(folder))})"
     if reasons:
         print(
-            f"search {other.name!r} was made with {'; '.join(reasons)}. Its scores are not comparable; its "
-            f"best configurations are tried first",
+            f"search {other.name!r} was made with {'; '.join(reasons)}. Its scores are not comparable, so "
+            f"only its best configurations are used, as first trials",
             file=sys.stderr,
         )
-    warm_start_study(
-        study, open_study(source_folder, name=other.name), name=other.name, comparable=not reasons
-    )
+    warm_start_study(study, open_study(earlier, name=other.name), name=other.name, comparable=not reasons)

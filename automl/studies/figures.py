@@ -1,4 +1,4 @@
-"""Published figures beside those of a grid."""
+"""Tables with published figures and the results of a grid."""
 
 import statistics
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from search.atomic import replacing
 
 @dataclass(frozen=True, kw_only=True)
 class TitledTable:
-    """A table with its title, and sentences below it."""
+    """Table with a title and notes."""
 
     title: str
     table: Table
@@ -67,7 +67,7 @@ def best_name(cells: Sequence[GridCell], metric: str) -> str:
 
 
 def mean_and_deviation(cell: GridCell, metric: str, kind: str) -> list[Cell]:
-    """Return the two numbers of a cell, or the word for why there are none."""
+    """Return mean and standard deviation of a cell, or the reason why it has none."""
     scores = cell.scores.get(metric)
     values = [] if scores is None else scores.last if kind == "last" else scores.best
     return [statistics.fmean(values), deviation(values)] if values else [cell.outcome, None]

@@ -1,4 +1,4 @@
-"""Runs a study: its grid on Ray, with every trial in MLflow, and the published figures beside the results."""
+"""Run a study: its grid on Ray, every trial in MLflow, and tables with the published figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ FILES = "study"  # the name of the files of tables, without their ending
 
 @dataclass(frozen=True, kw_only=True)
 class StudyResult:
-    """A study with its tables.
+    """Result of a study.
 
     Attributes:
         study: The study.
-        tables: The tables, with the published figures beside ours.
+        tables: The tables, with results and published figures.
         results: The results of its searches.
         files: The files that hold the tables.
 
@@ -63,17 +63,17 @@ def run_study(
 
     Args:
         name: The name of the study, as `automl studies` lists it.
-        small: Run the small form, on data that come with the package or on `data`.
-        seeds: The runs of each cell.
+        small: Run the small version, on data of the package or on `data`.
+        seeds: The number of trainings of each cell.
         data: The folder or archive of the data.
-        storage: The folder of its searches, which are called after the study.
+        storage: The storage of its searches, which have the name of the study.
         **settings: Further fields of `Settings`.
 
     Returns:
         The study with its tables.
 
     Raises:
-        InputError: There is no such study, or it lacks data; otherwise as `run_search` raises it.
+        InputError: The study does not exist, it needs data, or `run_search` raises it.
 
     Example:
         >>> import automl
@@ -85,10 +85,10 @@ def run_study(
         raise unknown("study", name, STUDIES)
     study = STUDIES[name]
     if data is None and study.data and not small:
-        raise InputError(f"study {name!r} needs {study.data}; or run its small form with --small")
+        raise InputError(f"study {name!r} needs {study.data}. Or run its small version with --small")
     if data is None and small and study.reads_code:
         data = str(Path(__file__).parents[1])
-    options = {
+    fields = {
         "equal": "epochs",
         **study.settings,
         **(study.small if small else {}),
@@ -97,61 +97,63 @@ def run_study(
         "data": data,
         "storage": storage,
     }
-    results, tables = {EQUAL_TIME: _equal_time, LARNN: _rounds}.get(name, _grid)(study, small, options)
+    results, tables = {EQUAL_TIME: _equal_time, LARNN: _rounds}.get(name, _grid)(study, small, fields)
     files = write_tables(tables, study.source, Path(results[-1].folder), FILES)
     return StudyResult(study=study, tables=tables, results=results, files=files)
 
 
-def _form(study: Study, small: bool, options: Mapping[str, Any]) -> str:
-    """The end of the names of its grids."""
+def _form(study: Study, small: bool, settings: Mapping[str, Any]) -> str:
+    """Return the suffix of the names of its grids."""
     if not small:
         return ""
-    return SMALL + PHOTOS if study.name in (SWEEP, EQUAL_TIME) and options["data"] is not None else SMALL
+    return SMALL + PHOTOS if study.name in (SWEEP, EQUAL_TIME) and settings["data"] is not None else SMALL
 
 
 def _called(study: Study, small: bool) -> str:
     return f"{study.name}{SMALL if small else ''}"
 
 
-def _train(space: str, name: str, options: Mapping[str, Any]) -> SearchResult:
-    return start_or_resume(Settings(space=space, sampler=GRID, name=name, **options))
+def _train(space: str, name: str, settings: Mapping[str, Any]) -> SearchResult:
+    return start_or_resume(Settings(space=space, sampler=GRID, name=name, **settings))
 
 
 def _grid(
-    study: Study, small: bool, options: Mapping[str, Any]
+    study: Study, small: bool, settings: Mapping[str, Any]
 ) -> tuple[list[SearchResult], list[TitledTable]]:
-    result = _train(f"{study.name}{_form(study, small, options)}", _called(study, small), options)
-    return [result], [compare(study, read_search(result.search, options["storage"]))]
+    result = _train(f"{study.name}{_form(study, small, settings)}", _called(study, small), settings)
+    return [result], [compare(study, read_search(result.search, settings["storage"]))]
 
 
 def _equal_time(
-    study: Study, small: bool, options: Mapping[str, Any]
+    study: Study, small: bool, settings: Mapping[str, Any]
 ) -> tuple[list[SearchResult], list[TitledTable]]:
-    """The sweep of learning rates, and then both models at the best one."""
-    form, called, storage = _form(study, small, options), _called(study, small), options["storage"]
-    sweep = _train(f"{SWEEP}{form}", f"{called}-sweep", options)
+    """Run the sweep of learning rates, and then both models with the best one."""
+    form, called, storage = _form(study, small, settings), _called(study, small), settings["storage"]
+    sweep = _train(f"{SWEEP}{form}", f"{called}-sweep", settings)
     swept = read_search(sweep.search, storage)
     if sweep.missing or not swept.done:
         return [sweep], [sweep_table(swept)] if swept.done else []
     rate = best_rate(swept)
-    compared = _train(equal_time_grid(rate, form), f"{called}-{rate:g}", {**options, "equal": "time"})
+    compared = _train(equal_time_grid(rate, form), f"{called}-{rate:g}", {**settings, "equal": "time"})
     search = read_search(compared.search, storage)
     return [sweep, compared], [sweep_table(swept), *comparison_tables(search, rate)]
 
 
 def _rounds(
-    study: Study, small: bool, options: Mapping[str, Any]
+    study: Study, small: bool, settings: Mapping[str, Any]
 ) -> tuple[list[SearchResult], list[TitledTable]]:
-    """Search the space of each round, as the source did: these are no grids."""
-    if options["seeds"] > 1:
-        raise InputError(f"study {study.name!r} is two searches, without cells to repeat; leave --seeds out")
-    called, storage = _called(study, small), options["storage"]
-    if small and options["data"] is None:
-        options = {**options, "data": str(write_sequences(Path(storage)))}
+    """Search the space of each round, as the source did. These are not grids."""
+    if settings["seeds"] > 1:
+        raise InputError(f"study {study.name!r} consists of two searches without cells; leave --seeds out")
+    called, storage = _called(study, small), settings["storage"]
+    if small and settings["data"] is None:
+        settings = {**settings, "data": str(write_sequences(Path(storage)))}
     results = []
     for space in ROUNDS:
         trials = SMALL_TRIALS if small else TRIALS
-        settings = Settings(space=space, sampler="tpe", name=f"{called}-{space}", trials=trials, **options)
-        results.append(start_or_resume(settings))
+        search_settings = Settings(
+            space=space, sampler="tpe", name=f"{called}-{space}", trials=trials, **settings
+        )
+        results.append(start_or_resume(search_settings))
     searches = [read_search(result.search, storage) for result in results]
     return results, [rounds_table(dict(zip(ROUNDS, searches, strict=True)))]

@@ -1,6 +1,6 @@
 """The studies: their grids, published figures and sources.
 
-A figure that a source does not give is left out. The rows of a table are the cells of the grid, in order.
+Figures missing in a source are left out. The rows of a table are the cells of the grid, in order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ OOM = "OOM (did not fit in memory)"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A row of a published table. name: as the source has it. figures: by metric, as the source has them."""
+    """Row of a published table, with the names and figures of the source. Figures are keyed by metric."""
 
     name: str
     figures: Mapping[str, str] = field(default_factory=dict)
@@ -25,12 +25,21 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A published experiment.
+    """Published experiment.
 
-    Its grid is the space of its name, of `search.study_spaces`; the runs of `ssa-equal-time` and
-    `larnn-rounds` are in the modules of these. columns: the metrics of the table, with
-    their titles. data: what `--data` must be; nothing where data are downloaded. settings: of the search;
-    small: of its small form, beside these. reads_code: the small form reads the source code of this package.
+    Its grid is the space with its name in `search.study_spaces`. The runs of `ssa-equal-time` and
+    `larnn-rounds` are in separate modules.
+
+    Attributes:
+        name: Name of the study.
+        summary: Description in one line.
+        source: Publication.
+        columns: Metrics of the table with their titles.
+        rows: Published rows.
+        data: Description of the required `--data`. Empty if the data are downloaded.
+        settings: Settings of the search.
+        small: Additional settings of the small version.
+        reads_code: True if the small version reads the source code of this package.
     """
 
     name: str

@@ -125,7 +125,7 @@ def test_keys_that_cannot_be_set(values: dict[str, Any], message: str) -> None:
 
 def test_settings_are_read() -> None:
     assert read_settings(["a=1", "b=c=d"]) == {"a": "1", "b": "c=d"}
-    for texts, message in ((["a"], "takes KEY=VALUE"), (["a=1", "a=2"], "names 'a' twice")):
+    for texts, message in ((["a"], "must be KEY=VALUE"), (["a=1", "a=2"], "names 'a' twice")):
         with pytest.raises(InputError, match=message):
             read_settings(texts)
 
