@@ -1,4 +1,4 @@
-"""What `automl confirm` has left in a search's folder: `confirm/verdict.json`, `confirm-2/...`."""
+"""Read the files of `automl confirm` in a search's folder: `confirm/verdict.json`, `confirm-2/...`."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ class ReportedVariant:
     costs: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
 
     def mean_cost(self, name: str) -> float | None:
-        """Of its trainings; None where not all have it."""
+        """Return the mean of a cost over the trainings, or None if one has none."""
         values = [cost.get(name) for cost in self.costs.values()]
         known = [value for value in values if value is not None]
         return fmean(known) if known and len(known) == len(values) else None
@@ -60,7 +60,7 @@ class ReportedVerdict:
     """A confirmation, finished or not; differences and `margin` are in `unit`.
 
     verdict: None until there is one, which is never where the trainings of too many seeds failed.
-    finalist: the variant that leads. remarks: what the other variants tell of it, and of themselves.
+    finalist: the variant that leads. remarks: sentences on the other variants.
     """
 
     confirmation: int

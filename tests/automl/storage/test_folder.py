@@ -286,7 +286,7 @@ def test_function_of_a_notebook_is_available_in_it(tmp_path: Path, monkeypatch: 
     assert source.endswith("\nmine.baseline = {'epochs': 3}\n")
 
 
-def test_of_two_simultaneous_starts_one_fails(
+def test_one_of_two_simultaneous_starts_fails(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It checked before the winner wrote `search.json`, and acquires the lock during or after that."""
