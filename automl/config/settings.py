@@ -249,6 +249,7 @@ class Settings:
                 raise InputError(f"{option_name(field.name)} must be a list of text; got {value!r}")
 
     def to_json(self) -> dict[str, Any]:
+        """Return the settings as JSON, with callbacks by name."""
         names = [callback for callback in self.callbacks if isinstance(callback, str)]
         return {**convert_fields(replace(self, callbacks=names)), "space": self.space_name}
 
@@ -292,6 +293,8 @@ class Settings:
 
     @property
     def limits(self) -> Limits:
+        """Return the parsed limits."""
+
         def read(text: str | None, option: str, parse: Any) -> float | None:
             return None if text is None else parse(text, option)
 

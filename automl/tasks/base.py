@@ -468,8 +468,9 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
     def read_inputs(
         cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
     ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-        """Read inputs from files, without the dataset. By default each file is an NPZ with an array per
-        input.
+        """Read inputs from files, without the dataset.
+
+        By default each file is an NPZ with an array per input.
 
         Args:
             exported: The entry of the model in `config.json`, with `labels`, `inputs`, `outputs` and
@@ -561,9 +562,7 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
         return f"{text}; {len(self.labels)} classes: {', '.join(map(printable, self.labels[:SHOWN]))}{more}"
 
     def describe_changes(self) -> str:
-        """Return a line on inputs that were left out, rotated or rescaled, or are duplicates; or an empty
-        string.
-        """
+        """Return a line on inputs that were left out, changed or duplicated, or an empty string."""
         return ""
 
     @classmethod
@@ -590,9 +589,7 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
         return ""
 
     def request(self) -> str:
-        """Return lines of Python that make `inputs`, the content of a request to the served model, from a
-        file.
-        """
+        """Return lines of Python that make `inputs`, the content of a request, from a file."""
         return 'inputs = {name: value.tolist() for name, value in np.load("inputs.npz").items()}'
 
 
@@ -613,13 +610,17 @@ class RecordTask(Task[DataT_co, ModelT_co, TrainingT_co]):
 
     @classmethod
     def manifest(cls, config: TrialConfig) -> Manifest:
+        """Return the manifest of the data."""
         return cls.records(config).manifest()
 
     def stored_files(self, splits: Sequence[Split]) -> Mapping[str, Path]:
+        """Return the file of each split."""
         return dict.fromkeys(SPLITS, self.records(self.config).file.path)
 
     def describe_changes(self) -> str:
+        """Return what was left out or changed in the data."""
         return str(self.records(self.config).tally)
 
     def describe_splits(self) -> dict[str, str]:
+        """Return how each split was made."""
         return self.records(self.config).describe_splits()
