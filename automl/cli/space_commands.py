@@ -51,16 +51,16 @@ def data(
 
 def _print_published(name: str | None, as_json: bool) -> None:
     """Download the dataset called `name`, or list all."""
-    from automl.data.published import PUBLISHED, download_published, published_table
+    from automl.data.published import PUBLISHED, download_published, list_published
 
     if name is None:
-        for line in published_table():
+        for line in list_published():
             print(line)
         if as_json:
             print_json([{**asdict(dataset), "size": dataset.size} for dataset in PUBLISHED.values()])
         return
     published, folder = download_published(name)
-    data_option = [] if published.finds else ["--data", str(folder)]
+    data_option = [] if published.downloads_itself else ["--data", str(folder)]
     print(f"downloaded {printable(str(folder))}")
     print(f"license    {published.license}; source: {published.source}")
     print(f"next       {shell(['automl', 'search', '--space', published.space, *data_option])}")

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, NamedTuple
 
 from attention.errors import InputError
-from automl.data.digest import file_digest
+from automl.data.digest import hash_file
 from automl.data.walk import is_clutter
 from automl.storage.cache_folder import once
 
@@ -65,12 +65,12 @@ def extract_cached(archive: Path, cache: Path) -> Path:
     It is `<cache>/extracted/<hash of the archive>/`, or its only folder if it has nothing else. Raises
     InputError like `extract`.
     """
-    into = cache / "extracted" / file_digest(archive, cache)[:32]
+    into = cache / "extracted" / hash_file(archive, cache)[:32]
     extract(archive, into)
-    return descend(into)
+    return enter_single_folder(into)
 
 
-def descend(folder: Path) -> Path:
+def enter_single_folder(folder: Path) -> Path:
     """Return the only folder inside `folder`, as most archives have, or else `folder`."""
     children = [child for child in folder.iterdir() if not is_clutter(child.name)]
     return children[0] if len(children) == 1 and children[0].is_dir() else folder

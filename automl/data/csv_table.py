@@ -39,7 +39,7 @@ def read_table(path: Path) -> Table:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise InputError(f"{path}, line {line}: a CSV must be in UTF-8; save it as UTF-8") from error
-    rows = ((line, fields) for line, fields in numbered_rows(text, path) if any(map(str.strip, fields)))
+    rows = ((line, fields) for line, fields in iterate_rows(text, path) if any(map(str.strip, fields)))
     _, columns = next(rows, (1, []))
     empty = dict.fromkeys(columns, "")
     return Table(
@@ -48,7 +48,7 @@ def read_table(path: Path) -> Table:
     )
 
 
-def numbered_rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
+def iterate_rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the first line number and the fields of each row of CSV text. Empty lines are skipped.
 
     Quoted fields may span lines. `path` is used in messages.

@@ -21,7 +21,7 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def file_digest(path: Path, cache: Path) -> str:
+def hash_file(path: Path, cache: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal. Raises InputError if it cannot be read."""
     return hash_contents([path], cache)[0].hex()
 
@@ -80,7 +80,7 @@ def _content(image: Path | np.ndarray) -> bytes:
         return hashlib.sha256(f"{image.dtype}{image.shape}".encode() + image.tobytes()).digest()
     try:
         with open(image, "rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
+            return hashlib.hash_file(file, "sha256").digest()
     except OSError as error:
         raise _unreadable_error(image, error) from error
 

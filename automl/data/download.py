@@ -21,7 +21,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from attention.errors import InputError
-from automl.data.archive import MAX_FRACTION_OF_DISK, descend, unpack
+from automl.data.archive import MAX_FRACTION_OF_DISK, enter_single_folder, unpack
 from automl.data.preparation_progress import progress
 from automl.storage.addresses import public
 from automl.storage.cache_folder import once
@@ -114,7 +114,7 @@ def fetch_files(name: str, files: Sequence[Remote], cache: Path) -> Path:
         for path in paths:
             _remove(path)
 
-    return descend(once(cache / "downloads" / name, fetch))
+    return enter_single_folder(once(cache / "downloads" / name, fetch))
 
 
 def _unpack(path: Path, folder: Path, file: Remote) -> None:
@@ -143,7 +143,7 @@ def _check(path: Path, address: str, expected: Checksum) -> None:
             continue
         with open(path, "rb") as file:
             if length < 0:
-                received = hashlib.file_digest(file, algorithm).hexdigest()
+                received = hashlib.hash_file(file, algorithm).hexdigest()
             else:
                 received = hashlib.new(algorithm, file.read(length), usedforsecurity=False).hexdigest()
         if received != digest:

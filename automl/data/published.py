@@ -18,13 +18,13 @@ NO_LICENSE = "of the photographs' owners"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
+class PublishedDataset:
     """A dataset that can be downloaded.
 
     Attributes:
         key: its name in the cache, under which a search without `--data` looks for it.
         space: a search space for it.
-        finds: whether the space downloads it by itself, so that `--data` can be omitted.
+        downloads_itself: whether the space downloads it by itself, so that `--data` can be omitted.
         inside: a pattern of the folder with the data in the unpacked files.
         license, source: as far as they are known.
     """
@@ -36,7 +36,7 @@ class Published:
     space: str
     license: str
     source: str
-    finds: bool = False
+    downloads_itself: bool = False
     inside: str = ""
 
     @property
@@ -46,12 +46,12 @@ class Published:
         return sum(sizes) if all(sizes) else 0
 
 
-def _fastai_sizes(name: str, archive: str, about: str) -> Iterator[Published]:
+def _fastai_sizes(name: str, archive: str, about: str) -> Iterator[PublishedDataset]:
     """Yield the three sizes of one set of photographs."""
     for suffix, pixels in (("", "full size"), ("-320", "320 px"), ("-160", "160 px")):
         file = f"{archive}{suffix}.tgz"
         checksum = CHECKSUMS.get(file, Checksum())
-        yield Published(
+        yield PublishedDataset(
             name=f"{name}{suffix}",
             about=f"{about}, {pixels}",
             files=[Remote(address=ADDRESS + file, size=checksum.size or 0, checksum=checksum)],
@@ -59,7 +59,7 @@ def _fastai_sizes(name: str, archive: str, about: str) -> Iterator[Published]:
             space=name.removesuffix("1"),
             license=NO_LICENSE,
             source="github.com/fastai/imagenette",
-            finds=not name.endswith("1"),
+            downloads_itself=not name.endswith("1"),
         )
 
 
@@ -77,14 +77,14 @@ _SCENE_FLOW = {
     "driving": ("Driving", 6_681_896_960, 9_561_161_211),
 }
 
-PUBLISHED: Mapping[str, Published] = {
+PUBLISHED: Mapping[str, PublishedDataset] = {
     dataset.name: dataset
     for dataset in (
         *_fastai_sizes("nette", "imagenette2", "Imagenette, second version"),
         *_fastai_sizes("woof", "imagewoof2", "Imagewoof, second version"),
         *_fastai_sizes("nette1", "imagenette", "Imagenette, first version"),
         *_fastai_sizes("woof1", "imagewoof", "Imagewoof, first version"),
-        Published(
+        PublishedDataset(
             name="tiny-imagenet",
             about="Tiny ImageNet: 200 classes at 64 px",
             files=[
@@ -99,7 +99,7 @@ PUBLISHED: Mapping[str, Published] = {
             license=NO_LICENSE,
             source="cs231n.stanford.edu",
         ),
-        Published(
+        PublishedDataset(
             name="ucihar",
             about="UCI HAR: 10,299 windows of a phone's sensors",
             files=[
@@ -113,10 +113,10 @@ PUBLISHED: Mapping[str, Published] = {
             space="ucihar",
             license="CC BY 4.0",
             source="archive.ics.uci.edu/dataset/240",
-            finds=True,
+            downloads_itself=True,
         ),
         *(
-            Published(
+            PublishedDataset(
                 name=f"codesearchnet-{language}",
                 about=f"CodeSearchNet, functions in {language}",
                 files=[Remote(address=f"{CODE}/{language}.zip", size=size)],
@@ -128,7 +128,7 @@ PUBLISHED: Mapping[str, Published] = {
             )
             for language, size in LANGUAGES.items()
         ),
-        Published(
+        PublishedDataset(
             name="cosqa",
             about="CoSQA: real queries for functions in Python",
             files=[
@@ -144,7 +144,7 @@ PUBLISHED: Mapping[str, Published] = {
             license="C-UDA 1.0",
             source="github.com/Jun-jie-Huang/CoCLR",
         ),
-        Published(
+        PublishedDataset(
             name="coco",
             about="COCO 2017: 118,287 images for training, 5,000 for validation, boxes and masks",
             files=[
@@ -170,7 +170,7 @@ PUBLISHED: Mapping[str, Published] = {
             source="cocodataset.org",
         ),
         *(
-            Published(
+            PublishedDataset(
                 name=f"sceneflow-{name}",
                 about=f"Scene Flow, {folder}: clean frames and disparities",
                 files=[
@@ -191,7 +191,7 @@ PUBLISHED: Mapping[str, Published] = {
 }
 
 
-def download_published(name: str) -> tuple[Published, Path]:
+def download_published(name: str) -> tuple[PublishedDataset, Path]:
     """Download a published dataset into the cache, once. Return it with its folder.
 
     Raises InputError for an unknown name, and if it cannot be downloaded.
@@ -206,7 +206,7 @@ def download_published(name: str) -> tuple[Published, Path]:
     return chosen, inside or folder
 
 
-def published_table() -> Iterator[str]:
+def list_published() -> Iterator[str]:
     """Yield lines with the size, license and source of each dataset."""
     for dataset in PUBLISHED.values():
         size = f"{dataset.size / 1e9:.2f} GB" if dataset.size else "-"

@@ -11,7 +11,7 @@ from attention.errors import InputError
 from automl.data.arrow import ArrowFile
 from automl.data.groups import count_crossing
 from automl.data.manifest import Manifest
-from automl.data.splits import FRACTION, SPLITS, hold_out_split, select_subset, single_class
+from automl.data.splits import FRACTION, SPLITS, hold_out_split, make_single_class_labels, select_subset
 from automl.data.tally import Tally
 
 
@@ -121,7 +121,7 @@ class Records(Generic[File]):
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
         """Return the classes of inputs, integers from 0. The same fraction of each class is held out."""
-        return single_class(rows)
+        return make_single_class_labels(rows)
 
     def class_name(self, row: int) -> str:
         """Return the name of an input's class for the manifest."""

@@ -32,7 +32,7 @@ from automl.data.detection import scenes
 from automl.data.digest import SIZE, hash_contents
 from automl.data.files import name_to_text
 from automl.data.groups import read_groups, read_labels
-from automl.data.images.folders import SPLITS as FOLDERS
+from automl.data.images.folders import SPLIT_NAMES
 from automl.data.images.image_formats import is_image
 from automl.data.images.picture import Picture, open_picture, read_channel
 from automl.data.records import RecordFile, Records
@@ -109,7 +109,7 @@ def shared_name(data: SegmentationData) -> str | None:
     return data.path and f"segmentation {data.path} {data.size} {data.ignore_index}"
 
 
-def open_images(data: SegmentationData) -> LabelledImages:
+def open_labelled_images(data: SegmentationData) -> LabelledImages:
     """Open the images of the folder `data.path`, or else the bundled ones.
 
     Raises InputError for an unknown source, for a folder or a file that cannot be used, and like `Records`.
@@ -194,7 +194,7 @@ def _make_sample(path: Path, images: Path, masks: Path, listed: str) -> Sample:
     """Return the sample of an image. `listed` is its split in Pascal VOC's lists."""
     first, *rest = path.parent.parts or ("",)
     folder = listed or first.rstrip("0123456789")
-    split = next((i for i, name in enumerate(SPLITS) if folder in FOLDERS[name]), -1)
+    split = next((i for i, name in enumerate(SPLITS) if folder in SPLIT_NAMES[name]), -1)
     group = name_to_text("/".join(rest if split >= 0 and not listed else path.parent.parts))
     return Sample(name_to_text(path), split, group or None, images / path, masks / path.with_suffix(".png"))
 

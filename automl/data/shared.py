@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from attention.errors import InputError
 from automl.data.arrow import ArrowFile
-from automl.data.digest import file_digest
+from automl.data.digest import hash_file
 from automl.data.splits import RULE
 from automl.storage.cache_folder import cache_root
 from automl.storage.storage import Storage
@@ -103,7 +103,7 @@ def fetch_cached(kind: type[File], storage: Storage, *, name: str, size: int, sh
                 raise  # an error of this machine's disk
             raise InputError(f"the shared data {storage}/{name} cannot be fetched ({error})") from error
         with open(path, "rb") as file:
-            received = hashlib.file_digest(file, "sha256").hexdigest()
+            received = hashlib.hash_file(file, "sha256").hexdigest()
         if path.stat().st_size != size or received != sha256:
             raise InputError(
                 f"the shared data {storage}/{name} are damaged ({path.stat().st_size} bytes of {size}). "
@@ -123,7 +123,7 @@ def publish(storage: Storage, name: str, files: Mapping[str, Path], folder: Path
     described = {}
     for split, path in files.items():
         size = path.stat().st_size
-        described[split] = {"name": path.name, "size": size, "sha256": file_digest(path, cache_root())}
+        described[split] = {"name": path.name, "size": size, "sha256": hash_file(path, cache_root())}
         try:
             if target.size(path.name) != size:
                 target.send(path, path.name)

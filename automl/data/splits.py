@@ -96,7 +96,7 @@ def select_subset(labels: np.ndarray, keys: np.ndarray, fraction: float) -> np.n
     return np.flatnonzero(_first_by_rank(labels, keys, fraction, SUBSET))
 
 
-def single_class(inputs: Sized) -> np.ndarray:
+def make_single_class_labels(inputs: Sized) -> np.ndarray:
     """Return labels, int64 `(N,)`, for inputs that are split without regard to classes."""
     return np.zeros(len(inputs), np.int64)
 

@@ -38,7 +38,7 @@ def walk(
     yield from _walk(root, tuple(map(_real, above)), set(), clutter, links)
 
 
-def leads_back(folder: Path, above: tuple[Path, ...]) -> bool:
+def links_to_parent(folder: Path, above: tuple[Path, ...]) -> bool:
     """Return whether `folder` is a link to one of the folders `above`, or to a parent of one."""
     real = _real(folder)
     return any(other == real or real in other.parents for other in map(_real, above))
@@ -68,7 +68,9 @@ def _walk(
                 clutter.append(Path(entry.path))
         elif not is_folder:
             files.append(entry.name)
-        elif entry.is_symlink() and (_real(Path(entry.path)) in seen or leads_back(Path(entry.path), above)):
+        elif entry.is_symlink() and (
+            _real(Path(entry.path)) in seen or links_to_parent(Path(entry.path), above)
+        ):
             if links is not None:
                 links.append(Path(entry.path))
         else:

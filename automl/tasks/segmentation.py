@@ -14,7 +14,7 @@ from automl.config.runtime import Runtime
 from automl.data.images.image_augment import crop_boxes, draw_boxes, normalise, resample
 from automl.data.images.image_formats import SUFFIXES
 from automl.data.images.picture import open_picture
-from automl.data.segmentation_data import LabelledImages, open_images, shared_name
+from automl.data.segmentation_data import LabelledImages, open_labelled_images, shared_name
 from automl.tasks.base import EvaluationBatch, RecordTask, Split
 from automl.tasks.deployment import Arrays, Deployment, spread_indices
 from automl.tasks.initial import initialise, initialise_backbone
@@ -79,7 +79,7 @@ class Segmentation(RecordTask[SegmentationData, SegmentationModel, SegmentationT
 
     @classmethod
     def records(cls, config: TrialConfig) -> LabelledImages:
-        return open_images(cls.data_of(config))
+        return open_labelled_images(cls.data_of(config))
 
     @classmethod
     def shared_name(cls, config: TrialConfig) -> str | None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from automl.data import shared
 from automl.data.arrow import write_columns
-from automl.data.code.corpus import Corpus, corpus_root, list_corpus_files, open_corpus
+from automl.data.code.corpus import Corpus, find_corpus_root, list_corpus_files, open_corpus
 from automl.data.code.cosqa import RealQuery
 from automl.data.code.function import Function
 from automl.data.digest import SIZE, hash_contents
@@ -65,7 +65,7 @@ def open_cached_corpus(path: str | Path) -> CorpusFile:
         return shared_set
     files = list_corpus_files(path)
     key = f"code {FORMAT}".encode() + b"".join(hash_contents(files, cache_root()))
-    key += b"\0".join(os.fsencode(file.relative_to(corpus_root(path))) for file in files)
+    key += b"\0".join(os.fsencode(file.relative_to(find_corpus_root(path))) for file in files)
 
     def write(target: Path) -> str:
         corpus = open_corpus(path)

@@ -44,7 +44,7 @@ _LINE = re.compile(r"#L([0-9]{1,9})")
 
 
 def is_codesearchnet(folder: Path) -> bool:
-    return next(codesearchnet_files(folder), None) is not None
+    return next(list_codesearchnet_files(folder), None) is not None
 
 
 def read_codesearchnet(folder: Path) -> tuple[SourceFunctions, np.ndarray]:
@@ -61,7 +61,7 @@ def read_codesearchnet(folder: Path) -> tuple[SourceFunctions, np.ndarray]:
     skipped: dict[str, str] = {}
     seen: set[bytes] = set()
     for split in reversed(SPLITS):  # Test and validation come first, so that their copies are known.
-        files = [file for file, file_split in codesearchnet_files(folder) if file_split == split]
+        files = [file for file, file_split in list_codesearchnet_files(folder) if file_split == split]
         if not files:
             name = next(name for name, folder_split in FOLDERS.items() if folder_split == split)
             raise InputError(f"{folder} has no {' or '.join(f'{name}/*{end}' for end in SUFFIXES)}")
@@ -78,7 +78,7 @@ def read_codesearchnet(folder: Path) -> tuple[SourceFunctions, np.ndarray]:
     return SourceFunctions(functions=functions, skipped=skipped), np.array(splits, np.int64)
 
 
-def token_key(tokens: Sequence[str]) -> bytes:
+def compute_token_key(tokens: Sequence[str]) -> bytes:
     """Return 32 bytes that are the same for code that differs only in names, numbers and strings.
 
     Keywords are treated as names, since no list of them fits every language. Code of the same shape numbers
@@ -94,7 +94,7 @@ def token_key(tokens: Sequence[str]) -> bytes:
     return hashlib.sha256("\0".join(map(shape, tokens)).encode()).digest()
 
 
-def codesearchnet_files(folder: Path) -> Iterator[tuple[Path, str]]:
+def list_codesearchnet_files(folder: Path) -> Iterator[tuple[Path, str]]:
     """Yield the files of functions with their splits, in a fixed order."""
     for name, split in FOLDERS.items():
         for file in sorted((folder / name).rglob("*.jsonl*")):
@@ -153,7 +153,7 @@ def _get_code(values: Mapping[str, Any]) -> tuple[str, bytes]:
         if not isinstance(tokens, list) or not tokens:
             raise ValueError("code_tokens must be a list of tokens")
         tokens = [str(token) for token in tokens]
-        return " ".join(tokens), token_key(tokens)
+        return " ".join(tokens), compute_token_key(tokens)
     source, name = dedent(str(values["code"])), str(values["language"] or "python").lower()
     language = next((language for language in LANGUAGES if language.name.lower() == name), None)
     functions = parse_python(source, "") if language is None else parse_functions(source, "", language)

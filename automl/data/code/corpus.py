@@ -11,7 +11,7 @@ import numpy as np
 from attention.errors import InputError
 from automl.data.archive import extract_cached, is_archive
 from automl.data.code.code_splits import assign_splits
-from automl.data.code.codesearchnet import codesearchnet_files, is_codesearchnet, read_codesearchnet
+from automl.data.code.codesearchnet import is_codesearchnet, list_codesearchnet_files, read_codesearchnet
 from automl.data.code.cosqa import CORPUS, QUERIES, RealQuery, is_cosqa, read_cosqa
 from automl.data.code.function import Function
 from automl.data.code.source_folder import join_reasons, list_source_files, read_source_folder
@@ -52,14 +52,14 @@ def is_code(path: str | Path) -> bool:
 
     Raises InputError for a damaged archive.
     """
-    root = corpus_root(path)
+    root = find_corpus_root(path)
     if not root.is_dir() or is_codesearchnet(root) or is_cosqa(root):
         return root.is_dir()
     images = sum(file.suffix.lower() in IMAGES and not is_clutter(file.name) for file in root.rglob("*"))
     return sum(1 for _ in list_source_files(root)) > images
 
 
-def corpus_root(path: str | Path) -> Path:
+def find_corpus_root(path: str | Path) -> Path:
     """Return the folder to read: the content of an archive, or CodeSearchNet's folder with the splits.
 
     Raises InputError for a damaged archive.
@@ -72,9 +72,9 @@ def corpus_root(path: str | Path) -> Path:
 
 def list_corpus_files(path: str | Path) -> list[Path]:
     """Return the files of a corpus. Raises InputError if there is no such folder or no source file in it."""
-    root = corpus_root(path)
+    root = find_corpus_root(path)
     if is_codesearchnet(root):
-        return [file for file, _ in codesearchnet_files(root)]
+        return [file for file, _ in list_codesearchnet_files(root)]
     if is_cosqa(root):
         return [root / name for name in (CORPUS, *QUERIES.values()) if (root / name).is_file()]
     files = list(list_source_files(root)) if root.is_dir() else []
@@ -85,7 +85,7 @@ def list_corpus_files(path: str | Path) -> list[Path]:
 
 def open_corpus(path: str | Path) -> Corpus:
     """Read a corpus. Raises InputError if there is none, or a split has too few documented functions."""
-    root = corpus_root(path)
+    root = find_corpus_root(path)
     queries: Mapping[str, Sequence[RealQuery]] = {}
     if is_codesearchnet(root):
         source, split = read_codesearchnet(root)

@@ -25,7 +25,7 @@ class _Shape(ast.NodeTransformer):
         return ast.Constant(value=type(node.value).__name__)
 
 
-def shape_key(code: str) -> bytes:
+def compute_shape_key(code: str) -> bytes:
     """Return 32 bytes that are the same for functions that differ only in names and constants.
 
     `code` is Python without docstrings.

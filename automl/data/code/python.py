@@ -4,7 +4,7 @@ import ast
 import warnings
 from collections.abc import Iterator
 
-from automl.data.code.duplicates import shape_key
+from automl.data.code.duplicates import compute_shape_key
 from automl.data.code.function import Function
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
@@ -29,14 +29,14 @@ def _iterate_functions(tree: ast.AST, file: str, outer: tuple[str, ...]) -> Iter
         if isinstance(node, Definition):
             docstring, line = ast.get_docstring(node) or "", node.lineno
             if does_something(node):
-                code = searchable_code(node)
+                code = make_searchable_code(node)
                 yield Function(
                     name=".".join([*outer, node.name]),
                     file=file,
                     line=line,
                     code=code,
                     docstring=docstring,
-                    key=shape_key(code),
+                    key=compute_shape_key(code),
                 )
         else:
             names = (*outer, node.name) if isinstance(node, ast.ClassDef) else outer
@@ -51,7 +51,7 @@ def does_something(node: Definition) -> bool:
     )
 
 
-def searchable_code(node: Definition) -> str:
+def make_searchable_code(node: Definition) -> str:
     """Return the code without comments, and without the docstrings of the function and its contents.
 
     It is generated from the syntax tree, so that only code remains that Python would run.

@@ -44,7 +44,7 @@ def open_cached_tokens(file: CorpusFile, vocabulary: int) -> TokenFile:
 
     def write(path: Path) -> str:
         corpus = file.corpus
-        tokenizer = Tokenizer(train_tokenizer(vocabulary_texts(corpus), vocabulary))
+        tokenizer = Tokenizer(train_tokenizer(iterate_vocabulary_texts(corpus), vocabulary))
         ids = {
             kind: tokenizer.token_ids([get_text(f, kind) for f in corpus.functions], MAX_TOKENS)
             for kind in KINDS
@@ -61,7 +61,7 @@ def open_cached_tokens(file: CorpusFile, vocabulary: int) -> TokenFile:
     return TokenFile.open_cached(key, write, needed=4 * file.path.stat().st_size)
 
 
-def vocabulary_texts(corpus: Corpus) -> Iterator[str]:
+def iterate_vocabulary_texts(corpus: Corpus) -> Iterator[str]:
     """Yield the texts that form the vocabulary: code and docstrings of the training split."""
     for function, split in zip(corpus.functions, corpus.split, strict=True):
         if split == 0:

@@ -18,8 +18,8 @@ from automl.data.detection import masks
 from automl.data.detection.objects import Objects
 from automl.data.files import normalise_nfc
 
-BEYOND = 1.0  # pixels by which a box may reach over the edge, since annotation tools round
-THINNEST = 0.01  # smallest side of a box in pixels; less vanishes in the 32 bits of a detector's boxes
+MAX_OVERHANG = 1.0  # pixels by which a box may reach over the edge, since annotation tools round
+MIN_SIDE = 0.01  # smallest side of a box in pixels; less vanishes in the 32 bits of a detector's boxes
 MAX_WRONG = 0.01  # fraction of the objects that may be left out because they are wrong
 MIN_OBJECTS_FOR_ONE = 10  # objects in a file from which on one of them may be wrong in any case
 EXAMPLES = 3
@@ -226,12 +226,12 @@ def _find_fault(
     low, high = box[:2], box[:2] + box[2:]
     if (box[2:] <= 0).any():
         return f"of {image.name} has a box of no area: {entry['bbox']}; a box is [left, top, width, height]"
-    if (low < -BEYOND).any() or (high > sides + BEYOND).any():
+    if (low < -MAX_OVERHANG).any() or (high > sides + MAX_OVERHANG).any():
         return (
             f"has a box outside of its image {image.name} of {image.width} x {image.height} pixels: "
             f"{entry['bbox']}; a box is [left, top, width, height]"
         )
-    if (high.clip(max=sides) - low.clip(min=0) < THINNEST).any():
+    if (high.clip(max=sides) - low.clip(min=0) < MIN_SIDE).any():
         return f"of {image.name} has a box of no area: {entry['bbox']}; a box is [left, top, width, height]"
     return None
 

@@ -29,7 +29,11 @@ from automl.data.tally import Tally
 from automl.data.walk import is_clutter
 from automl.storage.cache_folder import cache_root
 
-SPLITS = {"train": "train", "val": "validation", "test": "test"}  # by the first letters of a file's name
+SPLIT_PREFIXES = {
+    "train": "train",
+    "val": "validation",
+    "test": "test",
+}  # by the first letters of a file's name
 ROBOFLOW, LABEL_STUDIO = "_annotations.coco.json", "result.json"
 FOLDERS = {  # splits by the names of Roboflow's folders
     "train": "train",
@@ -42,8 +46,8 @@ FOLDERS = {  # splits by the names of Roboflow's folders
 LAYOUTS = f"annotations/instances_train*.json, train/{ROBOFLOW} or {LABEL_STUDIO} beside images/"
 COPY = "copies of another image in their annotation file"
 EXAMPLES = 3
-SOME = 20  # images that are looked for to find the folder of a file's images
-ABOVE = 4  # folders above an image in which its annotations are looked for
+SAMPLED = 20  # images that are looked for to find the folder of a file's images
+MAX_LEVELS = 4  # folders above an image in which its annotations are looked for
 
 
 @dataclass(frozen=True)
@@ -88,10 +92,10 @@ def list_annotation_files(root: Path) -> list[AnnotationFile]:
 def _list_coco(root: Path) -> Iterator[AnnotationFile]:
     for file in sorted(root.glob("annotations/instances_*.json")):
         name = file.stem.removeprefix("instances_")
-        prefix = next((prefix for prefix in SPLITS if name.startswith(prefix)), None)
+        prefix = next((prefix for prefix in SPLIT_PREFIXES if name.startswith(prefix)), None)
         names = [name] if prefix is None else [name, prefix]
         folders = [folder / base for base in names for folder in (root, root / "images")]
-        split = None if prefix is None else SPLITS[prefix]
+        split = None if prefix is None else SPLIT_PREFIXES[prefix]
         yield AnnotationFile(file, split, (*folders, root / "images", root))
 
 
@@ -180,7 +184,7 @@ def find_image_id(image: Path) -> int | None:
     image = image.absolute()
     likely = [
         (len(folder.parts), file.path, normalise_nfc(image.relative_to(folder).as_posix()))
-        for root in list(image.parents)[:ABOVE]
+        for root in list(image.parents)[:MAX_LEVELS]
         for file in list_annotation_files(root)
         for folder in file.folders
         if image.is_relative_to(folder)
@@ -222,7 +226,7 @@ def _read_files(stamps: tuple[Stamp, ...]) -> list[Annotations]:
 def _list_photos(
     root: Path, file: AnnotationFile, annotations: Annotations, groups: Mapping[Path, str]
 ) -> list[Photo]:
-    names = [image.name for image in annotations.images[:SOME]]
+    names = [image.name for image in annotations.images[:SAMPLED]]
     matches = (base for base in file.folders if any(is_file(_find_below(base, name)) for name in names))
     folder = next(matches, file.folders[0])
     images = [_find_below(folder, image.name) for image in annotations.images]

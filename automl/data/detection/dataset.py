@@ -11,7 +11,7 @@ from automl.data.detection.detection_cache import DetectionCache, open_detection
 from automl.data.detection.objects import Objects
 from automl.data.detection.scenes import read_scenes
 from automl.data.items import ImageRecords
-from automl.data.splits import select_subset, single_class
+from automl.data.splits import make_single_class_labels, select_subset
 from automl.data.tally import Tally
 
 SOURCES = ("scenes", "coco")
@@ -104,7 +104,7 @@ def open_split(
         )
     rows = np.arange(len(cache))
     if split != "test":
-        rows = select_subset(single_class(rows), cache.keys, subset)
+        rows = select_subset(make_single_class_labels(rows), cache.keys, subset)
     images = DetectionImages(cache, rows, listed)
     if not any((~images.objects(i).crowd).any() for i in range(len(images))):
         raise InputError(

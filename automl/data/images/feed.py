@@ -10,7 +10,7 @@ from torch import Tensor
 from automl.config.device import free_memory, is_gpu, pins_memory
 from automl.data.images.image_dataset import Images
 
-RESIDENT = 0.4  # of the trial's free memory may hold its images; the rest is for the model
+RESIDENT_FRACTION = 0.4  # of the free memory of a trial, for its images; the rest is for the model
 AHEAD = 3  # batches that wait for the device
 
 
@@ -26,7 +26,7 @@ class Feed:
         self.images, self.device = images, device
         self.rows: Tensor | None = None
         size = len(images) * images.side**2 * 3
-        if is_gpu(device) and size <= RESIDENT * memory_fraction * free_memory(device):
+        if is_gpu(device) and size <= RESIDENT_FRACTION * memory_fraction * free_memory(device):
             self.rows = copy_to_device(images, device)
 
     def __call__(self, order: Sequence[Tensor]) -> Iterator[Tensor]:

@@ -2,8 +2,8 @@
 `labels.csv`.
 
 Tiny ImageNet's layout is also read. `val/` is the test split, as in ImageNet's archives, unless there is also
-a `test/`. SPLITS lists other usual names of splits. A folder with such a name that contains images is a class
-if folders of other names are beside it.
+a `test/`. SPLIT_NAMES lists other usual names of splits. A folder with such a name that contains images is a
+class if folders of other names are beside it.
 """
 
 import os
@@ -31,9 +31,9 @@ from automl.data.images.labels import list_labelled
 from automl.data.images.tiny_imagenet import has_annotations, is_unlabelled, read_validation_labels
 from automl.data.items import Item, Listing
 from automl.data.tally import Tally, join_examples
-from automl.data.walk import is_clutter, leads_back, walk
+from automl.data.walk import is_clutter, links_to_parent, walk
 
-SPLITS = {
+SPLIT_NAMES = {
     "train": ("train", "training"),
     "validation": ("val", "valid", "validation"),
     "test": ("test", "testing"),
@@ -114,7 +114,7 @@ def _list_images(root: Path, table: Table | None) -> _Listing:
 
 def _list_by_table(root: Path, content: Table) -> _Listing:
     tally, table = Tally(), root / LABELS
-    splits = list_labelled(root, content, SPLITS)
+    splits = list_labelled(root, content, SPLIT_NAMES)
     if "train" not in splits:
         raise InputError(f"{table} has no rows of the train split. Add some, or remove the column of splits")
     if "test" not in splits and "validation" in splits:  # `val/` is the test split of folders, too.
@@ -141,7 +141,7 @@ def _list_by_table(root: Path, content: Table) -> _Listing:
 def _find_split_folders(root: Path) -> dict[str, Path]:
     """Return the folder of each split that exists, by the split's name."""
     folders = {entry.name.lower(): Path(entry.path) for entry in os.scandir(root) if entry.is_dir()}
-    named = [folders[name] for names in SPLITS.values() for name in names if name in folders]
+    named = [folders[name] for names in SPLIT_NAMES.values() for name in names if name in folders]
     if not named:
         return {"train": root}
     others = sorted(folder.name for folder in folders.values() if folder not in named)
@@ -149,7 +149,7 @@ def _find_split_folders(root: Path) -> dict[str, Path]:
     if others and all(map(_is_class, named)):
         return {"train": root}
     present: dict[str, Path] = {}
-    for split, names in SPLITS.items():
+    for split, names in SPLIT_NAMES.items():
         candidates = [folders[name] for name in names if name in folders]
         if len(candidates) > 1:
             both = " and ".join(f"{folder.name}/" for folder in candidates)
@@ -215,7 +215,7 @@ def _list_by_class(folder: Path, walked: _Walk) -> dict[str, list[Path]]:
                 walked.tally.leave_out(
                     "images outside of the folders of classes", _relative_names(walked.root, [path])
                 )
-        elif leads_back(path, (walked.root, folder)):
+        elif links_to_parent(path, (walked.root, folder)):
             walked.links.append(path)
         else:
             images, others = _walk_images(path, folder, walked)

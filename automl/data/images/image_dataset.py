@@ -10,7 +10,7 @@ from attention.errors import InputError, unknown
 from automl.data import shared
 from automl.data.images.decode import cache_side
 from automl.data.images.image_cache import ImageCache, open_image_cache
-from automl.data.images.image_sources import archive_name, list_images
+from automl.data.images.image_sources import get_archive_name, list_images
 from automl.data.items import ImageRecords, Item, Listing
 from automl.data.splits import SPLITS, hash_names, select_subset
 from automl.data.tally import Tally
@@ -107,7 +107,7 @@ def open_split(
         records = open_image_records(source, path=path, size=size)
         cache = open_image_cache(records.inputs(split), records.file.classes, side, f"{source} {split}")
         listed = records.tally
-    keys = cache.contents if archive_name(source, path, size) is None else hash_names(cache.names)
+    keys = cache.contents if get_archive_name(source, path, size) is None else hash_names(cache.names)
     rows = None if split == "test" else select_subset(cache.labels, keys, subset)
     return Images(cache, rows, listed)
 

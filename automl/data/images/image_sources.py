@@ -148,7 +148,7 @@ def list_images(source: str, path: str | Path | None, size: int) -> Listing[Item
         return known.built_in()
     if path is not None:
         return read_image_folder(_resolve_path(Path(path).expanduser()), known.readable, cache_root())
-    archive = archive_name(source, path, size)
+    archive = get_archive_name(source, path, size)
     if archive is None:
         raise InputError(f"{source} needs the path of a folder or archive; pass --data PATH")
     name = f"{archive}.tgz"
@@ -156,7 +156,7 @@ def list_images(source: str, path: str | Path | None, size: int) -> Listing[Item
     return replace(read_image_folder(folder, known.readable, cache_root()), archive=archive)
 
 
-def archive_name(source: str, path: str | Path | None, size: int) -> str | None:
+def get_archive_name(source: str, path: str | Path | None, size: int) -> str | None:
     """Return the name of the archive to download; None if the images come from elsewhere.
 
     The archives of a source hold the same photographs, by name, at different sizes.

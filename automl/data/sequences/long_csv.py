@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from attention.errors import InputError
-from automl.data.csv_table import numbered_rows
+from automl.data.csv_table import iterate_rows
 from automl.data.sequences.number_text import NANS, NotANumber, find_first_bad, parse_fields, quote, read_text
 from automl.data.sequences.recording import Recording, SplitSequences, make_recording, sort_labels
 from automl.data.splits import SPLITS
@@ -111,7 +111,7 @@ def _split_values(
 def _read_columns(file: Path, needed: Sequence[str]) -> pa.Table:
     """Read all columns as strings."""
     content = read_text(file)
-    first, names = next(numbered_rows(content, file), (1, []))
+    first, names = next(iterate_rows(content, file), (1, []))
     if lacking := [name for name in needed if name not in names]:
         raise InputError(
             f"{file}:{first}: a column {lacking[0]!r} is needed; the columns are {', '.join(names[:20])}"
@@ -216,5 +216,5 @@ def _find_line(file: Path, row: int) -> int:
 
     `row` counts from 0, without the header. Rows can span lines, and empty lines are no rows.
     """
-    lines = (line for line, _ in numbered_rows(read_text(file), file))
+    lines = (line for line, _ in iterate_rows(read_text(file), file))
     return next(islice(lines, int(row) + 1, None))

@@ -32,7 +32,7 @@ FOLDER = "UCI HAR Dataset"
 INNER = f"{FOLDER}.zip"
 LABELS = "activity_labels.txt"
 SIGNALS = tuple(f"{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_acc") for axis in "xyz")
-SPLITS = ("train", "test")
+PUBLISHED_SPLITS = ("train", "test")
 
 
 def find_files(path: Path) -> tuple[Path, ...] | None:
@@ -46,7 +46,7 @@ def find_files(path: Path) -> tuple[Path, ...] | None:
         path = extract_cached(path / INNER, cache_root())
     if (path / FOLDER).is_dir():
         path = path / FOLDER
-    if not any((path / split / "Inertial Signals").is_dir() for split in SPLITS):
+    if not any((path / split / "Inertial Signals").is_dir() for split in PUBLISHED_SPLITS):
         return None
     files = tuple(path / name for name in _list_names())
     if lacking := [file for file in files if not file.is_file()]:
@@ -56,7 +56,7 @@ def find_files(path: Path) -> tuple[Path, ...] | None:
 
 def _list_names() -> list[str]:
     names = [LABELS]
-    for split in SPLITS:
+    for split in PUBLISHED_SPLITS:
         names += [f"{split}/y_{split}.txt", f"{split}/subject_{split}.txt"]
         names += [f"{split}/Inertial Signals/{signal}_{split}.txt" for signal in SIGNALS]
     return names
@@ -68,7 +68,7 @@ def read_recording(files: Sequence[Path]) -> Recording:
     activities = _read_activities(named[LABELS])
     recordings: dict[str, SplitSequences] = {}
     steps = None
-    for split in SPLITS:
+    for split in PUBLISHED_SPLITS:
         file, subjects = named[f"{split}/y_{split}.txt"], named[f"{split}/subject_{split}.txt"]
         numbered = _read_lines(file)
         for i, label in enumerate(numbered):

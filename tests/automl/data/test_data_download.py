@@ -16,8 +16,8 @@ from attention.errors import InputError
 from automl.data import download
 from automl.data.download import Checksum, Remote
 from automl.data.images import image_sources
-from automl.data.images.image_sources import ADDRESS, CHECKSUMS, archive_name, list_images
-from automl.data.published import PUBLISHED, Published
+from automl.data.images.image_sources import ADDRESS, CHECKSUMS, get_archive_name, list_images
+from automl.data.published import PUBLISHED, PublishedDataset
 from search.spaces import SPACES
 
 WOOF = "imagewoof2-160.tgz"
@@ -81,7 +81,7 @@ def test_addresses_and_checksums_match_fastai() -> None:
     published = ast.literal_eval(Path(download_checks.__file__).read_text())
     for source, name in (("nette", "IMAGENETTE"), ("woof", "IMAGEWOOF")):
         for size, suffix in ((128, "_160"), (224, "_320"), (256, "")):
-            archive = f"{image_sources.archive_name(source, None, size)}.tgz"
+            archive = f"{image_sources.get_archive_name(source, None, size)}.tgz"
             assert getattr(URLs, name + suffix) == ADDRESS + archive
             bytes_, first = published[ADDRESS + archive]
             assert CHECKSUMS[archive].size == bytes_
@@ -177,7 +177,7 @@ def test_no_server(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def published(mirror: type[Mirror], monkeypatch: pytest.MonkeyPatch) -> dict[str, Published]:
+def published(mirror: type[Mirror], monkeypatch: pytest.MonkeyPatch) -> dict[str, PublishedDataset]:
     """Small datasets: an archive with a hash, several archives, and files that are no archives."""
     for name, members in {"a.zip": ["train2017/1.jpg"], "b.zip": ["annotations/x.json"]}.items():
         buffer = io.BytesIO()
@@ -188,9 +188,9 @@ def published(mirror: type[Mirror], monkeypatch: pytest.MonkeyPatch) -> dict[str
     mirror.files["c.txt"], mirror.files["d.json"] = b"c", b"d"
     checksum = Checksum(md5=hashlib.md5(mirror.files["a.zip"]).hexdigest())
 
-    def dataset(name: str, *files: Remote) -> Published:
+    def dataset(name: str, *files: Remote) -> PublishedDataset:
         about = {"about": "", "space": "folder", "license": "MIT", "source": "here"}
-        return Published(name=name, files=files, key=name, **about)
+        return PublishedDataset(name=name, files=files, key=name, **about)
 
     at = "http://127.0.0.1:9"
     datasets = [
@@ -250,6 +250,6 @@ def test_published_datasets_have_a_space(name: str) -> None:
     assert dataset.space in SPACES
     assert all(file.address.startswith("http") for file in dataset.files)
     assert len({file.name for file in dataset.files}) == len(dataset.files)
-    if dataset.finds and dataset.space in ("nette", "woof"):
-        sizes = {archive_name(dataset.space, None, size) for size in (128, 224, 256)}
+    if dataset.downloads_itself and dataset.space in ("nette", "woof"):
+        sizes = {get_archive_name(dataset.space, None, size) for size in (128, 224, 256)}
         assert dataset.key in sizes, "a search must find it without --data"

@@ -21,12 +21,11 @@ from automl.data.detection import open_split as open_detection_split
 from automl.data.detection import shared_name as shared_name_of_detection
 from automl.data.detection.detection_overview import summarise_detection
 from automl.data.detection.scenes import write_scenes
-from automl.data.images import open_image_records as open_images
-from automl.data.images import open_split, shared_name
+from automl.data.images import open_image_records, open_split, shared_name
 from automl.data.images.image_overview import summarise_images
 from automl.data.manifest import compare_manifests
 from automl.data.records import Records
-from automl.data.segmentation_data import open_images as open_masks
+from automl.data.segmentation_data import open_labelled_images
 from automl.data.sequences import open_sequence_records as open_sequences
 from automl.data.sequences.sequence_overview import summarise_sequences
 from automl.data.splits import FRACTION, SPLITS, hash_names, hold_out_split
@@ -168,12 +167,12 @@ def code(root: Path, groups: Groups | None, splits: Splits) -> Path:
 
 Open = Callable[[Path], Records[Any]]
 KINDS: dict[str, tuple[Callable[[Path, Groups | None, Splits], Path], Open]] = {
-    "labels.csv": (labelled, lambda path: open_images("folder", path=path, size=8)),
-    "folders of classes": (class_folders, lambda path: open_images("folder", path=path, size=8)),
+    "labels.csv": (labelled, lambda path: open_image_records("folder", path=path, size=8)),
+    "folders of classes": (class_folders, lambda path: open_image_records("folder", path=path, size=8)),
     "coco": (coco, lambda path: open_detection("coco", path=str(path))),
     "pairs.csv": (pairs, lambda path: open_pairs("pairs", path=path)),
     "kitti": (kitti, lambda path: open_pairs("pairs", path=path)),
-    "masks": (masks, lambda path: open_masks(SegmentationData(path=str(path), size=64))),
+    "masks": (masks, lambda path: open_labelled_images(SegmentationData(path=str(path), size=64))),
     "csv of sequences": (long_csv, lambda path: open_sequences("series", path=path)),
     "npz": (npz, lambda path: open_sequences("series", path=path)),
 }
@@ -300,14 +299,14 @@ def test_too_few_groups_are_rejected(groups: Groups, message: str, tmp_path: Pat
     with pytest.raises(
         InputError, match=f"{message}.*. Add groups, remove the groups, or define the splits yourself"
     ):
-        open_images("folder", path=labelled(tmp_path / "d", groups, None), size=8)
+        open_image_records("folder", path=labelled(tmp_path / "d", groups, None), size=8)
 
 
 def test_class_of_one_group_is_in_train_and_reported(tmp_path: Path) -> None:
     root = labelled(tmp_path / "d", groups_of("p{}"), None)
     text = (root / "labels.csv").read_text()
     (root / "labels.csv").write_text(text.replace("dog,p3", "lion,p3").replace("cat,p3", "lion,p3"))
-    records = open_images("folder", path=root, size=8)
+    records = open_image_records("folder", path=root, size=8)
     (lions,) = (
         {split} for split in SPLITS if "lion" in {records.class_name(row) for row in records.whole[split]}
     )
@@ -330,7 +329,7 @@ def test_invalid_tables_of_groups_are_rejected(row: str, message: str, tmp_path:
     with open(root / "labels.csv", "a") as table:
         table.write(f"\n{file},dog,{group}")
     with pytest.raises(InputError, match=message):
-        open_images("folder", path=root, size=8)
+        open_image_records("folder", path=root, size=8)
 
 
 SIZES = st.lists(st.integers(1, 6), min_size=2, max_size=60)
@@ -399,7 +398,7 @@ def test_splits_by_groups_never_change() -> None:
 
 def test_inputs_without_a_group_stand_alone(tmp_path: Path) -> None:
     groups = ["p" if i < 10 else "" for i in range(COUNT)]
-    records = open_images("folder", path=labelled(tmp_path / "d", groups, None), size=8)
+    records = open_image_records("folder", path=labelled(tmp_path / "d", groups, None), size=8)
     assert records.describe_splits()["train"].endswith(("; 1 group", "; 0 groups"))
     counts = {split: len(rows) for split, rows in records.whole.items()}
     assert 8 <= counts["test"] <= 22

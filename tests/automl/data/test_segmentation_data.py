@@ -12,7 +12,7 @@ from segmentation_cases import NAMES, few_scenes, mask_of, save
 
 from attention import InputError
 from automl.data.detection import scenes
-from automl.data.segmentation_data import IGNORE, LabelledImages, is_segmentation, open_images
+from automl.data.segmentation_data import IGNORE, LabelledImages, is_segmentation, open_labelled_images
 from search.config import SegmentationData
 
 DRAW = np.random.default_rng(0)
@@ -27,7 +27,7 @@ def labels(height: int = 64, width: int = 64, classes: int = 3) -> np.ndarray:
 
 
 def opened(root: Path, **options: int) -> LabelledImages:
-    return open_images(SegmentationData(path=str(root), size=64, **options))
+    return open_labelled_images(SegmentationData(path=str(root), size=64, **options))
 
 
 def names(images: LabelledImages) -> dict[str, list[str]]:
@@ -187,7 +187,7 @@ def test_cache_depends_on_files_and_class_names(tmp_path):
 def test_bundled_scenes_have_a_label_for_each_digit():
     with few_scenes(3, 2):
         drawn = list(scenes.draw_scenes())
-        images = open_images(SegmentationData())
+        images = open_labelled_images(SegmentationData())
         assert images.classes == NAMES
         assert {split: len(images.rows(split)) for split in ("train", "test")} == {"train": 3, "test": 2}
         assert (masks(images) == np.stack([mask_of(scene) for scene in drawn[:3]])).all()
@@ -195,4 +195,4 @@ def test_bundled_scenes_have_a_label_for_each_digit():
 
 def test_unknown_source_is_rejected():
     with pytest.raises(InputError, match="source of segmentation"):
-        open_images(SegmentationData(source="voc"))
+        open_labelled_images(SegmentationData(source="voc"))

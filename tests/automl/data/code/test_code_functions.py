@@ -9,11 +9,11 @@ import pytest
 from attention import InputError
 from automl.data.code import open_corpus
 from automl.data.code.code_overview import summarise_code
-from automl.data.code.duplicates import shape_key
+from automl.data.code.duplicates import compute_shape_key
 from automl.data.code.leaks import find_leaks
 from automl.data.code.python import parse_python
 from automl.data.code.source_folder import MAX_BYTES, read_source_folder
-from automl.data.code.tokens import vocabulary_texts
+from automl.data.code.tokens import iterate_vocabulary_texts
 
 SOURCE = '''
 """A module."""
@@ -87,7 +87,9 @@ def test_docstring_repeated_in_the_code_is_found(code: str, words: str | None) -
     ],
 )
 def test_key_ignores_names_and_constants(other: str, same: bool) -> None:
-    assert (shape_key(other) == shape_key("def a(x, y=1):\n    return x.get(y, 'z') + 1")) == same
+    assert (
+        compute_shape_key(other) == compute_shape_key("def a(x, y=1):\n    return x.get(y, 'z') + 1")
+    ) == same
 
 
 @pytest.fixture
@@ -132,7 +134,7 @@ def test_near_duplicates_are_in_one_split_and_new_files_move_none(code: Path) ->
 
 def test_vocabulary_uses_training_functions_only(code: Path) -> None:
     corpus = open_corpus(code)
-    texts = set(vocabulary_texts(corpus))
+    texts = set(iterate_vocabulary_texts(corpus))
     train = [f for f, split in zip(corpus.functions, corpus.split, strict=True) if split == 0]
     held_out = [f for f, split in zip(corpus.functions, corpus.split, strict=True) if split != 0]
     assert texts == {f.code for f in train} | {f.query for f in train}

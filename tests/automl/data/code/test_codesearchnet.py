@@ -10,7 +10,7 @@ import pytest
 
 from attention import InputError
 from automl.data.code import is_code, open_corpus
-from automl.data.code.codesearchnet import token_key
+from automl.data.code.codesearchnet import compute_token_key
 
 
 def entry(name: str, code: str, **more: Any) -> dict[str, Any]:
@@ -125,7 +125,8 @@ def test_missing_or_truncated_files_are_rejected(folder: Path) -> None:
 )
 def test_token_key_ignores_names_and_constants(other: str, same: bool) -> None:
     assert (
-        token_key(other.split()) == token_key(["x", ".", "f", "(", "x", ",", "'z'", ",", "1", ")"])
+        compute_token_key(other.split())
+        == compute_token_key(["x", ".", "f", "(", "x", ",", "'z'", ",", "1", ")"])
     ) == same
 
 
