@@ -80,7 +80,7 @@ def _content(image: Path | np.ndarray) -> bytes:
         return hashlib.sha256(f"{image.dtype}{image.shape}".encode() + image.tobytes()).digest()
     try:
         with open(image, "rb") as file:
-            return hashlib.hash_file(file, "sha256").digest()
+            return hashlib.file_digest(file, "sha256").digest()
     except OSError as error:
         raise _unreadable_error(image, error) from error
 

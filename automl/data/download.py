@@ -143,7 +143,7 @@ def _check(path: Path, address: str, expected: Checksum) -> None:
             continue
         with open(path, "rb") as file:
             if length < 0:
-                received = hashlib.hash_file(file, algorithm).hexdigest()
+                received = hashlib.file_digest(file, algorithm).hexdigest()
             else:
                 received = hashlib.new(algorithm, file.read(length), usedforsecurity=False).hexdigest()
         if received != digest:

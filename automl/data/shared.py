@@ -103,7 +103,7 @@ def fetch_cached(kind: type[File], storage: Storage, *, name: str, size: int, sh
                 raise  # an error of this machine's disk
             raise InputError(f"the shared data {storage}/{name} cannot be fetched ({error})") from error
         with open(path, "rb") as file:
-            received = hashlib.hash_file(file, "sha256").hexdigest()
+            received = hashlib.file_digest(file, "sha256").hexdigest()
         if path.stat().st_size != size or received != sha256:
             raise InputError(
                 f"the shared data {storage}/{name} are damaged ({path.stat().st_size} bytes of {size}). "
