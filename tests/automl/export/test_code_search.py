@@ -140,7 +140,7 @@ def test_more_functions_than_a_batch_keep_their_vectors(model: Path, tmp_path: P
     index = CodeIndex(file)
     _, scores = index.best(TextEncoder(model, QUERY, graphs(model)[QUERY]).encode(["read"]), 1000)
     np.testing.assert_allclose(np.sort(scores[0]), np.sort(list(expected.values())), atol=1e-4)
-    assert [function.location for function in index.functions] == list(expected)
+    assert [function.place for function in index.functions] == list(expected)
 
 
 def graphs(model: Path) -> dict[str, Any]:
@@ -252,7 +252,7 @@ def test_unreadable_files_are_named(model: Path, corpus: Path, cli: Cli) -> None
     skipped = run_code_search(model, ["read"], corpus=corpus).skipped
     assert skipped.keys() == {"latin.py", "broken.py", "large.py", "gone.py", "pipe.py"}
     assert "not UTF-8 at byte" in skipped["latin.py"]
-    assert skipped["large.py"].startswith("of 50.0 MB; files above 1 MB are not read")
+    assert skipped["large.py"].startswith("50.0 MB; files above 1 MB are not read")
     assert "no Python" in skipped["broken.py"]
 
 
