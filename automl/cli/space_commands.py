@@ -134,7 +134,7 @@ def cost(
 
     chosen = _subject(backbone, size, option, task)
     values = costs(chosen, read_placement(modules or []), batch)
-    for line in lines(values, chosen.one):
+    for line in lines(values, chosen.description):
         print(printable(line))
     if as_json:
         print_json({name: asdict(value) for name, value in values.items()})

@@ -1,7 +1,8 @@
-"""Predicts the costs of a configuration before it is built: its backbone counted once, attentions by formula.
+"""Predicts the costs of a configuration before it is built.
 
-Parameters and MACs are exact from the start. Memory and latency are measured on every trial; once a few have
-been, a linear fit predicts the rest well enough to skip what is far above a limit.
+Parameters and MACs are exact from the start: the backbone is counted once, and the modules have formulas.
+Memory and latency are measured on every trial. After a few trials, a linear fit is precise enough to skip
+configurations far above a limit.
 """
 
 import json
@@ -22,38 +23,47 @@ from search.callback import Callback
 from search.config import TrialConfig
 from search.record import TrialRecord
 
-LEARNED = 4  # trials from which a line is drawn
-MARGIN = (
-    0.05  # by which a forecast of a measured fact must exceed the limit: near it, it is tried and measured
-)
+MIN_TRIALS = 4  # number of trials from which a line is fitted
+# Fraction by which a predicted measurement must exceed the limit. Nearer configurations are measured.
+MARGIN = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelCost:
-    """Of a whole model: parameters, MACs of one input, and values that the attentions keep for an input."""
+class PredictedCost:
+    """Predicted cost of a model.
+
+    Attributes:
+        params: Number of parameters.
+        macs: MACs of one input.
+        saved: Number of values that the attention modules keep for the backward pass, for one input.
+    """
 
     params: int
     macs: int
     saved: int
 
 
-def model_cost(config: TrialConfig, runtime: Runtime) -> ModelCost:
-    """Return the cost of the model of a configuration."""
-    # Of training and seed the model does not depend.
+def model_cost(config: TrialConfig, runtime: Runtime) -> PredictedCost:
+    """Compute the cost of the model of a configuration.
+
+    Raises:
+        InputError: A site of the placement does not exist.
+    """
+    # The model does not depend on training and seed, so they are removed from the key of the cache.
     training = type(config.training)()
     plain = replace(config, model=replace(config.model, placement={}), training=training, seed=0)
     text = json.dumps(plain.to_json(), sort_keys=True)
-    params, macs, places = _counted(text, runtime)
-    for name in config.model.placement.keys() - places.keys():
-        raise unknown_site(open_task(plain, runtime).model(), name, list(places.values()))
-    costs = {name: _cost(spec, places[name]) for name, spec in config.model.placement.items()}
-    # What a module takes the place of has no formula.
-    counted = {name: spec for name, spec in config.model.placement.items() if places[name].replaces}
-    if counted:
-        changed = replace(plain, model=replace(config.model, placement=counted))
-        params, macs, _ = _counted(json.dumps(changed.to_json(), sort_keys=True), runtime)
-    added = [cost for name, cost in costs.items() if name not in counted]
-    return ModelCost(
+    params, macs, sites_by_name = _count_model(text, runtime)
+    for name in config.model.placement.keys() - sites_by_name.keys():
+        raise unknown_site(open_task(plain, runtime).model(), name, list(sites_by_name.values()))
+    costs = {name: _cost(spec, sites_by_name[name]) for name, spec in config.model.placement.items()}
+    # No formula covers the layer that a module replaces, so such a model is built and counted.
+    replacing = {name: spec for name, spec in config.model.placement.items() if sites_by_name[name].replaces}
+    if replacing:
+        changed = replace(plain, model=replace(config.model, placement=replacing))
+        params, macs, _ = _count_model(json.dumps(changed.to_json(), sort_keys=True), runtime)
+    added = [cost for name, cost in costs.items() if name not in replacing]
+    return PredictedCost(
         params=params + sum(cost.parameters for cost in added),
         macs=macs + sum(cost.macs for cost in added),
         saved=sum(cost.memory for cost in costs.values()),
@@ -65,39 +75,41 @@ def _cost(spec: Spec, site: Site) -> Cost:
 
 
 @cache
-def _counted(text: str, runtime: Runtime) -> tuple[int, int, dict[str, Site]]:
-    """Count parameters and MACs of the model of a configuration, and find its sites."""
+def _count_model(text: str, runtime: Runtime) -> tuple[int, int, dict[str, Site]]:
+    """Return parameters, MACs and sites of the model of a configuration, given as JSON text."""
     task = open_task(TrialConfig.from_json(json.loads(text)), runtime)
     model = task.model().eval()
-    one = task.example(1)
-    places = {site.name: site for site in sites(model, one)}
-    return sum(p.numel() for p in model.parameters()), count_macs(model, one), places
+    example = task.example(1)
+    sites_by_name = {site.name: site for site in sites(model, example)}
+    return sum(p.numel() for p in model.parameters()), count_macs(model, example), sites_by_name
 
 
 class Forecast(Callback):
-    """Predicts violations of a search's limits; a callback that is fitted to measurements."""
+    """Callback that predicts violations of a search's limits. It is fitted to measurements of finished
+    trials.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.limits, self.runtime = settings.limits, settings.runtime
         self._measured: dict[int, tuple[TrialConfig, dict[str, float]]] = {}
 
     def __call__(self, config: TrialConfig) -> dict[str, float]:
-        """Predict by how much `config` exceeds each limit; below 0 if it does not."""
+        """Predict the relative excess of `config` over each limit. It is below 0 if the limit is kept."""
         limits = self.limits
         if limits.nothing:
             return {}
         expected = model_cost(config, self.runtime)
-        known: dict[str, float] = {}
+        excess: dict[str, float] = {}
         if limits.params is not None:
-            known["params"] = expected.params / limits.params - 1
+            excess["params"] = expected.params / limits.params - 1
         if limits.macs is not None:
-            known["macs"] = expected.macs / limits.macs - 1
+            excess["macs"] = expected.macs / limits.macs - 1
         for name, limit in (("memory", limits.memory), ("latency", limits.latency)):
-            if limit is not None and (value := self._line(name, config)) is not None:
-                known[name] = value / limit - 1 - MARGIN
-        return known
+            if limit is not None and (value := self._predict(name, config)) is not None:
+                excess[name] = value / limit - 1 - MARGIN
+        return excess
 
-    def _line(self, name: str, config: TrialConfig) -> float | None:
+    def _predict(self, name: str, config: TrialConfig) -> float | None:
         """Predict a measurement by least squares over trials with the same backbone."""
         model = config.model
         same = [
@@ -105,7 +117,7 @@ class Forecast(Callback):
             for other, profile in self._measured.values()
             if (other.model.backbone, other.model.options) == (model.backbone, model.options)
         ]
-        if len(same) < LEARNED:
+        if len(same) < MIN_TRIALS:
             return None
         rows = np.array([self._features(name, other) for other, _ in same])
         scale = np.abs(rows).max(axis=0) + 1e-12
@@ -128,7 +140,7 @@ class Forecast(Callback):
 
 
 def check_limits(configs: list[TrialConfig], settings: Settings) -> None:
-    """Raise InputError if no configuration keeps the limits on parameters and MACs."""
+    """Raise `InputError` if no configuration keeps the limits on parameters and MACs."""
     limits = settings.limits
     if limits.params is None and limits.macs is None:
         return

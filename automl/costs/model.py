@@ -1,4 +1,4 @@
-"""What a model costs, without a dataset: parameters, MACs, activations, time of a training step."""
+"""Costs of a model, without a dataset: parameters, MACs, activations, time of a training step."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,16 +14,19 @@ from backbones import Example
 from backbones.macs import count_macs
 from backbones.torch_internals import tree_map_only
 
-STEPS = 16  # that a time is measured by
-SLOW = 0.5  # seconds of a step, from which a single one is the measurement
+STEPS = 16  # number of steps of a measurement
+SLOW = 0.5  # duration of a step from which one step is enough [s]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCost:
-    """parameters: that are learned. macs: multiply-adds of a forward pass of one input.
+    """Measured cost of a model.
 
-    activations: bytes that a forward pass keeps for the backward pass, for one input. step: seconds of a
-    forward and backward pass, for one input of the batch: processor time on a CPU.
+    Attributes:
+        parameters: Number of trained parameters.
+        macs: Multiply-adds of the forward pass of one input.
+        activations: Memory kept for the backward pass, for one input [bytes].
+        step: Time of a forward and backward pass, for one input of the batch [s]. Processor time on a CPU.
     """
 
     parameters: int
@@ -35,9 +38,15 @@ class ModelCost:
 def costs_of(
     models: Mapping[str, nn.Module], subject: Subject, batch: int, runtime: Runtime
 ) -> dict[str, ModelCost]:
-    """The costs of models of `subject`, on a batch of so many inputs, with their steps timed in turn.
+    """Measure the costs of models of `subject`. Their steps are timed in turn.
 
-    Leaves them in training mode.
+    Leaves the models in training mode.
+
+    Args:
+        models: Models by name.
+        subject: Gives the input and the loss.
+        batch: Number of inputs of a step.
+        runtime: Device and precision.
     """
 
     def inputs(count: int) -> Example:
@@ -46,13 +55,13 @@ def costs_of(
         )
         return on_device
 
-    one, many = inputs(1), inputs(batch)
-    found, steps = {}, []
+    example, many = inputs(1), inputs(batch)
+    counts, steps = {}, []
     for name, model in models.items():
-        macs = count_macs(model.to(runtime.device).eval(), one)
+        macs = count_macs(model.to(runtime.device).eval(), example)
         model.train()
         activations = kept_for_backward(model, partial(_loss, model, subject, many, runtime))
-        found[name] = {
+        counts[name] = {
             "parameters": sum(p.numel() for p in model.parameters()),
             "macs": macs,
             "activations": activations // batch,
@@ -61,8 +70,8 @@ def costs_of(
     first = [seconds(step, runtime) for step in steps]
     times = first if max(first) > SLOW else quick_quarters(steps, runtime, STEPS)
     return {
-        name: ModelCost(**counted, step=time / batch)
-        for (name, counted), time in zip(found.items(), times, strict=True)
+        name: ModelCost(**count, step=time / batch)
+        for (name, count), time in zip(counts.items(), times, strict=True)
     }
 
 

@@ -1,7 +1,7 @@
-"""Measures the costs of a configuration before it is trained: parameters, MACs, memory, latency, time ratio.
+"""Measures the costs of a configuration before it is trained.
 
-Measurements are cached on this machine by architecture, training and code version: the same trial has the
-same profile again. A time ratio that could not be measured precisely is not cached.
+Measurements are cached on this machine by architecture, training and code version, so that the same trial has
+the same profile again. A time ratio that could not be measured precisely is not cached.
 """
 
 import gc
@@ -40,23 +40,26 @@ from backbones.torch_internals import tree_leaves
 from search.config import TrialConfig
 from search.serialise import read_json, to_json
 
-FORWARDS = 40  # passes that a latency is measured by
+FORWARDS = 40  # number of passes of a latency measurement
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostProfile:
-    """The costs of a configuration.
+    """Costs of a configuration.
 
-    params: numbers that are learned. macs: multiply-adds of a forward pass of one input.
-    memory: bytes at the peak of a training step: on a GPU what is allocated; on a CPU weights, gradients,
-        the optimiser's state and what the forward pass keeps for the backward pass.
-    latency: ms of a forward pass of one input.
-    time_ratio, time_ratio_low, time_ratio_high: epoch time relative to the baseline's, with its 95 %
-        interval.
-    time_ratio_counted: 1 where it is partly estimated from operation counts, as it could not be measured
-        precisely, or else 0.
-    validation: the part of an epoch's time that its validation takes. epoch: seconds of an epoch, as time
-        ratios are measured: processor time on a CPU.
+    Attributes:
+        params: Number of trained parameters.
+        macs: Multiply-adds of the forward pass of one input.
+        memory: Peak of a training step [bytes]. On a GPU the allocated memory; on a CPU weights, gradients,
+            the optimiser's state and the values kept for the backward pass.
+        latency: Time of the forward pass of one input [ms].
+        time_ratio: Epoch time divided by the baseline's.
+        time_ratio_low: Lower end of its 95 % interval.
+        time_ratio_high: Upper end of its 95 % interval.
+        time_ratio_counted: 1 if the ratio is partly estimated from operation counts, since it could not be
+            measured precisely. Otherwise 0.
+        validation: Fraction of an epoch's time that its validation takes.
+        epoch: Time of an epoch [s], measured as time ratios are: processor time on a CPU.
     """
 
     params: int
@@ -72,24 +75,30 @@ class CostProfile:
 
 
 def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> CostProfile:
-    """The cost profile of `config` on this device, beside `baseline`, whose epoch is the unit of time.
+    """Measure the cost profile of `config` on this device.
 
-    Raises torch.OutOfMemoryError when a step does not fit.
+    Args:
+        config: The configuration.
+        baseline: Configuration whose epoch is the unit of time.
+        runtime: Device and precision. A trial of several workers is measured as one of them.
+
+    Raises:
+        torch.OutOfMemoryError: A training step does not fit into memory.
     """
-    # One worker's part of the batch, without the others: what is exchanged is the same for both.
-    config, baseline = (of_one_worker(one, runtime.workers) for one in (config, baseline))
+    # One worker's part of the batch, without communication, which takes the same time for both models.
+    config, baseline = (of_one_worker(each, runtime.workers) for each in (config, baseline))
     runtime = replace(runtime, rank=0, workers=1)
-    file = cache_root() / "profile" / f"{_key(_about(config), _about(baseline), runtime)}.json"
+    file = cache_root() / "profile" / f"{_key(_describe(config), _describe(baseline), runtime)}.json"
     if file.exists():
         return _read(file)
     timed = file.with_suffix(".timings.json")
     timings = read_json(Timings, timed) if timed.exists() else Timings()
-    found = _measure(config, baseline, runtime, timings)
-    if found.time_ratio_counted:
+    profile = _measure(config, baseline, runtime, timings)
+    if profile.time_ratio_counted:
         once(timed, lambda path: _write(path, to_json(timings)), lambda path: False)
-        return found
-    # Another trial may have measured the same meanwhile; both go by what was there first.
-    return _read(once(file, lambda path: _write(path, to_json(found))))
+        return profile
+    # Another trial may have measured the same meanwhile. Both use the file that was written first.
+    return _read(once(file, lambda path: _write(path, to_json(profile))))
 
 
 def _write(file: Path, value: Mapping[str, Any]) -> None:
@@ -103,21 +112,21 @@ def _read(file: Path) -> CostProfile:
 def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timings: Timings) -> CostProfile:
     task = open_task(config, runtime)
     model = task.model()
-    memory = step_memory(task, model)  # first: what does not fit shows here
-    one = task.example(1)
-    params, macs = sum(p.numel() for p in model.parameters()), count_macs(model.eval(), one)
-    latency = _latency(task, model, one)
-    ours, theirs = _about(config), _about(baseline)
-    if ours == theirs:
+    memory = step_memory(task, model)  # First, since it raises if the step does not fit.
+    example = task.example(1)
+    params, macs = sum(p.numel() for p in model.parameters()), count_macs(model.eval(), example)
+    latency = _latency(task, model, example)
+    described, baseline_described = _describe(config), _describe(baseline)
+    if described == baseline_described:
         time_ratio = own_time_ratio(task, model)
     else:
-        other = open_task(baseline, runtime)
+        baseline_task = open_task(baseline, runtime)
         time_ratio = measure_time_ratio(
             task,
-            other,
+            baseline_task,
             timings,
             model=model,
-            at_least_one=_with_modules(ours, theirs)
+            at_least_one=_adds_modules(described, baseline_described)
             and not any(isinstance(m, Mixer) for m in model.modules()),
         )
     _release(runtime)
@@ -129,83 +138,84 @@ def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timin
         time_ratio=time_ratio.ratio,
         time_ratio_low=time_ratio.low,
         time_ratio_high=time_ratio.high,
-        time_ratio_counted=float(time_ratio.counted),
+        time_ratio_counted=float(time_ratio.estimated),
         validation=time_ratio.validation,
         epoch=time_ratio.epoch,
     )
 
 
 def of_one_worker(config: TrialConfig, workers: int) -> TrialConfig:
-    """Return the training of one worker's part of each batch."""
+    """Return the configuration that trains one worker's part of each batch."""
     return config.change(training={"batch_size": max(2, config.training.batch_size // workers)}, seed=0)
 
 
-def _with_modules(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
-    """Whether the first model is the second one with modules in it, and all else is the same."""
-    mine, other = (dict(config["model"]["placement"]) for config in (ours, theirs))
-    bare = [{**config, "model": {**config["model"], "placement": {}}} for config in (ours, theirs)]
-    return bare[0] == bare[1] and other.items() <= mine.items()
+def _adds_modules(config: Mapping[str, Any], baseline: Mapping[str, Any]) -> bool:
+    """Return whether `config` only adds modules to `baseline`."""
+    placement, other = (dict(each["model"]["placement"]) for each in (config, baseline))
+    bare = [{**each, "model": {**each["model"], "placement": {}}} for each in (config, baseline)]
+    return bare[0] == bare[1] and other.items() <= placement.items()
 
 
-# Fields of a training that change neither its size nor the time of an epoch.
+# Fields of a training that affect neither the size of the model nor the time of an epoch.
 NO_COST = ("epochs", "schedule", "decay_every", "decay_factor", "beta1", "beta2", "eps")
 
 
-def _about(config: TrialConfig) -> dict[str, Any]:
-    """What decides how large a model and how long an epoch of it is."""
+def _describe(config: TrialConfig) -> dict[str, Any]:
+    """Return the fields that determine the size of the model and the time of its epoch."""
     training = asdict(config.training)
-    # A mixup of 0.1 takes as long as one of 0.4, and another time than none.
-    decides = {key: value > 0 if isinstance(value, float) else value for key, value in training.items()}
+    # A mixup of 0.1 takes as long as one of 0.4, but not as long as none.
+    relevant = {key: value > 0 if isinstance(value, float) else value for key, value in training.items()}
     return {
         "task": config.task,
         "data": config.to_json()["data"],
         "model": config.to_json()["model"],
-        "training": {key: value for key, value in decides.items() if key not in NO_COST},
+        "training": {key: value for key, value in relevant.items() if key not in NO_COST},
     }
 
 
-def _key(*parts: Any) -> str:
-    """A name for what is measured here, with this code. The last of `about` is the runtime."""
-    *what, runtime = parts
+def _key(*contents: Any) -> str:
+    """Return the cache key of a measurement with this code on this device. The runtime comes last."""
+    *fields, runtime = contents
     name = device_name(runtime.device)
-    ways = [str(runtime.dtype), choose(runtime), runtime.memory_fraction]
+    modes = [str(runtime.dtype), choose(runtime), runtime.memory_fraction]
     libraries = [version(library) for library in ("torch", "torchvision", "timm")]
-    here = [name, torch.get_num_threads(), *libraries, code_digest()]
-    return hashlib.sha256(json.dumps([*what, ways, here], sort_keys=True).encode()).hexdigest()[:32]
+    environment = [name, torch.get_num_threads(), *libraries, code_digest()]
+    text = json.dumps([*fields, modes, environment], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @cache
 def code_digest() -> str:
-    """A hash of this project's code: with other code, a step may take another time."""
+    """Return a hash of this project's code. With other code, a step may take another time."""
     root = Path(attention.__file__).parent.parent
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for package in ("attention", "automl", "backbones", "search"):
         for file in sorted((root / package).rglob("*.py")):
-            found.update(file.relative_to(root).as_posix().encode() + file.read_bytes())
-    return found.hexdigest()
+            digest.update(file.relative_to(root).as_posix().encode() + file.read_bytes())
+    return digest.hexdigest()
 
 
-def _latency(task: Task, model: nn.Module, one: Inputs) -> float:
-    """Measured once for an architecture, however it is trained."""
+def _latency(task: Task, model: nn.Module, example: Inputs) -> float:
+    """Return the latency [ms]. It is measured once for an architecture, whatever the training."""
     config = task.config
-    shapes = [list(leaf.shape) for leaf in tree_leaves(one)]
-    params = sum(p.numel() for p in model.parameters())  # which tells how many classes there are
+    shapes = [list(leaf.shape) for leaf in tree_leaves(example)]
+    params = sum(p.numel() for p in model.parameters())  # differs by the number of classes
     architecture = [config.task, shapes, params, config.to_json()["model"]]
     file = cache_root() / "profile" / f"latency-{_key(architecture, task.runtime)}.json"
 
-    def make(path: Path) -> None:
-        _write(path, {"ms": measure_latency(model, one, task.runtime)})
+    def measure_into(path: Path) -> None:
+        _write(path, {"ms": measure_latency(model, example, task.runtime)})
 
-    return float(json.loads(once(file, make).read_text())["ms"])
+    return float(json.loads(once(file, measure_into).read_text())["ms"])
 
 
-def measure_latency(model: nn.Module, one: Inputs, runtime: Runtime) -> float:
-    """The latency in ms: the lower quartile of several forward passes."""
+def measure_latency(model: nn.Module, example: Inputs, runtime: Runtime) -> float:
+    """Return the latency [ms]: the lower quartile of several forward passes."""
 
     @torch.inference_mode()
     def forward() -> None:
         with runtime.autocast():
-            call(model, one)
+            call(model, example)
 
     for _ in range(3):
         forward()
@@ -213,9 +223,12 @@ def measure_latency(model: nn.Module, one: Inputs, runtime: Runtime) -> float:
 
 
 def step_memory(task: Task, model: nn.Module | None = None) -> int:
-    """Bytes at the peak of one training step at full batch size. Also runs one batch of validation.
+    """Measure the peak memory [bytes] of one training step at full batch size. Also runs one validation
+    batch.
 
-    model: the task's, where it has been made.
+    Args:
+        task: The task.
+        model: The task's model. Built if None.
     """
     runtime = task.runtime
     measured = measures_peak_memory(runtime.device)
@@ -226,7 +239,7 @@ def step_memory(task: Task, model: nn.Module | None = None) -> int:
         before = start_peak_memory(runtime.device) - sum(tensor.nbytes for tensor in held)
     state = start(task, model)
     for group in state.optimizer.param_groups:
-        group["lr"] = 0.0  # the model is wanted as it is
+        group["lr"] = 0.0  # The step must not change the model.
     state.model.train()
     losses = []
 
@@ -258,7 +271,10 @@ def step_memory(task: Task, model: nn.Module | None = None) -> int:
 
 
 def kept_for_backward(model: nn.Module, forward: Callable[[], object]) -> int:
-    """Bytes that `forward`, a pass through `model`, keeps for the backward pass beside the weights."""
+    """Measure the memory [bytes] that `forward`, a pass through `model`, keeps for the backward pass.
+
+    The weights do not count.
+    """
     saved: dict[int, int] = {}
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
 
@@ -274,7 +290,7 @@ def kept_for_backward(model: nn.Module, forward: Callable[[], object]) -> int:
 
 
 def _release(runtime: Runtime) -> None:
-    """Of a GPU's memory what nothing needs any more. On a CPU, looking for it takes as long as steps."""
+    """Free unused memory of a GPU. On a CPU, searching for garbage would take as long as steps."""
     if is_gpu(runtime.device):
         gc.collect()
         empty_cache(runtime.device)

@@ -1,4 +1,4 @@
-"""The models of all tasks without a dataset: how each is built, what it takes, and a loss of its training."""
+"""The models of all tasks without a dataset: how to build each, its input, and a loss."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,28 +16,32 @@ from backbones.torch_internals import tree_leaves
 from search.config import Model, SegmentationModel
 from search.config.tasks import TASKS, resolve
 
-CLASSES = 1000  # of images; of detectors COCO's
+CLASSES = 1000  # Number of labels of image classifiers. Detectors and segmenters have COCO's objects.
 OBJECTS = 90
-CHANNELS = 9  # of sequences, as UCI HAR has them
-VOCABULARY = 10_000  # of encoders of text
-MAX_DISPARITY = 192  # of stereo models
+CHANNELS = 9  # Channels of sequences, as in UCI HAR.
+VOCABULARY = 10_000  # Vocabulary of text encoders.
+MAX_DISPARITY = 192  # Largest disparity of stereo models.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A model that is looked at without a dataset.
+    """Model that is examined without a dataset.
 
-    name: of its backbone. build: makes it, on the CPU.
-    example: a batch of so many of its inputs, on the CPU. one: its input in words.
-    loss: of the model in training mode, for a batch that `example` made. batch: inputs of a step by default.
-    images: its input is one tensor of images.
+    Attributes:
+        name: Name of its backbone.
+        build: Builds the model on the CPU.
+        example: Creates a batch of so many inputs on the CPU.
+        loss: Computes a loss of the model in training mode for a batch from `example`.
+        description: Description of its input.
+        batch: Default number of inputs of a step.
+        images: True if the input is one tensor of images.
     """
 
     name: str
     build: Callable[[], nn.Module]
     example: Callable[[int], Example]
     loss: Callable[[nn.Module, Example], Tensor]
-    one: str
+    description: str
     batch: int = 8
     images: bool = False
 
@@ -49,13 +53,18 @@ def subject(
     options: Mapping[str, Any] | None = None,
     task: str | None = None,
 ) -> Subject:
-    """Return the model of a backbone, an encoder of text, a stereo model, or a detector over a backbone.
+    """Return the model of a backbone, a text encoder, a stereo model, or a detector on a backbone.
 
-    size: side of images in pixels, steps of sequences, tokens of texts, or height of stereo pairs, which are
-        twice as wide; as published where not given. options: of the backbone.
-    task: such as `detection` for a detector over the backbone; by default the one that the backbone is for.
+    Args:
+        backbone: Name of the backbone.
+        size: Side of images [pixels], steps of sequences, tokens of texts, or height of stereo pairs, which
+            are twice as wide. As published by default.
+        options: Options of the backbone.
+        task: Name of a task, such as `detection` for a detector on the backbone. By default the main task of
+            the backbone.
 
-    Raises InputError for an unknown backbone, a size out of range, and for what the backbone refuses.
+    Raises:
+        InputError: The backbone is unknown, the size is out of range, or the backbone rejects an option.
     """
     options = options or {}
     fits = tasks_of(backbone)
@@ -68,12 +77,12 @@ def subject(
     width = options.get("width")
     if isinstance(width, int | float) and not 1 / 16 <= width <= 16:
         raise InputError(f"width must lie between 1/16 and 16; got {width}")
-    made: Subject = resolve(TASKS[task or fits[0]].subject)(backbone, size, options)
-    return made
+    result: Subject = resolve(TASKS[task or fits[0]].subject)(backbone, size, options)
+    return result
 
 
 def tasks_of(backbone: str) -> Sequence[str]:
-    """Return the tasks that a backbone is a model of, that of the backbone alone first."""
+    """Return the tasks that a backbone can be used for. The task of the plain backbone is first."""
     if backbone in STEREO:
         return ("stereo",)
     if backbone in ENCODERS:
@@ -90,7 +99,7 @@ def image_subject(backbone: str, size: int | None, options: Mapping[str, Any]) -
         name=backbone,
         build=lambda: backbones.build(backbone, classes=CLASSES, size=size, **options),
         example=lambda count: torch.zeros(count, 3, size, size).to(memory_format=torch.channels_last),
-        one=f"an image of {size}x{size} pixels, with a head of {CLASSES} labels",
+        description=f"an image of {size}x{size} pixels, with a head of {CLASSES} labels",
         loss=_sum,
         images=True,
     )
@@ -103,7 +112,7 @@ def sequence_subject(backbone: str, size: int | None, options: Mapping[str, Any]
         name=backbone,
         build=lambda: backbones.build(backbone, classes=6, in_channels=CHANNELS, **options),
         example=lambda count: torch.zeros(count, CHANNELS, size),
-        one=f"a sequence of {size} steps with {CHANNELS} channels, with a head of 6 labels",
+        description=f"a sequence of {size} steps with {CHANNELS} channels, with a head of 6 labels",
         loss=_sum,
     )
 
@@ -120,7 +129,7 @@ def encoder_subject(backbone: str, size: int | None, options: Mapping[str, Any])
         name=backbone,
         build=lambda: ENCODERS[backbone].build(vocabulary=VOCABULARY, length=size, **options),
         example=example,
-        one=f"a text of {size} tokens from a vocabulary of {VOCABULARY:,}",
+        description=f"a text of {size} tokens from a vocabulary of {VOCABULARY:,}",
         loss=_sum,
     )
 
@@ -142,7 +151,7 @@ def stereo_subject(backbone: str, size: int | None, options: Mapping[str, Any]) 
         name=backbone,
         build=lambda: STEREO[backbone].build(max_disparity=MAX_DISPARITY, **options),
         example=example,
-        one=f"a pair of images of {size}x{2 * size} pixels with disparities below {MAX_DISPARITY}",
+        description=f"a pair of images of {size}x{2 * size} pixels with disparities below {MAX_DISPARITY}",
         batch=2,
         loss=_sum,
     )
@@ -158,40 +167,40 @@ def detector_subject(backbone: str, size: int | None, options: Mapping[str, Any]
         body = backbones.build(backbone, classes=2, size=size, **options)
         return build_detector(body, classes=OBJECTS, canvas=size, normalisation=find(backbone).normalisation)
 
-    def example(count: int) -> Example:  # with something in it, so that there is something to find
+    def example(count: int) -> Example:  # noise, so that the detector finds objects
         return list(torch.rand(count, 3, size, size, generator=torch.Generator().manual_seed(0)))
 
     return Subject(
         name=backbone,
         build=build,
         example=example,
-        one=f"an image of {size}x{size} pixels: Mask R-CNN with {OBJECTS} kinds of objects",
+        description=f"an image of {size}x{size} pixels: Mask R-CNN with {OBJECTS} kinds of objects",
         batch=2,
         loss=_detection_loss,
     )
 
 
 def segmenter_subject(backbone: str, size: int | None, options: Mapping[str, Any]) -> Subject:
-    """Return a model of segmentation for images of 256 pixels, or of `size`."""
+    """Return a segmentation model for images of 256 pixels, or of `size`."""
     size, chosen = size or 256, SegmentationModel(backbone=backbone, options=options)
     if size % STRIDES[-1]:
         raise InputError(f"--size must be a multiple of {STRIDES[-1]} for segmentation; got {size}")
     return replace(
         image_subject(backbone, size, options),
         build=lambda: chosen.build(classes=OBJECTS, size=size),
-        one=f"an image of {size}x{size} pixels, each of one of {OBJECTS} classes",
+        description=f"an image of {size}x{size} pixels, each of one of {OBJECTS} classes",
         images=False,
     )
 
 
 def _sum(model: nn.Module, example: Example) -> Tensor:
-    """Return the sum of all outputs, which takes as long to differentiate as a loss."""
+    """Return the sum of all outputs. Its backward pass takes as long as that of a loss."""
     outputs = [leaf for leaf in tree_leaves(call(model, example)) if isinstance(leaf, Tensor)]
     return torch.stack([output.float().sum() for output in outputs]).sum()
 
 
 def _detection_loss(model: nn.Module, example: Example) -> Tensor:
-    """Return the losses of images with one object each."""
+    """Return the summed losses of images with one object each."""
     images = [image for image in example if isinstance(image, Tensor)]
     targets = [_target(image) for image in images]
     losses: dict[str, Tensor] = model(images, targets)

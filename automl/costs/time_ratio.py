@@ -1,17 +1,18 @@
-"""The time ratio: the epoch time of a trial relative to the baseline's. Equal time is based on it.
+"""The time ratio: the epoch time of a trial divided by the baseline's. Equal time is based on it.
 
-Both epochs are of the same images, so the ratio is of time for each image that is trained: a batch of 32 that
-uses a machine worse than one of 64 has a ratio above 1, whatever its steps take. An epoch is its training
-steps, with the data that they take, and its pass over the validation split. Steps of the two are timed in
-turn, A B B A, on a timer that is robust to other load; what is left of the load affects both of a pair alike,
-and the median of the pairs' ratios ignores outliers. Measured beside two busy processes on two cores:
-two equal models gave 0.995, one with a module 1.06 (1.05 alone), and ratios of minima or lower quartiles
-spread two to three times as wide.
+Both epochs have the same images, so the ratio compares the time for each trained image. For example, a batch
+of 32 that uses a machine less well than one of 64 has a ratio above 1, whatever its steps take. An epoch
+consists of its training steps, including their data, and its pass over the validation split.
 
-A ratio is accepted when its interval is within 3 % either way. Where that is not reached in the time that
-measuring may take, the ratio is partly estimated from operation counts, flagged (`counted`), and not cached;
-the timings are, so that the next trial of the same architecture continues from there,
-for its part of the training's time alone.
+Steps of the two models are timed in turn, A B B A, on a timer that is robust to other load. Remaining load
+affects both steps of a pair alike, and the median of the pairs' ratios ignores outliers. Measured beside two
+busy processes on two cores: two equal models gave 0.995, and one with a module 1.06 (1.05 alone). Ratios of
+minima or of lower quartiles spread two to three times as wide.
+
+A ratio is accepted if its interval is within 3 % either way. If the time allowed for measuring does not
+suffice, the ratio is partly estimated from operation counts, flagged (`estimated`), and not cached. The
+timings are cached, so that the next trial of the same architecture continues from there, within the time
+allowed for its own training.
 """
 
 import json
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 import torch
-from scipy.special import bdtr  # scipy.stats takes each process of a trial more than a second to import
+from scipy.special import bdtr  # importing scipy.stats takes more than a second in each process
 from torch import nn
 
 from automl.config.device import is_gpu
@@ -33,46 +34,60 @@ from automl.training.loop import start
 from automl.training.step import Step, make_step
 from backbones import call
 
-PRECISE = 0.02  # half the width of the interval, as a part of the ratio, at which measuring ends
-BELIEVED = 0.03  # and up to which the ratio is used
-ROUND, LEAST = 4, 8  # pairs from one look at the interval to the next, and before it is believed
-VALIDATIONS = 3  # pairs of validation passes at first, and then one a round: a small part of an epoch
-MEASURING_FRACTION = 0.05  # of the training's own time that measuring may take
-ALLOWED = 1.0  # seconds that the first of an architecture may take in any case
-ERROR = 0.1  # of the logarithm of a ratio of counted work: the standard deviation
-BLOCK = 0.01  # seconds that a timing on a GPU takes at least, by repeating the step
+# Half width of the interval, relative to the ratio, at which measuring ends and up to which it is accepted.
+PRECISE, BELIEVED = 0.02, 0.03
+ROUND, LEAST = 4, 8  # pairs between two checks of the interval, and minimum number of pairs
+# Pairs of validation passes in the first round. Later rounds have one, as validation is short.
+VALIDATIONS = 3
+MEASURING_FRACTION = 0.05  # maximum time of measuring, relative to the training's own time
+ALLOWED = 1.0  # time that the first measurement of an architecture may take in any case [s]
+ERROR = 0.1  # standard deviation of the logarithm of a ratio of counted work
+BLOCK = 0.01  # minimum duration of a timing on a GPU, reached by repeating the step [s]
 
 
-_BASELINES: dict[str, Work] = {}  # of their epochs, by configuration and runtime
+_BASELINES: dict[str, Work] = {}  # work of an epoch, by configuration and runtime
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimeRatio:
-    """A time ratio with its 95 % interval, or that of fewer pairs as `interval` has it.
+    """Time ratio with its 95 % interval. With few pairs the level is lower, see `interval`.
 
-    counted: it is partly estimated from operation counts, since its interval was too wide; the interval is
-    then the measured one. validation: the part of the trial's epoch that is its validation. epoch: seconds of
-    the trial's epoch.
+    Attributes:
+        ratio: Epoch time of the trial divided by the baseline's.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        estimated: Whether the ratio is partly estimated from operation counts, since its interval was too
+            wide. The interval is then the measured one.
+        validation: Fraction of the trial's epoch that its validation takes.
+        epoch: Time of the trial's epoch [s].
     """
 
     ratio: float
     low: float
     high: float
-    counted: bool
+    estimated: bool
     validation: float
     epoch: float
 
 
 class Epoch:
-    """An epoch in parts that can be timed: training steps and validation passes.
+    """Epoch of a task, whose training steps and validation passes can be timed.
 
-    model: the task's, where it has been made. steps, passes: of each in an epoch. warm_up: run a few first.
+    Args:
+        task: The task.
+        model: The task's model. Built if None.
+        warm_up: Run a few steps first.
+
+    Attributes:
+        steps: Number of training steps in an epoch.
+        passes: Number of validation passes in an epoch.
+        repeats: Number of repetitions in one timing.
     """
 
     def __init__(self, task: Task, model: nn.Module | None = None, *, warm_up: bool = True) -> None:
         self.task, self.runtime = task, task.runtime
         self.steps = task.steps()
-        self.inputs = 2 * task.config.training.batch_size  # of a validation pass
+        self.inputs = 2 * task.config.training.batch_size  # Number of inputs of a validation pass.
         self.passes = -(-task.size("validation") // self.inputs)
         self.state = start(task, model)
         self._step = make_step(task, self.state.model, self.state.optimizer, self.state.scaler)
@@ -82,36 +97,36 @@ class Epoch:
         if not warm_up:
             return
         gpu = is_gpu(self.runtime.device)
-        for _ in range(7 if gpu else 2):  # on a GPU `--compile graphs` captures among them
+        for _ in range(7 if gpu else 2):  # On a GPU `--compile graphs` captures during these.
             self.step()
         self.validate()
         self.repeats = max(1, round(BLOCK / seconds(self.step, self.runtime))) if gpu else 1
 
     def step(self) -> None:
-        """A training step, with the making of its batch."""
+        """Run a training step, including the creation of its batch."""
         self.state.model.train()
         self._step(next(self._batches), 1e-6)
         if self.state.average is not None:
             self.state.average.update(self.state.model, 1)
 
-    @torch.no_grad()  # what counts operators does not go with parametrised weights in inference mode
+    @torch.no_grad()  # Counting operators fails with parametrised weights in inference mode.
     def validate(self) -> None:
-        """The model's part of a validation pass."""
+        """Run the model on a validation batch."""
         self.state.model.eval()
         with self.runtime.autocast():
             call(self.state.model, self._example)
 
-    def seconds_of(self, part: Callable[[], object]) -> float:
-        """Of `step` or `validate`."""
+    def seconds_of(self, run: Callable[[], object]) -> float:
+        """Return the time [s] of `step` or `validate`."""
 
         def block() -> None:
             for _ in range(self.repeats):
-                part()
+                run()
 
         return seconds(block, self.runtime) / self.repeats
 
     def work(self) -> Work:
-        """Of the whole epoch, counted on one step and one pass, operator by operator."""
+        """Count the work of the whole epoch on one step and one pass, operator by operator."""
         state = self.state
         self._step = Step(self.task, state.model, state.optimizer, state.scaler)
         return count_work(self.step) * self.steps + count_work(self.validate) * self.passes
@@ -124,9 +139,12 @@ def _endless(task: Task) -> Iterator[Batch]:
 
 @dataclass(frozen=True)
 class Timings:
-    """Seconds of ours and of the baseline's, timed in turn: of training steps, and of validation passes.
+    """Times [s] of the trial and of the baseline, measured in turn.
 
-    work: of an epoch of ours and of the baseline's, where it has been counted.
+    Attributes:
+        steps: Times of training steps.
+        validations: Times of validation passes.
+        work: Counted work of an epoch of the trial and of the baseline. Empty if not counted.
     """
 
     steps: list[tuple[float, float]] = field(default_factory=list)
@@ -142,52 +160,55 @@ def measure_time_ratio(
     model: nn.Module | None = None,
     at_least_one: bool = False,
 ) -> TimeRatio:
-    """The time ratio of `task` beside `baseline`, which has the same images and the same runtime.
+    """Measure the time ratio of `task` to `baseline`, which has the same images and runtime.
 
-    model: the task's, where it has been made.
-    timings: of the same two, as far as there are any from before; those of now are added. Where the time that
-        measuring may take was not enough, another trial continues from there, at another moment.
-    at_least_one: one model is the other with modules added, so that a ratio below 1 is an error of
-        measurement.
+    Args:
+        task: The trial's task.
+        baseline: The baseline's task.
+        timings: Earlier timings of the same two models. New ones are added. If the time allowed for measuring
+            did not suffice, a later trial continues from them.
+        model: The task's model. Built if None.
+        at_least_one: One model is the other with modules added, so that a ratio below 1 is an error of
+            measurement.
     """
-    begun, known = elapsed(task.runtime), bool(timings.steps)
-    ours, theirs = Epoch(task, model), Epoch(baseline)
+    start_time, continues = elapsed(task.runtime), bool(timings.steps)
+    epoch, baseline_epoch = Epoch(task, model), Epoch(baseline)
     while True:
-        again = bool(timings.steps)
+        is_later_round = bool(timings.steps)
         for _ in range(ROUND):
-            timings.steps.append(_in_turn(ours, theirs, "step", len(timings.steps)))
-        for _ in range(1 if again else VALIDATIONS):
-            timings.validations.append(_in_turn(ours, theirs, "validate", len(timings.validations)))
-        found = _ratio(ours, theirs, timings, floor=1.0 if at_least_one else 0.0)
-        part = MEASURING_FRACTION * baseline.config.training.epochs * found.epoch / found.ratio
-        allowed = part if known else max(part, ALLOWED)
+            timings.steps.append(_in_turn(epoch, baseline_epoch, "step", len(timings.steps)))
+        for _ in range(1 if is_later_round else VALIDATIONS):
+            timings.validations.append(_in_turn(epoch, baseline_epoch, "validate", len(timings.validations)))
+        measured = _ratio(epoch, baseline_epoch, timings, floor=1.0 if at_least_one else 0.0)
+        fraction = MEASURING_FRACTION * baseline.config.training.epochs * measured.epoch / measured.ratio
+        allowed = fraction if continues else max(fraction, ALLOWED)
         enough = len(timings.steps) >= LEAST
-        if (enough and _width(found) <= PRECISE) or elapsed(task.runtime) - begun > allowed:
+        if (enough and _width(measured) <= PRECISE) or elapsed(task.runtime) - start_time > allowed:
             break
-    if enough and _width(found) <= BELIEVED:
-        return found
+    if enough and _width(measured) <= BELIEVED:
+        return measured
     if not timings.work:
-        timings.work.extend([ours.work(), _work_of_baseline(theirs)])
-    mine, other = timings.work
-    return _with_counted(found, mine, other, prices(ours.runtime))
+        timings.work.extend([epoch.work(), _work_of_baseline(baseline_epoch)])
+    work, baseline_work = timings.work
+    return _combine_with_work(measured, work, baseline_work, prices(epoch.runtime))
 
 
-def _in_turn(ours: Epoch, theirs: Epoch, part: str, turn: int) -> tuple[float, float]:
-    """A pair of timings, ours first and theirs first by turns."""
-    first, second = (theirs, ours) if turn % 2 else (ours, theirs)
-    one, other = (epoch.seconds_of(getattr(epoch, part)) for epoch in (first, second))
-    return (other, one) if turn % 2 else (one, other)
+def _in_turn(epoch: Epoch, baseline: Epoch, method: str, turn: int) -> tuple[float, float]:
+    """Time `step` or `validate` of both. The baseline is first in every second turn."""
+    order = (baseline, epoch) if turn % 2 else (epoch, baseline)
+    first, second = (each.seconds_of(getattr(each, method)) for each in order)
+    return (second, first) if turn % 2 else (first, second)
 
 
-def _ratio(ours: Epoch, theirs: Epoch, timings: Timings, *, floor: float) -> TimeRatio:
-    """What the timings so far come to."""
+def _ratio(epoch: Epoch, baseline: Epoch, timings: Timings, *, floor: float) -> TimeRatio:
+    """Compute the time ratio from the timings so far."""
     training, validation = (
         times * statistics.median(second for _, second in pairs)
-        for times, pairs in ((theirs.steps, timings.steps), (theirs.passes, timings.validations))
+        for times, pairs in ((baseline.steps, timings.steps), (baseline.passes, timings.validations))
     )
-    epoch = training + validation
-    of_steps = ours.steps / theirs.steps * training / epoch
-    of_passes = ours.passes / theirs.passes * validation / epoch
+    duration = training + validation
+    of_steps = epoch.steps / baseline.steps * training / duration
+    of_passes = epoch.passes / baseline.passes * validation / duration
     steps, passes = (
         interval([first / second for first, second in pairs])
         for pairs in (timings.steps, timings.validations)
@@ -197,34 +218,41 @@ def _ratio(ours: Epoch, theirs: Epoch, timings: Timings, *, floor: float) -> Tim
         ratio=ratio,
         low=low,
         high=high,
-        counted=False,
+        estimated=False,
         validation=min(1.0, of_passes * passes[0] / ratio),
-        epoch=ratio * epoch,
+        epoch=ratio * duration,
     )
 
 
-def _with_counted(found: TimeRatio, ours: Work, theirs: Work, price: Work) -> TimeRatio:
-    """The time ratio by counted work and by what was measured, each with the weight of its precision."""
-    guess = ours.seconds(price) / theirs.seconds(price)
-    measured = (math.log(found.high) - math.log(found.low)) / (2 * 1.96)
-    weight = measured**2 / (measured**2 + ERROR**2)
-    ratio = found.ratio ** (1 - weight) * guess**weight
-    return replace(found, ratio=min(max(ratio, found.low), found.high), counted=True)
+def _combine_with_work(measured: TimeRatio, work: Work, baseline: Work, price: Work) -> TimeRatio:
+    """Average the measured ratio and the ratio of counted work, each weighted by its precision."""
+    guess = work.seconds(price) / baseline.seconds(price)
+    deviation = (math.log(measured.high) - math.log(measured.low)) / (2 * 1.96)
+    weight = deviation**2 / (deviation**2 + ERROR**2)
+    ratio = measured.ratio ** (1 - weight) * guess**weight
+    return replace(measured, ratio=min(max(ratio, measured.low), measured.high), estimated=True)
 
 
 def own_time_ratio(task: Task, model: nn.Module | None = None) -> TimeRatio:
-    """Of the baseline itself: 1, with the time that its epoch takes. model: as in `measure_time_ratio`."""
-    one = Epoch(task, model)
+    """Return the time ratio 1 of the baseline itself, with the measured time of its epoch.
+
+    Args:
+        task: The baseline's task.
+        model: The task's model. Built if None.
+    """
+    epoch = Epoch(task, model)
     training, validation = (
-        times * statistics.median(one.seconds_of(part) for _ in range(ROUND))
-        for times, part in ((one.steps, one.step), (one.passes, one.validate))
+        times * statistics.median(epoch.seconds_of(run) for _ in range(ROUND))
+        for times, run in ((epoch.steps, epoch.step), (epoch.passes, epoch.validate))
     )
-    epoch = training + validation
-    return TimeRatio(ratio=1.0, low=1.0, high=1.0, counted=False, validation=validation / epoch, epoch=epoch)
+    duration = training + validation
+    return TimeRatio(
+        ratio=1.0, low=1.0, high=1.0, estimated=False, validation=validation / duration, epoch=duration
+    )
 
 
 def _work_of_baseline(epoch: Epoch) -> Work:
-    """Counted once in a process, which measures many trials beside it."""
+    """Return the work of a baseline's epoch, counted once in a process, which measures many trials."""
     key = json.dumps([epoch.task.config.to_json(), str(epoch.runtime)], sort_keys=True)
     if key not in _BASELINES:
         _BASELINES[key] = epoch.work()
@@ -232,15 +260,15 @@ def _work_of_baseline(epoch: Epoch) -> Work:
 
 
 def _width(time_ratio: TimeRatio) -> float:
-    """How far the interval reaches from the ratio, as a part of it."""
+    """Return the larger distance of the interval's ends from the ratio, relative to the ratio."""
     return max(time_ratio.high - time_ratio.ratio, time_ratio.ratio - time_ratio.low) / time_ratio.ratio
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """The median with its distribution-free 95 % interval, from the ranks that the binomial gives.
+    """Return the median and its distribution-free 95 % interval, from the ranks of the binomial distribution.
 
-    With fewer than six values, the interval is their whole range (94 % for five, 88 % for four,
-    75 % for three).
+    With fewer than six values, the interval is their whole range (94 % for five, 88 % for four, 75 % for
+    three).
     """
     ordered = sorted(values)
     rank = max(1, next(k for k in count() if bdtr(k, len(ordered), 0.5) >= 0.025))

@@ -1,10 +1,10 @@
-"""The estimated cost of a training step: counts of operators, multiply-adds and bytes, times unit costs.
+"""Estimated cost of a training step: counts of operators, multiply-adds and bytes, times unit costs.
 
-It is used where a machine is too busy for a time ratio to be measured. The three unit costs are measured on
-this machine with three small kernels (the lower quartile of their runs), which takes a few hundredths of a
-second. What is not counted is how well an operator uses the machine: on one core of a Xeon such a ratio was
-within 3 % for one small module and 10 % low for twice the depth, but half of the truth for multi-head
-attention with narrow heads.
+It is used if a machine is too busy to measure a time ratio. Three small kernels measure the unit costs on
+this machine (the lower quartile of their runs), which takes a few hundredths of a second. The estimate
+ignores how well an operator uses the machine. On one core of a Xeon such a ratio was within 3 % for one small
+module and 10 % too low for twice the depth. For multi-head attention with narrow heads it was half the true
+value.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,22 +21,28 @@ from automl.config.runtime import Runtime
 from automl.training.clock import quick_quarter
 from backbones.torch_internals import TorchDispatchMode, tree_leaves
 
-# Operators that return a view, and move nothing.
+# Operators that return a view and move no data.
 VIEWS = {"view", "_unsafe_view", "reshape", "t", "transpose", "permute", "expand", "slice", "select"}
 VIEWS |= {"split", "unbind", "squeeze", "unsqueeze", "as_strided", "alias", "detach"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """operators: calls of kernels. flops: of products and convolutions. bytes: read and written."""
+    """Amount of work.
+
+    Attributes:
+        operators: Number of kernel calls.
+        flops: Operations of products and convolutions.
+        bytes: Bytes read and written.
+    """
 
     operators: float
     flops: float
     bytes: float
 
     def seconds(self, price: "Work") -> float:
-        """The time that it takes where one of each takes `price` seconds."""
-        # Of what is small, as on a CPU, nothing is hidden behind anything else.
+        """Return the time [s] of this work if one unit of each kind takes `price` seconds."""
+        # The terms are added, since small work, as on a CPU, does not overlap.
         return self.operators * price.operators + self.flops * price.flops + self.bytes * price.bytes
 
     def __add__(self, other: "Work") -> "Work":
@@ -51,7 +57,7 @@ class Work:
 
 
 def count_work(run: Callable[[], object]) -> Work:
-    """The work of what `run` calls, its backward pass and optimiser too."""
+    """Count the work of calling `run`, including a backward pass and an optimiser step."""
     with _Calls() as calls, FlopCounterMode(display=False) as counter:
         run()
     return Work(operators=calls.operators, flops=float(counter.get_total_flops()), bytes=calls.bytes)
@@ -79,21 +85,21 @@ class _Calls(TorchDispatchMode):
 
 @cache
 def prices(runtime: Runtime) -> Work:
-    """Seconds of one operator, one flop and one byte on this device, in the precision of training."""
+    """Measure the time [s] of one operator, one flop and one byte on this device, in training precision."""
     device, dtype = runtime.device, runtime.dtype
-    few = torch.zeros(16, device=device)
-    many = torch.zeros(2**20, device=device)
+    small_tensor = torch.zeros(16, device=device)
+    large_tensor = torch.zeros(2**20, device=device)
     images = torch.randn(64, 64, 16, 16, device=device, dtype=dtype).to(memory_format=torch.channels_last)
     weights = torch.randn(64, 64, 3, 3, device=device, dtype=dtype).to(memory_format=torch.channels_last)
     flops = 2 * 64 * 16**2 * 64**2 * 9
 
-    def small() -> None:
+    def add_repeatedly() -> None:
         for _ in range(100):
-            few.add(1.0)
+            small_tensor.add(1.0)
 
     with torch.no_grad():
         return Work(
-            operators=quick_quarter(small, runtime, 30) / 100,
+            operators=quick_quarter(add_repeatedly, runtime, 30) / 100,
             flops=quick_quarter(lambda: F.conv2d(images, weights, padding=1), runtime, 30) / flops,
-            bytes=quick_quarter(lambda: F.relu(many), runtime, 30) / (2 * 4 * 2**20),
+            bytes=quick_quarter(lambda: F.relu(large_tensor), runtime, 30) / (2 * 4 * 2**20),
         )

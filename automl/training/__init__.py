@@ -1,12 +1,12 @@
 """The training loop of one model: steps, optimiser, checkpoints.
 
 loop             The training loop: a generator that yields one record of metrics per epoch
-step             One training step, and the ways to run it
+step             One training step, and the modes of running it
 optimiser        Optimisers and learning-rate schedules, as functions of the training's configuration
 checkpoint       Checkpoints: configuration, weights and optimiser state in one file, loaded without executing
                  code
-continuation     A training that goes on from a plain shared partial training's, with attention in it
-shared_training  The shared partial training that trainings share whose placement goes in later
+continuation     Continues a shared partial training with attention inserted
+shared_training  Stores and loads shared partial trainings
 average          A running average of a model's weights
 clock            Timers that are robust to other load: processor time on a CPU, events on a GPU
 sync_norm        Batch norm over the batches of all workers

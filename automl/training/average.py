@@ -1,4 +1,4 @@
-"""A running average of a model's weights, which is what is scored and kept where a training asks for one."""
+"""Running average of a model's weights. If a training has one, the average is scored and kept."""
 
 import torch
 from torch import nn
@@ -7,7 +7,14 @@ from torch import nn
 class Average:
     """timm's average of weights and buffers, whose decay grows with the steps up to `decay`.
 
-    model: of the averages, which needs no gradients. Source: timm.utils.ModelEmaV3.
+    Source: timm.utils.ModelEmaV3.
+
+    Args:
+        model: The model that is trained.
+        decay: Largest decay.
+
+    Attributes:
+        model: Model with the averaged weights, without gradients.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -18,5 +25,5 @@ class Average:
         self.model: nn.Module = self._ema.module
 
     def update(self, model: nn.Module, step: int) -> None:
-        """After a training's step of this number, counted from 1."""
+        """Add the weights of `model` after step number `step`, counted from 1."""
         self._ema.update(model, step=step)

@@ -37,13 +37,20 @@ def save(
     *,
     finished: bool = False,
 ) -> None:
-    """Write the training's state to `folder`, atomically: a killed writer leaves the old file.
+    """Write the state of a training to `folder`, atomically: if the writer is killed, the old file stays.
 
-    history: the metrics of every epoch so far. profile: what was measured before training.
-    finished: nothing is left to train, so that the weights that were scored are enough: a third of the size
-        with Adam. `restore` takes no such checkpoint.
+    Args:
+        folder: Folder of the trial.
+        config: Configuration of the training.
+        state: State of the training.
+        history: Metrics of every epoch so far.
+        profile: Costs measured before training.
+        finished: Nothing is left to train, so write only the weights that were scored. With Adam this is a
+            third of the size. `restore` rejects such a checkpoint.
 
-    Raises OSError when it cannot be written: DiskFull, with the space needed, where the disk is full.
+    Raises:
+        OSError: The file cannot be written. If the disk is full, the error is `DiskFull` with the space
+            needed.
     """
     content = {
         "config": config.to_json(),
@@ -56,13 +63,17 @@ def save(
         "scaler": {} if finished else state.scaler.state_dict(),
         "generators": {} if finished else generator_states(),
     }
-    where = folder.local or cache_root()
-    with room_for(where, _size(content)), folder.writing(CHECKPOINT_FILE) as file:
+    disk_folder = folder.local or cache_root()
+    with room_for(disk_folder, _size(content)), folder.writing(CHECKPOINT_FILE) as file:
         torch.save(content, file)
 
 
 def read(folder: Storage, device: torch.device) -> dict[str, Any]:
-    """The content of the checkpoint in `folder`. Raises InputError when there is none, or no good one."""
+    """Read the checkpoint in `folder`.
+
+    Raises:
+        InputError: There is no checkpoint, or it is damaged.
+    """
     path = f"{folder}/{CHECKPOINT_FILE}"
     try:
         with folder.open(CHECKPOINT_FILE) as file:
@@ -77,7 +88,7 @@ def read(folder: Storage, device: torch.device) -> dict[str, Any]:
         raise InputError(
             f"there is no checkpoint {path}; was it deleted, or written on another machine?"
         ) from None
-    except Exception as error:  # a damaged file makes unpickling raise errors of every kind
+    except Exception as error:  # Unpickling a damaged file raises errors of every kind.
         if is_out_of_memory(error):
             raise
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -88,25 +99,26 @@ def read(folder: Storage, device: torch.device) -> dict[str, Any]:
 
 
 def restore(state: TrainingState, content: dict[str, Any]) -> None:
-    """Put what `read` returned, of a training that had not ended, into a new one of its configuration."""
+    """Load the content of an unfinished training from `read` into a new one of the same configuration."""
     state.model.load_state_dict(content["model"])
     if state.average is not None:
         state.average.model.load_state_dict(content["average"])
     state.optimizer.load_state_dict(content["optimizer"])
     state.scaler.load_state_dict(content["scaler"])
-    # Data and augmentation depend on the seed and the epoch alone; dropout and its like draw from these.
+    # Data and augmentation depend only on seed and epoch. Dropout and similar layers draw from these
+    # generators.
     restore_generator_states(content["generators"])
     state.epoch = content["epoch"]
 
 
 def trained(content: Mapping[str, Any]) -> Mapping[str, Tensor]:
-    """The weights that were scored: the average's, where there is one."""
-    found: Mapping[str, Tensor] = content["average"] or content["model"]
-    return found
+    """Return the weights that were scored: the averaged ones if there are any."""
+    weights: Mapping[str, Tensor] = content["average"] or content["model"]
+    return weights
 
 
 def _size(content: object) -> int:
-    """Bytes of the tensors in it: 12 a parameter with Adam, which keeps two more numbers for each."""
+    """Return the size [bytes] of the tensors in `content`. With Adam it is 12 bytes for each parameter."""
     if isinstance(content, Tensor):
         return content.nbytes
     if isinstance(content, Mapping):

@@ -1,7 +1,7 @@
-"""The training loop: a generator that yields one record of metrics an epoch, for any task and device.
+"""The training loop: a generator that yields one record of metrics per epoch, for any task and device.
 
-It knows neither Ray nor MLflow nor the terminal. The caller takes the records and may stop between
-any two of them; the state is then complete, and a new loop over it resumes from there.
+It does not know Ray, MLflow or the terminal. The caller may stop between any two records. The state is then
+complete, and a new loop continues from it.
 """
 
 import time
@@ -30,11 +30,15 @@ class Diverged(ArithmeticError):
 
 @dataclass
 class TrainingState:
-    """A training between two epochs.
+    """State of a training between two epochs.
 
-    scaler: keeps float16 gradients in range; it does nothing in other precisions.
-    average: of the weights, where the configuration asks for one.
-    validated: what the last epoch's validation was evaluated by.
+    Attributes:
+        model: The model that is trained.
+        optimizer: Its optimiser.
+        scaler: Keeps float16 gradients in range. It does nothing in other precisions.
+        epoch: Number of finished epochs.
+        average: Average of the weights, if the configuration has one.
+        validated: Evaluator of the last epoch's validation.
     """
 
     model: nn.Module
@@ -46,14 +50,16 @@ class TrainingState:
 
     @property
     def scored(self) -> nn.Module:
-        """The model that is scored and kept: the average, where there is one."""
+        """Return the model that is scored and kept: the averaged one if there is one."""
         return self.model if self.average is None else self.average.model
 
 
 def start(task: Task, model: nn.Module | None = None) -> TrainingState:
-    """A new training of the task's model, from the weights that its configuration names.
+    """Create the state of a new training.
 
-    model: that one, where it has been made, with the weights that it has.
+    Args:
+        task: The task. Its configuration names the initial weights.
+        model: The task's model with its current weights. Built and initialised if None.
     """
     runtime = task.runtime
     if model is None:
@@ -74,68 +80,88 @@ def fit(
     validation: float = 0.0,
     tell: Callable[[int, int, int], None] = lambda epoch, step, steps: None,
 ) -> Iterator[Metrics]:
-    """Train from `state` until the configuration's epochs are spent, and yield the metrics of each epoch.
+    """Train until the configuration's epochs are used up, and yield the metrics of each epoch.
 
-    time_ratio: how many times longer an epoch takes than the baseline's. The configuration's epochs are the
-        baseline's; of its own a training gets as many as fit into the same time, the last one perhaps in
-        part. The learning-rate schedule ends with the last step.
-    validation: the part of an epoch's time that its validation takes, which an epoch in part has whole.
-    tell: called after each step with the epoch, the step in it and the epoch's steps, all from 1.
+    The configuration counts the baseline's epochs. A training gets as many of its own epochs as fit into the
+    same time, of which the last may be partial. The learning-rate schedule ends with the last step. The
+    device is synchronised once per epoch.
 
-    Yields `epoch` (1 for the first), `resource` (baseline's epochs that this much time is worth; the
-    configuration's epochs at the end), `steps` so far, `train_loss` and the `train_NAME` of what the task's
-    `learned` names, as means over the epoch's steps, the task's validation metrics as `NAME`, the learned
-    `gate.SITE` of each attention, the `learning_rate` of the last step, `seconds` of wall time and, on
-    a CPU, `processor_seconds`, which other load hardly changes. Raises Diverged when the loss or a metric is
-    not finite, after the epoch in which it happened. The device is waited for once an epoch.
+    Args:
+        task: The task.
+        state: State to train from. It is updated.
+        time_ratio: Time of an epoch divided by the baseline's.
+        validation: Fraction of an epoch's time that its validation takes. A partial epoch has a whole
+            validation.
+        tell: Called after each step with the epoch, its step and its number of steps. All count from 1.
+
+    Yields:
+        Metrics of an epoch:
+
+        - `epoch`, 1 for the first
+        - `resource`, the baseline's epochs that take the same time. It ends at the configuration's epochs
+        - `steps` so far
+        - `train_loss` and `train_NAME` for the names in the task's `learned`, as means over the epoch's steps
+        - the task's validation metrics as `NAME`
+        - `gate.SITE`, the learned gate of each module
+        - `learning_rate` of the last step
+        - `seconds` of wall time and, on a CPU, `processor_seconds`, which other load hardly changes
+
+    Raises:
+        Diverged: The loss or a metric is not finite. Raised after the epoch in which it happened.
     """
     course = plan_course(task, time_ratio, validation)
     if task.runtime.compile in ("graphs", "inductor"):
-        torch.compiler.reset()  # earlier trials of this process hold memory and count towards torch's limit
+        torch.compiler.reset()  # Earlier trials of this process hold memory and count towards torch's limit.
     step = make_step(task, state.model, state.optimizer, state.scaler)
     cpu = task.runtime.device.type == "cpu"
     while state.epoch * task.steps() < course.total:
-        begun, worked = time.perf_counter(), processor_time()
+        start_time, start_processor_time = time.perf_counter(), processor_time()
         metrics = conclude_epoch(task, state, train_epoch(task, state, step, course, tell), course)
         yield {
             **metrics,
-            "seconds": time.perf_counter() - begun,
-            **({"processor_seconds": processor_time() - worked} if cpu else {}),
+            "seconds": time.perf_counter() - start_time,
+            **({"processor_seconds": processor_time() - start_processor_time} if cpu else {}),
         }
 
 
 @dataclass(frozen=True)
 class Course:
-    """The steps of a training, and what part of its time each of them comes at.
+    """Steps of a training, and the fraction of the training's time at each step.
 
-    shared partial training: steps before the placement is put in, of a model without attention; 0 where it
-        is there from the start. share: the part of the time that these take. total: all steps. epoch: steps
-        of an epoch.
+    Attributes:
+        shared_training: Number of steps before the placement is inserted. 0 if it is inserted at the start.
+        shared_fraction: Fraction of the time that these steps take.
+        total: Number of all steps.
+        epoch: Number of steps of an epoch.
     """
 
     shared_training: int
-    share: float
+    shared_fraction: float
     total: int
     epoch: int
 
     @property
     def epochs(self) -> float:
-        """The epochs that the placement is trained for; those of a shared partial training do not count."""
+        """Return the number of epochs with the placement. Those of a shared partial training do not count."""
         return (self.total - self.shared_training) / self.epoch
 
-    def part(self, steps: int) -> float:
-        """Of the whole training's time, 0 to 1, that so many steps from its beginning take."""
+    def fraction(self, steps: int) -> float:
+        """Return the fraction of the training's time, 0 to 1, that its first `steps` steps take."""
         if steps < self.shared_training:
-            return self.share * steps / self.shared_training
-        return self.share + (1 - self.share) * (
+            return self.shared_fraction * steps / self.shared_training
+        return self.shared_fraction + (1 - self.shared_fraction) * (
             (steps - self.shared_training) / (self.total - self.shared_training)
         )
 
 
 def plan_course(task: Task, time_ratio: float = 1.0, validation: float = 0.0) -> Course:
-    """Of a training whose epochs take `time_ratio` times as long as the baseline's, once attention is in it.
+    """Plan the steps of a training.
 
-    validation: the part of an epoch's time that its validation takes; that of an epoch in part takes as long.
+    Args:
+        task: The task.
+        time_ratio: Time of an epoch with the placement divided by the baseline's.
+        validation: Fraction of an epoch's time that its validation takes. A partial epoch has a whole
+            validation.
     """
     training = task.config.training
     shared_training = training.insert_at * task.steps()
@@ -149,9 +175,17 @@ def plan_course(task: Task, time_ratio: float = 1.0, validation: float = 0.0) ->
 def train_epoch(
     task: Task, state: TrainingState, step: Step, course: Course, tell: Callable[[int, int, int], None]
 ) -> Tensor:
-    """The next epoch of a training, or what is left of it. tell: as in `fit`.
+    """Train the next epoch, or its remaining steps.
 
-    Returns what `Task.learn` does of each step, over all workers, `(steps, values)`, still on the device.
+    Args:
+        task: The task.
+        state: State of the training. It is updated.
+        step: Runs one step.
+        course: Steps of the training.
+        tell: Called after each step, as in `fit`.
+
+    Returns:
+        The values of `Task.learn` for each step, averaged over all workers, `(steps, values)`, on the device.
     """
     done = state.epoch * task.steps()
     steps = min(task.steps(), course.total - done)
@@ -167,30 +201,38 @@ def train_epoch(
 
 
 def conclude_epoch(task: Task, state: TrainingState, values: Tensor, course: Course) -> Metrics:
-    """What `fit` yields of an epoch but its time, after validation; counts the epoch.
+    """Validate and count an epoch, and return its metrics as `fit` yields them, without the times.
 
-    values: of its steps, as `train_epoch` returns them. Raises Diverged.
+    Args:
+        task: The task.
+        state: State of the training. It is updated.
+        values: Values of the epoch's steps from `train_epoch`.
+        course: Steps of the training.
+
+    Raises:
+        Diverged: The loss or a metric is not finite.
     """
     state.validated = task.evaluator("validation")
     scores = evaluate(task, state.scored, evaluator=state.validated)
     learned = {f"gate.{site}": gate for site, gate in gates(state.scored).items()}
-    # The one synchronisation of the epoch.
+    # This is the only synchronisation of the epoch.
     means = {f"train_{name}": mean for name, mean in zip(task.learned, values[:, 1:].mean(0), strict=True)}
-    parts = [value.float().view(1) for value in (*means.values(), *scores.values(), *learned.values())]
-    numbers = torch.cat([values[:, 0], *parts]).tolist()
+    scalars = [value.float().view(1) for value in (*means.values(), *scores.values(), *learned.values())]
+    numbers = torch.cat([values[:, 0], *scalars]).tolist()
     history = numbers[: len(values)]
     metrics = dict(zip((*means, *scores, *learned), numbers[len(values) :], strict=True))
     for i, loss in enumerate(history, start=1):
         if not isfinite(loss):
             raise Diverged(f"the training loss became {loss} in epoch {state.epoch + 1}, step {i}")
-    for name, value in metrics.items():  # an accuracy is finite whatever the weights have become
+    # Metrics are checked after the loss, since an accuracy is finite for any weights.
+    for name, value in metrics.items():
         if not isfinite(value) and name not in task.may_be_nan:
             raise Diverged(f"the validation {name} became {value} in epoch {state.epoch + 1}")
     steps = state.epoch * task.steps() + len(history)
     state.epoch += 1
     return {
         "epoch": state.epoch,
-        "resource": task.config.training.epochs * course.part(steps),
+        "resource": task.config.training.epochs * course.fraction(steps),
         "steps": steps,
         "train_loss": sum(history) / len(history),
         **metrics,
@@ -199,18 +241,22 @@ def conclude_epoch(task: Task, state: TrainingState, values: Tensor, course: Cou
 
 
 def rate_at(task: Task, step: int, course: Course) -> float:
-    """The learning rate of a step, counted from the first of a training."""
+    """Return the learning rate of a step, counted from the first step of the training."""
     training = task.config.training
-    return training.learning_rate * learning_rate(training, course.part(step))
+    return training.learning_rate * learning_rate(training, course.fraction(step))
 
 
 @torch.inference_mode()
 def evaluate(
     task: Task, model: nn.Module, split: Split = "validation", evaluator: Evaluator | None = None
 ) -> dict[str, Tensor]:
-    """The task's metrics on a split, in the precision of training, still on the device.
+    """Compute the task's metrics on a split, in training precision. They stay on the device.
 
-    evaluator: as in `Task.evaluate`.
+    Args:
+        task: The task.
+        model: The model to evaluate.
+        split: The split.
+        evaluator: As in `Task.evaluate`.
     """
     model.eval()
     with task.runtime.autocast():

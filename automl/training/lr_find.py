@@ -1,7 +1,8 @@
-"""A learning-rate range test: the rate grows each step, and the loss shows where it helps and where it harms.
+"""A learning-rate range test. The rate grows with each step, and the loss shows which rates help and which
+harm.
 
-Source: L. Smith, Cyclical Learning Rates for Training Neural Networks (2015), arXiv 1506.01186, section 3.3;
-suggested is the rate of the steepest descent, as in fastai's first finder.
+Source: L. Smith, Cyclical Learning Rates for Training Neural Networks (2015), arXiv 1506.01186, section 3.3.
+The suggestion is the rate of the steepest descent, as in fastai's first finder.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,13 @@ from automl.training.step import make_step
 
 @dataclass(frozen=True)
 class RangeTest:
-    """Rates and the smoothed loss at each, and the rate where the loss fell fastest."""
+    """Result of a range test.
+
+    Attributes:
+        rates: Learning rates.
+        losses: Smoothed loss at each rate.
+        suggestion: Rate at which the loss fell fastest.
+    """
 
     rates: list[float]
     losses: list[float]
@@ -29,9 +36,10 @@ class RangeTest:
 def find_learning_rate(
     task: Task, *, lowest: float = 1e-6, highest: float = 10.0, steps: int = 100
 ) -> RangeTest:
-    """Train a new model for `steps` steps, the rate growing from `lowest` to `highest`.
+    """Train a new model for `steps` steps while the rate grows from `lowest` to `highest`.
 
-    Raises InputError when the loss is not finite from the start.
+    Raises:
+        InputError: The loss is not finite from the start.
     """
     state = start(task)
     state.model.train()
@@ -51,7 +59,7 @@ def find_learning_rate(
         losses.append(smooth)
     if len(losses) < 2:
         raise InputError(f"the loss is not finite at a learning rate of {lowest:g}; there is none to suggest")
-    # The first steps' average is over few losses and falls by chance.
+    # The average of the first steps is over few losses and falls by chance.
     slopes = [b - a for a, b in pairwise(losses)]
     begin = min(5, len(slopes) - 1)
     steepest = min(range(begin, len(slopes)), key=slopes.__getitem__)
@@ -59,7 +67,7 @@ def find_learning_rate(
 
 
 def plot(test: RangeTest, file: Path) -> None:
-    """Loss over rate, with the suggestion marked, as an image file."""
+    """Write a plot of loss over rate, with the suggestion marked, to an image file."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 4), layout="constrained")

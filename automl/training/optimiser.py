@@ -10,17 +10,19 @@ from torch import nn
 from attention import InputError
 from search.config import Training
 
-# Parameters that torchvision's transformers have beside weights and biases; timm's models name theirs.
+# Embeddings of torchvision's transformers, which do not decay. Models of timm name theirs.
 _EMBEDDINGS = ("pos_embedding", "class_token", "relative_position_bias_table")
 
 
 def build_optimizer(model: nn.Module, training: Training) -> torch.optim.Optimizer:
     """Build AdamW, Adam or SGD with Nesterov momentum.
 
-    Weights of convolutions and linear layers decay; norms, biases, gates, embeddings of positions and what a
-    model's own `no_weight_decay` names do not, unless `training.decayed` is `all`. A group's `lr_scale` is
-    its part of the learning rate.
-    Raises InputError for a layer decay of a model whose layers are not known.
+    Weights of convolutions and linear layers decay. Norms, biases, gates, position embeddings and the
+    parameters in a model's `no_weight_decay` do not, unless `training.decayed` is `all`. A group's `lr_scale`
+    is its factor of the learning rate.
+
+    Raises:
+        InputError: `training.layer_decay` is set for a model whose layers are not known.
     """
     groups = _by_layer(model, training) if training.layer_decay < 1 else _by_kind(model, training)
     for group in groups:
@@ -33,18 +35,18 @@ def build_optimizer(model: nn.Module, training: Training) -> torch.optim.Optimiz
 
 
 def _by_kind(model: nn.Module, training: Training) -> list[dict[str, Any]]:
-    kept = _without_decay(model)
+    excluded = _without_decay(model)
     everything = training.decayed == "all"
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    decays = [p for name, p in named if everything or (p.ndim > 1 and name not in kept)]
+    decays = [p for name, p in named if everything or (p.ndim > 1 and name not in excluded)]
     decaying = {id(p) for p in decays}
-    stays = [p for _, p in named if id(p) not in decaying]
-    groups = ((decays, training.weight_decay), (stays, 0.0))
+    others = [p for _, p in named if id(p) not in decaying]
+    groups = ((decays, training.weight_decay), (others, 0.0))
     return [{"params": parameters, "weight_decay": decay, "lr_scale": 1.0} for parameters, decay in groups]
 
 
 def _by_layer(model: nn.Module, training: Training) -> list[dict[str, Any]]:
-    """timm's groups, in which each layer's rate is a part of the next one's, with the attention in it.
+    """Return timm's groups, in which each layer, with its attention, has a lower rate than the next layer.
 
     Source: H. Bao et al., BEiT (2021), arXiv 2106.08254, appendix H.
     """
@@ -55,13 +57,13 @@ def _by_layer(model: nn.Module, training: Training) -> list[dict[str, Any]]:
         )
     from timm.optim import param_groups_layer_decay
 
-    found: list[dict[str, Any]] = param_groups_layer_decay(
+    groups: list[dict[str, Any]] = param_groups_layer_decay(
         model,
         weight_decay=training.weight_decay,
         no_weight_decay_list=_without_decay(model),
         layer_decay=training.layer_decay,
     )
-    return found
+    return groups
 
 
 def _without_decay(model: nn.Module) -> Collection[str]:
@@ -72,16 +74,22 @@ def _without_decay(model: nn.Module) -> Collection[str]:
 
 
 def learning_rate(training: Training, progress: float) -> float:
-    """The share of the peak learning rate at `progress`, from 0 at the first step to 1 at the end.
+    """Return the learning rate divided by its peak.
 
-    one-cycle: a cosine from a tenth up to the peak at 30 %, then down to nothing, as SimpleSelfAttention
-        trains. Source: L. Smith, Super-Convergence (2017), arXiv 1708.07120.
-    flat-cosine: the peak until 72 %, then a cosine down to nothing, as fastai's Imagenette examples.
-    warmup-cosine: a line from a hundredth up to the peak at 5 %, then a cosine down to a hundredth, as
-        transformers are trained. Source: H. Touvron et al., DeiT (2021), arXiv 2012.12877.
-    cosine: from the peak down to nothing, as `torch.optim.lr_scheduler.CosineAnnealingLR` with `T_max` of all
-        epochs, but at each step instead of once an epoch.
-    step: `decay_factor` of the rate after each `decay_every` of the configuration's epochs.
+    Schedules:
+
+    - `one-cycle`: a cosine from a tenth up to the peak at 30 %, then down to 1e-5, as SimpleSelfAttention
+      trains. Source: L. Smith, Super-Convergence (2017), arXiv 1708.07120.
+    - `flat-cosine`: the peak until 72 %, then a cosine down to zero, as in fastai's Imagenette examples.
+    - `warmup-cosine`: a line from a hundredth up to the peak at 5 %, then a cosine down to a hundredth, as
+      transformers are trained. Source: H. Touvron et al., DeiT (2021), arXiv 2012.12877.
+    - `cosine`: from the peak down to zero, as `torch.optim.lr_scheduler.CosineAnnealingLR` with `T_max` of
+      all epochs, but at each step instead of once an epoch.
+    - `step`: multiplied by `decay_factor` after each `decay_every` of the configuration's epochs.
+
+    Args:
+        training: Configuration of the training.
+        progress: Fraction of the training's time, from 0 at the first step to 1 at the end.
     """
     schedule = training.schedule
     if schedule == "step":

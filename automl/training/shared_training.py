@@ -1,10 +1,9 @@
-"""The shared partial training that trainings share whose placement goes in later: a plain training, kept as
-it is by then.
+"""Stores and loads shared partial trainings.
 
-A configuration with `training.insert_at` is trained without attention for so many epochs, and all placements
-with the same seed and hyperparameters share these. The plain training leaves its state behind when it comes
-to that epoch; a placement's training goes on from there, or trains the shared partial training where nothing
-is left there.
+A configuration with `training.insert_at` is trained without attention up to that epoch. All placements with
+the same seed and hyperparameters share this part. The plain training stores its state at that epoch. The
+training of a placement continues from the stored state. If there is none, it trains the shared part itself
+and stores it.
 """
 
 import hashlib
@@ -29,65 +28,71 @@ log = logging.getLogger("automl")
 
 
 def plain(config: TrialConfig) -> TrialConfig:
-    """The training that `config` goes on from."""
+    """Return the configuration of the shared partial training that `config` continues."""
     return config.change(model={"placement": {}}, training={"perturb": 0.0})
 
 
 def place(shared_trainings: Storage, config: TrialConfig) -> Storage:
-    """The folder of the shared partial training that `config` goes on from, or is."""
+    """Return the folder of the shared partial training that `config` continues or is."""
     text = json.dumps(plain(config).to_json(), sort_keys=True)
     return shared_trainings / f"{config.seed}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def begin(task: Task, shared_trainings: Storage) -> TrainingState:
-    """A new training of the task, with its shared partial training behind it where its placement goes in
-    later.
+    """Start a training of the task, from its shared partial training if its placement is inserted later.
 
-    shared partial trainings: where these are kept. Raises InputError for a shared partial training that is
-    damaged, or another training's.
+    Args:
+        task: The task.
+        shared_trainings: Folder of the shared partial trainings.
+
+    Raises:
+        InputError: The shared partial training is damaged or belongs to another training.
     """
     config = task.config
-    at = config.training.insert_at
-    if not at or plain(config) == config:
+    insert_at = config.training.insert_at
+    if not insert_at or plain(config) == config:
         return start(task)
-    make = partial(continue_training, task, perturb=config.training.perturb, seed=config.seed)
-    there = place(shared_trainings, config)
-    stem_task = open_task(plain(config), task.runtime)
-    # Workers of a trial train a shared partial training together, or not at all.
-    if all(task.runtime.gather(there.exists(CHECKPOINT_FILE))):
-        content = _read(there, stem_task)
-        stem = start(stem_task, stem_task.model())
-        checkpoint.restore(stem, content)
-        state = make(stem)
+    continue_from = partial(continue_training, task, perturb=config.training.perturb, seed=config.seed)
+    folder = place(shared_trainings, config)
+    shared_task = open_task(plain(config), task.runtime)
+    # All workers of a trial must agree on whether they load the shared partial training or train it.
+    if all(task.runtime.gather(folder.exists(CHECKPOINT_FILE))):
+        content = _read(folder, shared_task)
+        shared = start(shared_task, shared_task.model())
+        checkpoint.restore(shared, content)
+        state = continue_from(shared)
         restore_generator_states(content["generators"])
         return state
-    log.warning("there is no shared partial training %s; it is trained", there)
-    stem = start(stem_task)
-    history = list(islice(fit(stem_task, stem), at))
+    log.warning("there is no shared partial training %s; it is trained", folder)
+    shared = start(shared_task)
+    history = list(islice(fit(shared_task, shared), insert_at))
     if task.runtime.rank == 0:
-        checkpoint.save(there, stem_task.config, stem, history)
-    return make(stem)
+        checkpoint.save(folder, shared_task.config, shared, history)
+    return continue_from(shared)
 
 
 def leave(task: Task, state: TrainingState, shared_trainings: Storage, history: Sequence[Metrics]) -> None:
-    """Keep a plain training's state where placements go in, if it is there."""
+    """Store the state of a plain training if it has reached the epoch at which placements are inserted."""
     config = task.config
     if plain(config) != config or not config.training.insert_at or state.epoch != config.training.insert_at:
         return
     checkpoint.save(place(shared_trainings, config), config, state, history)
 
 
-def _read(there: Storage, task: Task) -> dict[str, Any]:
+def _read(folder: Storage, task: Task) -> dict[str, Any]:
     advice = "delete it, and it is trained again"
     try:
-        content = checkpoint.read(there, task.runtime.device)
+        content = checkpoint.read(folder, task.runtime.device)
     except InputError as error:
         raise InputError(f"the shared partial training cannot be read; {advice}: {error}") from error
-    found, wanted = TrialConfig.from_json(content["config"]), task.config
-    if found != wanted or content["epoch"] != wanted.training.insert_at:
-        other = [key for key in ("data", "model", "training") if getattr(found, key) != getattr(wanted, key)]
-        what = " and ".join(other) or "epoch"
+    config, expected = TrialConfig.from_json(content["config"]), task.config
+    if config != expected or content["epoch"] != expected.training.insert_at:
+        fields = [
+            key for key in ("data", "model", "training") if getattr(config, key) != getattr(expected, key)
+        ]
+        difference = " and ".join(fields) or "epoch"
         raise InputError(
-            f"the shared partial training {there} is of another training, with another {what}; {advice}"
+            f"the shared partial training {folder} is of another training, with another {difference}; "
+            f"{advice}"
         )
     return content

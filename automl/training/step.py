@@ -1,11 +1,11 @@
-"""One training step, and the ways to run it.
+"""One training step, and the modes of running it.
 
-`off`: operation by operation.
-`inductor`: the forward pass and the backward pass are compiled.
-`graphs`: they are also replayed as CUDA graphs, so a small model no longer waits for launches.
+- `off`: operation by operation.
+- `inductor`: the forward pass and the backward pass are compiled.
+- `graphs`: they are also replayed as CUDA graphs, so that a small model no longer waits for launches.
 
-`auto` is `off`, because a search trains every architecture once
-(`docs/decisions/0004-compilation.md`). Training alone is compiled; evaluation is not.
+`auto` is `off`, because a search trains every architecture once (`docs/decisions/0004-compilation.md`). Only
+training is compiled, evaluation is not.
 """
 
 from typing import Literal, cast
@@ -17,14 +17,19 @@ from automl.config.device import has_graphs, is_gpu
 from automl.config.runtime import Runtime, log
 from automl.tasks.base import Batch, Task
 
-Way = Literal["off", "graphs", "inductor"]
+Mode = Literal["off", "graphs", "inductor"]
 
 
-def choose(runtime: Runtime, accumulate: int = 1) -> Way:
-    """Return how to run the steps of a training that accumulates the gradients of so many batches."""
+def choose(runtime: Runtime, accumulate: int = 1) -> Mode:
+    """Return the mode of running the steps.
+
+    Args:
+        runtime: The runtime with the requested mode.
+        accumulate: Number of batches whose gradients are accumulated.
+    """
     if runtime.compile == "auto":
         return "off"
-    # A replay overwrites the gradients of the last one.
+    # A replay overwrites the gradients of the previous one.
     possible = has_graphs(runtime.device) and runtime.workers == 1 and accumulate == 1
     if runtime.compile == "graphs" and not possible:
         log.warning(
@@ -39,17 +44,17 @@ def make_step(
 ) -> "Step":
     """Return a step for the rest of the training of `model`."""
     runtime = task.runtime
-    way = choose(runtime, task.config.training.accumulate)
+    mode = choose(runtime, task.config.training.accumulate)
     forward = model
     if runtime.workers > 1:
-        # Buffers need no broadcast: synchronised norms compute the same on every worker.
+        # Buffers need no broadcast, as synchronised norms compute the same on every worker.
         forward = nn.parallel.DistributedDataParallel(
             model,
             device_ids=[runtime.device] if is_gpu(runtime.device) else None,
             broadcast_buffers=False,
         )
-    if way != "off":
-        compiled = torch.compile(forward, mode="reduce-overhead" if way == "graphs" else None)
+    if mode != "off":
+        compiled = torch.compile(forward, mode="reduce-overhead" if mode == "graphs" else None)
         forward = cast(nn.Module, compiled)
     return Step(task, forward, optimizer, scaler)
 
@@ -57,8 +62,14 @@ def make_step(
 class Step:
     """Runs `task.learn`, its gradients and the optimiser on one batch.
 
-    forward: what computes the model's output, the model itself or a wrapper of it.
-    waiting: batches whose gradients are there and have not been used.
+    Args:
+        task: The task.
+        forward: The model, or a wrapper that computes its output.
+        optimizer: The optimiser.
+        scaler: The gradient scaler.
+
+    Attributes:
+        waiting: Number of batches with gradients that have not been used in a step.
     """
 
     def __init__(
@@ -72,9 +83,16 @@ class Step:
         self.waiting = 0
 
     def __call__(self, batch: Batch, rate: float) -> Tensor:
-        """Takes one step at the learning rate `rate` and returns what `Task.learn` does, still on the device.
+        """Train on one batch.
 
-        Of batches whose gradients are accumulated the last one takes it, or `finish`.
+        With accumulated gradients, the optimiser steps at the last batch of a group, or in `finish`.
+
+        Args:
+            batch: The batch.
+            rate: The learning rate.
+
+        Returns:
+            The values of `Task.learn`, on the device.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("lr_scale", 1.0)
@@ -87,7 +105,7 @@ class Step:
         return values.detach()
 
     def finish(self) -> None:
-        """Takes the step of all batches that wait for one."""
+        """Step the optimiser with the gradients that have not been used."""
         if not self.waiting:
             return
         training = self.task.config.training

@@ -1,7 +1,7 @@
-"""Batch norm over the batches of all workers, so that W workers train what one would on the whole batch.
+"""Batch norm over the batches of all workers. W workers then train as one worker does on the whole batch.
 
-`torch.nn.SyncBatchNorm` does this on GPUs and refuses CPUs. This one works wherever a process group does, and
-keeps the module it is made from: its parameters, buffers, hooks and children, and so every name.
+`torch.nn.SyncBatchNorm` does this on GPUs and rejects CPUs. These classes work with any process group. They
+keep the module that they convert, with its parameters, buffers, hooks, children and names.
 """
 
 import torch
@@ -16,9 +16,10 @@ from backbones.torch_internals import AnyBatchNorm
 
 
 class SyncBatchNorm(AnyBatchNorm):
-    """A batch norm that takes mean and variance over the inputs of all workers.
+    """Batch norm with mean and variance over the inputs of all workers.
 
-    All workers' inputs have the same shape, `(B / workers, C, *spatial)`.
+    Shape:
+        `(B / workers, C, *spatial)` to the same shape. It must be equal on all workers.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -26,11 +27,11 @@ class SyncBatchNorm(AnyBatchNorm):
             return F.batch_norm(
                 input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
-        x = input.float()  # sums over many positions
+        x = input.float()  # Sums over many positions need float32.
         dims = [d for d in range(x.ndim) if d != 1]
         shape = [1, -1, *[1] * (x.ndim - 2)]
         count = x.numel() // x.shape[1] * dist.get_world_size()
-        # Two sums, one after the other: the variance as mean square minus square mean cancels.
+        # The variance needs a second sum. As mean square minus square mean it would lose precision.
         mean = _Total.apply(x.sum(dims)) / count
         centred = x - mean.view(shape)
         variance = _Total.apply(centred.square().sum(dims)) / count
@@ -57,7 +58,7 @@ class SyncBatchNorm(AnyBatchNorm):
 
 
 class SyncMaskedBatchNorm1d(MaskedBatchNorm1d, SyncBatchNorm):
-    """The same over the real positions of all workers' sequences; without a mask, `SyncBatchNorm`."""
+    """Batch norm over the real positions of all workers' sequences. Without a mask it is `SyncBatchNorm`."""
 
     def total(self, values: Tensor) -> Tensor:
         result: Tensor = _Total.apply(values)
@@ -67,8 +68,8 @@ class SyncMaskedBatchNorm1d(MaskedBatchNorm1d, SyncBatchNorm):
 class SyncWindowNorm(WindowNorm):
     """LARNN's norm of keys and values.
 
-    Each worker trains with the statistics of its own part of the batch, as there are some at every step of a
-    sequence. The running statistics are the mean over the workers.
+    Each worker trains with the statistics of its own part of the batch, since every step of a sequence has
+    statistics of its own. The running statistics are averaged over the workers.
     """
 
     def track(self, result: Result, mask: Tensor | None) -> None:
@@ -77,7 +78,7 @@ class SyncWindowNorm(WindowNorm):
 
 
 class SyncStepNorm(StepNorm):
-    """LARNN's norms of a step, synchronised as `SyncWindowNorm` is."""
+    """LARNN's norms of a step, synchronised as in `SyncWindowNorm`."""
 
     def track(self, result: Result, mask: Tensor | None) -> None:
         super().track(result, mask)
@@ -86,14 +87,14 @@ class SyncStepNorm(StepNorm):
 
 @torch.no_grad()
 def _average(*values: Tensor) -> None:
-    """Replace each by its mean over the workers."""
+    """Replace each tensor by its mean over the workers."""
     for value in values:
         dist.all_reduce(value)
         value /= dist.get_world_size()
 
 
 class _Total(torch.autograd.Function):
-    """The sum over all workers. Each worker's input affected all outputs, so gradients are summed as well."""
+    """Sum over all workers. Each worker's input affects all outputs, so gradients are summed as well."""
 
     @staticmethod
     def forward(ctx: object, values: Tensor) -> Tensor:
@@ -109,9 +110,10 @@ class _Total(torch.autograd.Function):
 
 
 def synchronise(model: nn.Module) -> nn.Module:
-    """Make every batch norm of `model` a synchronised one, in place.
+    """Convert every batch norm of `model` to a synchronised one, in place.
 
-    That of images is torch's on GPUs and ours on CPUs, that under padding masks ours everywhere.
+    Batch norms of images become torch's class on GPUs and the class of this module on CPUs. Those under
+    padding masks become the class of this module everywhere.
     """
     for module in model.modules():
         if isinstance(module, WindowNorm):

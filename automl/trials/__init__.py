@@ -1,9 +1,9 @@
-"""Trials on a cluster: the actor that trains one, the session on Ray, classifying errors, signals.
+"""Trials on a cluster: the actor that trains one, the session on Ray, errors and signals.
 
-trial          One trial: what each training process does, and the actor that Ray Tune reuses
+trial          One trial: the code of each training process, and the actor that Ray Tune reuses
 multi_worker   One trial on several devices: a TorchTrainer of Ray Train inside a Tune function
-session        Ray with capacity for trials of one shape, and how a scheduler's trials run on it
-pace           Times trainings by the clock as trials run, for a forecast
+session        Ray with capacity for trials of one shape, and the run of a scheduler's trials on it
+pace           Times trainings under the load of trials, for a forecast
 interrupt      Ctrl-C and SIGTERM: the first stops a search gracefully, the second at once
 failure        Classifies the error that ends a trial: the trial's or the node's
 train          Trains one configuration without a search

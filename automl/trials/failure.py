@@ -10,11 +10,11 @@ from search.record import Report
 
 
 def failure(error: Exception, folder: Storage) -> Report:
-    """The report of a trial whose checkpoints go to `folder`. A full disk is a fault of the node."""
+    """Return the report of a trial that ended with `error`. A full disk is a fault of the node."""
     text = str(error).strip().splitlines()
     line = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
     if (code := no_room(error)) is None:
         return Report(error=line, traceback=traceback.format_exc())
-    if isinstance(error, InputError | DiskFull):  # of the cache, or of the checkpoint: they know the place
+    if isinstance(error, InputError | DiskFull):  # These errors already name the folder.
         return Report(fault=line)
     return Report(fault=f"{disk_full(folder.local or cache_root(), None, code)}: {line}")

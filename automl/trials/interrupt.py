@@ -10,14 +10,18 @@ from types import FrameType
 
 
 class Stopped(SystemExit):
-    """A signal stopped it gracefully. Exits with 128 and the signal's number."""
+    """A signal stopped the process gracefully. Exits with 128 plus the signal's number."""
 
     def __init__(self, signal: int) -> None:
         super().__init__(128 + signal)
 
 
 class Interrupt:
-    """`signal` is the first signal that came, or None."""
+    """Record of the first signal received. Calling it returns whether there was one.
+
+    Attributes:
+        signal: Number of the first signal, or None.
+    """
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -28,26 +32,27 @@ class Interrupt:
 
 @contextmanager
 def interrupts(advice: str) -> Iterator[Interrupt]:
-    """Inside the block a first SIGINT or SIGTERM is noted and a second one ends the process.
+    """Record a first SIGINT or SIGTERM inside the block, and end the process at a second one.
 
-    advice: is printed when it ends at once; what had been learned until then is on disk already.
+    Args:
+        advice: Message printed when the process ends at once. All results so far are already on disk.
     """
-    came = Interrupt()
+    interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():
-        yield came  # signals are the main thread's alone
+        yield interrupt  # Only the main thread can handle signals.
         return
 
-    def note(number: int, frame: FrameType | None) -> None:
-        if came.signal is None:
-            came.signal = number
+    def record(number: int, frame: FrameType | None) -> None:
+        if interrupt.signal is None:
+            interrupt.signal = number
             print("stopping; once more to stop at once", file=sys.stderr, flush=True)
         else:
             print(advice, file=sys.stderr, flush=True)
             os._exit(128 + number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, record) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield came
+        yield interrupt
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,7 +1,7 @@
 """One trial on several devices: a TorchTrainer of Ray Train inside a Tune function.
 
-Every worker trains its part of each global batch; batch norm, gradients and metrics are over all of
-them, so that the trial is the same as with one worker. The Tune function only waits, and takes no slot.
+Every worker trains its part of each global batch. Batch norm, gradients and metrics are over all workers, so
+that the trial is the same as with one worker. The Tune function only waits and takes no slot.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,11 +23,11 @@ from cluster.resources import TrialResources
 from search.record import Report
 from search.tuner import LABELS, NODE, REPORT, RETRIES
 
-CHANNEL = "channel"  # of a training without Tune: a queue that the first worker puts its reports into
+CHANNEL = "channel"  # key of the queue for the first worker's reports, in a training without Tune
 
 
 def multi_worker_trial(shape: TrialResources, location: Storage) -> Callable[[dict[str, Any]], None]:
-    """The Tune function of trials of `shape`; what Ray Train writes for itself goes to `location`."""
+    """Return the Tune function of trials of `shape`. Ray Train writes its own files to `location`."""
 
     def trial(config: dict[str, Any]) -> None:
         trainer = make_trainer(
@@ -47,7 +47,7 @@ def multi_worker_trial(shape: TrialResources, location: Storage) -> Callable[[di
                     tune.report({REPORT: Report(fault=cause.fault), NODE: cause.node})
                     return
             if any(isinstance(cause, RayActorError) for cause in causes):
-                raise  # a death, which says nothing of the trial
+                raise  # The death of a process is no fault of the trial.
             reason = str(error).strip().splitlines()[-1].strip()
             tune.report({REPORT: Report(error=reason, traceback=str(error))})
 
@@ -63,9 +63,15 @@ def make_trainer(
     labels: Any = None,
     callbacks: Sequence[Any] = (),
 ) -> ray.train.torch.TorchTrainer:
-    """Return the trainer of what `assignment` made, on workers of `shape`.
+    """Return the trainer of an `assignment` on workers of `shape`.
 
-    location, name: where Ray Train writes for itself. labels: of the nodes that workers may run on.
+    Args:
+        config: The assignment.
+        shape: Resources of the workers.
+        location: Folder for Ray Train's own files.
+        name: Name of the run in that folder.
+        labels: Labels of the nodes that workers may run on.
+        callbacks: Callbacks of Ray Train.
     """
     files, path = location.filesystem
     return ray.train.torch.TorchTrainer(
@@ -94,7 +100,7 @@ def causes_of(error: ray.train.TrainingFailedError) -> list[Exception]:
 
 
 def worker(config: dict[str, Any]) -> None:
-    """What each worker runs. It resumes from the last checkpoint when it replaces one that died."""
+    """Train in one worker. It resumes from the last checkpoint if it replaces a worker that died."""
     torch.set_num_threads(max(1, int(config["cpus"])))
     context = ray.train.get_context()
     device = device_for(config["gpus"])
@@ -111,10 +117,10 @@ def worker(config: dict[str, Any]) -> None:
                 config[CHANNEL].put(report)
             ray.train.report({REPORT: report})
     except Exception as error:
-        said = failure(error, Storage(config["folder"]))
-        if said.fault is None:
+        outcome = failure(error, Storage(config["folder"]))
+        if outcome.fault is None:
             raise
-        raise NodeFault(ray.get_runtime_context().get_node_id(), said.fault) from error
+        raise NodeFault(ray.get_runtime_context().get_node_id(), outcome.fault) from error
 
 
 class NodeFault(Exception):

@@ -1,8 +1,9 @@
-"""Times trainings by the clock as trials run: several at once, under the load that there is.
+"""Times trainings under the load of a search: several at once.
 
-On a cluster and on GPUs, that is in workers of Ray. On the cores of this machine, it is in this process,
-beside processes that keep as many cores busy as other trainings: workers start slowly on a busy machine.
-Beside one such process on two cores, epochs of digits took 3.2 to 4.1 s and were forecast as 4.2 s.
+On a cluster and on GPUs, the trainings are workers of Ray. On the cores of this machine, one training is
+timed in this process, beside processes that keep as many cores busy as other trainings would. That is because
+workers start slowly on a busy machine. Beside one such process on two cores, epochs of digits took 3.2 to 4.1
+s and were predicted as 4.2 s.
 """
 
 import subprocess
@@ -26,17 +27,22 @@ from automl.training import checkpoint
 from backbones.loading import Code, receive
 from search.config import TrialConfig
 
-STEPS_FRACTION = 0.7  # of the time, for training steps; the rest is for validation
-SLOW = 3.0  # seconds of a first run, from which there need not be a second one
-# Ends by itself where its parent was killed.
+STEPS_FRACTION = 0.7  # fraction of the time for training steps; the rest is for validation
+SLOW = 3.0  # duration of a first run from which no second one is needed [s]
+# The loop ends by itself if its parent was killed.
 SPIN = "import time\nuntil = time.monotonic() + 60\nwhile time.monotonic() < until: pass"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """Seconds by the clock: of a training step, of a validation pass, of a checkpoint, of a new model.
+    """Wall times [s] of one training.
 
-    load: seconds by the clock for each of processor time; 1 on a GPU.
+    Attributes:
+        step: Time of a training step.
+        validation: Time of a validation pass.
+        checkpoint: Time of writing a checkpoint.
+        model: Time of building a model.
+        load: Wall time divided by processor time. 1 on a GPU.
     """
 
     step: float
@@ -47,7 +53,7 @@ class Pace:
 
 
 def mean_pace(paces: list[Pace]) -> Pace:
-    """Return the means over trainings that were timed at once."""
+    """Return the means over trainings that were timed at the same time."""
     return Pace(**{name: fmean(getattr(pace, name) for pace in paces) for name in Pace.__dataclass_fields__})
 
 
@@ -65,9 +71,14 @@ def busy(cores: int) -> Iterator[None]:
 
 
 class PaceWorker:
-    """Times one training: an actor on Ray, or an object of this process.
+    """Times one training. An actor on Ray, or an object of this process.
 
-    config: of one worker of a trial. cpus, gpus: that it is given. runtime: further arguments of a Runtime.
+    Args:
+        config: Configuration of one worker of a trial.
+        code: User code to load.
+        cpus: Cores of the worker.
+        gpus: GPUs of the worker.
+        runtime: Further arguments of the `Runtime`.
     """
 
     def __init__(
@@ -82,23 +93,23 @@ class PaceWorker:
         """Return when the process runs and has its data."""
 
     def measure(self, seconds: float) -> Pace:
-        """Time steps and passes for so long, and at least one of each."""
+        """Time steps and passes for `seconds`, at least one of each."""
         until = perf_counter() + seconds
         model = self._time(lambda: self.task.initialise(self.task.model()))
         epoch = Epoch(self.task, warm_up=False)
         steps_until = until - (1 - STEPS_FRACTION) * (until - perf_counter())
-        began, worked = perf_counter(), process_time()
+        start_time, start_processor_time = perf_counter(), process_time()
         steps = self._repeat(epoch.step, steps_until)
-        load = (perf_counter() - began) / max(1e-6, process_time() - worked)
+        load = (perf_counter() - start_time) / max(1e-6, process_time() - start_processor_time)
         passes = self._repeat(epoch.validate, until)
         with tempfile.TemporaryDirectory() as folder:
-            place = Storage(folder)
-            written = self._repeat(lambda: checkpoint.save(place, self.task.config, epoch.state, []), until)
+            storage = Storage(folder)
+            writes = self._repeat(lambda: checkpoint.save(storage, self.task.config, epoch.state, []), until)
         cpu = self.runtime.device.type == "cpu"
         return Pace(
             step=_mean(steps),
             validation=_mean(passes),
-            checkpoint=_mean(written),
+            checkpoint=_mean(writes),
             model=model,
             load=max(1.0, load) if cpu else 1.0,
         )
@@ -112,10 +123,10 @@ class PaceWorker:
         return times
 
     def _time(self, run: Callable[[], object]) -> float:
-        begun = perf_counter()
+        start_time = perf_counter()
         run()
         synchronise(self.runtime.device)
-        return perf_counter() - begun
+        return perf_counter() - start_time
 
 
 def _mean(times: list[float]) -> float:

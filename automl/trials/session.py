@@ -1,4 +1,4 @@
-"""Ray with capacity for trials of one shape, for as long as a search or a confirmation takes."""
+"""Ray with capacity for trials of one shape, for the duration of a search or a confirmation."""
 
 import shutil
 import sys
@@ -35,15 +35,20 @@ from search.study import STUDY_FILE
 from search.trial_scheduler import TrialScheduler
 from search.tuner import run_trials
 
-RAY = "ray"  # the folder for what Tune and Train write for themselves
+RAY = "ray"  # folder for the own files of Ray Tune and Ray Train
 PLACEMENT_LIMIT = 300.0  # seconds to wait for capacity for the first trial
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workers:
-    """Where trials run.
+    """Resources that trials run on.
 
-    shape: of a trial. capacity: for trials. advice: how to resume it when something ends it.
+    Attributes:
+        settings: Settings of the search.
+        shape: Resources of one trial.
+        capacity: Capacity for trials.
+        interrupt: Record of signals.
+        advice: How to resume the run if something ends it.
     """
 
     settings: Settings
@@ -54,11 +59,12 @@ class Workers:
 
     @property
     def devices(self) -> float:
-        """That a trial takes, each a `device`."""
+        """Return the number of devices (GPUs or cores) of one trial."""
         return self.shape.workers * (self.shape.gpus or self.shape.cpus)
 
     @property
     def device(self) -> str:
+        """Return the name of a device."""
         return "GPU" if self.shape.gpus else "core"
 
     def run(
@@ -78,18 +84,21 @@ class Workers:
         budget: float | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Run the scheduler's trials until it has no more or a signal comes.
+        """Run the scheduler's trials until it has no more or a signal is received.
 
         Args:
             scheduler: The scheduler of a search or a confirmation.
             name: The name for Prometheus.
             folder: The folder for Tune's own files and error traces.
-            location: The storage below which checkpoints go.
+            location: The storage for checkpoints.
             callbacks: Called for each trial before the progress display, the gauges and the error traces.
-            summary: Makes the end of the progress line.
+            summary: Returns the end of the progress line.
+            baseline: As in `automl.trials.trial.assignment`.
             best: True if the best trial gets a gauge.
-            baseline, limits, test, data: As in `automl.trials.trial.assignment`.
-            budget: Seconds, for the time left.
+            limits: As in `automl.trials.trial.assignment`.
+            test: As in `automl.trials.trial.assignment`.
+            data: As in `automl.trials.trial.assignment`.
+            budget: The time for the run, to show the time left [s].
             stop: Ends the run gracefully when it returns True.
 
         Raises:
@@ -117,7 +126,7 @@ class Workers:
         )
         scheduler.callbacks = [*callbacks, progress, gauges, ErrorTraces(folder)]
 
-        def stops() -> bool:  # asked several times a second
+        def stops() -> bool:  # Called several times a second.
             progress.read_progress()
             return stop() or self.interrupt() or self.capacity.ended() is not None
 
@@ -138,8 +147,8 @@ class Workers:
                         test=test,
                         data=data,
                     ),
-                    # A trial of several workers is a function that waits for them and takes no core of
-                    # theirs; it takes a little memory, since Ray places nothing that takes nothing.
+                    # A trial of several workers is a function that waits for them and needs no core. It takes
+                    # a little memory, since Ray does not schedule a trial without resources.
                     resources=self.shape.bundle if alone else {"memory": 2.0**20},
                     capacity=self.capacity,
                     folder=folder / RAY,
@@ -155,7 +164,7 @@ class Workers:
             ) from error
         finally:
             if location.local is None and not alone:
-                with suppress(OSError):  # a few small files stay
+                with suppress(OSError):  # A few small files may remain.
                     (location / RAY).clear()
         if (why := self.capacity.ended()) is not None:
             raise InputError(f"{why}. When there is capacity again, {self.advice}")
@@ -163,29 +172,34 @@ class Workers:
 
 @contextmanager
 def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers]:
-    """Inside the block there is Ray, with capacity for a trial as `settings` have it, and signals are noted.
+    """Connect to Ray with capacity for a trial and record signals, inside the block.
 
-    log: gets what the libraries say. Raises InputError when a trial cannot be placed; with `--concurrent`,
-    capacity for it is what the trials wait for.
+    Args:
+        settings: Settings of the search.
+        log: File for the messages of libraries.
+        advice: How to resume the run if something ends it.
+
+    Raises:
+        InputError: No trial fits. With `--concurrent`, trials wait for capacity instead.
     """
     with (
         capture_library_logs(log),
         connect(dashboard=settings.workers_per_trial > 1),
-        watch_head(partial(_tell_of_lost_head, advice)),
-        interrupts(advice) as interrupt,  # after Ray, which takes SIGTERM for itself
+        watch_head(partial(_report_lost_head, advice)),
+        interrupts(advice) as interrupt,  # After Ray, which installs its own handler of SIGTERM.
     ):
         shape = settings.shape
-        there = [node.resources for node in list_nodes(shape.labels).values() if not node.draining]
-        if settings.gpus_per_trial is None and any(node.get("GPU") for node in there):
+        node_resources = [node.resources for node in list_nodes(shape.labels).values() if not node.draining]
+        if settings.gpus_per_trial is None and any(node.get("GPU") for node in node_resources):
             shape = replace(shape, gpus=1)
         if settings.concurrent is None:
-            count_slots(shape, there)
+            count_slots(shape, node_resources)
             wait_for_capacity(shape, PLACEMENT_LIMIT)
         capacity = ClusterCapacity(shape, settings.concurrent)
         yield Workers(settings=settings, shape=shape, capacity=capacity, interrupt=interrupt, advice=advice)
 
 
-def _tell_of_lost_head(advice: str, address: str) -> None:
+def _report_lost_head(advice: str, address: str) -> None:
     print(
         f"error: Ray's control process (GCS) at {address} has ended, which ends this one. Start the cluster "
         f"again if it is one; then {advice}",
@@ -195,19 +209,21 @@ def _tell_of_lost_head(advice: str, address: str) -> None:
 
 
 def share_data(task: Task, folder: Path, metadata: SearchMetadata, *splits: Split) -> dict[str, Any] | None:
-    """Share the data with trials that may run on machines without them."""
+    """Copy the data to the storage for trials that may run on machines without them. Return None if not
+    needed.
+    """
     if metadata.location.local is not None and not joins_cluster():
         return None
     return task.share_data(Storage(metadata.settings.storage), folder, splits)
 
 
 def delete_tune_files(folder: Path) -> None:
-    """Leave nothing of Tune's."""
+    """Delete Tune's files."""
     shutil.rmtree(folder / RAY, ignore_errors=True)
 
 
 def _is_study(error: BaseException) -> bool:
-    """The study could not be written."""
+    """Return whether `error` means that the study could not be written."""
     if isinstance(error, OSError) and str(error.filename).endswith(STUDY_FILE):
         return True
     return error.__cause__ is not None and _is_study(error.__cause__)

@@ -36,13 +36,13 @@ from search.record import CHECKPOINT_FILE, SHARED_FOLDER, Metrics
 
 @dataclass(frozen=True)
 class TrainResult:
-    """A finished training.
+    """Finished training.
 
     Attributes:
-        run_id: Its run in MLflow; None if MLflow did not take it.
-        checkpoint: The file of its checkpoint.
-        history: The metrics of each epoch.
-        user_code: The names of user-defined code that exporting its model runs.
+        run_id: ID of its run in MLflow. None if MLflow did not accept it.
+        checkpoint: Path of its checkpoint.
+        history: Metrics of each epoch.
+        user_code: Names of the user code that runs when its model is exported.
 
     Example:
         After the example of `run_train`:
@@ -58,22 +58,23 @@ class TrainResult:
 
 
 def default_site(config: TrialConfig) -> str:
-    """Where SimpleSelfAttention puts its module: the last branch of the first stage.
+    """Return the site of SimpleSelfAttention's module: the last branch of the first stage.
 
-    Raises InputError for a model without one.
+    Raises:
+        InputError: The model has no such site.
     """
     task = open_task(config, Runtime(device=torch.device("cpu")))
-    found = sites(task.model(), task.example(2))
-    names = [site.name for site in found if site.name.startswith("stage1.") and "branch" in site.name]
+    all_sites = sites(task.model(), task.example(2))
+    names = [site.name for site in all_sites if site.name.startswith("stage1.") and "branch" in site.name]
     if not names:
-        there = ", ".join(site.name for site in found)
-        raise InputError(f"{config.model.backbone} has no branch in its first stage; name a site: {there}")
+        choices = ", ".join(site.name for site in all_sites)
+        raise InputError(f"{config.model.backbone} has no branch in its first stage; name a site: {choices}")
     return names[-1]
 
 
-def place(config: TrialConfig, spec: Spec, where: str | None = None) -> TrialConfig:
-    """`config` with one attention, at `where` or at the default site."""
-    return config.change(model={"placement": {where or default_site(config): spec}})
+def place(config: TrialConfig, spec: Spec, site: str | None = None) -> TrialConfig:
+    """Return `config` with one attention module, at `site` or at the default site."""
+    return config.change(model={"placement": {site or default_site(config): spec}})
 
 
 def run_train(
@@ -86,23 +87,24 @@ def run_train(
     tell: Callable[[Task, Metrics], None] | None = None,
     workers: int = 1,
 ) -> TrainResult:
-    """Train one configuration; track it in MLflow's experiment `train`, keep its checkpoint.
+    """Train one configuration, track it in MLflow's experiment `train`, and keep its checkpoint.
 
     Args:
         config: The configuration.
-        runtime: The device, precision and way to compile. By default the best of this machine.
-        log: A CSV file that gets one line an epoch.
-        storage: The folder that gets a folder with the checkpoint, written after each epoch.
-        name: The name of that folder and of the run in MLflow. By default it is made of the time.
+        runtime: The device, precision and compilation. The best of this machine by default.
+        log: A CSV file that gets one line per epoch.
+        storage: The folder in which the training's folder is created. The checkpoint in it is written after
+            each epoch.
+        name: The name of that folder and of the run in MLflow. By default it contains the time.
         tell: Called with the task and its metrics after each epoch.
-        workers: The processes of Ray that share each batch, each with a device of its own: a GPU where there
-            are any and `runtime` is not of the CPU.
+        workers: The number of Ray processes that share each batch. Each has its own device: a GPU, unless
+            there is none or `runtime` is on the CPU.
 
     Returns:
-        The training.
+        The finished training.
 
     Raises:
-        InputError: The configuration cannot work, or its loss diverges.
+        InputError: The configuration is invalid, or its loss diverged.
 
     Example:
         >>> import automl
@@ -143,17 +145,17 @@ def resume_train(
 
     Args:
         name: The name of the training.
-        runtime: The device, precision and way to compile. By default the best of this machine.
-        log: A CSV file that gets one line an epoch.
-        storage: The folder of the training's folder.
+        runtime: The device, precision and compilation. The best of this machine by default.
+        log: A CSV file that gets one line per epoch.
+        storage: The folder that contains the training's folder.
         tell: Called with the task and its metrics after each epoch.
-        workers: The processes of Ray that share each batch.
+        workers: The number of Ray processes that share each batch.
 
     Returns:
-        The training, with all its epochs.
+        The finished training, with all its epochs.
 
     Raises:
-        InputError: There is no such training, it has ended, or its data have gone.
+        InputError: There is no such training, it is already finished, or its data are missing.
 
     Example:
         After the example of `run_train`:
@@ -184,7 +186,7 @@ def resume_train(
 
 
 def _open(config: TrialConfig, runtime: Runtime, workers: int) -> Task:
-    """Return the task in this process. Raises InputError where so many workers cannot share its batches."""
+    """Return the task in this process. Raise `InputError` if so many workers cannot share its batches."""
     if workers < 1:
         raise InputError(f"--workers must be 1 or more; got {workers}")
     if workers > 1:
@@ -197,7 +199,7 @@ def _open(config: TrialConfig, runtime: Runtime, workers: int) -> Task:
 
 
 def _epochs(task: Task, state: TrainingState, trial: record.TrialRecord, folder: Path) -> Iterator[Metrics]:
-    """Train in this process; each epoch's metrics come when its checkpoint is there."""
+    """Train in this process, and yield each epoch's metrics after its checkpoint is written."""
     for metrics in fit(task, state):
         history = [*trial.history, metrics]
         ended = _ended(history, trial.config)
@@ -256,9 +258,14 @@ def _ended(history: Sequence[Metrics], config: TrialConfig) -> bool:
 
 @contextmanager
 def new_folder(storage: Path, name: str | None = None) -> Iterator[Path]:
-    """A new folder in `storage`, named by the time, which goes again when nothing was kept in it.
+    """Create a folder in `storage`, and delete it at the end of the block if it is empty.
 
-    Raises InputError where there is one called `name`.
+    Args:
+        storage: The parent folder.
+        name: The name of the folder. By default it contains the time.
+
+    Raises:
+        InputError: The folder exists or cannot be created.
     """
     if name is not None:
         check_name(name)
@@ -276,7 +283,7 @@ def new_folder(storage: Path, name: str | None = None) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        with suppress(OSError):  # it is not empty
+        with suppress(OSError):  # Fails if the folder is not empty.
             folder.rmdir()
 
 
@@ -292,7 +299,7 @@ def _not_writable(error: OSError) -> InputError:
 
 
 def append_line(file: Path, metrics: Metrics) -> None:
-    """One line of a CSV file, under a heading where the file is empty."""
+    """Append one line to a CSV file, after a heading if the file is empty."""
     with file.open("a", newline="") as lines:
         writer = csv.DictWriter(lines, list(metrics))
         if not lines.tell():

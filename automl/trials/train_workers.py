@@ -24,20 +24,28 @@ from cluster.resources import TrialResources, count_slots
 from search.config import TrialConfig
 from search.record import SHARED_FOLDER, Metrics, Report
 
-RAY = "ray"  # the folder for what Ray Train writes for itself
+RAY = "ray"  # folder for Ray Train's own files
 PLACEMENT_LIMIT = 300.0  # seconds to wait for capacity
-POLL = 0.5  # seconds
+POLL = 0.5  # time between two checks [s]
 
 
 def train_on_workers(
     config: TrialConfig, folder: Path, workers: int, runtime: Runtime, *, epoch: int = 0
 ) -> Iterator[Metrics]:
-    """Train on workers of Ray, and yield the metrics of each epoch when its checkpoint is in `folder`.
+    """Train on workers of Ray, and yield the metrics of each epoch after its checkpoint is in `folder`.
 
-    On a cluster, all workers must see `folder` and the data.
-    epoch: the last one that the checkpoint there has.
+    On a cluster, all workers must have access to `folder` and the data.
 
-    Raises Diverged, and InputError where there is no room for the workers or they cannot train.
+    Args:
+        config: The configuration.
+        folder: The folder of the training.
+        workers: Number of workers.
+        runtime: Device and precision.
+        epoch: Number of epochs that are in the checkpoint.
+
+    Raises:
+        Diverged: The loss or a metric is not finite.
+        InputError: The workers do not fit or cannot train.
     """
     with connect(dashboard=True), capture_library_logs(folder / "log.txt"):
         shape = worker_shape(workers, runtime)
@@ -55,25 +63,26 @@ def train_on_workers(
 
 
 def worker_shape(workers: int, runtime: Runtime) -> TrialResources:
-    """Return what each worker takes: a GPU, or an equal part of this machine's cores.
+    """Return the resources of the workers: a GPU each, or an equal number of this machine's cores.
 
-    Raises InputError where that does not fit.
+    Raises:
+        InputError: The workers do not fit.
     """
-    there = [node.resources for node in list_nodes().values() if not node.draining]
-    gpus = is_gpu(runtime.device) or (joins_cluster() and any(node.get("GPU") for node in there))
+    node_resources = [node.resources for node in list_nodes().values() if not node.draining]
+    gpus = is_gpu(runtime.device) or (joins_cluster() and any(node.get("GPU") for node in node_resources))
     cpus = 1 if joins_cluster() or gpus else max(1, (os.cpu_count() or 1) // workers)
     shape = TrialResources(cpus=cpus, gpus=int(gpus), workers=workers)
-    count_slots(shape, there)
+    count_slots(shape, node_resources)
     return shape
 
 
 def _reports(config: TrialConfig, folder: Path, shape: TrialResources, runtime: Runtime) -> Iterator[Report]:
-    """Run the trainer in a thread, and yield what its first worker reports."""
-    from ray.util.queue import Queue  # an actor, which needs a connected Ray
+    """Run the trainer in a thread, and yield the reports of its first worker."""
+    from ray.util.queue import Queue  # Imported here, as the queue is an actor, which needs a connected Ray.
 
     location = Storage(str(folder))
     channel = Queue()
-    sent = assignment(
+    content = assignment(
         config,
         location,
         shared_trainings=location / SHARED_FOLDER,
@@ -84,7 +93,7 @@ def _reports(config: TrialConfig, folder: Path, shape: TrialResources, runtime: 
         compile=runtime.compile,
         profile=False,
     )
-    trainer = make_trainer({**sent, CHANNEL: channel}, shape, location / RAY, name="train")
+    trainer = make_trainer({**content, CHANNEL: channel}, shape, location / RAY, name="train")
     errors: list[BaseException] = []
 
     def fit() -> None:
@@ -93,22 +102,22 @@ def _reports(config: TrialConfig, folder: Path, shape: TrialResources, runtime: 
         except BaseException as error:
             errors.append(error)
 
-    # A daemon: after Ctrl-C, disconnecting from Ray ends the workers, and nobody waits for the thread.
+    # The thread is a daemon. After Ctrl-C, disconnecting from Ray ends the workers, and nothing waits for it.
     thread = Thread(target=fit, daemon=True)
     thread.start()
     while True:
-        running = thread.is_alive()  # asked first, so that nothing which came before its end is lost
+        is_running = thread.is_alive()  # Checked first, so that reports sent before the end are not lost.
         try:
             yield channel.get(timeout=POLL)
         except Empty:
-            if not running:
+            if not is_running:
                 break
     if errors:
-        raise _explained(errors[0]) from errors[0]
+        raise _find_cause(errors[0]) from errors[0]
 
 
-def _explained(error: BaseException) -> BaseException:
-    """Return the first worker's own error, where it says what to do."""
+def _find_cause(error: BaseException) -> BaseException:
+    """Return the worker's own error if its message says what to do."""
     if isinstance(error, ray.train.TrainingFailedError):
         for cause in causes_of(error):
             if isinstance(cause, NodeFault):

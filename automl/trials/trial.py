@@ -1,8 +1,8 @@
-"""One trial: what each training process does, and the actor that Ray Tune reuses from trial to trial.
+"""One trial: the code of each training process, and the actor that Ray Tune reuses from trial to trial.
 
-A new process imports torch for seconds; a reused one keeps it, the device and the dataset, and begins
-the next trial at once. A trial that cannot be trained (out of memory, diverged, over a limit) reports
-that, as it does its exceptions; only the death of a process is handled by `search.tuner`.
+A new process imports torch for seconds. A reused one keeps torch, the device and the dataset, and starts the
+next trial at once. A trial that cannot be trained (out of memory, diverged, above a limit) reports this, and
+also its exceptions. Only the death of a process is handled by `search.tuner`.
 """
 
 import gc
@@ -31,10 +31,10 @@ from search.record import CHECKPOINT_FILE, Metrics, Report
 from search.serialise import to_json
 from search.tuner import NODE, REPORT
 
-# Epochs that a trial must be trained for with its placement: with fewer steps, its score says nothing of it.
+# Minimum number of epochs with the placement. With fewer steps, the score does not depend on it enough.
 LEAST_EPOCHS = 0.5
-# In a confirmation, whose finalists have passed the search: a time ratio that varies from seed to seed must
-# not drop one.
+# Minimum in a confirmation. Its finalists have passed the search, and a time ratio that varies from seed to
+# seed must not drop one.
 LEAST_CONFIRMED = LEAST_EPOCHS / 2
 
 
@@ -52,13 +52,20 @@ def assignment(
     data: Mapping[str, Any] | None = None,
     profile: bool = True,
 ) -> dict[str, Any]:
-    """What a trial's process is sent.
+    """Return the configuration that is sent to a trial's process.
 
-    folder: where its checkpoint is written, and found when the trial is resumed. shared partial trainings:
-    where shared partial trainings are. baseline: the configuration whose epochs are the unit of time. equal:
-    `time`, or `epochs` for raw epochs. test: score the test split after the last epoch, as `test_NAME` for
-    each of the task's metrics. data: what `Task.share_data` returned, where the data come from the storage.
-    profile: measure the costs before training; needed for limits and for `equal` time.
+    Args:
+        config: Configuration of the trial.
+        folder: Folder of its checkpoint, which is loaded if the trial is resumed.
+        shared_trainings: Folder of the shared partial trainings.
+        baseline: Configuration whose epochs are the unit of time.
+        equal: `time` for equal time, or `epochs` for the same number of epochs.
+        limits: Limits of the search.
+        precision: Precision of the `Runtime`.
+        compile: Compilation mode of the `Runtime`.
+        test: Score the test split after the last epoch, as `test_NAME` for each of the task's metrics.
+        data: Result of `Task.share_data` if the data come from the storage.
+        profile: Measure the costs before training. Needed for limits and for equal time.
     """
     return {
         "code": {**config.code(), **baseline.code()},
@@ -76,15 +83,15 @@ def assignment(
 
 
 class TrialActor(tune.Trainable):
-    """Trains what `assignment` made, one epoch a step."""
+    """Trains an `assignment`, one epoch per step."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        gc.freeze()  # what was imported stays, and each full collection would look through it
+        gc.freeze()  # Imported objects stay. Each full collection would otherwise scan them.
         self.work: Iterator[Report] = iter(())
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        del self.work  # and with it the last trial's memory
+        del self.work  # This frees the last trial's memory.
         self.work = self.reports(new_config)
         return True
 
@@ -104,9 +111,12 @@ class TrialActor(tune.Trainable):
 
 
 def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
-    """Train what `assignment` made, from where an earlier process of the same trial left it.
+    """Train an `assignment`, from where an earlier process of the same trial stopped.
 
-    Yields a report an epoch; the last one says how it ended. Of several workers, the first one writes.
+    Only the first of several workers writes files.
+
+    Yields:
+        A report for each epoch. The last one says how the trial ended.
     """
     receive(config["code"])
     trial, folder = TrialConfig.from_json(config["trial"]).load(), Storage(config["folder"])
@@ -119,15 +129,14 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
     try:
         content = checkpoint.read(folder, runtime.device) if folder.exists(CHECKPOINT_FILE) else None
         if content is not None and TrialConfig.from_json(content["config"]) != trial:
-            content = (
-                None  # of a trial that the study had lost, when its driver died before the study was copied
-            )
+            # It belongs to a trial that the study has lost: the driver died before the study was copied.
+            content = None
         if content is not None:
             history, profile = content["history"], content["profile"]
         elif config["profile"]:
             baseline = TrialConfig.from_json(config["baseline"])
             profile = to_json(measure(trial, baseline, runtime))
-            if runtime.workers > 1:  # each has measured; they must agree on when the training ends
+            if runtime.workers > 1:  # all workers must agree on when the training ends
                 values = torch.tensor(list(profile.values()), dtype=torch.float64, device=runtime.device)
                 profile = dict(zip(profile, (runtime.total(values) / runtime.workers).tolist(), strict=True))
                 profile["time_ratio_counted"] = float(profile["time_ratio_counted"] > 0)
@@ -153,7 +162,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
                 device=device,
             )
             return
-        # What goes on has its weights; those that it once started from may be gone.
+        # A resumed trial loads its checkpoint. Its initial weights may no longer exist.
         state = (
             shared_training.begin(task, shared_trainings) if content is None else start(task, task.model())
         )
@@ -171,11 +180,11 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
                         history[-1] |= {f"test_{name}": float(value) for name, value in scores.items()}
                     answers = None if evaluator is None else evaluator.answers(runtime)
                     if answers is not None and runtime.rank == 0:
-                        answers.save(folder)  # before the checkpoint, which says that all of it is there
+                        answers.save(folder)  # Before the checkpoint, which marks the trial as complete.
                 if runtime.rank == 0:
-                    shared_training.leave(
-                        task, state, shared_trainings, history
-                    )  # before the checkpoint, which is after it
+                    # Before the checkpoint, after which the shared partial training would not be stored any
+                    # more.
+                    shared_training.leave(task, state, shared_trainings, history)
                     checkpoint.save(folder, trial, state, history, profile, finished=_spent(history, trial))
                 yield Report(
                     history=history,
@@ -201,10 +210,10 @@ def _spent(history: list[Metrics], trial: TrialConfig) -> bool:
 
 
 def _too_slow(course: Course, time_ratio: float) -> str:
-    where = " after the shared partial training" if course.shared_training else ""
+    suffix = " after the shared partial training" if course.shared_training else ""
     return (
         f"too slow for this budget: {course.total - course.shared_training} of the {course.epoch} steps "
-        f"of an epoch fit into it{where}, at {time_ratio:.2g} times the baseline's time; give more --epochs"
+        f"of an epoch fit into it{suffix}, at {time_ratio:.2g} times the baseline's time; give more --epochs"
     )
 
 

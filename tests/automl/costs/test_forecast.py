@@ -1,4 +1,4 @@
-"""What is known of a configuration before it is built, against what it is when it is built."""
+"""Predicted costs compared with the costs of the built model."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from automl_cases import EVERY_ATTENTION, HERE, SITES, opened, tiny
 
 from attention import ATTENTIONS, InputError, Spec
 from automl.config.settings import Settings
-from automl.costs.forecast import LEARNED, Forecast, check_limits, model_cost
+from automl.costs.forecast import MIN_TRIALS, Forecast, check_limits, model_cost
 from automl.tasks import open_task
 from backbones.macs import count_macs
 from search.config import TrialConfig
@@ -24,39 +24,41 @@ def test_parameters_and_macs_are_exact(case: str) -> None:
     config = tiny(model={"placement": PLACEMENTS[case]})
     task = opened(model={"placement": PLACEMENTS[case]})
     model = task.model().eval()
-    known = model_cost(config, HERE)
-    assert known.params == sum(parameter.numel() for parameter in model.parameters())
+    predicted = model_cost(config, HERE)
+    assert predicted.params == sum(parameter.numel() for parameter in model.parameters())
     with torch.no_grad():
-        assert known.macs == count_macs(model, task.example(1))
+        assert predicted.macs == count_macs(model, task.example(1))
 
 
 @pytest.mark.parametrize("kind", ["conv1x1", "multihead"])
-def test_what_takes_the_place_of_a_mixer_is_counted(kind: str) -> None:
+def test_model_with_a_replaced_mixer_is_counted(kind: str) -> None:
     options = {"embed_dim": 24, "depth": 3, "heads": 3, "patch_size": 8}
     placement = {"stage1.block1.mixer": Spec(kind), "stage1.block2": Spec("ssa")}
     config = tiny(model={"backbone": "vit", "options": options, "placement": placement})
     model = open_task(config, HERE).model().eval()
-    known = model_cost(config, HERE)
-    assert known.params == sum(parameter.numel() for parameter in model.parameters())
-    assert known.macs == count_macs(model, torch.zeros(1, 3, 24, 24))
+    predicted = model_cost(config, HERE)
+    assert predicted.params == sum(parameter.numel() for parameter in model.parameters())
+    assert predicted.macs == count_macs(model, torch.zeros(1, 3, 24, 24))
 
 
-def test_without_limits_nothing_is_foretold() -> None:
+def test_nothing_is_predicted_without_limits() -> None:
     assert Forecast(Settings(space="digits"))(tiny()) == {}
 
 
-def test_limits_on_what_is_known_are_foretold_at_once() -> None:
-    known = model_cost(tiny(), HERE)
-    forecast = Forecast(Settings(space="digits", max_params=str(2 * known.params), max_macs=str(known.macs)))
+def test_parameters_and_macs_are_predicted_at_once() -> None:
+    predicted = model_cost(tiny(), HERE)
+    forecast = Forecast(
+        Settings(space="digits", max_params=str(2 * predicted.params), max_macs=str(predicted.macs))
+    )
     assert forecast(tiny()) == pytest.approx({"params": -0.5, "macs": 0.0})
     assert forecast(tiny(model={"placement": EVERY_ATTENTION}))["macs"] > 0
 
 
-def measured(number: int, config: TrialConfig, latency: float, memory: float) -> TrialRecord:
+def make_record(number: int, config: TrialConfig, latency: float, memory: float) -> TrialRecord:
     return TrialRecord(number, config, profile={"latency": latency, "memory": memory})
 
 
-def test_what_is_measured_is_foretold_once_some_were_measured() -> None:
+def test_measurements_are_predicted_after_a_few_trials() -> None:
     forecast = Forecast(Settings(space="digits", max_latency_ms=20, max_memory="1GB"))
     configs = [
         tiny(model={"placement": {site: Spec("multihead") for site in SITES[:n]}}, training={"batch_size": b})
@@ -70,20 +72,22 @@ def test_what_is_measured_is_foretold_once_some_were_measured() -> None:
         return 1e7 + 5e6 * config.training.batch_size
 
     for number, config in enumerate(configs):
-        assert (forecast(config) == {}) is (number < LEARNED)
-        forecast.on_epoch_end(measured(number, config, latency(config), memory(config)))
-        forecast.on_trial_end(measured(number, config, 1e9, 1e9))  # no trial counts twice
+        assert (forecast(config) == {}) is (number < MIN_TRIALS)
+        forecast.on_epoch_end(make_record(number, config, latency(config), memory(config)))
+        forecast.on_trial_end(make_record(number, config, 1e9, 1e9))  # No trial counts twice.
     more = tiny(
         model={"placement": {site: Spec("multihead") for site in SITES[:6]}}, training={"batch_size": 256}
     )
-    foretold = forecast(more)
-    assert foretold["latency"] > 0
-    assert foretold["memory"] > 0
+    predicted = forecast(more)
+    assert predicted["latency"] > 0
+    assert predicted["memory"] > 0
     assert forecast(configs[0])["latency"] < 0
-    assert forecast(tiny(model={"options": {"width": 0.5}})) == {}, "of another backbone nothing was measured"
+    assert forecast(tiny(model={"options": {"width": 0.5}})) == {}, (
+        "nothing was measured for another backbone"
+    )
 
 
-def test_limits_that_nothing_meets() -> None:
+def test_limits_that_no_configuration_keeps_are_rejected() -> None:
     least = model_cost(tiny(), HERE).params
     configs = [tiny(model={"placement": EVERY_ATTENTION}), tiny()]
     check_limits(configs, Settings(space="digits", max_params=str(least)))

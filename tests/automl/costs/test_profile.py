@@ -1,4 +1,4 @@
-"""What is measured before a training. Times are measured, too, but none is asserted."""
+"""Cost profiles. Times are measured too, but not asserted."""
 
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ from automl.costs.time_ratio import TimeRatio, Timings
 from automl.tasks import Task
 from backbones.macs import count_macs
 
-# Attentions at the first sites, which have the most positions.
+# Attention modules at the first sites, which have the most positions.
 HEAVY = {"stage1.block1": Spec("multihead"), "stage1.block2": Spec("multihead")}
 
 
-def test_macs_of_a_model_that_can_be_counted_by_hand() -> None:
+def test_macs_equal_a_count_by_hand() -> None:
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1, bias=False),  # 16 x 16 positions, 8 x 3 x 9 weights
         nn.ReLU(),
@@ -34,14 +34,14 @@ def test_macs_of_a_model_that_can_be_counted_by_hand() -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As few pairs as there may be, all of which are believed."""
+    """Use the minimum number of pairs and accept every interval."""
     monkeypatch.setattr(time_ratio, "LEAST", time_ratio.ROUND)
     monkeypatch.setattr(time_ratio, "PRECISE", 9.0)
     monkeypatch.setattr(time_ratio, "BELIEVED", 9.0)
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_baseline_has_a_pace_of_exactly_one() -> None:
+def test_baseline_has_a_time_ratio_of_exactly_one() -> None:
     measured = measure(TINY, TINY, HERE)
     assert (measured.time_ratio, measured.time_ratio_low, measured.time_ratio_high) == (1.0, 1.0, 1.0)
     assert measured.time_ratio_counted == 0.0
@@ -49,12 +49,12 @@ def test_the_baseline_has_a_pace_of_exactly_one() -> None:
     assert measured.params == sum(parameter.numel() for parameter in model.parameters())
     assert measured.macs == count_macs(model.eval(), opened().example(1))
     assert min(measured.memory, measured.latency, measured.epoch, measured.validation) > 0
-    # Whatever the trial's seed, however it is tuned.
+    # The profile does not depend on the seed or on the learning rate.
     assert measure(tiny(seed=5, training={"epochs": 9, "learning_rate": 1.0}), TINY, HERE) == measured
 
 
 @pytest.mark.usefixtures("quick")
-def test_what_was_measured_is_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny(model={"placement": {"stage2.block1": Spec("ssa")}})
     first = measure(config, TINY, HERE)
 
@@ -81,34 +81,34 @@ def test_what_was_measured_is_not_measured_again(monkeypatch: pytest.MonkeyPatch
         measure(config, TINY, HERE)
 
 
-def test_what_is_not_precise_is_not_kept_but_what_was_timed_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imprecise_ratio_is_not_cached_but_its_timings_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time_ratio, "BELIEVED", 0.0)
     monkeypatch.setattr(time_ratio, "ALLOWED", 0.0)
     monkeypatch.setattr(time_ratio, "MEASURING_FRACTION", 0.0)
-    taken = []
-    measured = profile.measure_time_ratio
+    lengths = []
+    measure_time_ratio = profile.measure_time_ratio
 
-    def note(task: Task, baseline: Task, timings: Timings, **options: Any) -> TimeRatio:
-        taken.append(len(timings.steps))
-        return measured(task, baseline, timings, **options)
+    def record(task: Task, baseline: Task, timings: Timings, **options: Any) -> TimeRatio:
+        lengths.append(len(timings.steps))
+        return measure_time_ratio(task, baseline, timings, **options)
 
-    monkeypatch.setattr(profile, "measure_time_ratio", note)
+    monkeypatch.setattr(profile, "measure_time_ratio", record)
     config = tiny(model={"placement": {"stage3.block1": Spec("ssa")}})
     first, second = (measure(config, TINY, HERE) for _ in range(2))
     assert first.time_ratio_counted == second.time_ratio_counted == 1.0
-    assert taken == [0, time_ratio.ROUND]
-    assert first.latency == second.latency, "one architecture, one latency"
+    assert lengths == [0, time_ratio.ROUND]
+    assert first.latency == second.latency, "latency is measured once per architecture"
 
 
 @pytest.mark.usefixtures("quick")
-def test_one_architecture_has_one_latency() -> None:
-    one = measure(tiny(training={"optimizer": "sgd"}), TINY, HERE)
-    assert one.latency == measure(tiny(training={"batch_size": 16}), TINY, HERE).latency
-    assert one.latency != measure(tiny(model={"backbone": "xresnet34"}), TINY, HERE).latency
+def test_latency_is_measured_once_per_architecture() -> None:
+    measured = measure(tiny(training={"optimizer": "sgd"}), TINY, HERE)
+    assert measured.latency == measure(tiny(training={"batch_size": 16}), TINY, HERE).latency
+    assert measured.latency != measure(tiny(model={"backbone": "xresnet34"}), TINY, HERE).latency
 
 
 @pytest.mark.parametrize(
-    ("ours", "expected"),
+    ("change", "expected"),
     [
         ({"model": {"placement": {"stage1.block1": Spec("ssa")}}}, True),
         ({"model": {"placement": {"stage1.block1": Spec("ssa")}}, "training": {"batch_size": 16}}, False),
@@ -116,19 +116,19 @@ def test_one_architecture_has_one_latency() -> None:
         ({"model": {"backbone": "xresnet34"}}, False),
     ],
 )
-def test_only_modules_that_are_added_bound_a_ratio(
-    ours: dict[str, Any], expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_ratio_is_bounded_only_if_modules_are_added(
+    change: dict[str, Any], expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    recorded = []
 
-    def note(task: Task, baseline: Task, timings: Timings, *, at_least_one: bool, **rest: Any) -> TimeRatio:
-        asked.append(at_least_one)
-        return TimeRatio(ratio=1.1, low=1.1, high=1.1, counted=True, validation=0.1, epoch=1.0)
+    def record(task: Task, baseline: Task, timings: Timings, *, at_least_one: bool, **rest: Any) -> TimeRatio:
+        recorded.append(at_least_one)
+        return TimeRatio(ratio=1.1, low=1.1, high=1.1, estimated=True, validation=0.1, epoch=1.0)
 
-    monkeypatch.setattr(profile, "measure_time_ratio", note)
+    monkeypatch.setattr(profile, "measure_time_ratio", record)
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path))
-    measure(tiny(**ours), TINY, HERE)
-    assert asked == [expected]
+    measure(tiny(**change), TINY, HERE)
+    assert recorded == [expected]
 
 
 @pytest.mark.usefixtures("quick")
@@ -143,5 +143,5 @@ def test_an_attended_model_costs_more() -> None:
 def test_memory_grows_with_the_batch() -> None:
     sizes = [step_memory(opened(training={"batch_size": size})) for size in (8, 16, 32)]
     assert sizes[0] < sizes[1] < sizes[2]
-    # What does not depend on the batch is the same for all.
+    # The memory independent of the batch is the same for all.
     assert sizes[2] - sizes[1] == pytest.approx(2 * (sizes[1] - sizes[0]), rel=0.1)

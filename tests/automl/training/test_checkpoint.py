@@ -45,12 +45,12 @@ def test_round_trip(saved: Path, state: TrainingState) -> None:
     assert other.epoch == state.epoch == 1
     for name, value in state.model.state_dict().items():
         assert torch.equal(other.model.state_dict()[name], value)
-    ours, theirs = other.optimizer.state_dict()["state"], state.optimizer.state_dict()["state"]
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[i][key], theirs[i][key]) for i in ours for key in ours[i])
+    restored, expected = other.optimizer.state_dict()["state"], state.optimizer.state_dict()["state"]
+    assert restored.keys() == expected.keys()
+    assert all(torch.equal(restored[i][key], expected[i][key]) for i in restored for key in restored[i])
 
 
-def test_one_of_a_training_that_has_ended_is_of_the_weights_alone(tmp_path: Path) -> None:
+def test_checkpoint_of_a_finished_training_has_only_weights(tmp_path: Path) -> None:
     task = Regression(epochs=1, average=0.5)
     state = start(task)
     list(fit(task, state))
@@ -63,7 +63,7 @@ def test_one_of_a_training_that_has_ended_is_of_the_weights_alone(tmp_path: Path
         assert any(content[key] for key in ("average", "optimizer", "generators")) != finished
 
 
-def test_a_later_one_replaces_an_earlier_one(saved: Path, state: TrainingState) -> None:
+def test_a_later_checkpoint_replaces_an_earlier_one(saved: Path, state: TrainingState) -> None:
     history = [*HISTORY, {"epoch": 2, "error": 0.125}]
     checkpoint.save(Storage(saved.parent), CONFIG, state, history)
     content = checkpoint.read(Storage(saved.parent), CPU)
@@ -79,8 +79,8 @@ class Dangerous:
         return os.mkdir, (str(self.file),)
 
 
-def changed(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
-    """Writes what `change` makes of a good checkpoint's content."""
+def rewrite(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    """Return a function that replaces the content of a checkpoint by the result of `change`."""
 
     def write(file: Path) -> None:
         torch.save(change(torch.load(file, weights_only=True)), file)
@@ -94,24 +94,24 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "without its last byte": lambda file: file.write_bytes(file.read_bytes()[:-1]),
     "random": lambda file: file.write_bytes(os.urandom(5000)),
     "text": lambda file: file.write_text("checkpoint\n"),
-    "a tensor": changed(lambda content: torch.zeros(3)),
-    "a list": changed(lambda content: [1, 2]),
-    "a model alone": changed(lambda content: content["model"]),
-    "without optimizer": changed(lambda content: {k: v for k, v in content.items() if k != "optimizer"}),
-    "config with an unknown key": changed(lambda content: content | {"config": {"sede": 3}}),
-    "config that cannot work": changed(lambda content: content | {"config": {"training": {"epochs": 0}}}),
-    "config is a number": changed(lambda content: content | {"config": 3}),
-    "epoch is a text": changed(lambda content: content | {"epoch": "1"}),
-    "model is a list": changed(lambda content: content | {"model": []}),
-    "optimizer is nothing": changed(lambda content: content | {"optimizer": None}),
-    "history is missing": changed(lambda content: {k: v for k, v in content.items() if k != "history"}),
-    "history is one record": changed(lambda content: content | {"history": content["history"][0]}),
-    "facts are missing": changed(lambda content: {k: v for k, v in content.items() if k != "profile"}),
+    "a tensor": rewrite(lambda content: torch.zeros(3)),
+    "a list": rewrite(lambda content: [1, 2]),
+    "a model alone": rewrite(lambda content: content["model"]),
+    "without optimizer": rewrite(lambda content: {k: v for k, v in content.items() if k != "optimizer"}),
+    "config with an unknown key": rewrite(lambda content: content | {"config": {"sede": 3}}),
+    "config that cannot work": rewrite(lambda content: content | {"config": {"training": {"epochs": 0}}}),
+    "config is a number": rewrite(lambda content: content | {"config": 3}),
+    "epoch is a text": rewrite(lambda content: content | {"epoch": "1"}),
+    "model is a list": rewrite(lambda content: content | {"model": []}),
+    "optimizer is nothing": rewrite(lambda content: content | {"optimizer": None}),
+    "history is missing": rewrite(lambda content: {k: v for k, v in content.items() if k != "history"}),
+    "history is one record": rewrite(lambda content: content | {"history": content["history"][0]}),
+    "profile is missing": rewrite(lambda content: {k: v for k, v in content.items() if k != "profile"}),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_told(damage: str, saved: Path) -> None:
+def test_damage_is_reported(damage: str, saved: Path) -> None:
     DAMAGES[damage](saved)
     with pytest.raises(InputError, match=re.escape(str(saved))) as error:
         checkpoint.read(Storage(saved.parent), CPU)
@@ -119,30 +119,30 @@ def test_damage_is_told(damage: str, saved: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_nothing_in_a_file_is_executed(saved: Path, tmp_path: Path) -> None:
-    changed(lambda content: content | {"profile": Dangerous(tmp_path / "hacked")})(saved)
+def test_loading_executes_no_code(saved: Path, tmp_path: Path) -> None:
+    rewrite(lambda content: content | {"profile": Dangerous(tmp_path / "hacked")})(saved)
     with pytest.raises(InputError, match="corrupt or in an unsupported format"):
         checkpoint.read(Storage(saved.parent), CPU)
     assert not (tmp_path / "hacked").exists()
-    torch.load(saved, weights_only=False)  # the file is one that would
+    torch.load(saved, weights_only=False)  # Loading the file unsafely does execute the code.
     assert (tmp_path / "hacked").exists()
 
 
-def test_missing(tmp_path: Path) -> None:
+def test_missing_checkpoint_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no checkpoint .*was it deleted"):
         checkpoint.read(Storage(tmp_path), CPU)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_flipped_byte_is_told_or_harmless(data: st.DataObject, saved: Path) -> None:
+def test_any_flipped_byte_is_reported_or_harmless(data: st.DataObject, saved: Path) -> None:
     good = saved.read_bytes()
     position = data.draw(st.integers(0, len(good) - 1))
-    changed = bytearray(good)
-    changed[position] ^= data.draw(st.integers(1, 255))
+    rewrite = bytearray(good)
+    rewrite[position] ^= data.draw(st.integers(1, 255))
     damaged = saved.parent / "damaged"
     damaged.mkdir(exist_ok=True)
-    (damaged / checkpoint.CHECKPOINT_FILE).write_bytes(changed)
+    (damaged / checkpoint.CHECKPOINT_FILE).write_bytes(rewrite)
     try:
         content = checkpoint.read(Storage(damaged), CPU)
     except InputError:
@@ -150,16 +150,16 @@ def test_any_flipped_byte_is_told_or_harmless(data: st.DataObject, saved: Path) 
     TrialConfig.from_json(content["config"])
 
 
-def test_a_writer_that_dies_leaves_the_old_file(
+def test_a_failed_write_keeps_the_old_file(
     saved: Path, state: TrainingState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = saved.read_bytes()
 
-    def half(content: object, file: BinaryIO) -> None:
+    def write_half(content: object, file: BinaryIO) -> None:
         file.write(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(torch, "save", half)
+    monkeypatch.setattr(torch, "save", write_half)
     with pytest.raises(OSError, match="No space left"):
         checkpoint.save(Storage(saved.parent), CONFIG, state, HISTORY)
     assert saved.read_bytes() == before

@@ -1,4 +1,4 @@
-"""Trainings that branch from a plain shared partial training's."""
+"""Trainings that continue a plain shared partial training."""
 
 from itertools import islice
 
@@ -12,11 +12,11 @@ from automl.tasks import Task
 from automl.training.continuation import continue_training
 from automl.training.loop import TrainingState, fit, start
 
-PLACED = {"stage1.block2.branch": Spec("ssa"), "stage2.block1": Spec("decomposed")}
+PLACEMENT = {"stage1.block2.branch": Spec("ssa"), "stage2.block1": Spec("decomposed")}
 TRAINING = {"epochs": 3, "schedule": "flat-cosine"}
 
 
-def begun(task: Task, epochs: int = 2) -> TrainingState:
+def train_epochs(task: Task, epochs: int = 2) -> TrainingState:
     state = start(task)
     list(islice(fit(task, state), epochs))
     return state
@@ -29,22 +29,22 @@ def weights(state: TrainingState) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     "more", [{}, {"optimizer": "sgd"}, {"average": 0.9}], ids=["adamw", "sgd", "average"]
 )
-def test_a_plain_continuation_is_the_training_that_was_not_interrupted(more: dict[str, object]) -> None:
+def test_a_plain_continuation_equals_an_uninterrupted_training(more: dict[str, object]) -> None:
     task = opened(training={**TRAINING, **more})
     whole = start(task)
     list(fit(task, whole))
-    branch = continue_training(task, begun(task))
+    branch = continue_training(task, train_epochs(task))
     assert [record["epoch"] for record in fit(task, branch)] == [3]
     torch.testing.assert_close(weights(branch), weights(whole), rtol=0, atol=0)
     if branch.average is not None and whole.average is not None:
-        one, other = (s.average.model.state_dict() for s in (branch, whole) if s.average)
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
+        average, expected = (s.average.model.state_dict() for s in (branch, whole) if s.average)
+        torch.testing.assert_close(average, expected, rtol=0, atol=0)
 
 
-def test_what_is_inserted_is_new_and_all_else_the_shared_trainings() -> None:
+def test_only_inserted_modules_are_new() -> None:
     plain = opened(training=TRAINING)
-    task = opened(training=TRAINING, model={"placement": PLACED})
-    shared_training = begun(plain)
+    task = opened(training=TRAINING, model={"placement": PLACEMENT})
+    shared_training = train_epochs(plain)
     before = weights(shared_training)
     moments = {
         name: shared_training.optimizer.state[p]["exp_avg"].clone()
@@ -65,21 +65,21 @@ def test_what_is_inserted_is_new_and_all_else_the_shared_trainings() -> None:
     torch.testing.assert_close(weights(shared_training), before, rtol=0, atol=0)
 
 
-def test_a_perturbed_shared_training_is_nearly_the_same() -> None:
+def test_a_perturbed_continuation_starts_nearly_the_same() -> None:
     task = opened(training=TRAINING)
-    shared_training = begun(task, 1)
-    one, other, again = (
+    shared_training = train_epochs(task, 1)
+    state, state_of_other_seed, repeated = (
         continue_training(task, shared_training, perturb=1e-6, seed=seed) for seed in (1, 2, 1)
     )
-    first, second, third = (weights(state) for state in (one, other, again))
+    first, second, third = (weights(s) for s in (state, state_of_other_seed, repeated))
     torch.testing.assert_close(first, third, rtol=0, atol=0)
     torch.testing.assert_close(first, weights(shared_training), rtol=1e-4, atol=1e-7)
     assert not all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_a_shared_training_of_another_kind_is_refused() -> None:
-    shared_training = begun(opened(training=TRAINING), 1)
-    with pytest.raises(InputError, match="needs its optimiser, AdamW; got SGD"):
+def test_a_shared_training_of_another_kind_is_rejected() -> None:
+    shared_training = train_epochs(opened(training=TRAINING), 1)
+    with pytest.raises(InputError, match="must be that of the shared partial training, AdamW; got SGD"):
         continue_training(opened(training={**TRAINING, "optimizer": "sgd"}), shared_training)
     wide = opened(training=TRAINING, model={"options": {"width": 0.5}})
     with pytest.raises(InputError, match="of the shared partial training do not fit"):

@@ -14,12 +14,12 @@ def test_suggestion_lies_where_the_loss_falls() -> None:
     assert test.rates == sorted(test.rates)
     assert test.rates[0] == 1e-5
     assert test.rates[0] <= test.suggestion <= test.rates[-1]
-    at = min(range(len(test.rates)), key=lambda i: abs(math.log(test.rates[i] / test.suggestion)))
-    assert test.losses[at + 1] < test.losses[at]
-    assert 5e-3 < test.suggestion < 0.5  # all points in one batch, so no chance decides
+    index = min(range(len(test.rates)), key=lambda i: abs(math.log(test.rates[i] / test.suggestion)))
+    assert test.losses[index + 1] < test.losses[index]
+    assert 5e-3 < test.suggestion < 0.5  # One batch holds all points, so chance does not matter.
 
 
-def test_an_end_that_diverges_is_cut() -> None:
+def test_a_diverging_end_is_cut() -> None:
     test = find_learning_rate(Regression(optimizer="sgd"), lowest=1e-4, highest=1e6, steps=60)
     assert 10 < len(test.rates) < 50
     assert test.rates[-1] < 1e5
@@ -28,7 +28,7 @@ def test_an_end_that_diverges_is_cut() -> None:
     assert test.suggestion < 10
 
 
-def test_a_loss_that_was_never_finite_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_was_never_finite_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Regression()
     task.y *= float("nan")
     with pytest.raises(InputError, match="not finite"):

@@ -17,7 +17,7 @@ progress = st.floats(0, 1)
 
 
 @pytest.mark.parametrize(
-    ("schedule", "at", "share"),
+    ("schedule", "at", "expected"),
     [
         ("one-cycle", 0.0, 0.1),
         ("one-cycle", 0.15, 0.55),
@@ -38,12 +38,12 @@ progress = st.floats(0, 1)
         ("cosine", 1.0, 0.0),
     ],
 )
-def test_schedule_by_hand(schedule: Schedule, at: float, share: float) -> None:
-    assert learning_rate(Training(schedule=schedule), at) == pytest.approx(share, abs=1e-9)
+def test_schedule_equals_values_by_hand(schedule: Schedule, at: float, expected: float) -> None:
+    assert learning_rate(Training(schedule=schedule), at) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize(("epochs", "every"), [(25, 3), (25, 10), (100, 26), (7, 30)])
-def test_steps_are_those_of_the_published_loop(epochs: int, every: int) -> None:
+def test_step_schedule_equals_the_published_loop(epochs: int, every: int) -> None:
     """LARNN's `adjust_lr`: 0.75 ** (epoch // decay_each_N_epoch), at the first and the last step of each."""
     training = Training(schedule="step", epochs=epochs, decay_every=every)
     for epoch in range(epochs):
@@ -52,7 +52,7 @@ def test_steps_are_those_of_the_published_loop(epochs: int, every: int) -> None:
             assert learning_rate(training, at) == 0.75 ** (epoch // every)
 
 
-def test_the_cosine_is_torchs() -> None:
+def test_cosine_schedule_equals_torchs() -> None:
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=3e-4)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=25)
     training = Training(schedule="cosine", epochs=25, learning_rate=3e-4)
@@ -63,18 +63,18 @@ def test_the_cosine_is_torchs() -> None:
         scheduler.step()
 
 
-def test_other_steps_fall_by_the_factor_given() -> None:
+def test_step_schedule_uses_the_given_factor() -> None:
     training = Training(schedule="step", epochs=6, decay_every=2, decay_factor=0.1)
-    shares = [learning_rate(training, at) for at in (0.0, 0.33, 0.34, 0.67, 1.0)]
-    assert shares == pytest.approx([1, 1, 0.1, 0.01, 0.001])
+    rates = [learning_rate(training, at) for at in (0.0, 0.33, 0.34, 0.67, 1.0)]
+    assert rates == pytest.approx([1, 1, 0.1, 0.01, 0.001])
 
 
 @every_schedule
 @given(at=progress)
-def test_schedule_is_a_share(schedule: Schedule, at: float) -> None:
-    share = learning_rate(Training(schedule=schedule), at)
-    assert 0 <= share <= 1
-    assert share > 0 or at > 0.999
+def test_schedule_is_between_zero_and_one(schedule: Schedule, at: float) -> None:
+    rate = learning_rate(Training(schedule=schedule), at)
+    assert 0 <= rate <= 1
+    assert rate > 0 or at > 0.999
 
 
 @pytest.mark.parametrize("schedule", ["one-cycle", "flat-cosine", "warmup-cosine", "cosine"])
@@ -82,7 +82,7 @@ def test_schedule_is_a_share(schedule: Schedule, at: float) -> None:
 def test_schedule_is_continuous(schedule: Schedule, at: float, step: float) -> None:
     training = Training(schedule=schedule)
     change = learning_rate(training, min(1.0, at + step)) - learning_rate(training, at)
-    assert abs(change) <= 20 * step + 1e-12  # the warm-up is the steepest, 0.99 / 0.05
+    assert abs(change) <= 20 * step + 1e-12  # The warm-up is the steepest, with 0.99 / 0.05.
 
 
 @pytest.mark.parametrize("optimizer", get_args(Optimizer))
@@ -101,8 +101,8 @@ def test_weights_decay_and_norms_biases_and_gates_do_not(optimizer: Optimizer) -
         parameter.grad = torch.zeros_like(parameter)
     build_optimizer(model, config.training).step()
     for name, parameter in parameters.items():
-        # With SGD the decay goes through Nesterov's momentum, which takes 1.9 times the first step; Adam
-        # makes a step of the whole learning rate of any gradient.
+        # With SGD the decay passes through Nesterov's momentum, which multiplies the first step by 1.9. Adam
+        # makes a step of the whole learning rate for any gradient.
         taken = {"adamw": 0.1 * 0.5, "sgd": 0.1 * 0.5 * 1.9, "adam": 0.1}[optimizer]
         left = 1 - taken if parameter.ndim > 1 else 1.0
         torch.testing.assert_close(parameter, before[name] * left, msg=lambda text, n=name: f"{n}: {text}")
@@ -133,8 +133,8 @@ def test_embeddings_of_positions_do_not_decay(name: str) -> None:
     assert tall == EMBEDDINGS[name]
 
 
-def test_each_layer_has_a_part_of_the_next_ones_rate() -> None:
-    """Attention has the rate of the block that it is in; the head has the whole of it."""
+def test_each_layer_has_a_fraction_of_the_next_layers_rate() -> None:
+    """Attention has the rate of its block. The head has the full rate."""
     model = build("vit", classes=4, size=16, embed_dim=12, depth=3, heads=3, patch_size=4)
     insert(model, {"stage1.block2": Spec("ssa")}, torch.empty(2, 3, 16, 16))
     training = tiny(training={"layer_decay": 0.5, "learning_rate": 0.1}).training
@@ -151,14 +151,14 @@ def test_each_layer_has_a_part_of_the_next_ones_rate() -> None:
         assert group["lr"] == pytest.approx(0.1 * group["lr_scale"])
 
 
-def test_a_model_that_names_no_layers_has_no_layer_decay() -> None:
+def test_layer_decay_needs_a_model_that_names_its_layers() -> None:
     with pytest.raises(InputError, match=r"training\.layer_decay needs a model that names its layers"):
         build_optimizer(open_task(tiny(), HERE).model(), tiny(training={"layer_decay": 0.5}).training)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 def test_equals_torchs_optimiser_of_all_parameters(optimizer: Optimizer) -> None:
-    """As the published code of LARNN and of the vision transformers makes it: `model.parameters()`."""
+    """The published code of LARNN and of the vision transformers passes `model.parameters()`."""
     training: dict[str, Any] = {
         "optimizer": optimizer,
         "learning_rate": 3e-4,
@@ -169,21 +169,23 @@ def test_equals_torchs_optimiser_of_all_parameters(optimizer: Optimizer) -> None
     }
     config = tiny(model={"placement": EVERY_ATTENTION}, training=training)
     task = open_task(config, HERE)
-    ours, theirs = task.model(), task.model()
+    model, reference = task.model(), task.model()
     kind = torch.optim.Adam if optimizer == "adam" else torch.optim.AdamW
     pairs = (
-        (ours, build_optimizer(ours, config.training)),
+        (model, build_optimizer(model, config.training)),
         (
-            theirs,
-            kind(theirs.parameters(), lr=3e-4, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, fused=True),
+            reference,
+            kind(
+                reference.parameters(), lr=3e-4, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, fused=True
+            ),
         ),
     )
     for batch in (*task.batches(0), *task.batches(1)):
-        for model, steps in pairs:
-            steps.zero_grad()
-            task.loss(model.train(), batch).backward()
-            steps.step()
-    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        for trained, optimiser in pairs:
+            optimiser.zero_grad()
+            task.loss(trained.train(), batch).backward()
+            optimiser.step()
+    for a, b in zip(model.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
 
 
@@ -197,6 +199,6 @@ def test_equals_torchs_optimiser_of_all_parameters(optimizer: Optimizer) -> None
         ({"decayed": "all", "layer_decay": 0.5}, "'all' does not go with training.layer_decay"),
     ],
 )
-def test_refuses(training: dict[str, Any], message: str) -> None:
+def test_invalid_training_options_are_rejected(training: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         tiny(training=training)

@@ -1,4 +1,4 @@
-"""Test how a step is run, compiled or not, in every precision and with accumulated gradients."""
+"""Steps, compiled or not, in every precision and with accumulated gradients."""
 
 import logging
 from dataclasses import replace
@@ -17,7 +17,7 @@ GPU, MPS = torch.device("cuda"), torch.device("mps")
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A GPU as far as choosing goes."""
+    """Return a runtime on a simulated GPU."""
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
     return Runtime(device=GPU)
 
@@ -29,7 +29,7 @@ def test_auto_runs_step_by_step(gpu):
 @pytest.mark.parametrize(
     ("change", "accumulate"), [({"workers": 2}, 1), ({"device": CPU}, 1), ({"device": MPS}, 1), ({}, 2)]
 )
-def test_where_graphs_cannot_work_a_warning_says_so(gpu, change, accumulate, caplog):
+def test_a_warning_is_logged_if_graphs_cannot_work(gpu, change, accumulate, caplog):
     with caplog.at_level(logging.WARNING, "automl"):
         assert step.choose(replace(gpu, compile="graphs", **change), accumulate) == "off"
     assert [record.message for record in caplog.records] == [
@@ -37,19 +37,19 @@ def test_where_graphs_cannot_work_a_warning_says_so(gpu, change, accumulate, cap
     ]
 
 
-@pytest.mark.parametrize("way", ["off", "graphs", "inductor"])
-def test_what_is_asked_for_is_done(gpu, way):
-    assert step.choose(replace(gpu, compile=way)) == way
+@pytest.mark.parametrize("compile_mode", ["off", "graphs", "inductor"])
+def test_the_requested_mode_is_used(gpu, compile_mode):
+    assert step.choose(replace(gpu, compile=compile_mode)) == compile_mode
 
 
-def test_older_gpus_take_float16(monkeypatch):
+def test_older_gpus_use_float16(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: False)
     assert Runtime(device=GPU).dtype is torch.float16
     assert Runtime(device=GPU, precision="fp32").dtype is torch.float32
 
 
 @pytest.mark.parametrize("wrong", [{"precision": "bf61"}, {"compile": "inducter"}])
-def test_an_unknown_way_is_an_error(wrong):
+def test_an_unknown_mode_is_rejected(wrong):
     with pytest.raises(InputError, match="Did you mean"):
         Runtime(device=CPU, **wrong)
 
@@ -65,20 +65,20 @@ def test_every_precision_learns(precision):
     assert all(parameter.dtype is torch.float32 for parameter in state.model.parameters())
 
 
-@pytest.mark.long  # compiling takes half a minute
-@pytest.mark.parametrize("way", ["graphs", "inductor"])
-def test_a_compiled_model_computes_the_same(way, monkeypatch):
-    """Of CUDA graphs what is compiled for them: a CPU captures nothing."""
+@pytest.mark.long  # Compiling takes half a minute.
+@pytest.mark.parametrize("compile_mode", ["graphs", "inductor"])
+def test_a_compiled_model_computes_the_same(compile_mode, monkeypatch):
+    """On a CPU, `graphs` is compiled as for CUDA graphs, but nothing is captured."""
     monkeypatch.setattr(step, "has_graphs", lambda device: True)
     plain, compiled = (Regression(epochs=1, learning_rate=0.05) for _ in range(2))
-    compiled.runtime = Runtime(device=CPU, precision="fp32", compile=way)
+    compiled.runtime = Runtime(device=CPU, precision="fp32", compile=compile_mode)
     plain.runtime = Runtime(device=CPU, precision="fp32")
     a, b = (next(fit(task, start(task))) for task in (plain, compiled))
     assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-3)
 
 
-@pytest.mark.parametrize(("way", "mode"), [("graphs", "reduce-overhead"), ("inductor", None)])
-def test_the_training_alone_is_compiled(way, mode, monkeypatch):
+@pytest.mark.parametrize(("compile_mode", "mode"), [("graphs", "reduce-overhead"), ("inductor", None)])
+def test_only_training_is_compiled(compile_mode, mode, monkeypatch):
     modes = []
 
     def compile(model, mode):
@@ -88,36 +88,36 @@ def test_the_training_alone_is_compiled(way, mode, monkeypatch):
     monkeypatch.setattr(step, "has_graphs", lambda device: True)
     monkeypatch.setattr(torch, "compile", compile)
     task = Regression(epochs=2)
-    task.runtime = Runtime(device=CPU, compile=way)
+    task.runtime = Runtime(device=CPU, compile=compile_mode)
     assert len(list(fit(task, start(task)))) == 2
     assert modes == [mode]
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.1])
-def test_gradients_of_several_batches_make_the_step_of_one_large_batch(clip):
-    """Of equally large ones; what is left at the end of an epoch makes a step of its own."""
+def test_accumulated_gradients_equal_those_of_one_large_batch(clip):
+    """The batches have the same size. The remaining batches of an epoch make a step of their own."""
     models = []
     for size, accumulate in ((8, 4), (32, 1)):
         task = Regression(batch_size=size, accumulate=accumulate, clip=clip, optimizer="sgd")
         task.runtime = replace(HERE, precision="fp32")
         state = start(task)
-        take = step.make_step(task, state.model, state.optimizer, state.scaler)
+        run_step = step.make_step(task, state.model, state.optimizer, state.scaler)
         for i in range(0, 80, size):
             rows = slice(i, i + size)
-            take((task.x[rows], task.y[rows]), 0.1)
-        take.finish()
-        assert take.waiting == 0
+            run_step((task.x[rows], task.y[rows]), 0.1)
+        run_step.finish()
+        assert run_step.waiting == 0
         models.append(state.model)
-    for one, other in zip(*(model.parameters() for model in models), strict=True):
-        torch.testing.assert_close(one, other)
+    for parameter, expected in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(parameter, expected)
 
 
 def test_an_epoch_ends_with_all_gradients_used():
-    """So that a training goes on from its checkpoint as if it had not been interrupted."""
+    """A training resumed from its checkpoint then equals an uninterrupted one."""
     task = Regression(batch_size=8, accumulate=3, epochs=1)
     state = start(task)
     steps = []
     state.optimizer.register_step_post_hook(lambda *_: steps.append(1))
     list(fit(task, state))
-    assert len(steps) == 4, "of ten batches"
+    assert len(steps) == 4, "ten batches make four steps"
     assert all(parameter.grad is None for parameter in state.model.parameters())

@@ -1,4 +1,4 @@
-"""What an error says of: the trial, or the node that it ran on."""
+"""Classification of errors: fault of the trial or of its node."""
 
 import errno
 import os
@@ -16,17 +16,17 @@ from automl.training import checkpoint
 from automl.training.loop import start
 from automl.trials.failure import failure
 
-FULL = Path("/dev/full")  # Linux's: every write to it finds the disk full
+FULL = Path("/dev/full")  # A device of Linux on which every write fails with a full disk.
 
 
-def caught(error: Exception) -> Exception:
+def raise_and_catch(error: Exception) -> Exception:
     try:
         raise error
     except Exception as raised:
         return raised
 
 
-def test_an_error_of_the_trial(tmp_path: Path) -> None:
+def test_other_errors_are_faults_of_the_trial(tmp_path: Path) -> None:
     try:
         raise KeyError("no such thing")
     except KeyError as error:
@@ -36,24 +36,24 @@ def test_an_error_of_the_trial(tmp_path: Path) -> None:
     assert "Traceback" in str(report.traceback)
 
 
-def test_another_error_of_a_file_is_the_trials(tmp_path: Path) -> None:
-    report = failure(caught(PermissionError(errno.EACCES, "not allowed")), Storage(str(tmp_path)))
+def test_other_file_errors_are_faults_of_the_trial(tmp_path: Path) -> None:
+    report = failure(raise_and_catch(PermissionError(errno.EACCES, "not allowed")), Storage(str(tmp_path)))
     assert report.error is not None
     assert report.fault is None
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
-def test_a_checkpoint_that_does_not_fit_is_the_nodes(tmp_path: Path) -> None:
+def test_full_disk_is_a_fault_of_the_node(tmp_path: Path) -> None:
     with pytest.raises((OSError, RuntimeError)) as error, FULL.open("wb") as file:
         torch.save({"weight": torch.zeros(100_000)}, file)
     report = failure(error.value, Storage(str(tmp_path)))
-    assert not report.is_last, "the trial goes on elsewhere"
+    assert not report.is_last, "the trial continues on another node"
     assert report.error is None
     assert str(report.fault).startswith(f"disk full at {tmp_path}, ")
     assert " MB are free (No space left on device): " in str(report.fault)
 
 
-def test_a_cache_that_does_not_fit_is_the_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_cache_is_a_fault_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "cache"))
 
     def make(path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_cache_that_does_not_fit_is_the_nodes(tmp_path: Path, monkeypatch: pyt
     assert f"disk full at {tmp_path / 'cache'}, about 7 MB needed" in str(report.fault)
 
 
-def test_a_checkpoint_says_how_much_it_takes(small_disk: Path) -> None:
+def test_error_of_a_full_disk_names_the_space_needed(small_disk: Path) -> None:
     state = start(opened())
     assert isinstance(state.model, torch.nn.Module)
     weights = sum(value.nbytes for value in state.model.state_dict().values())

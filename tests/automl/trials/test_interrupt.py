@@ -12,18 +12,18 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_the_first_signal_is_noted(number: int, capsys: pytest.CaptureFixture[str]) -> None:
-    before = [signal.getsignal(one) for one in SIGNALS]
+def test_the_first_signal_is_recorded(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    before = [signal.getsignal(each) for each in SIGNALS]
     with interrupts("resume with: x") as interrupt:
         assert not interrupt()
         os.kill(os.getpid(), number)
         assert interrupt()
         assert interrupt.signal == number
-    assert [signal.getsignal(one) for one in SIGNALS] == before
+    assert [signal.getsignal(each) for each in SIGNALS] == before
     assert capsys.readouterr().err == "stopping; once more to stop at once\n"
 
 
-def test_the_second_one_ends_the_process() -> None:
+def test_the_second_signal_ends_the_process() -> None:
     code = """
 import os, signal
 from automl.trials.interrupt import interrupts
@@ -32,19 +32,19 @@ with interrupts("resume with: x"):
         os.kill(os.getpid(), number)
     print("still here")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "")
-    assert done.stderr.splitlines() == ["stopping; once more to stop at once", "resume with: x"]
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (process.returncode, process.stdout) == (128 + signal.SIGTERM, "")
+    assert process.stderr.splitlines() == ["stopping; once more to stop at once", "resume with: x"]
 
 
-def test_beside_the_main_thread_there_are_no_signals() -> None:
-    heard = []
+def test_other_threads_receive_no_signals() -> None:
+    answers = []
 
     def work() -> None:
         with interrupts("") as interrupt:
-            heard.append(interrupt())
+            answers.append(interrupt())
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert heard == [False]
+    assert answers == [False]

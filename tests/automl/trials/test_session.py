@@ -1,4 +1,4 @@
-"""Two workers train what one would: the same weights and metrics for the same global batch."""
+"""Two workers train like one: the same weights and metrics for the same global batch."""
 
 import os
 import socket
@@ -25,13 +25,13 @@ from backbones import build
 from backbones.norm import MaskedBatchNorm1d
 from search.config import TrialConfig
 
-# Sums over a batch are added in another order, and each step multiplies what that leaves in float32. At
-# a rate this small it stays far below the way that the weights have gone; a factor of two in a
-# gradient, or a batch norm over half the batch, does not.
+# Workers add the sums over a batch in another order, and each step amplifies the differences in float32. At a
+# rate this small they stay far below the update of the weights. A factor of two in a gradient, or a batch
+# norm over half the batch, does not.
 SMALL = {"optimizer": "sgd", "learning_rate": 1e-3}
-APART = 1e-3  # of the way from the initial weights
+MAX_DRIFT = 1e-3  # relative to the norm of the update
 METRICS = {"rel": 1e-4, "abs": 1e-5}
-# In one seed of several, rounding decides a tie of maximum pooling; a fault would show in all of them.
+# With some seeds, rounding decides a tie of maximum pooling. A fault would show with all of them.
 SEEDS = (1, 2, 3)
 
 PLACEMENT = {"stage1.block2.branch": Spec("ssa"), "stage2.block1": Spec("sagan")}
@@ -50,14 +50,14 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def noise(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Images of noise. In the even background of digits, maximum pooling has ties that rounding decides."""
+    """Return a folder with images of noise. In digits, maximum pooling has ties that rounding decides."""
     folder = tmp_path_factory.mktemp("noise")
-    draw = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     for i in range(160):
-        place = folder / f"class{int(i % 3 > 0)}"
-        place.mkdir(exist_ok=True)
-        pixels = draw.integers(0, 256, (32, 32, 3), np.uint8)
-        Image.fromarray(pixels).save(place / f"{i}.png")
+        class_folder = folder / f"class{int(i % 3 > 0)}"
+        class_folder.mkdir(exist_ok=True)
+        pixels = generator.integers(0, 256, (32, 32, 3), np.uint8)
+        Image.fromarray(pixels).save(class_folder / f"{i}.png")
     return str(folder)
 
 
@@ -65,10 +65,10 @@ def train(config: TrialConfig, rank: int = 0, workers: int = 1) -> dict[str, Any
     torch.set_num_threads(1)
     task = open_task(config, Runtime(device=CPU, precision="fp32", rank=rank, workers=workers))
     state = start(task)
-    first = [part.clone() for part in next(task.batches(0))]
-    begin = {name: value.clone() for name, value in state.model.state_dict().items()}
+    first = [tensor.clone() for tensor in next(task.batches(0))]
+    initial = {name: value.clone() for name, value in state.model.state_dict().items()}
     history = list(fit(task, state))
-    return {"start": begin, "weights": state.model.state_dict(), "history": history, "batch": first}
+    return {"start": initial, "weights": state.model.state_dict(), "history": history, "batch": first}
 
 
 def _process(rank: int, port: int, folder: str, workers: int, config: dict[str, Any]) -> None:
@@ -79,67 +79,67 @@ def _process(rank: int, port: int, folder: str, workers: int, config: dict[str, 
     dist.destroy_process_group()
 
 
-def in_processes(function: Callable[..., None], workers: int, folder: Path, *arguments: Any) -> list[Any]:
-    """What each process of `function(rank, port, folder, *arguments)` saves as `{rank}.pt`."""
+def run_in_processes(function: Callable[..., None], workers: int, folder: Path, *arguments: Any) -> list[Any]:
+    """Run `function(rank, port, folder, *arguments)` in processes, and return their results `{rank}.pt`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    # All are forks of one process that has imported what they need, which takes seconds.
+    # All processes are forks of one that has done the imports, which take seconds.
     mp.get_context("forkserver").set_forkserver_preload([__name__, "fastai.vision.models.xresnet"])
     mp.start_processes(function, (port, str(folder), *arguments), nprocs=workers, start_method="forkserver")
     return [torch.load(folder / f"{rank}.pt") for rank in range(workers)]
 
 
-def both_train(config: TrialConfig, folder: Path) -> list[dict[str, Any]]:
-    return in_processes(_process, 2, folder, 2, config.to_json())
+def train_on_two_workers(config: TrialConfig, folder: Path) -> list[dict[str, Any]]:
+    return run_in_processes(_process, 2, folder, 2, config.to_json())
 
 
-def drift(one: dict[str, Any], two: dict[str, Any]) -> float:
-    """Return how far the weights of two trainings are apart, relative to the way from the initial weights.
+def compute_drift(single: dict[str, Any], double: dict[str, Any]) -> float:
+    """Return the distance between the weights of two trainings, relative to the norm of the update.
 
-    The largest of the kinds of weights.
+    It is the largest over the kinds of weights.
     """
-    kinds = []
+    drifts = []
     for kind in ("weight", "bias", "gamma", "running_mean", "running_var"):
-        names = [name for name in one["weights"] if name.endswith(kind)]
+        names = [name for name in single["weights"] if name.endswith(kind)]
         if names:
-            way, apart = (
-                torch.cat([(one["weights"][name] - other[name]).flatten() for name in names]).norm()
-                for other in (one["start"], two["weights"])
+            update, distance = (
+                torch.cat([(single["weights"][name] - other[name]).flatten() for name in names]).norm()
+                for other in (single["start"], double["weights"])
             )
-            kinds.append(float(apart / way))
-    return max(kinds)
+            drifts.append(float(distance / update))
+    return max(drifts)
 
 
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.long) if case == "plain" else case for case in CASES]
 )
-def test_two_workers_are_one(case: str, noise: str, tmp_path: Path) -> None:
+def test_two_workers_train_like_one(case: str, noise: str, tmp_path: Path) -> None:
     drifts = []
     for seed in SEEDS:
         data = {"source": "folder", "path": noise, "subset": 1.0}
         config = tiny(data=data, seed=seed, **CASES[case])
         folder = tmp_path / str(seed)
         folder.mkdir()
-        one, two = train(config), both_train(config, folder)
-        # Each has its half of the very same batch.
-        for whole, *parts in zip(one["batch"], *(result["batch"] for result in two), strict=True):
-            halves = torch.stack(parts, dim=1).flatten(0, 1)  # workers take every second image
-            torch.testing.assert_close(halves, whole)
-        for name, weight in two[0]["weights"].items():
-            torch.testing.assert_close(two[1]["weights"][name], weight, rtol=0, atol=0, msg=name)
-        timeless = [[{**r, "seconds": 0, "processor_seconds": 0} for r in each["history"]] for each in two]
+        single, double = train(config), train_on_two_workers(config, folder)
+        # Each worker has half of the same batch.
+        for whole, *halves in zip(single["batch"], *(result["batch"] for result in double), strict=True):
+            joined = torch.stack(halves, dim=1).flatten(0, 1)  # workers take every second image
+            torch.testing.assert_close(joined, whole)
+        for name, weight in double[0]["weights"].items():
+            torch.testing.assert_close(double[1]["weights"][name], weight, rtol=0, atol=0, msg=name)
+        timeless = [[{**r, "seconds": 0, "processor_seconds": 0} for r in each["history"]] for each in double]
         assert timeless[0] == timeless[1], "metrics are over all workers, on each of them"
-        drifts.append(drift(one, two[0]))
-        if drifts[-1] < APART:
+        drifts.append(compute_drift(single, double[0]))
+        if drifts[-1] < MAX_DRIFT:
             break
-    assert min(drifts) < APART, drifts
-    for record, expected in zip(two[0]["history"], one["history"], strict=True):
+    assert min(drifts) < MAX_DRIFT, drifts
+    for record, expected in zip(double[0]["history"], single["history"], strict=True):
         for name in ("train_loss", "loss", "accuracy", "macro_f1", "auc", "learning_rate"):
             assert record[name] == pytest.approx(expected[name], **METRICS), name
 
 
-def test_a_batch_must_be_shared_evenly() -> None:
+def test_batch_size_must_be_a_multiple_of_the_workers() -> None:
     with pytest.raises(InputError, match=r"batch_size must be a multiple of the workers.*got 32 with 3"):
         open_task(tiny(), Runtime(device=CPU, workers=3))
 
@@ -150,27 +150,27 @@ def _norm_process(
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=2)
     norm = synchronise(kind(3))
-    mine = x[rank::2].clone().requires_grad_()
+    inputs = x[rank::2].clone().requires_grad_()
     with padding(None if mask is None else mask[rank::2]):
-        y = norm(mine)
+        y = norm(inputs)
     y.backward(y.detach().sin())
-    result = {"y": y.detach(), "dx": mine.grad, "dw": norm.weight.grad, "state": norm.state_dict()}
+    result = {"y": y.detach(), "dx": inputs.grad, "dw": norm.weight.grad, "state": norm.state_dict()}
     torch.save(result, Path(folder) / f"{rank}.pt")
     dist.destroy_process_group()
 
 
-# More are real on one worker than on the other.
+# One worker has more real positions than the other.
 LENGTHS = torch.tensor([6, 2, 6, 1, 5, 3, 6, 1])
 
 
 @pytest.mark.parametrize("kind", ["images", "sequences", "padded sequences"])
-def test_synchronised_norm_is_the_norm_of_the_whole_batch(kind: str, tmp_path: Path) -> None:
+def test_synchronised_norm_equals_the_norm_of_the_whole_batch(kind: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     norm: type[nn.Module] = nn.BatchNorm2d if kind == "images" else MaskedBatchNorm1d
     whole = norm(3)
     x = 3 * torch.randn(8, 3, *((5, 5) if kind == "images" else (6,))) + 10
     mask = torch.arange(6) < LENGTHS[:, None] if kind == "padded sequences" else None
-    halves = in_processes(_norm_process, 2, tmp_path, norm, x, mask)
+    halves = run_in_processes(_norm_process, 2, tmp_path, norm, x, mask)
     x.requires_grad_()
     with padding(mask):
         y = whole(x)
@@ -184,12 +184,12 @@ def test_synchronised_norm_is_the_norm_of_the_whole_batch(kind: str, tmp_path: P
         torch.testing.assert_close(halves[0]["state"][name], value, rtol=1e-4, atol=1e-4)
 
 
-def test_larnns_running_statistics_are_means_over_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_statistics_of_larnn_are_means_over_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     larnn = build("larnn", classes=2, in_channels=3, hidden=4, heads=2, layers=1, norm="all")
     synchronise(larnn)
     reduced: list[torch.Size] = []
 
-    def all_reduce(value: Tensor) -> None:  # as if the other worker had the same statistics
+    def all_reduce(value: Tensor) -> None:  # Simulates a second worker with the same statistics.
         reduced.append(value.shape)
         value *= 2
 

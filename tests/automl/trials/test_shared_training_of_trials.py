@@ -1,4 +1,4 @@
-"""Trials whose placement goes into a plain training that another trial has left."""
+"""Trials that continue a shared partial training stored by another trial."""
 
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,14 @@ from automl.trials.trial import assignment, reports
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE
 
-EPOCHS, AT, STEPS = 4, 2, 7
-PLAIN = tiny(training={"epochs": EPOCHS, "insert_at": AT, "schedule": "flat-cosine"})
+EPOCHS, INSERT_AT, STEPS = 4, 2, 7
+PLAIN = tiny(training={"epochs": EPOCHS, "insert_at": INSERT_AT, "schedule": "flat-cosine"})
 PLACED = PLAIN.change(model={"placement": {"stage1.block2.branch": Spec("ssa")}})
 
 
 @pytest.fixture(autouse=True)
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One module makes an epoch take 1.3 times as long."""
+    """Simulate costs: one module makes an epoch take 1.3 times as long."""
 
     def measure(config: TrialConfig, *args: Any) -> CostProfile:
         ratio = 1.3 if config.model.placement else 1.0
@@ -36,7 +36,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "measure", measure)
 
 
-def sent(folder: Path, name: str, config: TrialConfig) -> dict[str, Any]:
+def make_assignment(folder: Path, name: str, config: TrialConfig) -> dict[str, Any]:
     return assignment(
         config,
         Storage(folder / name),
@@ -53,46 +53,51 @@ def weights(folder: Path, name: str) -> dict[str, torch.Tensor]:
     return dict(checkpoint.read(Storage(folder / name), CPU)["model"])
 
 
-def test_a_placement_goes_into_the_shared_training_and_has_the_rest_of_the_time(tmp_path: Path) -> None:
-    plain = list(reports(sent(tmp_path, "0", PLAIN), HERE))[-1]
+def test_a_placement_continues_the_shared_training_for_the_remaining_time(tmp_path: Path) -> None:
+    plain = list(reports(make_assignment(tmp_path, "0", PLAIN), HERE))[-1]
     assert [record["epoch"] for record in plain.history] == [1, 2, 3, 4]
-    place = shared_training.place(Storage(tmp_path / "shared_trainings"), PLACED)
-    assert checkpoint.read(place, CPU)["epoch"] == AT
-    said = list(reports(sent(tmp_path, "1", PLACED), HERE))[-1]
-    assert said.finished
-    assert [record["epoch"] for record in said.history] == [3, 4]
-    left = round(2 * STEPS / 1.3)
-    assert [record["steps"] for record in said.history] == [AT * STEPS + STEPS, AT * STEPS + left]
-    resources = [record["resource"] for record in said.history]
-    assert resources == pytest.approx([AT + 2 * STEPS / left, EPOCHS])
-    assert said.history[-1]["learning_rate"] < 0.1 * PLACED.training.learning_rate
-    # Where nothing is left of the shared partial training it is trained, and comes to the same.
-    (place.local / CHECKPOINT_FILE).unlink()  # type: ignore[operator]
-    again = list(reports(sent(tmp_path, "2", PLACED), HERE))[-1]
-    assert timeless(again.history) == timeless(said.history)
-    assert checkpoint.read(place, CPU)["epoch"] == AT
-    # Killed after its first epoch, it goes on without the shared partial training.
-    first = next(iter(reports(sent(tmp_path, "3", PLACED), HERE)))
-    (place.local / CHECKPOINT_FILE).unlink()  # type: ignore[operator]
-    rest = list(reports(sent(tmp_path, "3", PLACED), HERE))[-1]
-    assert timeless(rest.history) == timeless(said.history)
+    folder = shared_training.place(Storage(tmp_path / "shared_trainings"), PLACED)
+    assert checkpoint.read(folder, CPU)["epoch"] == INSERT_AT
+    placed = list(reports(make_assignment(tmp_path, "1", PLACED), HERE))[-1]
+    assert placed.finished
+    assert [record["epoch"] for record in placed.history] == [3, 4]
+    steps_left = round(2 * STEPS / 1.3)
+    assert [record["steps"] for record in placed.history] == [
+        INSERT_AT * STEPS + STEPS,
+        INSERT_AT * STEPS + steps_left,
+    ]
+    resources = [record["resource"] for record in placed.history]
+    assert resources == pytest.approx([INSERT_AT + 2 * STEPS / steps_left, EPOCHS])
+    assert placed.history[-1]["learning_rate"] < 0.1 * PLACED.training.learning_rate
+    # If the shared partial training is missing, it is trained again with the same result.
+    (folder.local / CHECKPOINT_FILE).unlink()  # type: ignore[operator]
+    retrained = list(reports(make_assignment(tmp_path, "2", PLACED), HERE))[-1]
+    assert timeless(retrained.history) == timeless(placed.history)
+    assert checkpoint.read(folder, CPU)["epoch"] == INSERT_AT
+    # After a kill in its first epoch, the trial resumes without the shared partial training.
+    first = next(iter(reports(make_assignment(tmp_path, "3", PLACED), HERE)))
+    (folder.local / CHECKPOINT_FILE).unlink()  # type: ignore[operator]
+    rest = list(reports(make_assignment(tmp_path, "3", PLACED), HERE))[-1]
+    assert timeless(rest.history) == timeless(placed.history)
     assert timeless(rest.history[:1]) == timeless(first.history)
-    assert not place.exists(CHECKPOINT_FILE)
-    one, other = weights(tmp_path, "1"), weights(tmp_path, "3")
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert not folder.exists(CHECKPOINT_FILE)
+    weights_of_continued, weights_of_resumed = weights(tmp_path, "1"), weights(tmp_path, "3")
+    assert all(
+        torch.equal(weights_of_continued[name], weights_of_resumed[name]) for name in weights_of_continued
+    )
 
 
-def test_a_replicate_goes_on_from_nearly_the_shared_training(tmp_path: Path) -> None:
-    plain = list(reports(sent(tmp_path, "0", PLAIN), HERE))[-1]
+def test_a_replicate_starts_nearly_at_the_shared_training(tmp_path: Path) -> None:
+    plain = list(reports(make_assignment(tmp_path, "0", PLAIN), HERE))[-1]
     config = PLAIN.change(training={"perturb": 1e-6})
-    replicate = list(reports(sent(tmp_path, "1", config), HERE))[-1]
+    replicate = list(reports(make_assignment(tmp_path, "1", config), HERE))[-1]
     assert [record["epoch"] for record in replicate.history] == [3, 4]
     assert replicate.history[0]["train_loss"] == pytest.approx(plain.history[2]["train_loss"], rel=0.1)
-    one, other = weights(tmp_path, "0"), weights(tmp_path, "1")
-    assert not all(torch.equal(one[name], other[name]) for name in one)
-    place = shared_training.place(Storage(tmp_path / "shared_trainings"), config)
-    assert shared_training.plain(TrialConfig.from_json(checkpoint.read(place, CPU)["config"])) == PLAIN, (
-        "left by none"
+    plain_weights, replicate_weights = weights(tmp_path, "0"), weights(tmp_path, "1")
+    assert not all(torch.equal(plain_weights[name], replicate_weights[name]) for name in plain_weights)
+    folder = shared_training.place(Storage(tmp_path / "shared_trainings"), config)
+    assert shared_training.plain(TrialConfig.from_json(checkpoint.read(folder, CPU)["config"])) == PLAIN, (
+        "the replicate does not store its own"
     )
     with pytest.raises(
         InputError, match=r"training\.perturb must be 0 or more, below 1, and 0 without insert_at"
@@ -100,24 +105,24 @@ def test_a_replicate_goes_on_from_nearly_the_shared_training(tmp_path: Path) -> 
         tiny(training={"perturb": 1e-6})
 
 
-def test_a_shared_training_that_is_damaged_or_another_trainings(tmp_path: Path) -> None:
-    place = shared_training.place(Storage(tmp_path / "shared_trainings"), PLACED)
-    place.write(CHECKPOINT_FILE, b"damaged")
+def test_a_damaged_or_foreign_shared_training_is_rejected(tmp_path: Path) -> None:
+    folder = shared_training.place(Storage(tmp_path / "shared_trainings"), PLACED)
+    folder.write(CHECKPOINT_FILE, b"damaged")
     with pytest.raises(
         InputError, match="the shared partial training cannot be read; delete it, and it is trained again: "
     ):
-        list(reports(sent(tmp_path, "0", PLACED), HERE))
+        list(reports(make_assignment(tmp_path, "0", PLACED), HERE))
     other = PLAIN.change(data={"subset": 0.1}, model={"options": {"width": 0.5}})
-    list(reports(sent(tmp_path / "other", "0", other), HERE))
-    found = shared_training.place(Storage(tmp_path / "other" / "shared_trainings"), other).read(
+    list(reports(make_assignment(tmp_path / "other", "0", other), HERE))
+    content = shared_training.place(Storage(tmp_path / "other" / "shared_trainings"), other).read(
         CHECKPOINT_FILE
     )
-    place.write(CHECKPOINT_FILE, found)
+    folder.write(CHECKPOINT_FILE, content)
     with pytest.raises(InputError, match="is of another training, with another data and model; delete it"):
-        list(reports(sent(tmp_path, "0", PLACED), HERE))
+        list(reports(make_assignment(tmp_path, "0", PLACED), HERE))
 
 
 @pytest.mark.parametrize("at", [-1, EPOCHS])
-def test_there_is_no_time_before_or_after_the_training(at: int) -> None:
+def test_insert_at_outside_of_the_training_is_rejected(at: int) -> None:
     with pytest.raises(InputError, match=r"insert_at must be 0 or more and less than epochs, 4"):
         tiny(training={"epochs": EPOCHS, "insert_at": at})

@@ -35,16 +35,16 @@ def only_run(store: MlflowClient) -> Any:
     return run
 
 
-def test_train_leaves_a_checkpoint_a_log_and_a_run(store: MlflowClient, tmp_path: Path) -> None:
-    told: list[float] = []
+def test_train_writes_a_checkpoint_a_log_and_a_run(store: MlflowClient, tmp_path: Path) -> None:
+    epochs: list[float] = []
     result = run_train(
         tiny(training={"epochs": 2}),
         runtime=HERE,
         log="epochs.csv",
         storage="kept",
-        tell=lambda task, metrics: told.append(metrics["epoch"]),
+        tell=lambda task, metrics: epochs.append(metrics["epoch"]),
     )
-    assert told == [record["epoch"] for record in result.history] == [1, 2]
+    assert epochs == [record["epoch"] for record in result.history] == [1, 2]
 
     lines = list(csv.DictReader((tmp_path / "epochs.csv").open()))
     assert [{key: float(value) for key, value in line.items()} for line in lines] == result.history
@@ -71,7 +71,7 @@ def test_a_diverging_training_is_infeasible(store: MlflowClient, tmp_path: Path)
     assert not list((tmp_path / "searches").glob("*"))
 
 
-def test_a_person_who_stops_a_training_keeps_what_there_is(store: MlflowClient) -> None:
+def test_a_stopped_training_keeps_its_checkpoint(store: MlflowClient) -> None:
     def stop(task: object, metrics: object) -> None:
         raise KeyboardInterrupt
 
@@ -83,7 +83,7 @@ def test_a_person_who_stops_a_training_keeps_what_there_is(store: MlflowClient) 
     assert checkpoint.read(Storage(file.parent), CPU)["epoch"] == 1
 
 
-def test_a_placement_that_goes_in_later_is_trained_without_a_search(store: MlflowClient) -> None:
+def test_a_placement_inserted_later_is_trained_without_a_search(store: MlflowClient) -> None:
     placed = {"stage1.block2.branch": Spec("ssa")}
     late = tiny(training={"epochs": 3, "insert_at": 2}, model={"placement": placed})
     result = run_train(late, runtime=HERE)
@@ -93,7 +93,7 @@ def test_a_placement_that_goes_in_later_is_trained_without_a_search(store: Mlflo
 
 
 def test_a_training_is_resumed_after_its_last_epoch(store: MlflowClient, cli: Cli) -> None:
-    """It ends as one that was never stopped, in the same run."""
+    """The resumed training equals one that was never stopped, in the same run."""
 
     def stop(task: object, metrics: object) -> None:
         raise KeyboardInterrupt
@@ -110,11 +110,14 @@ def test_a_training_is_resumed_after_its_last_epoch(store: MlflowClient, cli: Cl
     assert (run.info.status, run.data.tags["state"]) == ("FINISHED", "complete")
     assert [m.step for m in store.get_metric_history(run.info.run_id, "accuracy")] == [1, 2]
     assert run.data.tags.keys() >= {"mlflow.source.name"}
-    assert {one.dataset.name for one in run.inputs.dataset_inputs} == {"digits training", "digits validation"}
-    ours = checkpoint.read(Storage("searches/mine"), CPU)
-    theirs = checkpoint.read(Storage(whole.checkpoint.parent), CPU)
-    assert timeless(ours["history"]) == timeless(theirs["history"])
-    assert all(torch.equal(value, theirs["model"][name]) for name, value in ours["model"].items())
+    assert {dataset_input.dataset.name for dataset_input in run.inputs.dataset_inputs} == {
+        "digits training",
+        "digits validation",
+    }
+    resumed = checkpoint.read(Storage("searches/mine"), CPU)
+    uninterrupted = checkpoint.read(Storage(whole.checkpoint.parent), CPU)
+    assert timeless(resumed["history"]) == timeless(uninterrupted["history"])
+    assert all(torch.equal(value, uninterrupted["model"][name]) for name, value in resumed["model"].items())
     for arguments, message in {
         ("--resume", "mine"): "'mine' has ended after 2 epochs",
         ("--resume", "yours"): "there is no checkpoint",
@@ -126,7 +129,9 @@ def test_a_training_is_resumed_after_its_last_epoch(store: MlflowClient, cli: Cl
         assert message in err
 
 
-def test_trainings_of_one_second_do_not_meet(store: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trainings_started_in_the_same_second_have_different_folders(
+    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("time.strftime", lambda format: "20260101-000000")
     first, second = (run_train(tiny(seed=seed), runtime=HERE) for seed in (0, 1))
     assert first.checkpoint != second.checkpoint
@@ -134,7 +139,9 @@ def test_trainings_of_one_second_do_not_meet(store: MlflowClient, monkeypatch: p
 
 
 @pytest.mark.parametrize("option", ["log", "storage"])
-def test_what_cannot_be_written_is_told_first(option: str, store: MlflowClient, tmp_path: Path) -> None:
+def test_unwritable_files_are_reported_before_training(
+    option: str, store: MlflowClient, tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match=r"/proc/x\S* cannot be written"):
         run_train(tiny(), runtime=HERE, **{option: "/proc/x/y"})
     assert not list((tmp_path / "searches").glob("*"))
@@ -153,7 +160,7 @@ def test_default_site_is_the_last_branch_of_the_first_stage(backbone: str, site:
     assert default_site(config) == site
 
 
-def test_place() -> None:
+def test_place_inserts_one_module() -> None:
     spec = Spec("ssa", {"ks": 3})
     assert place(tiny(), spec, "stage2.block1").model.placement == {"stage2.block1": spec}
     config = place(tiny(), spec)
@@ -176,7 +183,7 @@ TRAIN = (
 )
 
 
-def test_command_line(store: MlflowClient, cli: Cli) -> None:
+def test_train_on_the_command_line(store: MlflowClient, cli: Cli) -> None:
     options = ("--attention", "ssa", "--symmetric", "--option", "ks=3", "--epochs", "1", "--device", "cpu")
     code, out, err = cli(*TRAIN, *options, "--mixup", "0.4", "--seed", "7")
     assert (code, err) == (0, "")
@@ -214,17 +221,17 @@ def test_lr_find_writes_a_plot_and_trains_nothing(store: MlflowClient, tmp_path:
 
 @pytest.mark.parametrize("dataset", ["digits", "woof"])
 def test_defaults_fit_the_dataset(dataset: str) -> None:
-    """As the baseline of the search space of that name."""
+    """They equal the baseline of the search space with the dataset's name."""
     space = SPACES[dataset]
     _, config = next(draw_randomly(space, 1, first=space.baseline))
     assert config is not None
-    found = (config.data.size, dict(config.model.options), config.training.epochs)
-    assert found == DEFAULTS.get(dataset, OTHERS)
+    settings = (config.data.size, dict(config.model.options), config.training.epochs)
+    assert settings == DEFAULTS.get(dataset, OTHERS)
     assert config.model.backbone == "xresnet18"
 
 
 def test_a_space_of_another_task_is_trained(store: MlflowClient, cli: Cli) -> None:
-    """LARNN on sequences: its options are those of the space or of the configuration."""
+    """LARNN on sequences, with options of the space and of the configuration."""
     draw = np.random.default_rng(0)
     x = draw.normal(size=(60, 3, 4)).astype(np.float32)
     np.savez("mine.npz", x_train=x, y_train=np.array(["run", "walk"] * 30))
@@ -264,7 +271,7 @@ def test_models_of_every_task_are_printed(arguments: tuple[str, ...], model: str
         assert out.startswith(model)
 
 
-def test_the_configuration_of_a_search_is_trained_again(
+def test_a_configuration_of_a_search_can_be_trained_again(
     store: MlflowClient, cli: Cli, tmp_path: Path
 ) -> None:
     fake_search(tmp_path / "searches")
@@ -290,10 +297,12 @@ def test_the_configuration_of_a_search_is_trained_again(
 def test_several_workers_are_started_and_followed(
     store: MlflowClient, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the first worker reports becomes the training's metrics; without Ray."""
+    """The reports of the first worker become the training's metrics. Ray is simulated."""
     started: list[tuple[TrialConfig, Path, int]] = []
 
-    def reports(config: TrialConfig, folder: Path, shape: TrialResources, runtime: Any) -> Iterator[Report]:
+    def yield_reports(
+        config: TrialConfig, folder: Path, shape: TrialResources, runtime: Any
+    ) -> Iterator[Report]:
         started.append((config, folder, shape.workers))
         history: list[Metrics] = []
         for epoch in (1, 2):
@@ -302,7 +311,7 @@ def test_several_workers_are_started_and_followed(
             (folder / "checkpoint.pt").touch()
             yield Report(history=history, finished=epoch == 2)
 
-    monkeypatch.setattr(train_workers, "_reports", reports)
+    monkeypatch.setattr(train_workers, "_reports", yield_reports)
     monkeypatch.setattr(train_workers, "connect", lambda **_: nullcontext())
     monkeypatch.setattr(train_workers, "wait_for_capacity", lambda *_: None)
     monkeypatch.setattr(train_workers, "list_nodes", lambda: {"here": Node("here", {"CPU": 64.0})})
@@ -319,7 +328,7 @@ def test_several_workers_are_started_and_followed(
     assert "result     accuracy 0.2000" in out
 
 
-def test_a_worker_has_a_gpu_or_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_has_a_gpu_or_an_equal_number_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(train_workers, "list_nodes", lambda: {"here": Node("here", {"CPU": 8.0, "GPU": 4.0})})
@@ -332,22 +341,22 @@ def test_a_worker_has_a_gpu_or_its_share_of_the_cores(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.long
-def test_two_workers_train_what_one_does(store: MlflowClient, cli: Cli) -> None:
-    """In the even background of digits, maximum pooling has ties that rounding decides. Noise has none."""
-    draw = np.random.default_rng(0)
+def test_two_workers_train_the_same_as_one(store: MlflowClient, cli: Cli) -> None:
+    """Images of noise, as in digits maximum pooling has ties that rounding decides."""
+    generator = np.random.default_rng(0)
     for i in range(160):
-        place = Path("noise") / f"class{i % 2}"
-        place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(draw.integers(0, 256, (32, 32, 3), np.uint8)).save(place / f"{i}.png")
+        class_folder = Path("noise") / f"class{i % 2}"
+        class_folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(generator.integers(0, 256, (32, 32, 3), np.uint8)).save(class_folder / f"{i}.png")
     small = ("--optimizer", "sgd", "--learning-rate", "1e-3", "--precision", "fp32", "--device", "cpu",
              "--data", "noise", "--size", "32", "--width", "0.25", "--batch-size", "32")  # fmt: skip
     for name, workers in (("one", 1), ("two", 2)):
         code, _, err = cli("train", *small, "--epochs", "2", "--workers", str(workers), "--name", name)
         assert code == 0, err
-    one, two = (checkpoint.read(Storage(f"searches/{name}"), CPU) for name in ("one", "two"))
-    assert [m["steps"] for m in one["history"]] == [m["steps"] for m in two["history"]]
-    for ours, theirs in zip(one["history"], two["history"], strict=True):
-        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)
-        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+    single, double = (checkpoint.read(Storage(f"searches/{name}"), CPU) for name in ("one", "two"))
+    assert [m["steps"] for m in single["history"]] == [m["steps"] for m in double["history"]]
+    for expected, record in zip(single["history"], double["history"], strict=True):
+        assert record["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-4)
+        assert record["loss"] == pytest.approx(expected["loss"], rel=1e-4)
     code, _, err = cli("train", "--resume", "two", "--workers", "2")
     assert "has ended after 2 epochs" in err

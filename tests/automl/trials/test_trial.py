@@ -1,4 +1,4 @@
-"""What a trial's process reports, without the process."""
+"""Reports of a trial, without its process."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,13 +23,13 @@ from automl.trials.trial import assignment, reports
 from search.config import TrialConfig
 from search.serialise import to_json
 
-PACE = 1.3
+TIME_RATIO = 1.3
 MEASURED = CostProfile(
     params=1000,
     macs=5000,
     memory=10**9,
     latency=2.0,
-    time_ratio=PACE,
+    time_ratio=TIME_RATIO,
     time_ratio_low=1.28,
     time_ratio_high=1.33,
     time_ratio_counted=0.0,
@@ -40,18 +40,18 @@ MEASURED = CostProfile(
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[TrialConfig]:
-    """Facts that do not depend on how fast this machine is; and what was measured."""
-    asked: list[TrialConfig] = []
+    """Replace measurements by fixed costs, and return the list of measured configurations."""
+    configs: list[TrialConfig] = []
 
     def measure(config: TrialConfig, *args: Any) -> CostProfile:
-        asked.append(config)
+        configs.append(config)
         return MEASURED
 
     monkeypatch.setattr(trial, "measure", measure)
-    return asked
+    return configs
 
 
-def sent(
+def make_assignment(
     folder: Path, config: TrialConfig, equal: str = "time", test: bool = False, **limits: float
 ) -> dict[str, Any]:
     return assignment(
@@ -68,94 +68,92 @@ def sent(
 
 
 @pytest.mark.parametrize(("equal", "steps"), [("time", 22), ("epochs", 28)])  # 7 an epoch
-def test_a_report_an_epoch_that_says_everything(
+def test_each_epoch_has_a_complete_report(
     equal: str, steps: int, measured: list[TrialConfig], tmp_path: Path
 ) -> None:
     config = tiny(training={"epochs": 4}, data={"subset": 0.2})
-    said = list(reports(sent(tmp_path / "0", config, equal, params=2000), HERE))
-    assert [len(one.history) for one in said] == [1, 2, 3, 4]
-    assert timeless(said[0].history) == timeless(said[-1].history)[:1]
-    assert [one.finished for one in said] == [False] * (len(said) - 1) + [True]
-    resources = [metrics["resource"] for metrics in said[-1].history]
+    received = list(reports(make_assignment(tmp_path / "0", config, equal, params=2000), HERE))
+    assert [len(report.history) for report in received] == [1, 2, 3, 4]
+    assert timeless(received[0].history) == timeless(received[-1].history)[:1]
+    assert [report.finished for report in received] == [False] * (len(received) - 1) + [True]
+    resources = [metrics["resource"] for metrics in received[-1].history]
     assert resources == [pytest.approx(4 * 7 * i / steps) for i in (1, 2, 3)] + [4]
-    for one in said:
-        assert one.profile == to_json(MEASURED)
-        assert one.violations == {"params": -0.5}
+    for report in received:
+        assert report.profile == to_json(MEASURED)
+        assert report.violations == {"params": -0.5}
     content = checkpoint.read(Storage(tmp_path / "0"), CPU)
-    assert content["history"] == said[-1].history
+    assert content["history"] == received[-1].history
     assert content["profile"] == to_json(MEASURED)
 
 
-def test_another_process_goes_on_where_the_first_was_killed(
-    measured: list[TrialConfig], tmp_path: Path
-) -> None:
+def test_another_process_resumes_a_killed_trial(measured: list[TrialConfig], tmp_path: Path) -> None:
     config = tiny(training={"epochs": 3, "mixup": 0.2}, model={"placement": {"stage2.block1": Spec("ssa")}})
-    whole = list(reports(sent(tmp_path / "whole", config), HERE))
-    work = reports(sent(tmp_path / "0", config), HERE)
+    whole = list(reports(make_assignment(tmp_path / "whole", config), HERE))
+    work = reports(make_assignment(tmp_path / "0", config), HERE)
     first = next(work)
     work.close()
     torch.manual_seed(4711)
-    rest = list(reports(sent(tmp_path / "0", config), HERE))
-    assert len(measured) == 2, "what was measured is kept with the checkpoint"
+    rest = list(reports(make_assignment(tmp_path / "0", config), HERE))
+    assert len(measured) == 2, "the checkpoint keeps the measured costs"
     assert rest[0].history[:1] == first.history
     assert timeless(rest[-1].history) == timeless(whole[-1].history)
     weights, expected = (checkpoint.read(Storage(tmp_path / name), CPU)["model"] for name in ("0", "whole"))
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
-    # Killed after its last epoch, before anybody heard: it says so again.
-    (again,) = reports(sent(tmp_path / "0", config), HERE)
+    # Killed after its last epoch but before its report was received, it reports again.
+    (again,) = reports(make_assignment(tmp_path / "0", config), HERE)
     assert again.finished
     assert again.history == rest[-1].history
 
 
-def test_what_goes_on_needs_no_weights_to_start_from(measured: list[TrialConfig], tmp_path: Path) -> None:
+def test_resuming_does_not_need_the_initial_weights(measured: list[TrialConfig], tmp_path: Path) -> None:
     file = tmp_path / "shared_training.pt"
     torch.save(open_task(tiny(), HERE).model().state_dict(), file)
     config = tiny(training={"epochs": 2}, model={"weights": str(file)})
-    work = reports(sent(tmp_path / "0", config, "epochs"), HERE)
+    work = reports(make_assignment(tmp_path / "0", config, "epochs"), HERE)
     next(work)
     work.close()
     file.unlink()
-    *_, last = reports(sent(tmp_path / "0", config, "epochs"), HERE)
+    *_, last = reports(make_assignment(tmp_path / "0", config, "epochs"), HERE)
     assert last.finished
     assert last.error is None
 
 
-def test_the_answers_to_each_test_image_stay(measured: list[TrialConfig], tmp_path: Path) -> None:
+def test_answers_to_test_images_are_kept(measured: list[TrialConfig], tmp_path: Path) -> None:
     config, folder = tiny(training={"epochs": 2}), Storage(tmp_path / "0")
-    *_, said = reports(sent(tmp_path / "0", config, test=True), HERE)
-    assert said.device
-    found = read_answers(folder)
-    assert found is not None
+    *_, report = reports(make_assignment(tmp_path / "0", config, test=True), HERE)
+    assert report.device
+    answers = read_answers(folder)
+    assert answers is not None
     task = open_task(config, HERE)
-    assert found.values.shape == (task.size("test"),)
-    assert found.values.mean() == pytest.approx(said.history[-1]["test_accuracy"])
-    assert found.card.counts.tolist() == task.class_counts("test")
+    assert answers.values.shape == (task.size("test"),)
+    assert answers.values.mean() == pytest.approx(report.history[-1]["test_accuracy"])
+    assert answers.card.counts.tolist() == task.class_counts("test")
     model = task.model()
     model.load_state_dict(checkpoint.read(folder, CPU)["model"])
     evaluator = task.evaluator("test")
     evaluate(task, model, "test", evaluator)
-    again = evaluator.answers(HERE)
-    assert again is not None
-    assert np.array_equal(again.answered, found.answered)
-    folder.remove(checkpoint.CHECKPOINT_FILE)  # as the retention does
+    recomputed = evaluator.answers(HERE)
+    assert recomputed is not None
+    assert np.array_equal(recomputed.answered, answers.answered)
+    folder.remove(checkpoint.CHECKPOINT_FILE)  # Retention deletes it.
     assert read_answers(folder) is not None
 
 
-def test_without_the_test_split_the_answers_are_to_validation(
+def test_answers_to_validation_images_are_kept_without_the_test_split(
     measured: list[TrialConfig], tmp_path: Path
 ) -> None:
-    *_, said = reports(sent(tmp_path / "0", tiny()), HERE)
-    found = read_answers(Storage(tmp_path / "0"))
-    assert found is not None
-    assert found.card.accuracy == pytest.approx(said.history[-1]["accuracy"])
+    *_, report = reports(make_assignment(tmp_path / "0", tiny()), HERE)
+    answers = read_answers(Storage(tmp_path / "0"))
+    assert answers is not None
+    assert answers.card.accuracy == pytest.approx(report.history[-1]["accuracy"])
 
 
-def test_what_exceeds_a_limit_is_not_trained(measured: list[TrialConfig], tmp_path: Path) -> None:
-    (said,) = reports(sent(tmp_path / "0", tiny(), params=500, latency=4), HERE)
-    assert said.infeasible == "params 1k exceeds the limit of 500"
-    assert said.violations == {"params": 1.0, "latency": -0.5}
-    assert said.profile == to_json(MEASURED)
-    assert said.last
+def test_trial_above_a_limit_is_not_trained(measured: list[TrialConfig], tmp_path: Path) -> None:
+    (report,) = reports(make_assignment(tmp_path / "0", tiny(), params=500, latency=4), HERE)
+    assert report.infeasible == "params 1k exceeds the limit of 500"
+    assert report.violations == {"params": 1.0, "latency": -0.5}
+    assert report.profile == to_json(MEASURED)
+    assert report.last
     assert not (tmp_path / "0").exists()
 
 
@@ -190,7 +188,7 @@ def test_less_than_half_an_epoch_is_too_slow(
     config = tiny(
         training=training, model={"placement": {"stage2.block1": Spec("ssa")}}, data={"subset": 0.2}
     )
-    *_, last = reports(sent(tmp_path / "0", config, equal, test), HERE)
+    *_, last = reports(make_assignment(tmp_path / "0", config, equal, test), HERE)
     if isinstance(steps, int):
         assert last.finished
         assert last.history[-1]["steps"] == steps
@@ -199,20 +197,20 @@ def test_less_than_half_an_epoch_is_too_slow(
         assert last.infeasible.startswith("too slow for this budget")
         assert steps in last.infeasible
         assert last.violations["steps"] > 0
-        assert not list(tmp_path.iterdir()), "not even the shared partial training is made"
+        assert not list(tmp_path.iterdir()), "the shared partial training is not trained either"
 
 
-def test_what_diverges_is_infeasible(measured: list[TrialConfig], tmp_path: Path) -> None:
-    *_, said = reports(sent(tmp_path / "0", tiny(training={"learning_rate": 1e30})), HERE)
-    assert said.infeasible is not None
-    assert "became nan" in said.infeasible
-    assert said.profile == to_json(MEASURED)
+def test_diverged_trial_is_infeasible(measured: list[TrialConfig], tmp_path: Path) -> None:
+    *_, report = reports(make_assignment(tmp_path / "0", tiny(training={"learning_rate": 1e30})), HERE)
+    assert report.infeasible is not None
+    assert "became nan" in report.infeasible
+    assert report.profile == to_json(MEASURED)
 
 
-def test_what_does_not_fit_is_infeasible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trial_out_of_memory_is_infeasible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(*args: Any) -> CostProfile:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB\nand more")
 
     monkeypatch.setattr(profile, "_measure", measure)
-    (said,) = reports(sent(tmp_path / "0", tiny(training={"batch_size": 40})), HERE)
-    assert said.infeasible == "out of memory: OutOfMemoryError: CUDA out of memory. Tried to allocate 3 GiB"
+    (report,) = reports(make_assignment(tmp_path / "0", tiny(training={"batch_size": 40})), HERE)
+    assert report.infeasible == "out of memory: OutOfMemoryError: CUDA out of memory. Tried to allocate 3 GiB"
