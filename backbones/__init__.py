@@ -1,21 +1,26 @@
-"""Models, their named sites, and the one function that inserts a placement.
+"""Models, their named sites, and the function that inserts a placement.
 
-factory          One factory for every backbone: of the table, of a library, one's own
+factory          One factory for every backbone: of the table, of a library, of the user
 backbone_table   The table of backbones
 libraries        Models of torchvision, timm and segmentation_models_pytorch
-extras           Packages that one task alone needs, imported when they are used
-normalisation    How the images that a backbone takes are normalised
+extras           Packages that only one task needs, imported on first use
+normalisation    Normalisation of a backbone's images
 loading          Loads user-defined objects: `file.py:name` and `package.module:name`
+own_code         The code of user-defined objects: its files, its hash, and copies on other machines
 xresnet          fastai's xresnets
 vit              Vision transformers with a choice of block
 resnet1d         A residual network for time series
 lstm             The recurrent baselines: a stacked LSTM and residual bidirectional LSTMs
 larnn            LARNN: an LSTM whose cell attends to its own latest states
-larnn_loop       The loop over time of a LARNN layer
+larnn_layer      One layer of LARNN
+larnn_cell       A LARNN layer one step at a time
+larnn_norm       The batch norms of a LARNN layer
+larnn_loop       The loop over time of a LARNN layer, as its equations are written
+larnn_fast       The same loop as one autograd function
 larnn_scan       The same loop as one operation, for export
 text_encoder     Encoders of text: self-attention, convolutions, a bag of words
-text_options     Which options the encoders of text may have
-pooling          From the vectors of a text's tokens to one
+text_options     Checks of the options of text encoders
+pooling          One vector from the vectors of a text's tokens
 towers           Two encoders whose vectors are compared
 siamese          One network for several inputs
 psmnet           The disparity of two rectified images
@@ -24,18 +29,18 @@ unet             A U-Net over any backbone, with sites on its skip connections
 detector_graph   A trained detector as a graph of fixed shapes, for export
 norm             Batch norm of sequences of different lengths
 ends             Padded sequences: checks of input and mask, last state, mean, reversal
-site             The sites of any model: where a feature map can be transformed
-placement        The type `Placement`: an attention by the name of each site
+site             The sites of any model
+placement        The type `Placement`: an attention spec for each site
 unknown_site     The error for a site that a model lacks
 insertion        The function that inserts a placement
-weights          Trained weights for a new model: which of them are the backbone's, and whether they fit
-mixer            What stands in place of the module that mixes tokens
-torch_internals  All that is used of PyTorch beside its public API
-trace            A forward pass on fake tensors that records what each submodule returns
-channels         Which dimension of a tensor holds the channels
-output           The feature map in what a submodule returns, and a classifier's logits
-lazy_layers      Lazy layers get their weights
-memory_format    Whether a model of images can be channels_last
+weights          Trained weights for a new model: selects the backbone's and checks that they fit
+mixer            A wrapper for attention that replaces a module that mixes tokens
+torch_internals  Everything used of PyTorch besides its public API
+trace            A forward pass on fake tensors that records the outputs of submodules
+channels         Infers which dimension of a tensor holds the channels
+output           The feature map in a submodule's output, and a classifier's logits
+lazy_layers      Initialises lazy layers
+memory_format    Checks whether a model of images can be channels_last
 example          The example input that a model is traced with
 macs             Counts the multiply-adds of a forward pass
 """
@@ -53,7 +58,7 @@ if TYPE_CHECKING:
     from backbones.placement import Placement
     from backbones.site import Site, sites
 
-# Most need torch, which takes seconds to import: they are loaded when they are first asked for.
+# Most need torch, which takes seconds to import, so they are loaded on first use.
 __getattr__ = lazily(
     __name__,
     {

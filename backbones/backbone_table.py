@@ -1,4 +1,4 @@
-"""The table of backbones. A new family is one file that builds it and its records here."""
+"""The table of backbones. A new family is one file that builds it, and its records here."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -13,22 +13,23 @@ from attention import InputError, unknown
 from backbones import larnn, lstm, psmnet, resnet1d, text_encoder, text_options, vit, xresnet
 from backbones.normalisation import IMAGENET, Normalisation
 
-# To every backbone or encoder that takes them, beside its options.
-GIVEN = ("classes", "num_classes", "in_channels", "size", "vocabulary", "length", "max_disparity")
+# Parameters of backbones and encoders that the task sets. They are no options.
+TASK_PARAMETERS = ("classes", "num_classes", "in_channels", "size", "vocabulary", "length", "max_disparity")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backbone:
-    """One backbone.
+    """Backbone in the table, of a library or of the user.
 
-    build: `build(classes=, in_channels=, **options)` makes it with a classification head.
-    dimensions: of its input beside batch and channels: 2 of images, 1 of sequences. A sequence model takes
-        a mask, bool `(B, T)`, as a second argument.
-    source: the paper or code that it follows.
-    takes: whose parameters are its options, where these are not `build`'s own.
-    normalisation: of the images that it takes.
-    published: `published(classes=, size=, **options)` gets weights that were published; None where there are
-        none.
+    Attributes:
+        name: Name in configurations and on the command line.
+        build: Builds the model with a classification head: `build(classes=, in_channels=, **options)`.
+        dimensions: Number of input dimensions besides batch and channels: 2 for images, 1 for sequences. A
+            sequence model takes a mask, bool `(B, T)`, as a second argument.
+        source: The paper or code that it follows.
+        takes: Callable whose parameters are the options, if they are not those of `build`.
+        normalisation: Normalisation of its images.
+        published: Loads published weights: `published(classes=, size=, **options)`. None if there are none.
     """
 
     name: str
@@ -41,26 +42,26 @@ class Backbone:
 
     @cached_property
     def options(self) -> Mapping[str, Any]:
-        """The options and their defaults."""
+        """Return the options and their defaults."""
         return {
             p.name: p.default
             for p in self._parameters.values()
-            if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name not in GIVEN
+            if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name not in TASK_PARAMETERS
         }
 
     @cached_property
     def hints(self) -> Mapping[str, Any]:
-        """The options' annotated types."""
+        """Return the annotated types of the options."""
         return {p.name: p.annotation for p in self._parameters.values() if p.annotation is not p.empty}
 
     @property
     def takes_size(self) -> bool:
-        """It is made for images of one size."""
+        """Return whether the model is built for images of one size."""
         return "size" in self._parameters
 
     @property
     def is_open(self) -> bool:
-        """It takes options that its signature does not name."""
+        """Return whether it accepts options that its signature does not name."""
         return any(p.kind is p.VAR_KEYWORD for p in self._parameters.values())
 
     @cached_property
@@ -68,7 +69,7 @@ class Backbone:
         function = self.takes or self.build
         try:
             return inspect.signature(function, eval_str=True).parameters
-        except Exception:  # an annotation that is text for type checkers alone
+        except Exception:  # An annotation can be a string for type checkers only.
             return inspect.signature(function).parameters
 
 
@@ -92,7 +93,7 @@ BACKBONES = _table(
     Backbone(name="larnn", build=larnn.build, dimensions=1, source="arXiv 1808.05578"),
 )
 
-# Encoders of text: `build(vocabulary=, length=, **options)` makes one.
+# Text encoders, with `build(vocabulary=, length=, **options)`.
 ENCODERS = _table(
     *(
         Backbone(name=name, build=build, dimensions=1, source="arXiv 1909.09436")
@@ -100,25 +101,33 @@ ENCODERS = _table(
     )
 )
 
-# Models of two rectified images: `build(max_disparity=, **options)` makes one.
+# Models of two rectified images, with `build(max_disparity=, **options)`.
 STEREO = _table(Backbone(name="psmnet", build=psmnet.build, dimensions=2, source="arXiv 1803.08669"))
 
 
 def check_encoder(name: str, options: Mapping[str, Any]) -> None:
-    """Raises InputError for an unknown encoder of text, an option that it lacks, and an impossible value."""
-    given = _with_defaults("text encoder", ENCODERS, name, options)
-    text_options.check(**{k: value for k, value in given.items() if k in text_options.LIMITED})
+    """Check the name and the options of a text encoder.
+
+    Raises:
+        InputError: The encoder or an option is unknown, or a value is invalid.
+    """
+    all_options = _with_defaults("text encoder", ENCODERS, name, options)
+    text_options.check(**{k: value for k, value in all_options.items() if k in text_options.LIMITED})
 
 
 def check_stereo(name: str, options: Mapping[str, Any]) -> None:
-    """Raises InputError for an unknown stereo model, an option that it lacks, and an impossible value."""
+    """Check the name and the options of a stereo model.
+
+    Raises:
+        InputError: The model or an option is unknown, or a value is invalid.
+    """
     psmnet.check(**_with_defaults("stereo model", STEREO, name, options))
 
 
 def _with_defaults(
     what: str, table: Mapping[str, Backbone], name: str, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """All options of a model of a `table`, checked by their types."""
+    """Return all options of a model of `table`, after a check of their types."""
     if name not in table:
         raise unknown(what, name, table)
     record = table[name]
@@ -130,7 +139,7 @@ def _with_defaults(
 
 
 def check_value(record: Backbone, option: str, value: object) -> None:
-    """Raises InputError for an option of another type than its annotation says."""
+    """Raise `InputError` if the type of an option differs from its annotation."""
     hint = record.hints.get(option)
     if get_origin(hint) is Literal:
         if value not in get_args(hint):

@@ -1,19 +1,18 @@
-"""Which dimension of a tensor holds the channels, inferred from the layers that make and read it.
+"""Infers which dimension of a tensor holds the channels, from the layers that write and read the tensor.
 
-The number of dimensions does not determine it: features are `(B, C, H, W)` in a ResNet and `(B, H, W, C)` in
-a Swin transformer, `(B, C, T)` in a temporal convolution and `(B, T, C)` in an LSTM. The rule:
+The number of dimensions does not determine it. Features are `(B, C, H, W)` in a ResNet and `(B, H, W, C)` in
+a Swin transformer, `(B, C, T)` in a temporal convolution and `(B, T, C)` in an LSTM. The rules:
 
-1. A layer determines it. Convolutions, batch, group and instance norms have channels in dimension 1; linear
-layers,
-   layer norms, embeddings, recurrent layers and `nn.MultiheadAttention` in the last one. This holds for what
-   they return, and for what they read where it is not known yet.
-2. From there the dimension is followed: through permutations, and through reshapes that leave it whole.
-   Other functions return it where they took it, if its size is the same.
-3. Where tensors meet, the one with the fewest layers behind it is believed, and what is added is of one
-   layout: a residual branch has its channels where the shortcut has them, though an MLP-Mixer's branch ends
-   in linear layers along the positions.
+1. Layers determine it. Convolutions, batch, group and instance norms have channels in dimension 1. Linear
+   layers, layer norms, embeddings, recurrent layers and `nn.MultiheadAttention` have them in the last one.
+   This holds for their outputs, and for their inputs if those are not known yet.
+2. From there the dimension is followed through permutations, and through reshapes that keep it whole. Other
+   functions keep its position if its size stays the same.
+3. Where tensors are combined, the one that passed the fewest layers counts. The terms of a sum have one
+   layout: a residual branch has its channels in the dimension of the shortcut's, even if it ends in linear
+   layers along the positions, as in an MLP-Mixer.
 
-Where none of this applies, the dimension is not known, and the tensor is no feature map.
+If no rule applies, the dimension is unknown, and the tensor is not treated as a feature map.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,29 +41,30 @@ _LAST = frozenset(
 )
 _PRODUCTS = frozenset(
     {"matmul", "__matmul__", "mm", "addmm"}
-)  # linear layers where the last factor is a parameter
+)  # Linear layers if the last factor is a parameter.
 _PERMUTATIONS = frozenset(
     {"permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "__get__"}  # __get__: x.mT
 )
 _RESHAPES = frozenset(
     {"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as"}
 )
-_PARTS = frozenset(  # of these the channels may be a part, or more
+_RESIZING = frozenset(  # Functions that may change the number of channels.
     {"cat", "concat", "concatenate", "chunk", "split", "tensor_split", "__getitem__", "narrow", "pad", "glu"}
 )
 
 
 class Channels:
-    """The dimension of the channels of each tensor of a forward pass, as far as it is known.
+    """Dimension of the channels of each tensor of a forward pass, as far as it is known.
 
-    Tensors are distinguished by identity, so they have to live as long as this does.
+    Tensors are identified by `id`, so they must live as long as this object.
     """
 
     def __init__(self) -> None:
-        self._of: dict[int, int] = {}
+        self._dimensions: dict[int, int] = {}
 
     def of(self, tensor: Tensor) -> int | None:
-        return self._of.get(id(tensor))
+        """Return the dimension of the tensor's channels, or None if it is unknown."""
+        return self._dimensions.get(id(tensor))
 
     def follow(
         self,
@@ -74,40 +74,47 @@ class Channels:
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
     ) -> None:
-        """Note where the channels of `outputs` are.
+        """Record the dimension of the channels of `outputs`.
 
-        inputs: the tensors among the arguments, those with the fewest layers behind them first.
+        Args:
+            func: The function that was called.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+            inputs: Tensors among the arguments, starting with those that passed the fewest layers.
+            outputs: Tensors that the function returned.
         """
         name = getattr(func, "__name__", "")
-        place = _layer(name, args, kwargs)
-        if place is not None and outputs:
+        layer_dimension = _layer(name, args, kwargs)
+        if layer_dimension is not None and outputs:
             if args and isinstance(args[0], Tensor) and args[0].is_floating_point() and name not in _PRODUCTS:
-                self._of.setdefault(id(args[0]), place % args[0].ndim)
-            self._of[id(outputs[0])] = place % outputs[0].ndim
+                self._dimensions.setdefault(id(args[0]), layer_dimension % args[0].ndim)
+            self._dimensions[id(outputs[0])] = layer_dimension % outputs[0].ndim
             return
         for output in outputs:
             for tensor in inputs:
-                if id(output) not in self._of and id(tensor) in self._of:
-                    dimension = _follow(func, args, kwargs, tensor, self._of[id(tensor)], output)
+                if id(output) not in self._dimensions and id(tensor) in self._dimensions:
+                    dimension = _follow(func, args, kwargs, tensor, self._dimensions[id(tensor)], output)
                     if dimension is not None:
-                        self._of[id(output)] = dimension
-        if name in ADDITIONS and outputs and id(outputs[0]) in self._of:
+                        self._dimensions[id(output)] = dimension
+        if name in ADDITIONS and outputs and id(outputs[0]) in self._dimensions:
             for tensor in inputs:
                 if tensor.shape == outputs[0].shape:
-                    self._of[id(tensor)] = self._of[id(outputs[0])]
+                    self._dimensions[id(tensor)] = self._dimensions[id(outputs[0])]
 
-    def carry(self, taken: Tensor, returned: Tensor) -> None:
-        """Through a module whose functions are not seen, such as a custom autograd function."""
-        dimension = self._of.get(id(taken))
-        if dimension is not None and taken.shape == returned.shape:
-            self._of.setdefault(id(returned), dimension)
+    def carry(self, source: Tensor, target: Tensor) -> None:
+        """Copy the dimension through a module whose functions are not traced, such as a custom autograd
+        function.
+        """
+        dimension = self._dimensions.get(id(source))
+        if dimension is not None and source.shape == target.shape:
+            self._dimensions.setdefault(id(target), dimension)
 
 
 def _layer(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
-    """1 or -1 if the function is a layer that tells, None otherwise."""
+    """Return the dimension, 1 or -1, if the function is a layer that determines it. Otherwise return None."""
     if name in _SECOND:
         return 1
-    if name in ("layer_norm", "rms_norm"):  # over more than one dimension they do not tell
+    if name in ("layer_norm", "rms_norm"):  # Over more than one dimension, the norm does not determine it.
         return -1 if len(kwargs.get("normalized_shape", args[1] if len(args) > 1 else ())) == 1 else None
     if name in _LAST or (name in _PRODUCTS and args and isinstance(args[-1], nn.Parameter)):
         return -1
@@ -122,10 +129,12 @@ def _follow(
     dimension: int,
     output: Tensor,
 ) -> int | None:
-    """Where `dimension` of the argument `tensor` is in the `output` of a function that is no layer."""
+    """Return the position of `dimension` of the argument `tensor` in the `output` of a function that is no
+    layer.
+    """
     name, size = getattr(func, "__name__", ""), tensor.shape[dimension]
     if name in _PERMUTATIONS:
-        # The function is tried on a tensor whose strides name its dimensions.
+        # The function runs on a tensor whose strides identify its dimensions.
         named = torch.empty_strided(tensor.shape, tuple(range(1, tensor.ndim + 1)))
         args, kwargs = tree_map_only(
             Tensor, lambda t: named if t is tensor else t, (tuple(args), dict(kwargs))
@@ -139,6 +148,6 @@ def _follow(
     if name == "stack":
         new: int = kwargs.get("dim", args[1] if len(args) > 1 else 0) % output.ndim
         return dimension + (new <= dimension)
-    if tensor.ndim == output.ndim and (name in _PARTS or output.shape[dimension] == size):
+    if tensor.ndim == output.ndim and (name in _RESIZING or output.shape[dimension] == size):
         return dimension
     return None

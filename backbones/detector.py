@@ -1,12 +1,12 @@
-"""Faster and Mask R-CNN of torchvision over any backbone whose stages can be told, with sites on the pyramid.
+"""Faster and Mask R-CNN of torchvision over any backbone with identifiable stages, with sites on the pyramid.
 
 Source: S. Ren et al., Faster R-CNN (2015), arXiv 1506.01497; K. He et al., Mask R-CNN (2017), arXiv
 1703.06870; T.-Y. Lin et al., Feature Pyramid Networks (2016), arXiv 1612.03144. Pyramid, proposals and heads
-are torchvision's, and so are the names of the weights: those of its own detectors fit.
+are torchvision's. The weights have its names, so those of its own detectors fit.
 
-Differs from torchvision's constructors in that images are taken at the size that they come in, where those
-resize each of them; that heads can be narrower; and that in evaluation each image is padded to one size, so
-that what is found in it does not depend on the others of its batch.
+Departures from torchvision's constructors: images keep their size and are not resized; heads can be narrower;
+in evaluation each image is padded to one size, so that its detections do not depend on the other images of
+the batch.
 """
 
 from collections import OrderedDict
@@ -31,24 +31,32 @@ from backbones.site import Site, sites
 from backbones.torch_internals import AnyBatchNorm, tree_map
 from backbones.trace import trace
 
-STRIDES = (4, 8, 16, 32)  # of the levels p2 to p5
-SIDE = 128  # pixels of the images that a backbone is looked at with
+STRIDES = (4, 8, 16, 32)  # Strides of the levels p2 to p5.
+SIDE = 128  # Side of the images with which a backbone is traced [pixels].
 FIRST_LEVEL = 2  # p2
-POOLED, MASK = 7, 14  # positions of a side of a region, as the box head and the mask head take it
-CANONICAL_SIDE, CANONICAL_LEVEL = 224, 4  # pixels of a region, and the level that it is taken from
-RATIOS = (0.5, 1.0, 2.0)  # of anchors, height by width
-GROUPS = 8  # of the channels of a group norm; fewer where they do not divide
+POOLED, MASK = 7, 14  # Side of a pooled region for the box head and the mask head [positions].
+CANONICAL_SIDE, CANONICAL_LEVEL = 224, 4  # Side of a region [pixels] that is pooled from the canonical level.
+RATIOS = (0.5, 1.0, 2.0)  # Ratios of height to width of the anchors.
+GROUPS = 8  # Groups of a group norm. Fewer if they do not divide the channels.
 
 Norm = Literal["none", "group"]
 
 
 class Pyramid(nn.Module):
-    """A backbone up to its last stage, and the feature pyramid over its stages.
+    """Backbone up to its last stage, with a feature pyramid over its stages.
 
-    body: a classification model, whose head is taken off in place. channels: of each level of the pyramid.
-    frozen_stages: of the body, from its stem on, whose weights do not learn. frozen_norms: whether its batch
-        norms neither learn nor follow the batches. norm: after each convolution of the pyramid.
-    Raises InputError for a body whose stages are no sequences of blocks.
+    Args:
+        body: A classification model. Its head is removed in place.
+        channels: Channels of each level of the pyramid.
+        frozen_stages: Number of first stages, with the stem, whose weights are not trained.
+        frozen_norms: Whether the batch norms of the body are neither trained nor updated.
+        norm: Norm after each convolution of the pyramid.
+
+    Raises:
+        InputError: The stages of the body are not sequences of blocks.
+
+    Shape:
+        `(B, 3, H, W)` to five maps `(B, channels, H / stride, W / stride)`.
     """
 
     def __init__(
@@ -63,11 +71,11 @@ class Pyramid(nn.Module):
         super().__init__()
         levels = _levels(body)
         stages = [_stage(body, level) for level in levels]
-        behead(body, stages[-1])
+        remove_head(body, stages[-1])
         self.out_channels = channels
-        self._maps: dict[str, Tensor] = {}  # of the pass that is running
+        self._maps: dict[str, Tensor] = {}  # Maps of the current pass.
         for i, path in enumerate(stages):
-            body.get_submodule(path).register_forward_hook(Keep(self._maps, str(i)))
+            body.get_submodule(path).register_forward_hook(StoreOutput(self._maps, str(i)))
         self.body = body
         self.frozen_norms = frozen_norms
         if frozen_stages:
@@ -83,12 +91,12 @@ class Pyramid(nn.Module):
         )
 
     def forward(self, images: Tensor) -> "OrderedDict[str, Tensor]":
-        """`(B, 3, H, W)` -> p2 to p6, `(B, channels, H / stride, W / stride)`, as "0" to "3" and "pool"."""
+        """Return the levels p2 to p6 under the names "0" to "3" and "pool"."""
         self.body(images)
         maps = OrderedDict(self._maps)
         self._maps.clear()
-        found: OrderedDict[str, Tensor] = self.fpn(maps)
-        return found
+        levels: OrderedDict[str, Tensor] = self.fpn(maps)
+        return levels
 
     def train(self, mode: bool = True) -> "Pyramid":
         super().train(mode)
@@ -112,7 +120,12 @@ def _group_norm(channels: int) -> nn.GroupNorm:
 class NormedBoxHead(nn.Sequential):
     """torchvision's TwoMLPHead with a layer norm, which is a group norm of one group, after each layer.
 
-    width: of a pooled region's features. It takes `(R, C, 7, 7)` and returns `(R, representation)`.
+    Args:
+        width: Number of features of a pooled region.
+        representation: Width of the layers.
+
+    Shape:
+        `(R, C, 7, 7)` to `(R, representation)`.
     """
 
     def __init__(self, width: int, representation: int) -> None:
@@ -123,8 +136,8 @@ class NormedBoxHead(nn.Sequential):
         )
 
 
-class Keep:
-    """A hook that keeps what a stage returns. It is copied with the model, and then keeps for the copy."""
+class StoreOutput:
+    """Hook that stores the output of a stage. A copy of the model has its own copy of the hook."""
 
     def __init__(self, maps: dict[str, Tensor], name: str) -> None:
         self.maps, self.name = maps, name
@@ -133,16 +146,19 @@ class Keep:
         self.maps[self.name] = output
 
 
-def _full(module: nn.Module, args: Any, output: Any) -> Any:
-    """A head's answers in float32: places in bfloat16 are pixels apart, and thin boxes vanish among them."""
+def _to_float32(module: nn.Module, args: Any, output: Any) -> Any:
+    """Convert the output of a head to float32. Coordinates in bfloat16 are pixels apart, and thin boxes
+    vanish.
+    """
     low = (torch.bfloat16, torch.float16)
-    return tree_map(lambda part: part.float() if part.dtype in low else part, output)
+    return tree_map(lambda value: value.float() if value.dtype in low else value, output)
 
 
-class AsTheyCome(GeneralizedRCNNTransform):
-    """Normalises and pads images, and does not resize them.
+class NoResizeTransform(GeneralizedRCNNTransform):
+    """Transform that normalises and pads images but does not resize them.
 
-    canvas: pixels of the sides to which each image is padded in evaluation, at least.
+    Attributes:
+        canvas: Minimum side to which each image is padded in evaluation [pixels].
     """
 
     canvas: int = 0
@@ -174,27 +190,37 @@ def build_detector(
     norm: Norm = "none",
     normalisation: Normalisation = IMAGENET,
 ) -> nn.Module:
-    """A detector of `classes` kinds of objects, labelled from 1 on.
+    """Build a detector of `classes` kinds of objects, labelled from 1 on.
 
-    It takes a list of images `(3, H, W)` from 0 to 1. In training it also takes `targets`, a dictionary of
-    `boxes` (N, 4), `labels` (N,) and `masks` (N, H, W) for each image, and returns its losses by name;
-    otherwise for each image a dictionary of `boxes`, `labels`, `scores` and `masks`.
+    It takes a list of images `(3, H, W)` with values from 0 to 1. In training it also takes `targets`, a
+    dictionary of `boxes` `(N, 4)`, `labels` `(N,)` and `masks` `(N, H, W)` for each image, and returns its
+    losses by name. In evaluation it returns a dictionary of `boxes`, `labels`, `scores` and `masks` for each
+    image. Its sites on the pyramid are `fpn.p2` to `fpn.p5`.
 
-    body: a classification model, which becomes its backbone. masks: whether it finds masks, too.
-    channels: of the pyramid and of the mask head. representation: width of the box head. anchor: side in
-        pixels of the smallest anchors; each level doubles it. proposals: in evaluation, twice as many in
-        training. regions: proposals of an image that the heads learn from. detections: of an image, at most.
-    canvas: pixels of the sides to which each image is padded in evaluation, at least.
-    frozen_stages, frozen_norms: as `Pyramid` has them.
-    norm: `group` for group norms in the pyramid, the box head and the mask head, with which a detector learns
-        sooner from new weights; `none` for torchvision's heads, whose published weights fit. Source: K. He et
-        al., Rethinking ImageNet Pre-training (2018), arXiv 1811.08883, section 3.1.
+    Args:
+        body: A classification model, which becomes the backbone.
+        classes: Number of kinds of objects.
+        masks: Whether to detect masks.
+        channels: Channels of the pyramid and of the mask head.
+        representation: Width of the box head.
+        anchor: Side of the smallest anchors [pixels]. Each level doubles it.
+        proposals: Number of proposals in evaluation. Training has twice as many.
+        regions: Number of proposals of an image that the heads are trained on.
+        detections: Maximum number of detections in an image.
+        canvas: Minimum side to which each image is padded in evaluation [pixels].
+        frozen_stages: As in `Pyramid`.
+        frozen_norms: As in `Pyramid`.
+        norm: `group` for group norms in the pyramid, the box head and the mask head. With them a detector
+            learns sooner from new weights. `none` for torchvision's heads, which its published weights fit.
+            Source: K. He et al., Rethinking ImageNet Pre-training (2018), arXiv 1811.08883, section 3.1.
+        normalisation: Normalisation of the images.
 
-    Its sites on the pyramid are called `fpn.p2` to `fpn.p5`. Raises InputError like `Pyramid`.
+    Raises:
+        InputError: The stages of the body are not sequences of blocks.
     """
     backbone = Pyramid(body, channels, frozen_stages=frozen_stages, frozen_norms=frozen_norms, norm=norm)
     box_head = TwoMLPHead if norm == "none" else NormedBoxHead
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "rpn_anchor_generator": AnchorGenerator(
             tuple((anchor * 2**level,) for level in range(len(STRIDES) + 1)), (RATIOS,) * (len(STRIDES) + 1)
         ),
@@ -204,42 +230,42 @@ def build_detector(
         "rpn_post_nms_top_n_test": proposals,
         "box_roi_pool": _regions(POOLED),
         "box_head": box_head(channels * POOLED**2, representation),
-        "box_predictor": FastRCNNPredictor(representation, classes + 1),  # 0 is the background
+        "box_predictor": FastRCNNPredictor(representation, classes + 1),  # Label 0 is the background.
         "box_batch_size_per_image": regions,
         "box_detections_per_img": detections,
     }
     if masks:
-        given["mask_roi_pool"] = _regions(MASK)
-        given["mask_head"] = MaskRCNNHeads(channels, (channels,) * 4, 1, norm_layer=_layer(norm))
-        given["mask_predictor"] = MaskRCNNPredictor(channels, channels, classes + 1)
-    model: nn.Module = (MaskRCNN if masks else FasterRCNN)(backbone, **given)
+        options["mask_roi_pool"] = _regions(MASK)
+        options["mask_head"] = MaskRCNNHeads(channels, (channels,) * 4, 1, norm_layer=_layer(norm))
+        options["mask_predictor"] = MaskRCNNPredictor(channels, channels, classes + 1)
+    model: nn.Module = (MaskRCNN if masks else FasterRCNN)(backbone, **options)
     for head in (model.rpn.head, model.roi_heads.box_predictor):  # type: ignore[union-attr]
-        head.register_forward_hook(_full)  # type: ignore[union-attr]
+        head.register_forward_hook(_to_float32)  # type: ignore[union-attr]
     mean, std = (list(values) for values in normalisation)
-    model.transform = AsTheyCome(SIDE, SIDE, mean, std)
+    model.transform = NoResizeTransform(SIDE, SIDE, mean, std)
     model.transform.canvas = canvas
     model.site_names = {f"backbone.fpn.layer_blocks.{i}": f"fpn.p{i + 2}" for i in range(len(STRIDES))}  # type: ignore[assignment]
     return model
 
 
 def _regions(side: int) -> MultiScaleRoIAlign:
-    """torchvision's, with the strides as they are.
+    """Return torchvision's pooling with fixed strides.
 
-    It would take them from the maps and the images of its first batch, and be wrong by a factor of two where
-    these are small and padded.
+    torchvision would infer the strides from the maps and images of its first batch, and be wrong by a factor
+    of two if these are small and padded.
     """
     names = [str(i) for i in range(len(STRIDES))]
-    found = MultiScaleRoIAlign(featmap_names=names, output_size=side, sampling_ratio=2)
-    found.scales = [1 / stride for stride in STRIDES]
+    pooling = MultiScaleRoIAlign(featmap_names=names, output_size=side, sampling_ratio=2)
+    pooling.scales = [1 / stride for stride in STRIDES]
     last = FIRST_LEVEL + len(STRIDES) - 1
-    found.map_levels = LevelMapper(FIRST_LEVEL, last, CANONICAL_SIDE, CANONICAL_LEVEL)
-    return found
+    pooling.map_levels = LevelMapper(FIRST_LEVEL, last, CANONICAL_SIDE, CANONICAL_LEVEL)
+    return pooling
 
 
 def _levels(body: nn.Module) -> Sequence[Site]:
-    """The last residual block at each stride."""
-    found = [site for site in sites(body, torch.empty(2, 3, SIDE, SIDE)) if site.layout == "BC*"]
-    last = {s.stride: s for s in found if ".block" in s.name and s.name.count(".") == 1}
+    """Return the site of the last residual block at each stride."""
+    maps = [site for site in sites(body, torch.empty(2, 3, SIDE, SIDE)) if site.layout == "BC*"]
+    last = {s.stride: s for s in maps if ".block" in s.name and s.name.count(".") == 1}
     if not all(stride in last for stride in STRIDES):
         raise InputError(
             f"a feature pyramid needs a backbone with residual blocks at the strides "
@@ -250,7 +276,7 @@ def _levels(body: nn.Module) -> Sequence[Site]:
 
 
 def _stage(body: nn.Module, level: Site) -> str:
-    """The path of the sequence that ends with a block, and so with an attention after it."""
+    """Return the path of the sequence that ends with a block and an inserted module after it."""
     path = level.path
     while above := path.rpartition(".")[0]:
         stage = body.get_submodule(above)
@@ -266,8 +292,14 @@ def _stage(body: nn.Module, level: Site) -> str:
     return path
 
 
-def behead(body: nn.Module, last: str, size: int = SIDE) -> None:
-    """Take off all that runs after the submodule `last`. size: pixels of the images' sides."""
+def remove_head(body: nn.Module, last: str, size: int = SIDE) -> None:
+    """Remove all submodules that run after the submodule `last`, in place.
+
+    Args:
+        body: The model.
+        last: Path of the last submodule to keep.
+        size: Side of the images with which the model is traced [pixels].
+    """
     order = list(trace(body, torch.empty(2, 3, size, size)).outputs)
     after = [path for path in order[order.index(last) + 1 :] if not f"{last}.".startswith(f"{path}.")]
     after = [path for path in after if not path.startswith(f"{last}.")]
@@ -278,7 +310,7 @@ def behead(body: nn.Module, last: str, size: int = SIDE) -> None:
 
 
 def _freeze(body: nn.Module, last: str) -> None:
-    """Keep the weights of all that runs up to the end of the submodule `last` as they are."""
+    """Exclude all weights up to the end of the submodule `last` from training."""
     order = list(trace(body, torch.empty(2, 3, SIDE, SIDE)).outputs)
     early = tuple(f"{path}." for path in order[: order.index(last) + 1])
     for name, parameter in body.named_parameters():

@@ -1,7 +1,7 @@
-"""A trained detector as a graph of fixed shapes, which torch.export and ONNX can hold.
+"""A trained detector as a graph of fixed shapes, for torch.export and ONNX.
 
-It finds what torchvision's detector in evaluation finds. There the shapes depend on what is found; here there
-are always so many proposals and detections, and those that are none have a score of 0.
+It returns the detections of torchvision's detector in evaluation. There the shapes depend on the number of
+detections. Here the numbers of proposals and detections are fixed, and missing ones have a score of 0.
 """
 
 from collections.abc import Sequence
@@ -16,25 +16,38 @@ from backbones.detector import CANONICAL_LEVEL, CANONICAL_SIDE, FIRST_LEVEL, MAS
 from backbones.normalisation import Normalisation
 from backbones.torch_internals import scan
 
-CANDIDATES = 1000  # boxes of an image at most, one for each category, of which detections are chosen
-RPN_LEAST, BOX_LEAST = 1e-3, 1e-2  # pixels of a side; what is smaller is no box
+# Maximum number of boxes of an image, one for each category, from which detections are selected.
+CANDIDATES = 1000
+RPN_LEAST, BOX_LEAST = 1e-3, 1e-2  # Minimum side of a box [pixels].
 
 
 class Boxes(NamedTuple):
-    """boxes: (N, K, 4) as corners. scores: (N, K), minus infinity for what is no box."""
+    """Boxes with scores.
+
+    Attributes:
+        boxes: Corners `(N, K, 4)`.
+        scores: Scores `(N, K)`, minus infinity for missing boxes.
+    """
 
     boxes: Tensor
     scores: Tensor
 
 
 class DetectorGraph(nn.Module):
-    """uint8 images `(N, S, S, 3)`, padded with anything, and int64 sizes `(N, 2)`, height and width, to
+    """Detector with outputs of fixed shapes.
 
-    `boxes` (N, D, 4), corners in pixels; `labels` int64 (N, D), from 1 on; `scores` (N, D), falling, 0 where
-    there is no detection; and of Mask R-CNN `masks` (N, D, 28, 28), probabilities from corner to corner of a
-    box. D is the most that are detected.
+    Args:
+        detector: A detector of `build_detector`.
+        canvas: Side S of the padded images, a multiple of 32 [pixels].
+        normalisation: Normalisation of the images.
 
-    detector: of `build_detector`. canvas: S, a multiple of 32.
+    Shape:
+        - images: uint8 `(N, S, S, 3)`, padded with any values
+        - sizes: int64 `(N, 2)`, height and width
+        - boxes: `(N, D, 4)`, corners in pixels. D is the maximum number of detections
+        - labels: int64 `(N, D)`, from 1 on
+        - scores: `(N, D)`, in falling order, 0 where there is no detection
+        - masks, of Mask R-CNN: `(N, D, 28, 28)`, probabilities from corner to corner of a box
     """
 
     anchors: Tensor
@@ -58,7 +71,8 @@ class DetectorGraph(nn.Module):
         self.register_buffer("anchors", anchors.clone(), persistent=False)
 
     def forward(self, images: Tensor, sizes: Tensor) -> tuple[Tensor, ...]:
-        x = self._prepared(images, sizes)
+        """Return boxes, labels, scores and, for Mask R-CNN, masks."""
+        x = self._normalise(images, sizes)
         maps = list(self.backbone(x).values())
         proposals = self._proposals(maps, sizes)
         boxes, labels, scores = self._detections(maps, proposals, sizes)
@@ -66,19 +80,19 @@ class DetectorGraph(nn.Module):
             return boxes, labels, scores
         return boxes, labels, scores, self._masks(maps, boxes, labels)
 
-    def _prepared(self, images: Tensor, sizes: Tensor) -> Tensor:
-        """Normalised, with zeros beyond the size of each image."""
+    def _normalise(self, images: Tensor, sizes: Tensor) -> Tensor:
+        """Return normalised images with zeros beyond the size of each."""
         x = images.permute(0, 3, 1, 2).float() / 255
         mean, std = (torch.tensor(v, device=x.device).view(3, 1, 1) for v in self.normalisation)
-        place = torch.arange(self.canvas, device=x.device)
-        rows, columns = (place < side.unsqueeze(1) for side in sizes.unbind(1))  # (N, S)
+        positions = torch.arange(self.canvas, device=x.device)
+        rows, columns = (positions < side.unsqueeze(1) for side in sizes.unbind(1))  # (N, S)
         return (x - mean) / std * (rows.unsqueeze(2) & columns.unsqueeze(1)).unsqueeze(1).float()
 
     def _proposals(self, maps: Sequence[Tensor], sizes: Tensor) -> Boxes:
         rpn = self.rpn
         logits, deltas = rpn.head(list(maps))
         anchors = self.anchors.split(self.counts)
-        found = []
+        levels = []
         for level in range(len(maps)):
             score = logits[level].permute(0, 2, 3, 1).flatten(1)  # (N, anchors)
             delta = _by_anchor(deltas[level], 4)
@@ -87,12 +101,12 @@ class DetectorGraph(nn.Module):
             delta = delta.gather(1, chosen.unsqueeze(2).expand(-1, -1, 4))
             boxes = _decode(rpn.box_coder, delta, anchors[level][chosen])
             boxes = _clip(boxes, sizes)
-            # The logits order proposals as their sigmoids do.
+            # Logits and their sigmoids give proposals the same order.
             score = score.sigmoid()
             score = score.masked_fill(~_has_area(boxes, RPN_LEAST), -torch.inf)
             kept = _suppress(boxes, score, None, rpn.nms_thresh)
-            found.append(Boxes(boxes, kept))
-        boxes, scores = (torch.cat(part, 1) for part in zip(*found, strict=True))
+            levels.append(Boxes(boxes, kept))
+        boxes, scores = (torch.cat(values, 1) for values in zip(*levels, strict=True))
         return _best(Boxes(boxes, scores), min(rpn.post_nms_top_n(), scores.shape[1]))[0]
 
     def _detections(
@@ -108,17 +122,17 @@ class DetectorGraph(nn.Module):
         most = min(CANDIDATES, scores.shape[1])
         scores, chosen = scores.masked_fill(scores <= heads.score_thresh, -torch.inf).topk(most, dim=1)
         labels = chosen % (classes - 1) + 1
-        of = (chosen // (classes - 1)).unsqueeze(2).expand(-1, -1, 4)
+        proposal = (chosen // (classes - 1)).unsqueeze(2).expand(-1, -1, 4)
         deltas = deltas.gather(1, chosen.unsqueeze(2).expand(-1, -1, 4))
-        boxes = _clip(_decode(heads.box_coder, deltas, proposals.boxes.gather(1, of)), sizes)
+        boxes = _clip(_decode(heads.box_coder, deltas, proposals.boxes.gather(1, proposal)), sizes)
         scores = scores.masked_fill(~_has_area(boxes, BOX_LEAST), -torch.inf)
         kept = _suppress(boxes, scores, labels, heads.nms_thresh)
-        found, order = _best(Boxes(boxes, kept), min(heads.detections_per_img, most))
-        there = ~found.scores.isinf()
+        best, order = _best(Boxes(boxes, kept), min(heads.detections_per_img, most))
+        exists = ~best.scores.isinf()
         return (
-            found.boxes * there.unsqueeze(2),
-            labels.gather(1, order) * there,
-            found.scores.masked_fill(~there, 0.0),
+            best.boxes * exists.unsqueeze(2),
+            labels.gather(1, order) * exists,
+            best.scores.masked_fill(~exists, 0.0),
         )
 
     def _masks(self, maps: Sequence[Tensor], boxes: Tensor, labels: Tensor) -> Tensor:
@@ -130,20 +144,20 @@ class DetectorGraph(nn.Module):
 
 
 def _by_anchor(values: Tensor, each: int) -> Tensor:
-    """(N, anchors of a place * each, H, W) -> (N, all anchors, each), in the order of torchvision."""
+    """Reshape `(N, anchors of a position * each, H, W)` to `(N, anchors, each)`, in torchvision's order."""
     _, channels, height, width = values.shape
     split = values.view(-1, channels // each, each, height, width)
     return split.permute(0, 3, 4, 1, 2).reshape(-1, height * width * (channels // each), each)
 
 
 def _decode(coder: Any, deltas: Tensor, anchors: Tensor) -> Tensor:
-    """Boxes (N, K, 4) that `deltas` make of `anchors`, by torchvision."""
+    """Return the boxes `(N, K, 4)` that torchvision computes from `deltas` and `anchors`."""
     boxes: Tensor = coder.decode_single(deltas.reshape(-1, 4), anchors.reshape(-1, 4))
     return boxes.view(-1, deltas.shape[1], 4)
 
 
 def _clip(boxes: Tensor, sizes: Tensor) -> Tensor:
-    """Within the image."""
+    """Clip boxes to the image."""
     most = sizes.flip(1).repeat(1, 2).unsqueeze(1).to(boxes.dtype)  # width, height, width, height
     return torch.minimum(boxes.clamp(min=0), most)
 
@@ -152,38 +166,38 @@ def _has_area(boxes: Tensor, least: float) -> Tensor:
     return ((boxes[..., 2:] - boxes[..., :2]) >= least).all(-1)
 
 
-def _best(found: Boxes, count: int) -> tuple[Boxes, Tensor]:
-    """The `count` of the highest score, and their numbers (N, count)."""
-    scores, order = found.scores.topk(count, dim=1)
-    return Boxes(found.boxes.gather(1, order.unsqueeze(2).expand(-1, -1, 4)), scores), order
+def _best(candidates: Boxes, count: int) -> tuple[Boxes, Tensor]:
+    """Return the `count` boxes of the highest scores, and their indices `(N, count)`."""
+    scores, order = candidates.scores.topk(count, dim=1)
+    return Boxes(candidates.boxes.gather(1, order.unsqueeze(2).expand(-1, -1, 4)), scores), order
 
 
 def _suppress(boxes: Tensor, scores: Tensor, labels: Tensor | None, threshold: float) -> Tensor:
-    """The scores (N, K), which fall, with minus infinity for boxes that are too near to a better one.
+    """Return the scores `(N, K)` with minus infinity for boxes that overlap a better one.
 
-    Non-maximum suppression: one that was suppressed itself suppresses none. labels: boxes of different ones
-    do not meet.
+    Non-maximum suppression: a suppressed box does not suppress others. The scores must be in falling order.
+    With `labels`, only boxes of the same label suppress each other.
     """
     near = box_iou(boxes, boxes) > threshold  # (N, K, K)
     if labels is not None:
         near &= labels.unsqueeze(2) == labels.unsqueeze(1)
     count = boxes.shape[1]
     near = near & torch.ones(count, count, dtype=torch.bool, device=boxes.device).triu(1)
-    each = near.permute(1, 0, 2).to(boxes.dtype)  # (K, N, K): which later ones the k-th one suppresses
+    each = near.permute(1, 0, 2).to(boxes.dtype)  # (K, N, K): later boxes that box k suppresses
     own = torch.eye(count, dtype=boxes.dtype, device=boxes.device)
 
-    def step(gone: Tensor, given: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        later, this = given
-        there = 1 - (gone * this).sum(1, keepdim=True)  # (N, 1)
-        return torch.maximum(gone, there * later), there.clone()
+    def step(suppressed: Tensor, inputs: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        later, this = inputs
+        kept = 1 - (suppressed * this).sum(1, keepdim=True)  # (N, 1)
+        return torch.maximum(suppressed, kept * later), kept.clone()
 
     start = scores.masked_fill(~scores.isinf(), 0.0).masked_fill(scores.isinf(), 1.0)
-    there = scan(step, start, (each, own))[1]  # (K, N, 1)
-    return scores.masked_fill(there.squeeze(2).transpose(0, 1) < 0.5, -torch.inf)
+    kept = scan(step, start, (each, own))[1]  # (K, N, 1)
+    return scores.masked_fill(kept.squeeze(2).transpose(0, 1) < 0.5, -torch.inf)
 
 
 def _pooled(maps: Sequence[Tensor], boxes: Tensor, side: int) -> Tensor:
-    """What the heads take of each box, (N * K, C, side, side), from the level that fits its size.
+    """Pool each box for the heads, `(N * K, C, side, side)`, from the level that fits its size.
 
     Source: T.-Y. Lin et al., Feature Pyramid Networks (2016), arXiv 1612.03144, equation 1.
     """
@@ -194,9 +208,9 @@ def _pooled(maps: Sequence[Tensor], boxes: Tensor, side: int) -> Tensor:
     sides = ((flat[:, 2] - flat[:, 0]) * (flat[:, 3] - flat[:, 1])).sqrt()
     level = (CANONICAL_LEVEL + (sides / CANONICAL_SIDE).log2() + 1e-6).floor()
     level = level.clamp(FIRST_LEVEL, FIRST_LEVEL + len(STRIDES) - 1) - FIRST_LEVEL
-    found = [
+    pooled = [
         roi_align(maps[i], regions, (side, side), spatial_scale=1 / stride, sampling_ratio=2)
         * (level == i).to(boxes.dtype).view(-1, 1, 1, 1)
         for i, stride in enumerate(STRIDES)
     ]
-    return torch.stack(found).sum(0)
+    return torch.stack(pooled).sum(0)

@@ -1,6 +1,6 @@
 """Padded sequences: checks of input and mask, last state, mean, reversal.
 
-`mask` is False at padding, which is at the end.
+`mask` is False at padding, which is at the end of a sequence.
 """
 
 import torch
@@ -10,7 +10,7 @@ from attention import InputError
 
 
 def check(x: Tensor, mask: Tensor | None, channels: int) -> None:
-    """Raises InputError unless `x` is `(B, channels, T)` and `mask`, where there is one, bool `(B, T)`."""
+    """Raise `InputError` unless `x` is `(B, channels, T)` and `mask` is None or bool `(B, T)`."""
     if x.ndim != 3 or x.shape[1] != channels:
         raise InputError(f"a sequence model takes (B, {channels}, T); got {tuple(x.shape)}")
     if mask is not None and (mask.dtype != torch.bool or mask.shape != (x.shape[0], x.shape[2])):
@@ -21,34 +21,34 @@ def check(x: Tensor, mask: Tensor | None, channels: int) -> None:
 
 
 def without_padding(x: Tensor, mask: Tensor | None) -> Tensor:
-    """`x`, `(B, C, T)`, with zeros in place of whatever the padding holds, be it not a number."""
+    """Return `x`, `(B, C, T)`, with zeros at padding, whatever is there, even NaN."""
     return x if mask is None else x.masked_fill(~mask.unsqueeze(1), 0.0)
 
 
 def last(x: Tensor, mask: Tensor | None) -> Tensor:
-    """`x`, `(B, C, T)`, at the last real position of each sequence, `(B, C)`.
+    """Return `x`, `(B, C, T)`, at the last real position of each sequence, `(B, C)`.
 
-    Of what looks at the past alone this is the state that stops changing where padding begins. A sequence
-    without a real position counts as one of length 1.
+    In a causal model this is the state at the beginning of the padding. A sequence without real positions
+    counts as one of length 1.
     """
     if mask is None:
         return x[:, :, -1]
-    at = (mask.sum(1) - 1).clamp(min=0)  # (B,)
-    return x.gather(2, at.view(-1, 1, 1).expand(-1, x.shape[1], 1)).squeeze(2)
+    index = (mask.sum(1) - 1).clamp(min=0)  # (B,)
+    return x.gather(2, index.view(-1, 1, 1).expand(-1, x.shape[1], 1)).squeeze(2)
 
 
 def mean(x: Tensor, mask: Tensor | None) -> Tensor:
-    """The mean of `x`, `(B, C, T)`, over the real positions, `(B, C)`."""
+    """Return the mean of `x`, `(B, C, T)`, over the real positions, `(B, C)`."""
     if mask is None:
         return x.mean(2)
     return without_padding(x, mask).sum(2) / mask.sum(1, keepdim=True).clamp(min=1).to(x.dtype)
 
 
 def reverse(x: Tensor, mask: Tensor | None) -> Tensor:
-    """`x`, `(B, C, T)`, with the real positions in reverse order and the padding where it was."""
+    """Return `x`, `(B, C, T)`, with the real positions in reverse order and the padding unchanged."""
     if mask is None:
         return x.flip(2)
-    at = torch.arange(x.shape[2], device=x.device)
+    positions = torch.arange(x.shape[2], device=x.device)
     lengths = mask.sum(1, keepdim=True)  # (B, 1)
-    index = torch.where(at < lengths, lengths - 1 - at, at)  # (B, T)
+    index = torch.where(positions < lengths, lengths - 1 - positions, positions)  # (B, T)
     return x.gather(2, index.unsqueeze(1).expand(-1, x.shape[1], -1))

@@ -1,7 +1,7 @@
 """The example input that a model is traced with.
 
-It is a tuple of positional arguments, a mapping of keyword arguments or, as most models take one input, that
-input itself: a tensor, or a list of images for a detector.
+It is a tuple of positional arguments, a mapping of keyword arguments, or a single input: a tensor, or a list
+of images for a detector.
 """
 
 from collections.abc import Mapping
@@ -16,31 +16,34 @@ Example: TypeAlias = Tensor | list[Any] | tuple[Any, ...] | Mapping[str, Any]
 
 
 def call(model: nn.Module, example: Example) -> Any:
-    """What `model` returns for `example`. Give a tuple or a mapping that is one argument as `(argument,)`."""
+    """Call `model` with `example`.
+
+    Wrap a tuple or a mapping that is a single argument as `(argument,)`.
+    """
     args, kwargs = arguments(example)
     return model(*args, **kwargs)
 
 
 def arguments(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The positional and the keyword arguments that `example` stands for."""
+    """Return the positional and the keyword arguments of `example`."""
     if isinstance(example, Mapping):
         return (), dict(example)
     return (example if isinstance(example, tuple) else (example,)), {}
 
 
 def first_tensor(example: Example) -> Tensor:
-    """The first tensor of `example` that has dimensions. Raises InputError where there is none."""
+    """Return the first tensor of `example` that has dimensions. Raise `InputError` if there is none."""
     return _first(example)[0]
 
 
 def batch_size(example: Example) -> int:
-    """The first dimension of the first tensor, or the length of a list of images `(C, H, W)`."""
+    """Return the first dimension of the first tensor, or the length of a list of images `(C, H, W)`."""
     tensor, argument = _first(example)
     return len(argument) if isinstance(argument, list) and tensor.ndim == 3 else tensor.shape[0]
 
 
 def describe(example: Example) -> str:
-    """The shapes of the tensors in `example`, for messages."""
+    """Describe the shapes of the tensors in `example`, for messages."""
     if isinstance(example, Tensor):
         return f"an input of shape {tuple(example.shape)}"
     args, kwargs = arguments(example)
@@ -51,7 +54,7 @@ def describe(example: Example) -> str:
 
 
 def _first(example: Example) -> tuple[Tensor, Any]:
-    """The first tensor, and the argument that it is in."""
+    """Return the first tensor, and the argument that contains it."""
     args, kwargs = arguments(example)
     for argument in (*args, *kwargs.values()):
         for leaf in tree_leaves(argument):

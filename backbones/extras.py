@@ -1,11 +1,11 @@
-"""Packages that one task alone needs: an extra installs them, and they are imported when they are used."""
+"""Packages that only one task needs. An extra installs them, and they are imported on first use."""
 
 from importlib import import_module
 from typing import Any
 
 from attention import InputError
 
-EXTRAS = {  # and what they are for
+EXTRAS = {  # Purpose of each extra, for messages.
     "code": "code search",
     "detection": "object detection",
     "segmentation": "a backbone smp:NAME",
@@ -13,9 +13,9 @@ EXTRAS = {  # and what they are for
 
 
 def optional(module: str, extra: str) -> Any:
-    """Return what stands for `module`, and imports it when an attribute is asked for.
+    """Return a proxy of `module` that imports it when an attribute is accessed.
 
-    That raises InputError, with the command that installs the extra, where a package is missing.
+    If a package is missing, the access raises `InputError` with the command that installs the extra.
     """
     return _Optional(module, extra)
 
@@ -25,7 +25,7 @@ class _Optional:
         self._module, self._extra = module, extra
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # asked by tools that look through a module
+        if name.startswith("__"):  # Tools that inspect modules access such attributes.
             raise AttributeError(name)
         try:
             return getattr(import_module(self._module), name)

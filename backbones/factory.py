@@ -1,15 +1,17 @@
-"""One factory for every backbone: of the table, of torchvision or timm, or a person's own.
+"""One factory for every backbone: of the table, of a library, or of the user.
 
     xresnet18                                  the table of this package
     torchvision:resnet50, timm:convnext_atto   a model of a library, by its name there
-    mine.py:Net, package.module:function       a class or function of one's own that returns a module
+    mine.py:Net, package.module:function       a class or function of the user that returns a module
 
-A class or function of one's own takes the number of labels as `classes` or `num_classes`, and where it names
-them `in_channels` and `size`, the side of images in pixels; its other parameters are options of the
-configuration. Its model returns logits, or an object or mapping that has them as `logits`. Lazy layers get
-their weights from the first pass of a blank image.
-It is for images unless it has an attribute `dimensions` of another value: 1 of sequences. Images are
-normalised as ImageNet's are unless it has an attribute `normalisation`, a `backbones.Normalisation`.
+A class or function of the user takes the number of labels as `classes` or `num_classes`. If it has parameters
+`in_channels` and `size` (side of the images in pixels), it gets these too. Its other parameters are options
+of the configuration. Its model returns logits, or an object or mapping that has them as `logits`. Lazy layers
+are initialised by a pass of a blank image.
+
+The model is for images unless the class or function has an attribute `dimensions` of another value, 1 for
+sequences. Images are normalised as for ImageNet unless it has an attribute `normalisation`, a
+`backbones.Normalisation`.
 """
 
 import inspect
@@ -23,18 +25,22 @@ import torch
 from torch import Tensor, nn
 
 from attention import InputError, unknown
-from backbones.backbone_table import BACKBONES, GIVEN, Backbone, check_value
+from backbones.backbone_table import BACKBONES, TASK_PARAMETERS, Backbone, check_value
 from backbones.lazy_layers import materialise
 from backbones.libraries import LIBRARIES
 from backbones.loading import load_object
 from backbones.normalisation import IMAGENET
 from backbones.output import logits
 
-COUNT = ("classes", "num_classes")  # names of the number of labels, the first that a model takes
+COUNT = ("classes", "num_classes")  # Names of the parameter for the number of labels, in order of preference.
 
 
 def find(name: str) -> Backbone:
-    """The record of the backbone called `name`. Raises InputError where there is none."""
+    """Return the backbone called `name`.
+
+    Raises:
+        InputError: There is no such backbone.
+    """
     if name in BACKBONES:
         return BACKBONES[name]
     library, colon, model = name.partition(":")
@@ -44,9 +50,9 @@ def find(name: str) -> Backbone:
             f"file.py:Net."
         )
     if library in LIBRARIES:
-        known = LIBRARIES[library].names()
-        if model not in known:
-            raise unknown(f"model of {library}", model, known)
+        names = LIBRARIES[library].names()
+        if model not in names:
+            raise unknown(f"model of {library}", model, names)
         record = LIBRARIES[library]
         return Backbone(
             name=name,
@@ -56,30 +62,36 @@ def find(name: str) -> Backbone:
             normalisation=record.normalisation(model),
             published=partial(record.published, model) if record.published else None,
         )
-    own = load_object("backbone", "function", name, BACKBONES)
-    if not set(COUNT) & set(_parameters(own)):
+    function = load_object("backbone", "function", name, BACKBONES)
+    if not set(COUNT) & set(_parameters(function)):
         raise InputError(
             f"backbone {name!r} must take the number of labels as a parameter `classes` or `num_classes`"
         )
     return Backbone(
         name=name,
-        build=partial(_own, own),
-        takes=own,
-        dimensions=getattr(own, "dimensions", 2),
+        build=partial(_build_own, function),
+        takes=function,
+        dimensions=getattr(function, "dimensions", 2),
         source=name,
-        normalisation=getattr(own, "normalisation", IMAGENET),
+        normalisation=getattr(function, "normalisation", IMAGENET),
     )
 
 
 def build(
     name: str, /, *, classes: int, in_channels: int = 3, size: int | None = None, **options: Any
 ) -> nn.Module:
-    """A new backbone with a head for `classes` labels.
+    """Build a new backbone with a head for `classes` labels.
 
-    size: side of the images in pixels, for models that are made for one size.
-    options: of that backbone; `find(name).options` has their names and defaults.
-    Raises InputError for an unknown name, an unknown option and a value that it cannot have, and where a
-    model of a library or of one's own cannot be built.
+    Args:
+        name: Name of the backbone.
+        classes: Number of labels.
+        in_channels: Number of channels of the input.
+        size: Side of the images [pixels], for models that are built for one size.
+        options: Options of the backbone. `find(name).options` has their names and defaults.
+
+    Raises:
+        InputError: The name or an option is unknown, a value is invalid, or a model of a library or of the
+            user cannot be built.
     """
     check_options(name, options)
     if name in BACKBONES:
@@ -89,12 +101,12 @@ def build(
         model = find(name).build(classes=classes, in_channels=in_channels, size=size, **options)
     except InputError:
         raise
-    except Exception as error:  # whatever a library or a person raises
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        given = "".join(f" {key}={value!r}" for key, value in options.items())
+    except Exception as error:  # A library or user code can raise any error.
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        arguments = "".join(f" {key}={value!r}" for key, value in options.items())
         raise InputError(
-            f"backbone {name!r} cannot be built{' with' * bool(given)}{given}: {type(error).__name__}: "
-            f"{error} ({Path(where.filename).name}, line {where.lineno})"
+            f"backbone {name!r} cannot be built{' with' * bool(arguments)}{arguments}: "
+            f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
         ) from error
     if not isinstance(model, nn.Module):
         raise InputError(f"backbone {name!r} must return a torch.nn.Module; got {type(model).__name__}")
@@ -106,9 +118,16 @@ def build(
 def published_weights(
     name: str, /, *, classes: int, size: int | None = None, **options: Any
 ) -> Mapping[str, Tensor]:
-    """The weights that a library publishes for its model; those of the head may be for other labels.
+    """Load the weights that a library publishes for its model. Those of the head may be for other labels.
 
-    Raises InputError where there are none, and where they cannot be had.
+    Args:
+        name: Name of the backbone.
+        classes: Number of labels.
+        size: Side of the images [pixels].
+        options: Options of the backbone.
+
+    Raises:
+        InputError: There are no published weights, or they cannot be loaded.
     """
     published = find(name).published
     if published is None:
@@ -120,7 +139,7 @@ def published_weights(
         return published(classes=classes, size=size, **options)
     except InputError:
         raise
-    except Exception as error:  # whatever a library or the network raises
+    except Exception as error:  # A library or the network can raise any error.
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
             f"the weights published for {name!r} cannot be had: {reason}. Download them "
@@ -129,30 +148,36 @@ def published_weights(
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Raises InputError for an unknown backbone, an option that it lacks, and one of another type."""
+    """Check the names and the types of a backbone's options.
+
+    Raises:
+        InputError: The backbone or an option is unknown, or a value has another type.
+    """
     record = find(name)
     for option, value in options.items():
-        if option in (*GIVEN, "name"):
+        if option in (*TASK_PARAMETERS, "name"):
             raise InputError(f"{option!r} is no option of backbone {name!r}: it is given by the task")
-        if record.is_open:  # what a library's model lacks, it tells when it is built
+        if record.is_open:  # A library reports unknown options when it builds the model.
             continue
         if option not in record.options:
             raise unknown(f"option of backbone {name!r}", option, record.options)
         check_value(record, option, value)
 
 
-def _parameters(make: Callable[..., Any]) -> Collection[str]:
+def _parameters(function: Callable[..., Any]) -> Collection[str]:
     try:
-        return inspect.signature(make).parameters
-    except ValueError:  # it is not written in Python
+        return inspect.signature(function).parameters
+    except ValueError:  # It is not written in Python.
         return ()
 
 
-def _own(make: Callable[..., Any], classes: int, **given: Any) -> Any:
-    """`make` with what it takes, whose model returns its logits alone."""
-    parameters = _parameters(make)
-    given[next(name for name in COUNT if name in parameters)] = classes
-    model = make(**{key: value for key, value in given.items() if key in parameters or key not in GIVEN})
+def _build_own(function: Callable[..., Any], classes: int, **arguments: Any) -> Any:
+    """Call `function` with the arguments that it takes. Its model returns only the logits."""
+    parameters = _parameters(function)
+    arguments[next(name for name in COUNT if name in parameters)] = classes
+    model = function(
+        **{key: value for key, value in arguments.items() if key in parameters or key not in TASK_PARAMETERS}
+    )
     if isinstance(model, nn.Module):
         model.register_forward_hook(_logits)
     return model

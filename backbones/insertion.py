@@ -1,4 +1,4 @@
-"""The one function that puts attention into a model, for every backbone and every task."""
+"""The function that inserts attention into a model, for every backbone and every task."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,8 +16,8 @@ from backbones.site import Site, sites
 from backbones.trace import trace
 from backbones.unknown_site import unknown_site
 
-# The name under which a module joins the submodule at its site. The backbone's own names stay as they
-# are, so that its checkpoints load with `strict=False`.
+# Name of an inserted module in the submodule at its site. The backbone's own names do not change, so that its
+# checkpoints load with `strict=False`.
 NAME = "site_attention"
 
 
@@ -30,24 +30,25 @@ def insert(
 ) -> nn.Module:
     """Insert one module at each site of `placement`, in place.
 
-    New modules are the identity and draw their weights from a generator of their own. So neither the output
-    of the model nor the state of torch's generator changes. The sites hold for every input size.
+    New modules are the identity, and their weights come from a separate random generator. So neither the
+    output of the model nor the state of torch's generator changes. The sites are valid for every input size.
 
-    At a site that `replaces` a submodule, the module takes its place with an open gate. The model then
-    computes something else, and checkpoints of the backbone have no weights for it. A
-    `nn.TransformerEncoderLayer` with an inserted module runs without torch's fused evaluation path.
+    If a site `replaces` a submodule, the module replaces it with an open gate. This changes the output of the
+    model, and checkpoints of the backbone have no weights for the module. A `nn.TransformerEncoderLayer` with
+    an inserted module runs without torch's fused evaluation path.
 
     Args:
         model: The model.
         placement: The `Spec` of each site, or the name of a type, such as `"ssa"`.
-        example: An input of the model, as for `sites`. By default an input made from the first convolution.
-        known: The sites of the model, if they have been found before.
+        example: An input of the model, as for `sites`. By default it is inferred from the first convolution.
+        known: The sites of the model, if they have been determined before.
 
     Returns:
         The model.
 
     Raises:
-        InputError: The model lacks a site, a site is taken, or options do not fit the channels of the site.
+        InputError: The model lacks a site, a site is occupied, or options do not fit the channels of the
+            site.
 
     Example:
         >>> import automl
@@ -63,30 +64,30 @@ def insert(
         known = sites(model, _default(model) if example is None else example)
     elif example is not None:
         materialise(model, example)
-    found = {site.name: site for site in known}
+    sites_by_name = {site.name: site for site in known}
     for name in placement:
-        if name not in found:
+        if name not in sites_by_name:
             raise unknown_site(model, name, known)
-        host = model.get_submodule(found[name].path)
-        if isinstance(host, Mixer) if found[name].replaces else hasattr(host, NAME):
+        host = model.get_submodule(sites_by_name[name].path)
+        if isinstance(host, Mixer) if sites_by_name[name].replaces else hasattr(host, NAME):
             raise InputError(f"site {name!r} has an attention already; build the model anew to change it")
     like = next(model.parameters())
     modules = {}
     with torch.random.fork_rng(devices=[]):
         for name, spec in placement.items():
             try:
-                module = spec.build(found[name].channels)
+                module = spec.build(sites_by_name[name].channels)
             except InputError as error:
                 raise InputError(f"{spec} at site {name!r}: {error}") from None
             modules[name] = module.to(like.device, like.dtype).train(model.training)
-    for name, module in sorted(modules.items(), key=lambda item: not found[item[0]].replaces):
-        site = found[name]
+    for name, module in sorted(modules.items(), key=lambda item: not sites_by_name[item[0]].replaces):
+        site = sites_by_name[name]
         module.site, module.layout, module.class_tokens = name, site.layout, site.class_tokens
         if site.replaces:
             _replace(model, site.path, module)
         else:
             _attach(model.get_submodule(site.path), module)
-    replaced = [name for name in placement if found[name].replaces]
+    replaced = [name for name in placement if sites_by_name[name].replaces]
     if replaced and example is not None:
         try:
             trace(model, example)
@@ -97,12 +98,14 @@ def insert(
             ) from error
     for encoder in (m for m in model.modules() if isinstance(m, nn.TransformerEncoder)):
         if any(isinstance(module, Gated) for module in encoder.layers.modules()):
-            encoder.use_nested_tensor = False  # nested tensors are for the fused layers alone
+            encoder.use_nested_tensor = False  # Only the fused layers use nested tensors.
     return model
 
 
 def gates(model: nn.Module) -> dict[str, Tensor]:
-    """The learned gate of each inserted module by its site: how much of it the model has come to use."""
+    """Return the learned gate of each inserted module by its site. It shows how much the model uses the
+    module.
+    """
     return {m.site: m.gamma.detach() for m in model.modules() if isinstance(m, Gated) and m.site}
 
 
@@ -116,14 +119,14 @@ def _replace(model: nn.Module, path: str, module: Gated) -> None:
 
 def _attach(host: nn.Module, attention: nn.Module) -> None:
     host.add_module(NAME, attention)
-    if not isinstance(host, nn.Sequential):  # a Sequential runs its new last child by itself
-        host.register_forward_hook(_apply, prepend=True)  # other hooks read what the attention returns
+    if not isinstance(host, nn.Sequential):  # A Sequential runs its new last child itself.
+        host.register_forward_hook(_apply, prepend=True)  # Other hooks receive the output of the attention.
 
 
 def _apply(host: nn.Module, args: Any, output: Any) -> Any:
-    found = feature_map(output)
-    assert found is not None, "a site returns a feature map"
-    return with_feature_map(output, getattr(host, NAME)(found))
+    features = feature_map(output)
+    assert features is not None, "a site returns a feature map"
+    return with_feature_map(output, getattr(host, NAME)(features))
 
 
 def _default(model: nn.Module) -> Tensor:
@@ -132,4 +135,7 @@ def _default(model: nn.Module) -> Tensor:
         for kind, dimensions in kinds.items():
             if isinstance(module, kind):
                 return torch.empty(1, module.in_channels, *[128] * dimensions)
-    raise InputError(f"{type(model).__name__} has no convolution to tell its input's shape; pass `example`")
+    raise InputError(
+        f"{type(model).__name__} has no convolution from which the input's shape could be inferred; "
+        f"pass `example`"
+    )

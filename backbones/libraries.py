@@ -9,18 +9,20 @@ from attention import InputError
 from backbones.extras import optional
 from backbones.normalisation import IMAGENET, Normalisation
 
-if TYPE_CHECKING:  # it takes seconds to import, and names can be told without
+if TYPE_CHECKING:  # They take seconds to import, and listing names does not need them.
     from torch import Tensor, nn
 
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """A library of models.
+    """Library of models.
 
-    names: of its classification models. build: `build(name, classes=, in_channels=, size=, **options)`.
-    normalisation: `normalisation(name)`, of the images that a model takes.
-    published: `published(name, classes=, size=, **options)`, the weights of a model; None where an option of
-        the model names them.
+    Attributes:
+        names: Lists its classification models.
+        build: Builds a model: `build(name, classes=, in_channels=, size=, **options)`.
+        normalisation: Returns the normalisation of a model's images: `normalisation(name)`.
+        published: Loads the weights of a model: `published(name, classes=, size=, **options)`. None if an
+            option of the model selects them.
     """
 
     names: Callable[[], Sequence[str]]
@@ -36,16 +38,16 @@ _INCEPTIONS = ("googlenet", "inception_v3")
 def _torchvision_names() -> Sequence[str]:
     from torchvision import models
 
-    found: list[str] = models.list_models(module=models)
-    return found
+    names: list[str] = models.list_models(module=models)
+    return names
 
 
 def torchvision(
     name: str, *, classes: int, in_channels: int = 3, size: int | None = None, **options: Any
 ) -> "nn.Module":
-    """torchvision's model, without the auxiliary heads that some have in training.
+    """Build torchvision's model, without the auxiliary heads that some have in training.
 
-    A ViT or MaxViT is made for images of `size` pixels, a ViT for a multiple of its patches.
+    A ViT or MaxViT is built for images of `size` pixels. For a ViT this must be a multiple of its patches.
     """
     from torchvision import models
 
@@ -66,18 +68,18 @@ def torchvision(
 def _timm_names() -> Sequence[str]:
     import timm
 
-    found: list[str] = timm.list_models()
-    return found
+    names: list[str] = timm.list_models()
+    return names
 
 
 def timm(
     name: str, *, classes: int, in_channels: int = 3, size: int | None = None, **options: Any
 ) -> "nn.Module":
-    """timm's model. One that is made for a fixed size is made for `size`."""
+    """Build timm's model. A model for images of a fixed size is built for `size`."""
     import timm as library
 
-    known = library.get_pretrained_cfg(name, allow_unregistered=True)
-    if size is not None and getattr(known, "fixed_input_size", False):
+    config = library.get_pretrained_cfg(name, allow_unregistered=True)
+    if size is not None and getattr(config, "fixed_input_size", False):
         options = {"img_size": size, **options}
     model: nn.Module = library.create_model(name, num_classes=classes, in_chans=in_channels, **options)
     if isinstance(model, library.models.VisionTransformer) and size is not None:
@@ -89,40 +91,40 @@ def _torchvision_published(name: str, **_: Any) -> "Mapping[str, Tensor]":
     import torch
     from torchvision import models
 
-    # The library itself knows how to read the older of its files.
+    # The library itself converts its older files.
     with torch.random.fork_rng(devices=[]):
         model = models.get_model(name, weights=models.get_model_weights(name).DEFAULT, progress=False)
     return {key: value for key, value in model.state_dict().items() if not key.lower().startswith("aux")}
 
 
 def _torchvision_normalisation(name: str) -> Normalisation:
-    """The two oldest were trained on numbers from -1 to 1."""
+    """Return the normalisation. The two oldest models were trained on values from -1 to 1."""
     return Normalisation((0.5,) * 3, (0.5,) * 3) if name in _INCEPTIONS else IMAGENET
 
 
 def _timm_normalisation(name: str) -> Normalisation:
     import timm as library
 
-    known = library.get_pretrained_cfg(name, allow_unregistered=True)
-    return IMAGENET if known is None else Normalisation(tuple(known.mean), tuple(known.std))
+    config = library.get_pretrained_cfg(name, allow_unregistered=True)
+    return IMAGENET if config is None else Normalisation(tuple(config.mean), tuple(config.std))
 
 
 def _timm_published(
     name: str, *, classes: int, size: int | None = None, **options: Any
 ) -> "Mapping[str, Tensor]":
-    """timm itself fits them to the size of the images. The head is for the labels it was published for."""
+    """Return weights, which timm fits to the size of the images. The head has the labels of its training."""
     import timm as library
     import torch
 
-    known = library.get_pretrained_cfg(name, allow_unregistered=True)
-    labels = classes if known is None else known.num_classes
+    config = library.get_pretrained_cfg(name, allow_unregistered=True)
+    labels = classes if config is None else config.num_classes
     with torch.random.fork_rng(devices=[]):
         model = timm(name, classes=labels, size=size, pretrained=True, **options)
     state: Mapping[str, Tensor] = model.state_dict()
     return state
 
 
-# Its models, called `smp:Unet`, return a class for each pixel.
+# Models such as `smp:Unet` return a class for each pixel.
 smp_library = optional("segmentation_models_pytorch", "segmentation")
 
 
@@ -133,7 +135,9 @@ def _smp_names() -> Sequence[str]:
 def smp(
     name: str, *, classes: int, in_channels: int = 3, size: int | None = None, **options: Any
 ) -> "nn.Module":
-    """The model of segmentation_models_pytorch; its encoder has new weights unless an option names some."""
+    """Build a model of segmentation_models_pytorch. Its encoder has new weights unless an option selects
+    some.
+    """
     options = {"encoder_weights": None, **options}
     model: nn.Module = smp_library.create_model(name, classes=classes, in_channels=in_channels, **options)
     return model
@@ -154,7 +158,7 @@ LIBRARIES: Mapping[str, Library] = {
 
 
 def check_patches(name: str, size: int, patch: int) -> None:
-    """Raises InputError for images that patches do not fill: the rest would be cut off."""
+    """Raise `InputError` if the image size is not a multiple of the patch size. The rest would be cut off."""
     if size % patch:
         below, above = size // patch * patch, -(-size // patch) * patch
         near = f"{below} or {above}" if below else str(above)

@@ -1,7 +1,7 @@
 """Loads user-defined objects by name: `file.py:name` or `package.module:name`.
 
-A file may import what lies beside it. It is sent to other machines as it is here (`code`, `receive`), with
-what it has imported, so that they need not see the same disk.
+A file may import files beside it. It is sent to other machines with the files that it imports (`code`,
+`receive`), so that they need not share a disk.
 """
 
 import ast
@@ -22,23 +22,32 @@ from typing import Any
 from attention import InputError, unknown
 from backbones.libraries import LIBRARIES
 
-OWN = "own_"  # begins the names of modules that are loaded from a file
-EVERYWHERE = ("attention", "automl", "backbones", "cluster", "search")  # on every machine that runs us
+OWN = "own_"  # Prefix of the names of modules that are loaded from a file.
+# Packages that are installed on every machine.
+EVERYWHERE = ("attention", "automl", "backbones", "cluster", "search")
 
-Code = Mapping[str, bytes]  # the files of a user-defined object, by their paths where it was loaded
+# Files of a user-defined object, by their paths on the machine where it was loaded.
+Code = Mapping[str, bytes]
 
-_received: dict[Path, Path] = {}  # files of another machine: the path there, and the copy here
-_held: dict[Path, Code] = {}  # the code of a file as it was when a search began
-_loaded: dict[Path, tuple[Mapping[Path, bytes], Any]] = {}  # by its file: what it was made of, the module
-_imported: dict[str, Any] = {}  # modules that were loaded by name
-_known: dict[str, str] = {}  # the names of code of one's own, by its hash
+_received: dict[Path, Path] = {}  # Copies of files from another machine, by their path there.
+_held: dict[Path, Code] = {}  # Code of a file at the start of a search.
+# Contents of the files that a module was loaded from, and the module, by its file.
+_loaded: dict[Path, tuple[Mapping[Path, bytes], Any]] = {}
+_imported: dict[str, Any] = {}  # Modules loaded by name.
+_known: dict[str, str] = {}  # Names of user-defined code, by its hash.
 
 
 def load_object(what: str, kind: str, name: str, known: Iterable[str]) -> Any:
-    """What is called `name`, where that is none of the `known` names of our own.
+    """Load the user-defined object called `name`.
 
-    what, kind: a space that is a function, a task that is a class, for messages.
-    Raises InputError when there is none, or it cannot be imported.
+    Args:
+        what: Noun for the object in messages, such as `space`.
+        kind: What the object is, for messages, such as `function`.
+        name: `file.py:name` or `package.module:name`.
+        known: Names of the built-in objects, for messages.
+
+    Raises:
+        InputError: There is no such object, or it cannot be imported.
     """
     module_name, colon, attribute = name.rpartition(":")
     if not colon:
@@ -51,11 +60,11 @@ def load_object(what: str, kind: str, name: str, known: Iterable[str]) -> Any:
         raise InputError(
             f"{what} {name!r}: {module_name} cannot be imported: {type(error).__name__}: {error}"
         ) from error
-    found = getattr(module, attribute, None)
-    if not callable(found):
-        there = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
-        raise unknown(f"{kind} in {module_name}", attribute, there)
-    return found
+    loaded = getattr(module, attribute, None)
+    if not callable(loaded):
+        choices = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
+        raise unknown(f"{kind} in {module_name}", attribute, choices)
+    return loaded
 
 
 def is_user_defined(name: str) -> bool:
@@ -65,62 +74,66 @@ def is_user_defined(name: str) -> bool:
 
 
 def loaded_object(name: str) -> Any:
-    """Return what `load_object` has loaded by this name, or None if it has not, or its code has changed.
+    """Return the object that `load_object` has loaded by this name. Runs no code.
 
-    Runs nothing.
+    Return None if it has not been loaded, or if its code has changed.
     """
     module_name, _, attribute = name.rpartition(":")
     if not module_name.endswith(".py"):
         return getattr(_imported.get(module_name), attribute, None)
     file = Path(module_name)
-    made_of, module = _loaded.get(_received.get(file, file), ({}, None))
-    return getattr(module, attribute, None) if _is_unchanged(made_of) else None
+    contents, module = _loaded.get(_received.get(file, file), ({}, None))
+    return getattr(module, attribute, None) if _is_unchanged(contents) else None
 
 
 def absolute(name: str) -> str:
-    """`file.py:name` with the whole path of the file, so that other processes find it."""
+    """Return `file.py:name` with the absolute path of the file, so that other processes find it."""
     file, colon, attribute = name.rpartition(":")
     if not colon or not file.endswith(".py"):
         return name
     try:
         return f"{Path(file).expanduser().resolve()}:{attribute}"
-    except (OSError, RuntimeError, ValueError):  # no path can be so; loading it says why
+    except (OSError, RuntimeError, ValueError):  # The path is invalid. Loading it reports the reason.
         return name
 
 
-def load_file(path: str) -> Any:
-    """The module in a file, which is run once as long as it and what it imports beside it do not change."""
-    file = _file_of(path)[1]
-    if file in _loaded:  # a search asks for its model thousands of times
-        made_of, module = _loaded[file]
-        if _is_unchanged(made_of):
+def load_file(name: str) -> Any:
+    """Return the module in a file. It runs again only if the file or its imports beside it have changed."""
+    file = _file_of(name)[1]
+    if file in _loaded:  # A search loads its model thousands of times.
+        contents, module = _loaded[file]
+        if _is_unchanged(contents):
             return module
-    made_of = {part: part.read_bytes() for part in _with_imports(file)}
-    _loaded[file] = made_of, _module_of(file, made_of)
+    contents = {path: path.read_bytes() for path in _with_imports(file)}
+    _loaded[file] = contents, _module_of(file, contents)
     return _loaded[file][1]
 
 
 def _file_of(path: str) -> tuple[Path, Path]:
-    """A file by its whole path where it was named, and where it lies here. Raises InputError for none."""
+    """Return the absolute path of a file where it was named, and its path on this machine.
+
+    Raises `InputError` if there is no file.
+    """
     try:
         named = Path(path).expanduser().resolve()
         here = _received.get(named, named)
         if here.is_file():
             return named, here
-    except (OSError, RuntimeError, ValueError):  # a name too long, an unknown home folder, a null byte
+    # A name that is too long, an unknown home folder, or a null byte.
+    except (OSError, RuntimeError, ValueError):
         pass
     raise InputError(f"there is no file {path} to read it from")
 
 
-def _is_unchanged(made_of: Mapping[Path, bytes]) -> bool:
-    return all(part.is_file() and part.read_bytes() == content for part, content in made_of.items())
+def _is_unchanged(contents: Mapping[Path, bytes]) -> bool:
+    return all(path.is_file() and path.read_bytes() == content for path, content in contents.items())
 
 
-def _module_of(file: Path, made_of: Mapping[Path, bytes]) -> Any:
+def _module_of(file: Path, contents: Mapping[Path, bytes]) -> Any:
     for name, module in list(sys.modules.items()):
         if getattr(module, "__file__", None) == str(file) and not name.startswith(OWN):
-            return module  # whose classes would otherwise be there twice, and not be equal
-    return _run(file, digest({str(part): content for part, content in made_of.items()}))
+            return module  # Loading it again would create its classes twice, and these would not be equal.
+    return _run(file, digest({str(path): content for path, content in contents.items()}))
 
 
 @lru_cache(maxsize=32)
@@ -136,30 +149,30 @@ def _run(file: Path, content: str) -> Any:
 
 
 class _Beside(MetaPathFinder):
-    """Finds what lies beside the files that were loaded, those of the last one first.
+    """Import finder for files beside the loaded files. The folder of the last loaded file comes first.
 
-    It is asked last: what lies beside a file hides nothing that is installed.
+    It is the last finder, so that such files never hide an installed package.
     """
 
     def __init__(self) -> None:
         self.folders: list[str] = []
-        self.found: set[str] = set()
+        self.imported: set[str] = set()
 
     def look_in(self, folder: str) -> None:
-        """Before a file of the folder is run, which is not given what lies beside another file."""
+        """Search in `folder` first, and forget modules found beside other files."""
         if self not in sys.meta_path:
             sys.meta_path.append(self)
         self.folders = [folder, *(other for other in self.folders if other != folder)]
         for name in list(sys.modules):
-            if name.partition(".")[0] in self.found:
+            if name.partition(".")[0] in self.imported:
                 del sys.modules[name]
-        self.found.clear()
+        self.imported.clear()
         importlib.invalidate_caches()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         spec = PathFinder.find_spec(name, self.folders, target) if path is None else None
         if spec is not None:
-            self.found.add(name)
+            self.imported.add(name)
         return spec
 
 
@@ -167,7 +180,7 @@ _beside = _Beside()
 
 
 def load_module(name: str) -> Any:
-    """A user's module, which may be in the current folder."""
+    """Import a user's module, which may be in the current folder."""
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     _imported[name] = importlib.import_module(name)
@@ -175,10 +188,13 @@ def load_module(name: str) -> Any:
 
 
 def code(name: str) -> Code:
-    """The file of `file.py:name` and what it imports that lies beside it or below; empty for other names.
+    """Return the file of `file.py:name` and the files that it imports from its folder or below.
 
-    Found in its import statements, those inside of functions among them. What is imported by a name that is
-    made up at run time is not found. Raises InputError for a file that is missing or no Python.
+    The result is empty for other names. Imports are read from import statements, also inside functions. Names
+    that are computed at run time are missed.
+
+    Raises:
+        InputError: A file is missing or is not Python.
     """
     file, colon, _ = name.rpartition(":")
     if not colon or not file.endswith(".py"):
@@ -193,7 +209,7 @@ def code(name: str) -> Code:
 
 
 def hold(name: str) -> None:
-    """From now on `code` says what the files are now, whatever becomes of them: a search has one model."""
+    """Freeze the result of `code` for this name, so that a search has one model even if files change."""
     named = Path(absolute(name).rpartition(":")[0])
     _held.pop(named, None)
     if files := code(name):
@@ -201,14 +217,15 @@ def hold(name: str) -> None:
 
 
 def identity(name: str) -> str:
-    """A hash of the code behind a name: of its files, or of a module's and those beside it; empty for others.
+    """Return a hash of the code behind a name: of a file or a module and its imports. Empty for other names.
 
-    Raises InputError where there is no such file.
+    Raises:
+        InputError: There is no such file.
     """
     if files := code(name):
-        found = digest(files)
-        _known[found] = name
-        return found
+        code_hash = digest(files)
+        _known[code_hash] = name
+        return code_hash
     module, colon, _ = name.rpartition(":")
     return _module_identity(module) if colon and module not in LIBRARIES else ""
 
@@ -218,35 +235,35 @@ def _module_identity(module: str) -> str:
     try:
         load_module(module)
         spec = importlib.util.find_spec(module)
-    except Exception:  # whatever it raises, `load_object` tells
+    except Exception:  # `load_object` reports the error.
         return ""
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
         return ""
     return digest({str(path): path.read_bytes() for path in _with_imports(Path(spec.origin))})
 
 
-def here(name: str, found: str) -> str:
-    """`name`, or the name of the same code here where the file of another machine or folder is not there."""
+def here(name: str, code_hash: str) -> str:
+    """Return `name`, or the name of the same code on this machine if the file does not exist here."""
     file, colon, attribute = name.rpartition(":")
-    same = _known.get(found)
+    same = _known.get(code_hash)
     if same is None or not colon or same.rpartition(":")[2] != attribute:
         return name
     try:
         return name if Path(file) in _received or Path(file).is_file() else same
-    except (OSError, ValueError):  # no path can be so
+    except (OSError, ValueError):  # The path is invalid.
         return same
 
 
 def digest(files: Code) -> str:
-    """Of a user-defined object's files and their names; empty for none."""
-    parts = [f"{Path(path).name} {sha256(content).hexdigest()}" for path, content in sorted(files.items())]
-    return sha256("\n".join(parts).encode()).hexdigest()[:16] if parts else ""
+    """Return a hash of a user-defined object's files and their names. Empty for no files."""
+    lines = [f"{Path(path).name} {sha256(content).hexdigest()}" for path, content in sorted(files.items())]
+    return sha256("\n".join(lines).encode()).hexdigest()[:16] if lines else ""
 
 
 def receive(files: Code) -> None:
-    """Makes `load_file` find files of another machine by their paths there.
+    """Make `load_file` find files of another machine by their paths there.
 
-    Files that lie here as they lie there are used themselves.
+    If the same files exist at these paths here, they are used directly.
     """
     if all(_is_here(Path(path), content) for path, content in files.items()):
         return
@@ -260,19 +277,19 @@ def receive(files: Code) -> None:
 
 
 def _is_here(path: Path, content: bytes) -> bool:
-    there = _received.get(path, path)
-    return there.is_file() and there.read_bytes() == content
+    copy = _received.get(path, path)
+    return copy.is_file() and copy.read_bytes() == content
 
 
 def _with_imports(file: Path) -> set[Path]:
-    """`file` and what it imports, and so on, as far as that lies in its folder or below."""
-    found, waiting = set[Path](), [file]
+    """Return `file` and all files that it imports, directly or not, from its folder or below."""
+    files, waiting = set[Path](), [file]
     while waiting:
         path = waiting.pop()
-        if path not in found:
-            found.add(path)
+        if path not in files:
+            files.add(path)
             waiting += _imports(path, file.parent)
-    return found
+    return files
 
 
 def _imports(path: Path, top: Path) -> Iterator[Path]:
@@ -280,7 +297,8 @@ def _imports(path: Path, top: Path) -> Iterator[Path]:
         statements = _statements(path.read_bytes())
     except SyntaxError as error:
         raise InputError(f"{path.name}, line {error.lineno}, is no Python: {error.msg}") from None
-    except (ValueError, RecursionError, MemoryError) as error:  # null bytes, nested too deeply
+    # Null bytes, or code that is nested too deeply.
+    except (ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"{path.name} is no Python: {error or type(error).__name__}") from None
     for level, names in statements:
         start = path.parents[min(level, len(path.parents)) - 1] if level else top
@@ -290,19 +308,22 @@ def _imports(path: Path, top: Path) -> Iterator[Path]:
 
 @lru_cache(maxsize=256)
 def _statements(content: bytes) -> Sequence[tuple[int, Sequence[str]]]:
-    """What a file imports: how many dots stand before each name, and its parts. Raises SyntaxError."""
-    found: list[tuple[int, Sequence[str]]] = []
+    """Return the imports of a file: the number of leading dots and the parts of each name.
+
+    Raises `SyntaxError`.
+    """
+    imports: list[tuple[int, Sequence[str]]] = []
     for node in ast.walk(ast.parse(content)):
         if isinstance(node, ast.Import):
-            found += [(0, alias.name.split(".")) for alias in node.names]
+            imports += [(0, alias.name.split(".")) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = node.module.split(".") if node.module else []
-            found += [(node.level, [*names, alias.name]) for alias in node.names]
-    return found
+            imports += [(node.level, [*names, alias.name]) for alias in node.names]
+    return imports
 
 
 def _files(folder: Path, names: Sequence[str], *, relative: bool = False) -> Iterator[Path]:
-    """The modules that importing `a.b.c` runs, as far as they lie in `folder`: of a, a.b and a.b.c."""
+    """Return the files in `folder` that importing `a.b.c` runs: of a, a.b and a.b.c."""
     if not relative and names[0] in EVERYWHERE:
         return
     for name in names:

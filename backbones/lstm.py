@@ -2,12 +2,12 @@
 
 Sources: S. Hochreiter, J. Schmidhuber, Long Short-Term Memory (1997). Y. Zhao, R. Yang, G. Chevalier, X. Xu,
 Z. Zhang, Deep Residual Bidir-LSTM for Human Activity Recognition Using Wearable Sensors (2018), arXiv
-1708.08989, and Chevalier's HAR-stacked-residual-bidir-LSTMs: each direction has half of the hidden units, the
-directions are concatenated, and a batch norm follows each addition.
+1708.08989, and Chevalier's HAR-stacked-residual-bidir-LSTMs. There each direction has half of the hidden
+units, the directions are concatenated, and a batch norm follows each addition.
 
-Departures of the second: each layer has its own residual connection, from a linear map of the input on; the
-batch norm is one of each channel, not of all values together; the logits see the mean over time, as at the
-last position the backward direction has seen one input only.
+Departures of the second network: each layer has its own residual connection, starting at a linear map of the
+input. The batch norm is per channel, not over all values together. The logits are computed from the mean over
+time, since at the last position the backward direction has seen only one input.
 """
 
 import torch
@@ -21,10 +21,19 @@ from backbones.norm import MaskedBatchNorm1d
 
 
 class Layer(nn.Module):
-    """One layer of hidden states: `(B, C, T)` and `mask` -> `(B, hidden, T)`.
+    """LSTM layer that returns its hidden states, with dropout of the output.
 
-    The backward direction runs over each sequence reversed within its own length, so that it starts at the
-    last real position. Dropout is of the output.
+    The backward direction runs over each sequence reversed within its own length, so it starts at the last
+    real position.
+
+    Args:
+        channels: Number of channels C of the input.
+        hidden: Number of units, of both directions together.
+        bidirectional: Whether there is a backward direction.
+        dropout: Dropout of the output.
+
+    Shape:
+        `(B, C, T)` to `(B, hidden, T)`, with a mask, bool `(B, T)`.
     """
 
     def __init__(self, channels: int, hidden: int, *, bidirectional: bool, dropout: float) -> None:
@@ -35,6 +44,7 @@ class Layer(nn.Module):
         self.dropout = dropout
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the hidden states `(B, hidden, T)`."""
         y = _states(self.forwards, x)
         if self.backwards is not None:
             back = _states(self.backwards, ends.reverse(x, mask))
@@ -43,7 +53,15 @@ class Layer(nn.Module):
 
 
 class StackedLSTM(nn.Module):
-    """Layers one after the other; the logits see the last real hidden state."""
+    """Stacked LSTM layers with a head on the last real hidden state.
+
+    Args:
+        classes: Number of labels.
+        in_channels: Number of channels of the input.
+        hidden: Number of units of each layer.
+        layers: Number of layers.
+        dropout: Dropout of the output of each layer.
+    """
 
     def __init__(self, *, classes: int, in_channels: int, hidden: int, layers: int, dropout: float) -> None:
         super().__init__()
@@ -55,7 +73,11 @@ class StackedLSTM(nn.Module):
         self.head = nn.Linear(hidden, classes)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """`(B, C, T)` and bool `(B, T)` -> logits. Raises InputError for a bad shape."""
+        """Return the logits `(B, classes)` of `x`, `(B, C, T)`, with a mask, bool `(B, T)`.
+
+        Raises:
+            InputError: `x` or `mask` has another shape.
+        """
         ends.check(x, mask, self.in_channels)
         x = ends.without_padding(x, mask)
         with padding(mask):
@@ -66,7 +88,12 @@ class StackedLSTM(nn.Module):
 
 
 class Block(nn.Module):
-    """A bidirectional layer with a residual connection, and a batch norm."""
+    """Bidirectional layer with a residual connection and a batch norm: `(B, hidden, T)` to the same shape.
+
+    Args:
+        hidden: Number of units.
+        dropout: Dropout of the layer's output.
+    """
 
     def __init__(self, hidden: int, *, dropout: float) -> None:
         super().__init__()
@@ -74,12 +101,21 @@ class Block(nn.Module):
         self.norm = MaskedBatchNorm1d(hidden)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return `norm(x + branch(x))`."""
         y: Tensor = self.norm(x + self.branch(x, mask))
         return y
 
 
 class ResidualBiLSTM(nn.Module):
-    """A linear map of the input, residual bidirectional layers; the logits see the mean over time."""
+    """Linear map of the input, residual bidirectional layers, and a head on the mean over time.
+
+    Args:
+        classes: Number of labels.
+        in_channels: Number of channels of the input.
+        hidden: Number of units of each layer.
+        layers: Number of layers.
+        dropout: Dropout of the output of each layer.
+    """
 
     def __init__(self, *, classes: int, in_channels: int, hidden: int, layers: int, dropout: float) -> None:
         super().__init__()
@@ -89,7 +125,11 @@ class ResidualBiLSTM(nn.Module):
         self.head = nn.Linear(hidden, classes)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """`(B, C, T)` and bool `(B, T)` -> logits. Raises InputError for a bad shape."""
+        """Return the logits `(B, classes)` of `x`, `(B, C, T)`, with a mask, bool `(B, T)`.
+
+        Raises:
+            InputError: `x` or `mask` has another shape.
+        """
         ends.check(x, mask, self.in_channels)
         x = self.stem(ends.without_padding(x, mask))
         with padding(mask):
@@ -102,7 +142,7 @@ class ResidualBiLSTM(nn.Module):
 def build_stacked(
     *, classes: int, in_channels: int, hidden: int = 64, layers: int = 2, dropout: float = 0.0
 ) -> nn.Module:
-    """A stacked LSTM. Raises InputError for a size that cannot be built."""
+    """Build a stacked LSTM. Raise `InputError` if a size is out of range."""
     check_sizes(hidden=hidden, layers=layers, dropout=dropout)
     return StackedLSTM(
         classes=classes, in_channels=in_channels, hidden=hidden, layers=layers, dropout=dropout
@@ -112,7 +152,7 @@ def build_stacked(
 def build_residual(
     *, classes: int, in_channels: int, hidden: int = 64, layers: int = 3, dropout: float = 0.0
 ) -> nn.Module:
-    """Residual bidirectional LSTMs. Raises InputError for a size that cannot be built."""
+    """Build residual bidirectional LSTMs. Raise `InputError` if a size is out of range."""
     check_sizes(hidden=hidden, layers=layers, dropout=dropout)
     if hidden % 2:
         raise InputError(f"each direction has half of the hidden units: hidden must be even; got {hidden}")
@@ -122,7 +162,7 @@ def build_residual(
 
 
 def check_sizes(*, hidden: int, layers: int, dropout: float) -> None:
-    """Raises InputError for what no recurrent network can have."""
+    """Raise `InputError` if a size of a recurrent network is out of range."""
     if not 1 <= hidden <= 8192:
         raise InputError(f"hidden, the units of a layer, must lie between 1 and 8192; got {hidden}")
     if not 1 <= layers <= 64:

@@ -1,4 +1,4 @@
-"""What stands in a transformer's block in place of the module that mixes its tokens."""
+"""A wrapper for attention that replaces the module that mixes tokens in a transformer's block."""
 
 from typing import Any
 
@@ -8,9 +8,11 @@ from attention import Gated
 
 
 class Mixer(nn.Module):
-    """Calls `attention` on the first argument; what else is given, such as a mask, is not used.
+    """Wrapper that calls `attention` on the first argument. Other arguments, such as a mask, are ignored.
 
-    returns_weights: it returns what `nn.MultiheadAttention` does, without weights.
+    Args:
+        attention: The inserted module.
+        returns_weights: Return a tuple like `nn.MultiheadAttention`, with None as weights.
     """
 
     def __init__(self, attention: Gated, *, returns_weights: bool) -> None:
@@ -18,5 +20,6 @@ class Mixer(nn.Module):
         self.site_mixer, self.returns_weights = attention, returns_weights
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Return the output of the attention, or a tuple of it and None."""
         y = self.site_mixer(x)
         return (y, None) if self.returns_weights else y

@@ -8,12 +8,16 @@ from backbones import ends
 
 
 class MaskedBatchNorm1d(nn.BatchNorm1d):
-    """Batch norm over the real positions alone, inside `attention.padding.padding`; zeros at the others.
+    """Batch norm over the real positions inside `attention.padding.padding`. It returns zeros at padding.
 
-    Shape: `(B, C, N)` -> the same. Where nothing is padded it is `nn.BatchNorm1d`.
+    Without padding it equals `nn.BatchNorm1d` and takes its arguments.
+
+    Shape:
+        `(B, C, N)` to the same shape.
     """
 
     def forward(self, x: Tensor) -> Tensor:
+        """Normalise `x`, `(B, C, N)`, over its real positions."""
         mask = current_mask(x.shape[0], x.shape[2:])
         if mask is None:
             return super().forward(x)
@@ -29,7 +33,9 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         return ends.without_padding(y, mask).to(x.dtype)
 
     def total(self, values: Tensor) -> Tensor:
-        """Sums over the whole batch, of those over the part of it that is here."""
+        """Return sums over the whole batch, given those over this worker's part. Without other workers they
+        are equal.
+        """
         return values
 
     @torch.no_grad()

@@ -1,11 +1,11 @@
-"""How the images that a backbone takes are normalised."""
+"""Normalisation of a backbone's images."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 
 class Normalisation(NamedTuple):
-    """Of images whose values lie between 0 and 1, channel by channel."""
+    """Mean and standard deviation of each channel of images with values between 0 and 1."""
 
     mean: Sequence[float]
     std: Sequence[float]

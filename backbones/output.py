@@ -1,8 +1,8 @@
-"""The feature map in what a submodule returns: the tensor itself, or the first of several.
+"""The feature map in a submodule's output: the tensor itself, or the first of several.
 
-An LSTM returns its sequence of outputs and then its last states, a multi-head attention its output and then
-its weights. In a mapping, as a feature pyramid returns, no one is the first. While torch.fx traces a model, a
-proxy stands for a tensor.
+An LSTM returns its sequence of outputs and then its last states, and a multi-head attention its output and
+then its weights. A mapping, as a feature pyramid returns it, has no feature map in this sense. While torch.fx
+traces a model, a proxy replaces the tensor.
 """
 
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ from torch.fx import Proxy
 
 
 def feature_map(output: Any) -> Tensor | None:
-    """The tensor that `output` is or begins with, if one."""
+    """Return the tensor that `output` is or begins with, or None."""
     first = output[0] if isinstance(output, tuple | list) and output else output
     return first if isinstance(first, Tensor | Proxy) else None  # type: ignore[return-value]
 
 
 def with_feature_map(output: Any, new: Tensor) -> Any:
-    """`output` with `new` in place of `feature_map(output)`."""
+    """Return `output` with `new` instead of `feature_map(output)`."""
     if isinstance(output, Tensor | Proxy):
         return new
     values = [new, *output[1:]]
@@ -27,7 +27,7 @@ def with_feature_map(output: Any, new: Tensor) -> Any:
 
 
 def logits(output: Any) -> Any:
-    """What a classifier returns as an attribute or key `logits`; else its output as it is."""
+    """Return the attribute or key `logits` of a classifier's output, or else the output itself."""
     if isinstance(output, Tensor | Proxy):
         return output
     named = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)

@@ -1,17 +1,18 @@
-"""Which attention goes where."""
+"""The type `Placement`: an attention spec for each site."""
 
 from collections.abc import Mapping
 
 from attention.errors import InputError
 from attention.spec import Spec
 
-Placement = Mapping[str, Spec]  # by the name of a site
+Placement = Mapping[str, Spec]  # Keys are the names of sites.
 
 
 def as_placement(value: object) -> dict[str, Spec]:
-    """A placement whose attentions may also be given by the name of their type, or as in JSON.
+    """Convert a mapping to a placement. Values may be specs, names of types or JSON objects.
 
-    Raises InputError for what is no mapping of sites to attentions.
+    Raises:
+        InputError: `value` is no mapping of sites to attention types.
     """
     if not isinstance(value, Mapping):
         raise InputError(f"a placement is a mapping such as {{'stage3.block2': 'ssa'}}; got {value!r}")

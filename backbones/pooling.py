@@ -1,4 +1,4 @@
-"""From the vectors of a text's tokens to one: weighted mean, mean, maximum, first token, or BERT's pooling.
+"""Pooling of the vectors of a text's tokens: weighted mean, mean, maximum, first token, or BERT's pooling.
 
 Source: H. Husain et al., CodeSearchNet Challenge (2019), arXiv 1909.09436, section 4, and its code for the
 weights of the weighted mean, which have no bias. BERT's pooling is that of arXiv 1810.04805.
@@ -15,10 +15,19 @@ Pool = Literal["weighted_mean", "mean", "max", "first", "bert"]
 
 
 class Pooling(nn.Module):
-    """`(B, T, D)` and mask, bool `(B, T)` -> `(B, D)`; zeros for a text without tokens.
+    """Pooling of token vectors to one vector. It returns zeros for a text without tokens.
 
-    pool: `weighted_mean` weighs a token by the sigmoid of a learned map of its vector; the weights of a text
-        are then divided by their sum. `bert` maps the vector of the first token by a dense layer with tanh.
+    Args:
+        channels: Width D of the vectors.
+        pool: `weighted_mean` weights a token by the sigmoid of a learned map of its vector, and divides the
+            weights of a text by their sum. `bert` maps the vector of the first token by a dense layer with
+            tanh.
+
+    Raises:
+        InputError: The pooling is unknown.
+
+    Shape:
+        `(B, T, D)` and a mask, bool `(B, T)`, to `(B, D)`.
     """
 
     def __init__(self, channels: int, pool: Pool) -> None:
@@ -32,16 +41,17 @@ class Pooling(nn.Module):
             self.dense = nn.Linear(channels, channels)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        there = mask.unsqueeze(2)  # (B, T, 1)
+        """Return the pooled vectors `(B, D)` of `x`, `(B, T, D)`, with a mask, bool `(B, T)`."""
+        real = mask.unsqueeze(2)  # (B, T, 1)
         if self.pool == "max":
-            most = x.masked_fill(~there, float("-inf")).amax(1)
-            return most.masked_fill(~there.any(1), 0.0)
+            most = x.masked_fill(~real, float("-inf")).amax(1)
+            return most.masked_fill(~real.any(1), 0.0)
         if self.pool in ("first", "bert"):
             first = x[:, 0]
             if self.pool == "bert":
                 first = self.dense(first).tanh()
-            return first.masked_fill(~there[:, 0], 0.0)
-        weights = there.to(x.dtype)
+            return first.masked_fill(~real[:, 0], 0.0)
+        weights = real.to(x.dtype)
         if self.pool == "weighted_mean":
             weights = weights * self.weight(x).sigmoid()
         total: Tensor = (weights * x).sum(1) / weights.sum(1).clamp(min=torch.finfo(x.dtype).tiny)

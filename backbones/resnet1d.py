@@ -1,15 +1,15 @@
-"""A residual network for time series, in which attention is placed as it is in the image networks.
+"""A residual network for time series, with the same sites for attention as the image networks.
 
 Source: Z. Wang, W. Yan, T. Oates, Time Series Classification from Scratch with Deep Neural Networks: A Strong
 Baseline (2017), arXiv 1611.06455: three stages of blocks of three convolutions, then the mean over time.
 
-Departures: kernels of 7, 5 and 3 instead of 8, 5 and 3, so that a position has a middle; a stem; each stage
-after the first halves the resolution, so that attention over its positions is affordable; two blocks a stage;
-the last norm of a branch starts at zero, as in backbones.xresnet.
+Departures: kernels of 7, 5 and 3 instead of 8, 5 and 3, so that they are centred; a stem; each stage after
+the first halves the resolution, so that attention over its positions is affordable; two blocks per stage; the
+last norm of a branch starts at zero, as in `backbones.xresnet`.
 
-Padding: it holds zeros wherever a convolution looks at it, as beyond the end of a sequence without padding,
-and neither the norms' statistics nor the final mean count it. A position at half the resolution is real where
-the one in its middle is.
+Padding holds zeros at the input of every convolution, as beyond the end of a sequence without padding.
+Neither the norms' statistics nor the final mean count it. A position at half the resolution is real if the
+position at its centre is.
 """
 
 import torch
@@ -21,11 +21,11 @@ from backbones import ends
 from backbones.norm import MaskedBatchNorm1d
 
 KERNELS = (7, 5, 3)
-STAGES = ((1, 1), (2, 2), (2, 2))  # channels, as multiples of the stem's, and stride
+STAGES = ((1, 1), (2, 2), (2, 2))  # Channels, as multiples of the stem's, and stride of each stage.
 
 
-def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> list[nn.Module]:
-    """A convolution that keeps the length, but for its stride, and a norm."""
+def conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1) -> list[nn.Module]:
+    """Return a convolution that keeps the length, apart from its stride, and a norm."""
     return [
         nn.Conv1d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False),
         MaskedBatchNorm1d(outputs),
@@ -33,31 +33,51 @@ def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> list
 
 
 class Block(nn.Module):
-    """Three convolutions beside a shortcut: `(B, C, N)` -> `(B, D, N / stride)`."""
+    """Residual block of three convolutions.
+
+    Args:
+        inputs: Number of input channels C.
+        outputs: Number of output channels D.
+        stride: Stride of the first convolution.
+
+    Shape:
+        `(B, C, N)` to `(B, D, N / stride)`.
+    """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         for i, kernel in enumerate(KERNELS):
             layers += [nn.ReLU()] if i else []
-            layers += convolution(outputs if i else inputs, outputs, kernel, 1 if i else stride)
-        nn.init.zeros_(layers[-1].weight)  # type: ignore[arg-type]  # the block starts as its shortcut
+            layers += conv_norm(outputs if i else inputs, outputs, kernel, 1 if i else stride)
+        nn.init.zeros_(layers[-1].weight)  # The block starts as its shortcut.
         self.stride = stride
         self.branch = nn.Sequential(*layers)
         same = stride == 1 and inputs == outputs
-        self.shortcut = nn.Identity() if same else nn.Sequential(*convolution(inputs, outputs, 1, stride))
+        self.shortcut = nn.Identity() if same else nn.Sequential(*conv_norm(inputs, outputs, 1, stride))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Add the branch of `x` to its shortcut."""
         return torch.relu(self.branch(x) + self.shortcut(x))
 
 
 class ResNet1d(nn.Module):
-    """`(B, C, T)` and `mask`, bool `(B, T)` -> logits `(B, classes)`."""
+    """Residual network for sequences.
+
+    Args:
+        classes: Number of labels.
+        in_channels: Number of channels C of the input.
+        width: Channels of the stem and the first stage.
+        blocks: Number of blocks of each stage.
+
+    Shape:
+        `(B, C, T)` and a mask, bool `(B, T)`, to logits `(B, classes)`.
+    """
 
     def __init__(self, *, classes: int, in_channels: int, width: int, blocks: int) -> None:
         super().__init__()
         self.in_channels = in_channels
-        self.stem = nn.Sequential(*convolution(in_channels, width, KERNELS[0]), nn.ReLU())
+        self.stem = nn.Sequential(*conv_norm(in_channels, width, KERNELS[0]), nn.ReLU())
         self.stages = nn.ModuleList()
         inputs = width
         for multiple, stride in STAGES:
@@ -68,7 +88,11 @@ class ResNet1d(nn.Module):
         self.head = nn.Linear(inputs, classes)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """`(B, C, T)` and bool `(B, T)` -> logits. Raises InputError for a bad shape."""
+        """Return the logits `(B, classes)` of `x`, `(B, C, T)`, with a mask, bool `(B, T)`.
+
+        Raises:
+            InputError: `x` or `mask` has another shape.
+        """
         ends.check(x, mask, self.in_channels)
         x = ends.without_padding(x, mask)
         with padding(mask):
@@ -76,7 +100,7 @@ class ResNet1d(nn.Module):
         for stage in self.stages.children():
             for block in stage.children():
                 assert isinstance(block, Block)
-                x = ends.without_padding(x, mask)  # an attention may have left something there
+                x = ends.without_padding(x, mask)  # attention may have written to padding
                 if mask is not None:
                     mask = mask[:, :: block.stride]
                 with padding(mask):
@@ -86,10 +110,16 @@ class ResNet1d(nn.Module):
 
 
 def build(*, classes: int, in_channels: int, width: float = 1.0, blocks: int = 2) -> nn.Module:
-    """A new network.
+    """Build a ResNet1d.
 
-    width: multiplies the 64, 128 and 128 channels of the stages. blocks: of each stage.
-    Raises InputError where they leave nothing or cannot be built.
+    Args:
+        classes: Number of labels.
+        in_channels: Number of channels of the input.
+        width: Factor of the 64, 128 and 128 channels of the stages.
+        blocks: Number of blocks of each stage.
+
+    Raises:
+        InputError: A value is out of range.
     """
     if not 1 / 16 <= width <= 16:
         raise InputError(f"a backbone's width must lie between 1/16 and 16; got {width}")

@@ -1,6 +1,6 @@
-"""One network for several inputs, which go through it as one batch.
+"""One network for several inputs, which pass it as one batch.
 
-So each of its layers runs once, and has one place for attention; batch norm takes its statistics from all
+So each of its layers runs once and has one site for attention. Batch norm takes its statistics from all
 inputs together.
 """
 
@@ -11,17 +11,23 @@ from torch import Tensor, nn
 
 
 class Siamese(nn.Module, ABC):
-    """The same features of each input. inputs: how many there are; a layer inside sees so many batches."""
+    """Base class of networks that compute the same features of several inputs.
+
+    Attributes:
+        inputs: Number of inputs. A layer inside receives so many batches as one.
+    """
 
     inputs = 2
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
-        """`(B, C, ...)` -> `(B, D, ...)`, each row from its own."""
+        """Compute the features `(B, D, ...)` of `x`, `(B, C, ...)`. Rows are independent."""
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Each input `(B, C, ...)` -> `(B, D, ...)`."""
+        """Return the features `(B, D, ...)` of each input `(B, C, ...)`."""
         assert len(inputs) == self.inputs, len(inputs)
-        # Not `chunk`, which makes a constant of the batch where a graph is exported.
-        found: tuple[Tensor, ...] = self.features(torch.cat(inputs)).unflatten(0, (self.inputs, -1)).unbind()
-        return found
+        # `chunk` would make a constant of the batch size in an exported graph.
+        features: tuple[Tensor, ...] = (
+            self.features(torch.cat(inputs)).unflatten(0, (self.inputs, -1)).unbind()
+        )
+        return features

@@ -1,20 +1,20 @@
-"""Sites: the places in a model where a feature map can be transformed, found on the model itself.
+"""Sites: the positions in a model where a feature map can be transformed. They are determined by a trace.
 
-Nothing here knows a particular family. A residual block is a module whose own forward adds two feature
-maps, or blends or subtracts them; its branch is the operand with more layers behind it. Blocks that share a
-parent and a resolution form a stage. So `stage1.block2.branch` means the same place in an xresnet, in
-torchvision's ResNet and in any unknown model. In a block of a transformer the branches are called
-`attention.branch` and `mlp.branch`, and at `mixer` a module takes the place of the one that mixes the tokens.
-A model without residual blocks has a site at every submodule that returns a feature map, named by its path.
+No family of models is treated specially. A residual block is a module whose own forward adds two feature
+maps, or blends or subtracts them. Its branch is the operand that passed more layers. Blocks that share a
+parent and a resolution form a stage. So `stage1.block2.branch` means the same in an xresnet, in torchvision's
+ResNet and in any unknown model. In a block of a transformer the branches are called `attention.branch` and
+`mlp.branch`, and at `mixer` a module replaces the one that mixes the tokens. A model without residual blocks
+has a site at every submodule that returns a feature map, named by its path.
 
-A feature map is a floating-point tensor with one to three dimensions of positions, whose first dimension is
-the batch, or in a `Siamese` the batches of all its inputs, and whose channels are in dimension 1 or in the
-last one (`backbones.channels`). It is what a submodule returns, or the first of what it returns.
+A feature map is a floating-point tensor with one to three spatial dimensions. Its first dimension is the
+batch, or in a `Siamese` the batches of all its inputs. Its channels are in dimension 1 or in the last one
+(`backbones.channels`). It is the output of a submodule, or the first of its outputs.
 
-A model may name places itself, by an attribute `site_names`: `{path: name}`.
+A model can name sites itself, by an attribute `site_names`: `{path: name}`.
 
-Attention passes class tokens by, so a model that has them has no sites after it has mixed its tokens for the
-last time.
+Attention ignores class tokens. So a model with class tokens has no sites after it has mixed its tokens for
+the last time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,18 +34,18 @@ from backbones.trace import Output, Trace, trace
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """A named place in a model where a feature map can be transformed.
+    """Named position in a model where a feature map can be transformed.
 
     Attributes:
         name: The name, such as `stage3.block2.branch`.
         path: The submodule whose output is the feature map.
-        channels: The channels of the feature map, for the example that the sites were found with.
-        stride: The input positions that one of its positions stands for, along the first dimension that both
-            have. Where the feature map has fewer dimensions, the average along each.
+        channels: The channels of the feature map, for the example that the sites were determined with.
+        stride: The number of input positions per position of the feature map, along the first dimension that
+            both have. If the feature map has fewer dimensions, the average along each.
         resolution: The positions of the feature map along each dimension.
-        layout: Where the channels are: `BC*` for `(B, C, *spatial)`, `B*C` for `(B, *spatial, C)`.
-        class_tokens: Learned positions that come first and that attention passes by.
-        replaces: True if a module at this site takes the place of the submodule.
+        layout: Order of the dimensions: `BC*` for `(B, C, *spatial)`, `B*C` for `(B, *spatial, C)`.
+        class_tokens: Number of leading learned positions that attention ignores.
+        replaces: True if a module at this site replaces the submodule.
 
     Example:
         >>> import automl, torch
@@ -66,14 +66,15 @@ class Site:
 
     @property
     def positions(self) -> int:
+        """Return the number of positions without class tokens."""
         return prod(self.resolution) - self.class_tokens
 
 
 def sites(model: nn.Module, example: Example) -> list[Site]:
-    """Find the sites of a model, in the order in which they run.
+    """Return the sites of a model, in the order in which they run.
 
-    The model runs once on fake tensors. Lazy layers get their weights, in place. If the control flow depends
-    on the values of tensors, as in a detector, only sites before that point are found.
+    The model runs once on fake tensors. Lazy layers are initialised in place. If the control flow depends on
+    the values of tensors, as in a detector, only sites before that point are returned.
 
     Args:
         model: Any module.
@@ -85,7 +86,7 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
         The sites.
 
     Raises:
-        InputError: The model cannot take the example, has positions before the batch, or depends on values
+        InputError: The model cannot process the example, has positions before the batch, or depends on values
             before its first site.
 
     Example:
@@ -105,31 +106,32 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
                 f"itself moves the batch, give an example of another batch size"
             )
     maps = _feature_maps(model, run, batch)
-    places = _residual_names(model, run, maps) or {path: _Place(path) for path in maps}
+    locations = _residual_names(model, run, maps) or {path: _Location(path) for path in maps}
     own = getattr(model, "site_names", {})
-    places = {own.get(place.path, name): place for name, place in places.items()}
-    if run.stopped and not places:
+    locations = {own.get(location.path, name): location for name, location in locations.items()}
+    if run.stopped and not locations:
         raise InputError(
             f"no sites can be found on {type(model).__name__}: before its first feature map its control "
             f"flow depends on values of tensors ({run.stopped}); find sites on a part where it does not, "
             f"such as its backbone"
         )
     known = run.example.channels
-    given = _positions(run.example.shape, 1 if known is None and run.example.floating else known)
+    input_resolution = _positions(run.example.shape, 1 if known is None and run.example.floating else known)
     return [
         Site(
             name=name,
-            path=place.path,
-            channels=(found := maps[place.path]).channels,
-            stride=_stride(given, found.resolution),
-            resolution=found.resolution,
-            layout=found.layout,
-            class_tokens=_class_tokens(run, found),
-            replaces=place.replaces,
+            path=location.path,
+            channels=(feature_map := maps[location.path]).channels,
+            stride=_stride(input_resolution, feature_map.resolution),
+            resolution=feature_map.resolution,
+            layout=feature_map.layout,
+            class_tokens=_class_tokens(run, feature_map),
+            replaces=location.replaces,
         )
-        for name, place in places.items()
-        # What passes class tokens by must reach them later: where they are read there is nothing else.
-        if place.path in run.mixed_later or not _class_tokens(run, maps[place.path])
+        for name, location in locations.items()
+        # Attention does not change class tokens. After the last mixing, its result would not reach them, and
+        # only they may be read.
+        if location.path in run.mixed_later or not _class_tokens(run, maps[location.path])
     ]
 
 
@@ -141,7 +143,7 @@ class _Map:
 
 
 def _feature_maps(model: nn.Module, run: Trace, batch: int) -> dict[str, _Map]:
-    """The feature maps that can be transformed, by the path of the submodule that returns them."""
+    """Return the feature maps that can be transformed, by the path of their submodule."""
     inserted = [f"{path}." for path, m in model.named_modules() if isinstance(m, Gated) and m.site]
     maps = {}
     for path, output in run.outputs.items():
@@ -156,7 +158,7 @@ def _feature_maps(model: nn.Module, run: Trace, batch: int) -> dict[str, _Map]:
 
 
 def _inputs_of(model: nn.Module, path: str) -> int:
-    """How many inputs share the layer at `path`, as one batch; 0 at what returns those apart again."""
+    """Return how many inputs share the layer at `path` as one batch, or 0 at a module that separates them."""
     if isinstance(model.get_submodule(path), Siamese):
         return 0
     above = (path[:i] for i, letter in enumerate(path) if letter == ".")
@@ -164,56 +166,56 @@ def _inputs_of(model: nn.Module, path: str) -> int:
 
 
 def _positions(shape: tuple[int, ...], channels: int | None) -> tuple[int, ...]:
-    """The dimensions between batch and channels, or after both."""
+    """Return the dimensions other than batch and channels."""
     return tuple(size for d, size in enumerate(shape) if d not in (0, channels))
 
 
-def _class_tokens(run: Trace, found: _Map) -> int:
-    is_tokens = found.layout == "B*C" and len(found.resolution) == 1
-    return run.class_tokens.get(found.resolution[0], 0) if is_tokens else 0
+def _class_tokens(run: Trace, feature_map: _Map) -> int:
+    is_tokens = feature_map.layout == "B*C" and len(feature_map.resolution) == 1
+    return run.class_tokens.get(feature_map.resolution[0], 0) if is_tokens else 0
 
 
-def _stride(given: tuple[int, ...], resolution: tuple[int, ...]) -> int:
-    if not given or 0 in resolution:
+def _stride(input_resolution: tuple[int, ...], resolution: tuple[int, ...]) -> int:
+    if not input_resolution or 0 in resolution:
         return 1
-    if len(resolution) < len(given):
-        ratio = float((prod(given) / prod(resolution)) ** (1 / len(given)))
-    else:  # dimensions that are new, as the disparities of a cost volume, come first
-        ratio = given[0] / resolution[len(resolution) - len(given)]
+    if len(resolution) < len(input_resolution):
+        ratio = float((prod(input_resolution) / prod(resolution)) ** (1 / len(input_resolution)))
+    else:  # new dimensions, such as the disparities of a cost volume, come first
+        ratio = input_resolution[0] / resolution[len(resolution) - len(input_resolution)]
     return max(1, round(ratio))
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Location:
     path: str
     replaces: bool = False
 
 
-def _residual_names(model: nn.Module, run: Trace, maps: Mapping[str, _Map]) -> dict[str, _Place]:
-    """`stem`, and for each residual block its mixers of tokens, its branches and its own output."""
+def _residual_names(model: nn.Module, run: Trace, maps: Mapping[str, _Map]) -> dict[str, _Location]:
+    """Return `stem`, and for each residual block its mixers of tokens, its branches and its own output."""
     branches: dict[str, list[tuple[str, bool]]] = {}
     mixers: dict[str, list[str]] = {}
-    kinds: dict[
-        str, set[bool]
-    ] = {}  # whether its branches mix tokens: in a transformer one does, another not
+    # Whether the branches of a block mix tokens. In a transformer some do and some do not.
+    kinds: dict[str, set[bool]] = {}
     for addition in run.additions:
         block = addition.path
         inside = [path for path in addition.branch.makers if path.startswith(f"{block}.")]
-        # What no one submodule returns, as the parts that `torch.cat` joins, is a branch without a site.
+        # A branch that no single submodule returns, such as parts joined by `torch.cat`, has no site.
         joins = addition.is_residual and block in maps and addition.branch.shape == run.outputs[block].shape
         if block in maps and (inside or joins):
-            # The outermost that ran once: a block may have one dropout for all its branches.
-            places = [path for path in inside if path in maps][-1:]
-            branches.setdefault(block, []).extend((path, bool(addition.mixers)) for path in places)
+            # Take the outermost submodule that ran once, since a block may have one dropout for all its
+            # branches.
+            outermost = [path for path in inside if path in maps][-1:]
+            branches.setdefault(block, []).extend((path, bool(addition.mixers)) for path in outermost)
             kinds.setdefault(block, set()).add(bool(addition.mixers))
             same = [path for path in addition.mixers if maps.get(path) == maps[block]]
             mixers.setdefault(block, []).extend(path for path in same if _is_mixer(model, run, path))
     transformers = {block for block, mixes in kinds.items() if len(mixes) == 2}
-    names: dict[str, _Place] = {}
+    names: dict[str, _Location] = {}
     if branches:
         stem = run.sources.get(next(iter(branches)))
         if stem is not None and stem in maps:
-            names["stem"] = _Place(stem)
+            names["stem"] = _Location(stem)
 
     def stage(block: str) -> tuple[str, tuple[int, ...]]:
         return block.rpartition(".")[0], maps[block].resolution
@@ -221,32 +223,34 @@ def _residual_names(model: nn.Module, run: Trace, maps: Mapping[str, _Map]) -> d
     for i, (_, blocks) in enumerate(groupby(branches, key=stage), start=1):
         for j, block in enumerate(blocks, start=1):
             name = f"stage{i}.block{j}"
-            # torch's own layer reads attributes of its attention.
+            # torch's own layer reads attributes of its attention, which cannot be replaced.
             own = isinstance(
                 model.get_submodule(block), nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
             )
             if block in transformers and not own:
                 for label, path in _numbered([("mixer", path) for path in mixers[block]]):
-                    names[f"{name}.{label}"] = _Place(path, replaces=True)
+                    names[f"{name}.{label}"] = _Location(path, replaces=True)
             for label, path in _numbered(
                 [(_branch(mixes, block in transformers), path) for path, mixes in branches[block]]
             ):
-                names[f"{name}.{label}"] = _Place(path)
-            names[name] = _Place(block)
-    # A block may be another one's branch, and a branch may be added twice: a place has one name, its first.
-    first = {place: name for name, place in reversed(names.items())}
-    names = {name: place for name, place in names.items() if first[place] == name}
+                names[f"{name}.{label}"] = _Location(path)
+            names[name] = _Location(block)
+    # A block may be the branch of another, and a branch may be added twice. A location keeps only its first
+    # name.
+    first = {location: name for name, location in reversed(names.items())}
+    names = {name: location for name, location in names.items() if first[location] == name}
     if branches:
-        names |= {path: _Place(path) for path in _beside(model, run, maps, branches)}
+        names |= {path: _Location(path) for path in _beside(model, run, maps, branches)}
     order = list(run.outputs)
     return dict(sorted(names.items(), key=lambda item: order.index(item[1].path)))
 
 
 def _beside(model: nn.Module, run: Trace, maps: Mapping[str, _Map], blocks: Iterable[str]) -> Iterator[str]:
-    """The outermost modules of several layers after the stem that have no residual block in or around them.
+    """Yield the outermost modules of several layers after the stem without a residual block in or around
+    them.
 
-    Such are the blocks of a stage that are joined in another way, and those of a MobileViT, whose residual
-    blocks are of patches.
+    Examples are blocks of a stage that are joined in another way, and those of a MobileViT, whose residual
+    blocks process patches.
     """
     order, blocks = list(run.outputs), list(blocks)
     begin = min(order.index(block) for block in blocks)
@@ -259,7 +263,7 @@ def _beside(model: nn.Module, run: Trace, maps: Mapping[str, _Map], blocks: Iter
 
 
 def _is_mixer(model: nn.Module, run: Trace, path: str) -> bool:
-    """Whether a module of ours can stand in: it takes a map, and returns one of the same shape."""
+    """Return whether an attention module can replace the submodule: it returns a map of its input's shape."""
     output = run.outputs[path]
     returned = output.alone or isinstance(model.get_submodule(path), nn.MultiheadAttention | Mixer)
     return returned and run.takes.get(path) == output.shape
@@ -270,7 +274,7 @@ def _branch(mixes: bool, in_transformer: bool) -> str:
 
 
 def _numbered(labelled: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """With a number after each label that comes more than once."""
+    """Append a number to each label that occurs more than once."""
     labels = [label for label, _ in labelled]
     for i, (label, path) in enumerate(labelled):
         number = labels[: i + 1].count(label) if labels.count(label) > 1 else ""
@@ -278,10 +282,10 @@ def _numbered(labelled: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def _takes_insertion(model: nn.Module, path: str, output: Output) -> bool:
-    """Whether a child can be added to the submodule without changing what it computes.
+    """Return whether a child can be added to the submodule without changing its output.
 
-    A Sequential with a forward of its own may run its children in any way it likes; one that returns several
-    things would give them all to the child.
+    A Sequential with its own forward may run its children in any way. One with several outputs would pass
+    them all to the child.
     """
     module = model.get_submodule(path)
     return not isinstance(module, nn.Sequential) or (

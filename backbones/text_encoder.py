@@ -1,15 +1,15 @@
-"""Encoders of text: from numbers of sub-tokens to one vector.
+"""Encoders of text: from indices of sub-tokens to one vector.
 
 Source: H. Husain et al., CodeSearchNet Challenge (2019), arXiv 1909.09436, section 4: a bag of words, 1-D
 convolutions, self-attention as in BERT (arXiv 1810.04805), and convolutions before self-attention.
 
-Padding: real tokens look at real ones alone, convolutions see zeros there as beyond the ends, and the vector
-is made of real ones. So a text has the same vector whatever it is padded to.
+Real tokens attend only to real tokens, convolutions read zeros at padding as beyond the ends, and pooling
+ignores padding. So a text has the same vector however long its padding is.
 
 Options have the defaults of CodeSearchNet's code (https://github.com/github/CodeSearchNet, src/encoders).
-Departures: self-attention has two layers, as in the published results, where the code's default is three.
-Convolutions see zeros at padding, and not an embedding. Attention weights have no dropout. There are no
-embeddings of token types, of which there would be one.
+Departures: self-attention has two layers, as in the published results, instead of the code's default of
+three. Convolutions read zeros at padding instead of an embedding. Attention weights have no dropout. There
+are no embeddings of token types, since there would be only one type.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,14 +23,14 @@ from torch import Tensor, nn
 from attention.padding import current_mask, padding
 from attention.position import sinusoids
 from backbones.pooling import Pool, Pooling
-from backbones.text_options import check, each
+from backbones.text_options import check, parse_numbers
 
 Positions = Literal["learned", "sinusoidal", "none"]
 FirstPositions = Literal["none", "learned"]
 Residual = Literal["before", "after", "none"]
 Activation = Literal["linear", "tanh", "relu", "leaky_relu", "elu", "selu", "gelu"]
 
-EPSILON = 1e-12  # of the layer norms, as in BERT
+EPSILON = 1e-12  # Epsilon of the layer norms, as in BERT.
 
 ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = MappingProxyType(
     {
@@ -46,10 +46,17 @@ ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = MappingProxyType(
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention over the real tokens: `(B, T, D)` -> `(B, T, D)`.
+    """Multi-head self-attention over the real tokens.
 
-    Source: A. Vaswani et al. (2017), arXiv 1706.03762, section 3.2.2. Its weights have no dropout, with which
-    there is no fused kernel on a CPU.
+    Source: A. Vaswani et al. (2017), arXiv 1706.03762, section 3.2.2. Its weights have no dropout, since with
+    dropout there is no fused kernel on a CPU.
+
+    Args:
+        channels: Width D of the vectors.
+        heads: Number of heads.
+
+    Shape:
+        `(B, T, D)` to the same shape.
     """
 
     def __init__(self, channels: int, heads: int) -> None:
@@ -62,8 +69,9 @@ class SelfAttention(nn.Module):
         nn.init.zeros_(self.out_proj.bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the update of each token, `(B, T, D)`."""
         mask = current_mask(x.shape[0], x.shape[1:2])
-        if mask is not None:  # a softmax over nothing would be NaN
+        if mask is not None:  # A softmax over no token would be NaN.
             mask = (mask | ~mask.any(1, keepdim=True))[:, None, None]  # (B, 1, 1, T)
         q, k, v = self.in_proj(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
         update = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
@@ -72,7 +80,18 @@ class SelfAttention(nn.Module):
 
 
 class Layer(nn.Module):
-    """A layer of a transformer with its norms after the additions: `(B, T, D)` -> `(B, T, D)`."""
+    """Layer of a transformer with its norms after the additions.
+
+    Args:
+        channels: Width D of the vectors.
+        heads: Number of heads.
+        intermediate: Width inside the perceptron.
+        dropout: Dropout of both branches.
+        activation: Activation of the perceptron.
+
+    Shape:
+        `(B, T, D)` to the same shape.
+    """
 
     def __init__(
         self,
@@ -91,18 +110,26 @@ class Layer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the new vectors `(B, T, D)`."""
         x = self.norm1(x + self.dropout(self.mixer(x)))
         y: Tensor = self.norm2(x + self.dropout(self.mlp(x)))
         return y
 
 
 class Convolution(nn.Module):
-    """A convolution along the tokens: `(B, T, inputs)` -> `(B, T, channels)`.
+    """Convolution along the tokens. An even kernel covers one more token after a position than before it.
 
-    residual: `before` computes `f(W x + x)` with the activation f, as CodeSearchNet does; `after` computes
-        `f(W x) + x`; `none` computes `f(W x)`. The first two need as many channels as inputs.
+    Args:
+        inputs: Number of input channels.
+        channels: Number of output channels.
+        kernel: Number of tokens.
+        activation: Activation f.
+        residual: `before` computes `f(W x + x)`, as CodeSearchNet does. `after` computes `f(W x) + x`. `none`
+            computes `f(W x)`. The first two need as many channels as inputs.
+        dropout: Dropout of the output.
 
-    An even kernel sees one token more behind than before.
+    Shape:
+        `(B, T, inputs)` to `(B, T, channels)`.
     """
 
     def __init__(
@@ -125,6 +152,7 @@ class Convolution(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the convolved vectors `(B, T, channels)`."""
         mask = current_mask(x.shape[0], x.shape[1:2])
         if mask is not None:
             x = x.masked_fill(~mask.unsqueeze(2), 0.0)
@@ -142,12 +170,23 @@ class Convolution(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Tokens, int `(B, T)`, and mask, bool `(B, T)`, to vectors `(B, D)`.
+    """Encoder of texts to one vector each.
 
-    convolutions: modules before the positions and the norm; the last one returns `(B, T, hidden)`.
-    layers: modules after them; the last one returns `(B, T, D)`.
-    length: the most tokens, for learned positions. width: D, `hidden` if not given.
-    first_positions: `learned` adds positions before the convolutions, too.
+    Args:
+        convolutions: Modules before the positions and the norm. The last one returns `(B, T, hidden)`.
+        layers: Modules after them. The last one returns `(B, T, D)`.
+        vocabulary: Number of different tokens.
+        length: Maximum number of tokens, for learned positions.
+        hidden: Width of the embedded tokens.
+        positions: Encoding of positions after the convolutions.
+        pooling: Pooling of the vectors of the tokens.
+        dropout: Dropout of the embedded tokens.
+        norm: Whether a layer norm follows the positions.
+        width: D. `hidden` by default.
+        first_positions: `learned` also adds positions before the convolutions.
+
+    Shape:
+        Tokens, int `(B, T)`, and a mask, bool `(B, T)`, to vectors `(B, D)`.
     """
 
     def __init__(
@@ -170,16 +209,18 @@ class Encoder(nn.Module):
         nn.init.normal_(self.embedding.weight, std=hidden**-0.5)
         self.positions, self.first_positions = positions, first_positions
         if positions == "learned":
-            self.places = nn.Parameter(torch.randn(length, hidden) * 0.1 * hidden**-0.5)
+            # The names in a checkpoint are kept.
+            self.register_parameter("places", nn.Parameter(torch.randn(length, hidden) * 0.1 * hidden**-0.5))
         if first_positions == "learned":
             self.first_places = nn.Parameter(torch.randn(length, hidden) * 0.1 * hidden**-0.5)
         self.norm = nn.LayerNorm(hidden, EPSILON) if norm else nn.Identity()
         self.dropout = nn.Dropout(dropout)
-        self.convolutions = len(convolutions)  # of the layers
+        self.convolutions = len(convolutions)  # Number of convolutions among the layers.
         self.layers = nn.ModuleList([*convolutions, *layers])
         self.pooling = Pooling(hidden if width is None else width, pooling)
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Return the vectors `(B, D)` of `tokens`, int `(B, T)`, with a mask, bool `(B, T)`."""
         layers = list(self.layers.children())
         with padding(mask):
             x = self.embedding(tokens)
@@ -190,7 +231,7 @@ class Encoder(nn.Module):
             for layer in layers[: self.convolutions]:
                 x = layer(x)
             if self.positions == "learned":
-                x = x + self.places[: x.shape[1]]
+                x = x + self.get_parameter("places")[: x.shape[1]]
             elif self.positions == "sinusoidal":
                 x = x + x.shape[2] ** -0.5 * sinusoids(x.shape[1:2], x.shape[2], x)
             x = self.dropout(self.norm(x))
@@ -208,7 +249,7 @@ def bow(
     pooling: Pool = "mean",
     dropout: float = 0.1,
 ) -> Encoder:
-    """A bag of words: the pooled embeddings of the tokens."""
+    """Build a bag of words: the pooled embeddings of the tokens."""
     check(hidden=hidden, dropout=dropout)
     return Encoder(
         [],
@@ -241,18 +282,21 @@ def cnn(
     """Build an encoder of convolutions.
 
     Args:
-        vocabulary: Different tokens.
-        length: The most tokens of a text, for learned positions.
+        vocabulary: Number of different tokens.
+        length: Maximum number of tokens of a text, for learned positions.
         hidden: Width of the embedded tokens.
         convolutions: Number of convolutions.
-        kernel: Tokens that a convolution sees.
-        channels: Widths of the convolutions, such as `128-128-64`. Empty: `hidden` in each.
-        kernels: Tokens that each convolution sees, such as `16-8-8`. Empty: `kernel` in each.
+        kernel: Number of tokens that a convolution covers.
+        channels: Widths of the convolutions, such as `128-128-64`. Empty for `hidden` in each.
+        kernels: Numbers of tokens that each convolution covers, such as `16-8-8`. Empty for `kernel` in each.
         cnn_activation: Activation of the convolutions.
-        residual: Residual connection of each convolution but the first; see `Convolution`.
-        pooling: From the vectors of the tokens to one.
+        residual: Residual connection of each convolution but the first. See `Convolution`.
+        pooling: Pooling of the vectors of the tokens.
         positions: Encoding of the positions, added before the convolutions.
-        dropout: After the embedding and each convolution.
+        dropout: Dropout after the embedding and each convolution.
+
+    Raises:
+        InputError: An option is out of range, or options do not fit together.
     """
     check(
         hidden=hidden,
@@ -263,10 +307,12 @@ def cnn(
         kernels=kernels,
         residual=residual,
     )
-    widths = each(channels, hidden, convolutions)
+    widths = parse_numbers(channels, hidden, convolutions)
     return Encoder(
         [],
-        _convolutions(hidden, widths, each(kernels, kernel, convolutions), cnn_activation, residual, dropout),
+        _convolutions(
+            hidden, widths, parse_numbers(kernels, kernel, convolutions), cnn_activation, residual, dropout
+        ),
         vocabulary=vocabulary,
         length=length,
         hidden=hidden,
@@ -291,7 +337,10 @@ def selfattention(
     positions: Positions = "learned",
     dropout: float = 0.1,
 ) -> Encoder:
-    """Layers of self-attention, as BERT's; the arguments are those of `cnn_selfattention`."""
+    """Build an encoder of self-attention layers, as in BERT.
+
+    Takes the arguments of `cnn_selfattention` without those of convolutions.
+    """
     return cnn_selfattention(
         vocabulary=vocabulary,
         length=length,
@@ -327,27 +376,30 @@ def cnn_selfattention(
     positions: Positions = "learned",
     dropout: float = 0.1,
 ) -> Encoder:
-    """Build an encoder of convolutions and layers of self-attention after them.
+    """Build an encoder of convolutions followed by layers of self-attention.
 
     Args:
-        vocabulary: Different tokens.
-        length: The most tokens of a text, for learned positions.
+        vocabulary: Number of different tokens.
+        length: Maximum number of tokens of a text, for learned positions.
         hidden: Width of the embedded tokens and of self-attention.
         convolutions: Number of convolutions.
-        kernel: Tokens that a convolution sees.
-        channels: Widths of the convolutions, such as `256-128`; the last one is `hidden`. Empty: `hidden` in
-            each.
-        kernels: Tokens that each convolution sees, such as `8-4`. Empty: `kernel` in each.
+        kernel: Number of tokens that a convolution covers.
+        channels: Widths of the convolutions, such as `256-128`. The last one is `hidden`. Empty for `hidden`
+            in each.
+        kernels: Numbers of tokens that each convolution covers, such as `8-4`. Empty for `kernel` in each.
         cnn_activation: Activation of the convolutions.
-        residual: Residual connection of each convolution but the first; see `Convolution`.
+        residual: Residual connection of each convolution but the first. See `Convolution`.
         cnn_positions: Encoding of the positions, added before the convolutions.
         layers: Number of layers of self-attention.
-        heads: Of each layer; they divide `hidden`.
+        heads: Number of heads of each layer. It must divide `hidden`.
         intermediate: Width inside a layer's perceptron.
         attention_activation: Activation of that perceptron.
-        pooling: From the vectors of the tokens to one.
-        positions: Encoding of the positions, added after the convolutions as BERT does.
-        dropout: After embedding, convolutions, positions, attention and perceptrons.
+        pooling: Pooling of the vectors of the tokens.
+        positions: Encoding of the positions, added after the convolutions as in BERT.
+        dropout: Dropout after embedding, convolutions, positions, attention and perceptrons.
+
+    Raises:
+        InputError: An option is out of range, or options do not fit together.
     """
     check(
         hidden=hidden,
@@ -361,9 +413,11 @@ def cnn_selfattention(
         heads=heads,
         intermediate=intermediate,
     )
-    widths = each(channels, hidden, convolutions)
+    widths = parse_numbers(channels, hidden, convolutions)
     return Encoder(
-        _convolutions(hidden, widths, each(kernels, kernel, convolutions), cnn_activation, residual, dropout),
+        _convolutions(
+            hidden, widths, parse_numbers(kernels, kernel, convolutions), cnn_activation, residual, dropout
+        ),
         [Layer(hidden, heads, intermediate, dropout, attention_activation) for _ in range(layers)],
         vocabulary=vocabulary,
         length=length,
@@ -384,7 +438,7 @@ def _convolutions(
     residual: Residual,
     dropout: float,
 ) -> list[nn.Module]:
-    """Convolutions one after another, without a residual connection at the first."""
+    """Return consecutive convolutions, of which the first has no residual connection."""
     before = [inputs, *widths]
     return [
         Convolution(
@@ -399,7 +453,7 @@ def _convolutions(
     ]
 
 
-# By the name that a configuration gives as its backbone. A new encoder is a function and its entry here.
+# Encoders by the name of the backbone in a configuration. A new encoder is a function and its entry here.
 ENCODERS: Mapping[str, Callable[..., Encoder]] = MappingProxyType(
     {
         "selfattention": selfattention,

@@ -1,4 +1,4 @@
-"""Options of the encoders of text: which values they may have, alone and together."""
+"""Checks of the options of text encoders, alone and together."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ def check(
     residual: str = "none",
     **sizes: int,
 ) -> None:
-    """Raises InputError for options that an encoder cannot have, or not together."""
+    """Raise `InputError` if an option of a text encoder is out of range, or if options do not match."""
     for name, size in sizes.items():
         low, high = LIMITS[name]
         if not low <= size <= high:
@@ -51,7 +51,7 @@ def check(
 
 
 def _check_each(name: str, values: str, count: int, low: int, high: int) -> None:
-    """Raises InputError unless `values` are `count` numbers from `low` to `high`."""
+    """Raise `InputError` unless `values` are `count` numbers from `low` to `high`."""
     numbers = values.split("-")
     if not all(number.isascii() and number.isdecimal() for number in numbers):
         raise InputError(f"{name} of a text encoder must be numbers such as 128-128; got {values!r}")
@@ -68,9 +68,9 @@ def _check_each(name: str, values: str, count: int, low: int, high: int) -> None
 
 def output_width(options: Mapping[str, Any]) -> int:
     """Return the width of an encoder's vectors, given all of its options."""
-    return each(options.get("channels", ""), options["hidden"], 1)[-1]
+    return parse_numbers(options.get("channels", ""), options["hidden"], 1)[-1]
 
 
-def each(values: str, default: int, count: int) -> list[int]:
-    """Numbers such as `128-64`, or `count` times the default where none are given."""
+def parse_numbers(values: str, default: int, count: int) -> list[int]:
+    """Return the numbers in a text such as `128-64`, or `count` times the default if it is empty."""
     return [int(value) for value in values.split("-")] if values else [default] * count

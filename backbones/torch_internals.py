@@ -1,12 +1,12 @@
-"""All that is used of PyTorch beside its public API: what, and why.
+"""All uses of PyTorch besides its public API, with the reason for each.
 
 Tested with torch 2.15.0. `tests/test_internals.py` compares PyTorch with `USED`.
 
-`scan` is written once by an exporter, where a loop in Python is written step by step: for three layers of
-LARNN and 128 steps `torch.export` takes minutes. `FakeTensorMode` runs a model of any size on shapes alone.
-`TorchDispatchMode` counts what operators compute. `tree_map` and its like take nested inputs and outputs of
-models apart. `AnyBatchNorm` is what all batch norms inherit from, of one to three dimensions or lazy. None of
-these has a public counterpart.
+An exporter writes `scan` once, but every step of a loop in Python: for three layers of LARNN and 128 steps,
+`torch.export` takes minutes. `FakeTensorMode` runs a model of any size only on shapes. `TorchDispatchMode`
+counts the work of operators. `tree_map` and similar functions traverse nested inputs and outputs of models.
+`AnyBatchNorm` is the base class of all batch norms, of one to three dimensions or lazy. None of these has a
+public counterpart.
 """
 
 from typing import Any
@@ -64,22 +64,22 @@ USED: dict[str, dict[str, Any]] = {
     "torch:Tensor._version": {},
 }
 
-FAKE_TENSOR_LOG = FakeTensorMode.__module__  # the name of the logger
+FAKE_TENSOR_LOG = FakeTensorMode.__module__  # Name of the logger.
 
-# The gradient of a softmax, written to a tensor that is there: a backward pass that allocates nothing.
+# Writes the gradient of a softmax to an existing tensor, so that a backward pass allocates nothing.
 softmax_backward = torch.ops.aten._softmax_backward_data.out
 
 
 def standard_gamma(concentration: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw from Gamma(concentration, 1) on a given generator, unlike `torch.distributions`."""
+    """Draw from Gamma(concentration, 1) with a given generator, which `torch.distributions` cannot."""
     return torch._standard_gamma(concentration, generator=generator)
 
 
 def cpu_computes_bfloat16() -> bool:
-    """Return whether the CPU has instructions for bfloat16 (AVX-512 BF16); it is slow otherwise."""
+    """Return whether the CPU has instructions for bfloat16 (AVX-512 BF16). Without them it is slow."""
     return torch.cpu._is_avx512_bf16_supported()
 
 
 def version(tensor: Tensor) -> int:
-    """Return how often a tensor was written to in place; autograd checks it for the same reason."""
+    """Return how often a tensor has been changed in place."""
     return tensor._version

@@ -1,18 +1,22 @@
-"""Two encoders, one of queries and one of what they find, whose vectors are compared."""
+"""Two encoders, one of queries and one of the searched texts, whose vectors are compared."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-# Texts in parts: tokens, int `(B, T)`, and mask, bool `(B, T)`, each part with a B and T of its own.
+# Texts in several batches of tokens, int `(B, T)`, and mask, bool `(B, T)`. Each batch has its own B and T.
 Texts = Sequence[tuple[Tensor, Tensor]]
 
 
 class TwoTowers(nn.Module):
-    """`query` and `code`: modules from tokens `(B, T)` and mask `(B, T)` to `(B, D)`; they may be the same.
+    """Two encoders of text.
 
     Source: B. Mitra, N. Craswell, An Introduction to Neural Information Retrieval (2018), section 6.2.
+
+    Args:
+        query: Encoder of queries: tokens `(B, T)` and mask `(B, T)` to `(B, D)`.
+        code: Encoder of code. It may be the same module.
     """
 
     def __init__(self, query: nn.Module, code: nn.Module) -> None:
@@ -20,7 +24,7 @@ class TwoTowers(nn.Module):
         self.query, self.code = query, code
 
     def forward(self, query: Texts = (), code: Texts = ()) -> tuple[Tensor | None, Tensor | None]:
-        """The vectors of the queries and of the code, `(sum of B, D)`; None of what is not given."""
+        """Return the vectors of the queries and of the code, `(sum of B, D)` each. None for missing ones."""
         return _vectors(self.query, query), _vectors(self.code, code)
 
 

@@ -1,8 +1,8 @@
-"""One pass through a model without arithmetic, noting what every submodule returns and what is added.
+"""One pass through a model without arithmetic, which records the outputs of submodules and the additions.
 
-The pass runs on fake tensors, which have shapes and no data, and on a copy of the model that is made of them:
-it takes a fraction of a second and no memory for any model, and what a forward keeps (a counter, its last
-input, a cached bias) is kept by the copy. Additions are noted because they are what makes a block residual.
+The pass runs on fake tensors, which have shapes and no data, and on a copy of the model made of them. It
+takes a fraction of a second and no memory for any model. State that a forward pass stores (a counter, its
+last input, a cached bias) is stored in the copy. Additions are recorded because they define residual blocks.
 """
 
 import copy
@@ -32,7 +32,7 @@ from backbones.torch_internals import (
     version,
 )
 
-# Functions after which a map is still that of the submodule before them.
+# Functions whose result still belongs to the submodule before them.
 _ELEMENTWISE = frozenset(
     {
         *("mul", "mul_", "__mul__", "__rmul__", "__imul__", "div", "div_", "__truediv__", "neg", "__neg__"),
@@ -42,24 +42,27 @@ _ELEMENTWISE = frozenset(
         *("contiguous", "clone", "to", "float", "type_as"),
     }
 )
-# What joins a branch to its shortcut as an addition does: x - f(x), lerp(x, f(x), w), addcmul(x, f(x), g).
+# Functions that join a branch to its shortcut as an addition does: x - f(x), lerp(x, f(x), w), addcmul(x,
+# f(x), g).
 _BLENDS = frozenset({"sub", "sub_", "__sub__", "__isub__", "__rsub__", "lerp", "lerp_"})
 _JOINS = frozenset({"cat", "concat", "concatenate"})
-# What weighs positions by each other: a module that does so in its own forward mixes tokens.
+# Functions that weight positions by each other. A module that calls one in its own forward mixes tokens.
 _MIXES = frozenset({"scaled_dot_product_attention", "softmax", "multi_head_attention_forward"})
 _SUMS_OF_PRODUCTS = frozenset({"addcmul", "addcmul_", "addcdiv", "addcdiv_"})
 
-# What fake tensors cannot do: tell values, take shapes from values, pass an operator unknown to torch.
+# Fake tensors cannot return values, take shapes from values, or run an operator that torch does not know.
 _BLIND = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a submodule returned.
+    """Output of a submodule.
 
-    shape, floating: of the tensor that it is or begins with.
-    channels: the dimension of that tensor's channels, None where it is not known.
-    alone: it is the tensor itself, and not the first of several.
+    Attributes:
+        shape: Shape of the tensor that it is or begins with.
+        floating: Whether that tensor is floating-point.
+        channels: Dimension of that tensor's channels. None if unknown.
+        alone: Whether the output is the tensor itself and not the first of several.
     """
 
     shape: tuple[int, ...]
@@ -70,10 +73,13 @@ class Output:
 
 @dataclass(frozen=True)
 class Operand:
-    """One side of an addition.
+    """Operand of an addition.
 
-    makers: the submodules that returned it, innermost first: as it is, or else before functions that work
-        element by element, such as a scale or an activation. depth: the layers behind it.
+    Attributes:
+        makers: Paths of the submodules that returned it, innermost first. If none returned it, those that
+            returned the tensor before element-wise functions, such as a scale or an activation.
+        depth: Number of layers that it passed.
+        shape: Its shape.
     """
 
     makers: Sequence[str]
@@ -83,9 +89,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class Addition:
-    """Two feature maps that the module at `path` added in its own forward, or blended or subtracted.
+    """Two feature maps that the module at `path` added, blended or subtracted in its own forward.
 
-    mixers: the submodules of `path` that mixed positions since its addition before this one.
+    Attributes:
+        path: Path of the module.
+        operands: The two feature maps.
+        mixers: Paths of the submodules that mixed positions since the previous addition of the module.
     """
 
     path: str
@@ -94,29 +103,34 @@ class Addition:
 
     @property
     def branch(self) -> Operand:
-        """The one with more layers behind it."""
+        """Return the operand that passed more layers."""
         return max(self.operands, key=lambda operand: operand.depth)
 
     @property
     def is_residual(self) -> bool:
-        """It joins two maps of one shape, of which one has gone through more layers than the other."""
-        one, other = self.operands
-        return one.shape == other.shape and one.depth != other.depth
+        """Return whether it joins two maps of one shape that passed different numbers of layers."""
+        first, second = self.operands
+        return first.shape == second.shape and first.depth != second.depth
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What happened, in order of first execution.
+    """Record of a pass, in order of first execution.
 
-    outputs: what each submodule returned, by path. Submodules that return no tensor first are absent.
-    takes: the shape of the first tensor that each submodule took, by path.
-    sources: the submodule that made the first tensor that each submodule took, by path.
-    repeated: paths that ran more than once.
-    example: the shape of the example's first tensor, and the dimension of its channels as for outputs.
-    class_tokens: how many of so many positions of `(B, N, C)` are learned ones that were put before the rest.
-    mixed_later: paths that returned before positions were mixed for the last time.
-    positions_first: modules with `batch_first=False` that took `(T, B, C)`, and T, by path.
-    stopped: why the pass ended before the model did, None if it did not: what comes next goes by values.
+    Attributes:
+        outputs: Output of each submodule, by path. Submodules whose output does not begin with a tensor are
+            absent.
+        takes: Shape of the first input tensor of each submodule, by path.
+        sources: Path of the submodule that returned the first input tensor of each submodule, by path.
+        additions: Additions of feature maps.
+        repeated: Paths of submodules that ran more than once.
+        example: Shape of the example's first tensor and dimension of its channels, as in `outputs`.
+        class_tokens: Number of leading learned positions, by number of positions of `(B, N, C)`.
+        mixed_later: Paths of submodules that returned before the last mixing of positions.
+        positions_first: Number of positions T of each module with `batch_first=False` that took `(T, B, C)`,
+            by path.
+        stopped: Why the pass ended before the model did, since its control flow depends on values. None if it
+            did not.
     """
 
     outputs: Mapping[str, Output]
@@ -132,16 +146,17 @@ class Trace:
 
 
 def trace(model: nn.Module, example: Example) -> Trace:
-    """Run a copy of `model` in evaluation mode on fake tensors shaped like those of `example`.
+    """Run a copy of `model` in evaluation mode on fake tensors of the shapes of `example`.
 
-    Raises InputError where the model cannot be copied or cannot take such an input.
+    Raises:
+        InputError: The model cannot be copied, or cannot process such an input.
     """
     recorder, fake = _Recorder(), FakeTensorMode(allow_non_fake_inputs=True)
     twin = _copy(model, fake).eval()
     for path, module in twin.named_modules():
         if path:
-            module.register_forward_pre_hook(recorder.entering(path), with_kwargs=True)
-            module.register_forward_hook(recorder.leaving(path))
+            module.register_forward_pre_hook(recorder.enter(path), with_kwargs=True)
+            module.register_forward_hook(recorder.leave(path))
     like = next(model.parameters(), first_tensor(example))
 
     def blank(tensor: Tensor) -> Tensor:
@@ -160,12 +175,12 @@ def trace(model: nn.Module, example: Example) -> Trace:
         raise InputError(
             f"{type(model).__name__} cannot take {describe(example)}: {_reason(error)}"
         ) from error
-    return recorder.found(first_tensor((*args, *kwargs.values())), stopped)
+    return recorder.finish(first_tensor((*args, *kwargs.values())), stopped)
 
 
 @contextmanager
 def _plain_transformers() -> Iterator[None]:
-    """Without torch's fused layers of transformers, which call no submodules and look at a mask's values."""
+    """Disable torch's fused layers of transformers, which call no submodules and read the values of masks."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -176,7 +191,7 @@ def _plain_transformers() -> Iterator[None]:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Without what torch logs of an operation that fails, which the error says too."""
+    """Disable torch's log of operations that fail. The error contains the same message."""
     log = logging.getLogger(FAKE_TENSOR_LOG)
     before, log.disabled = log.disabled, True
     try:
@@ -186,11 +201,11 @@ def _silent() -> Iterator[None]:
 
 
 def _copy(model: nn.Module, fake: FakeTensorMode) -> nn.Module:
-    """The model with a fake tensor in place of each tensor that it holds, wherever it holds it."""
+    """Copy the model, with a fake tensor instead of each of its tensors."""
     try:
         with FakeCopyMode(fake):
             return copy.deepcopy(model)
-    except Exception as error:  # whatever the model holds decides how it fails
+    except Exception as error:  # The content of the model determines the type of error.
         raise InputError(
             f"{type(model).__name__} must be one that copy.deepcopy can copy, since its sites are found on a "
             f"copy: {_reason(error)}. Keep what cannot be copied outside the model, or give its class a "
@@ -199,12 +214,12 @@ def _copy(model: nn.Module, fake: FakeTensorMode) -> nn.Module:
 
 
 def _reason(error: Exception) -> str:
-    said = str(error).strip()
-    return said.splitlines()[0] if said else type(error).__name__
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
 
 
 class _Recorder(TorchFunctionMode):
-    """Follows tensors by identity through modules (hooks) and through functions (this mode)."""
+    """Mode that follows tensors by identity, through modules by hooks and through functions by this mode."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -216,18 +231,19 @@ class _Recorder(TorchFunctionMode):
         self.positions_first: dict[str, int] = {}
         self.running = [""]
         self.taken: list[Tensor | None] = []
-        self.makers: dict[int, list[tuple[str, int]]] = {}  # with what has been done in place until then
-        self.origins: dict[int, list[str]] = {}  # of what functions made element by element
+        self.makers: dict[int, list[tuple[str, int]]] = {}  # With the tensor's version at that time.
+        self.origins: dict[int, list[str]] = {}  # Makers of tensors that element-wise functions returned.
         self.depth: dict[int, int] = {}
         self.channels = Channels()
-        self.mixers: list[str] = []  # since the last addition of the block that they are in
+        self.mixers: list[str] = []  # Mixers since the last addition of their block.
         self.mixed_later: frozenset[str] = frozenset()
-        self.inserted: set[str] = set()  # attention of ours is none of the block's
+        self.inserted: set[str] = set()  # Inserted attention does not belong to the block.
         self.class_tokens: dict[int, int] = {}
-        self.learned: set[int] = set()  # what is computed from parameters alone
-        self.alive: list[Tensor] = []  # an id stands for one tensor as long as the tensor lives
+        self.learned: set[int] = set()  # Tensors computed only from parameters.
+        self.alive: list[Tensor] = []  # Keeps tensors alive, as their ids identify them.
 
-    def found(self, example: Tensor, stopped: str | None) -> Trace:
+    def finish(self, example: Tensor, stopped: str | None) -> Trace:
+        """Return the record of the pass."""
         return Trace(
             outputs={path: self._output(tensor, alone) for path, (tensor, alone) in self.outputs.items()},
             takes=self.takes,
@@ -249,45 +265,45 @@ class _Recorder(TorchFunctionMode):
 
     def _makers(self, tensor: Tensor) -> list[str]:
         makers = self.makers.get(id(tensor), [])
-        here = [path for path, at in makers if at == makers[-1][1]]
-        return here or self.origins.get(id(tensor), [])
+        current = [path for path, at in makers if at == makers[-1][1]]
+        return current or self.origins.get(id(tensor), [])
 
-    def entering(self, path: str) -> Any:
+    def enter(self, path: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            taken = feature_map([*args, *kwargs.values()])
+            tensor = feature_map([*args, *kwargs.values()])
             if isinstance(module, Mixer):
                 self._note_mixing(path)
             elif isinstance(module, Gated):
                 self.inserted.add(path)
             self.running.append(path)
-            self.taken.append(taken)
-            if taken is None:
+            self.taken.append(tensor)
+            if tensor is None:
                 return
-            self.takes.setdefault(path, tuple(taken.shape))
-            if taken.ndim == 3 and not getattr(module, "batch_first", True):
-                self.positions_first[path] = taken.shape[0]
-            if id(taken) in self.makers:
-                self.sources.setdefault(path, self.makers[id(taken)][-1][0])
+            self.takes.setdefault(path, tuple(tensor.shape))
+            if tensor.ndim == 3 and not getattr(module, "batch_first", True):
+                self.positions_first[path] = tensor.shape[0]
+            if id(tensor) in self.makers:
+                self.sources.setdefault(path, self.makers[id(tensor)][-1][0])
 
         return hook
 
-    def leaving(self, path: str) -> Any:
+    def leave(self, path: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
             self.running.pop()
-            taken, returned = self.taken.pop(), feature_map(output)
+            tensor, result = self.taken.pop(), feature_map(output)
             if path in self.outputs:
                 self.repeated.add(path)
-            if returned is None:
+            if result is None:
                 return
-            self.alive.append(returned)
-            self.outputs.setdefault(path, (returned, returned is output))
-            self.makers.setdefault(id(returned), []).append((path, version(returned)))
-            if taken is not None:
-                self.channels.carry(taken, returned)
-                # What is computed out of sight, as a recurrence is, has the module's own layer behind it.
+            self.alive.append(result)
+            self.outputs.setdefault(path, (result, result is output))
+            self.makers.setdefault(id(result), []).append((path, version(result)))
+            if tensor is not None:
+                self.channels.carry(tensor, result)
+                # Computation that is not traced, such as a recurrence, passes the module's own layer.
                 weighted = any(p.ndim > 1 for p in module.parameters())
-                behind = self.depth.get(id(taken), 0) + weighted
-                self.depth[id(returned)] = max(behind, self.depth.get(id(returned), 0))
+                depth = self.depth.get(id(tensor), 0) + weighted
+                self.depth[id(result)] = max(depth, self.depth.get(id(result), 0))
 
         return hook
 
@@ -308,7 +324,7 @@ class _Recorder(TorchFunctionMode):
         outputs = _tensors([output])
         self._note_learned(name, inputs, outputs)
         weighted = any(isinstance(t, nn.Parameter) and t.ndim > 1 for t in inputs)
-        behind = max((self.depth.get(id(t), 0) for t in inputs), default=0) + weighted
+        depth = max((self.depth.get(id(t), 0) for t in inputs), default=0) + weighted
         self.channels.follow(
             func, args, kwargs, sorted(inputs, key=lambda t: self.depth.get(id(t), 0)), outputs
         )
@@ -319,7 +335,7 @@ class _Recorder(TorchFunctionMode):
                 if deepest is not None and id(t) not in self.makers:
                     self.origins[id(t)] = self._makers(deepest)
             self.alive.append(t)
-            self.depth[id(t)] = max(behind, self.depth.get(id(t), 0))
+            self.depth[id(t)] = max(depth, self.depth.get(id(t), 0))
         return output
 
     def _note_mixing(self, path: str) -> None:
@@ -328,19 +344,19 @@ class _Recorder(TorchFunctionMode):
             self.mixers.append(path)
 
     def _note_addition(self, name: str, inputs: Sequence[Tensor]) -> None:
-        if name in _SUMS_OF_PRODUCTS and len(inputs) == 3:  # the product is as deep as its deeper factor
+        if name in _SUMS_OF_PRODUCTS and len(inputs) == 3:  # The product is as deep as its deeper factor.
             shape = inputs[0].shape
             factors = [t for t in inputs[1:] if t.shape == shape]
             inputs = [inputs[0], *sorted(factors, key=lambda t: -self.depth.get(id(t), 0))[:1]]
         if len(inputs) < 2 or (name in ADDITIONS and len(inputs) > 2):
             return
         if any(isinstance(t, nn.Parameter) or id(t) in self.learned for t in inputs[:2]):
-            return  # such as an embedding of positions
+            return  # An embedding of positions, for example, is no operand.
         block = self.running[-1]
         mixers = [path for path in self.mixers if path.startswith(f"{block}.")]
-        found = Addition(block, (self._operand(inputs[0]), self._operand(inputs[1])), mixers)
-        if name in ADDITIONS or (name in _BLENDS | _SUMS_OF_PRODUCTS and found.is_residual):
-            self.additions.append(found)
+        addition = Addition(block, (self._operand(inputs[0]), self._operand(inputs[1])), mixers)
+        if name in ADDITIONS or (name in _BLENDS | _SUMS_OF_PRODUCTS and addition.is_residual):
+            self.additions.append(addition)
             self.mixers = [path for path in self.mixers if path not in mixers]
 
     def _note_learned(self, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
@@ -357,11 +373,11 @@ class _Recorder(TorchFunctionMode):
 
 
 def _tensors(values: Sequence[Any]) -> list[Tensor]:
-    """The tensors among `values` and in the tuples and lists among them."""
-    found: list[Tensor] = []
+    """Return the tensors among `values` and in the tuples and lists among them."""
+    tensors: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, list | tuple):
-            found += [v for v in value if isinstance(v, Tensor)]
-    return found
+            tensors += [v for v in value if isinstance(v, Tensor)]
+    return tensors

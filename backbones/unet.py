@@ -1,7 +1,7 @@
 """A U-Net over any backbone of images with several resolutions, with sites on its skip connections.
 
-Source: O. Ronneberger et al., U-Net (2015), arXiv 1505.04597; decoder as in segmentation_models_pytorch.
-The encoder is a classification model without its head; the logits of its finest resolution are resized.
+Source: O. Ronneberger et al., U-Net (2015), arXiv 1505.04597; decoder as in segmentation_models_pytorch. The
+encoder is a classification model without its head. The logits of its finest resolution are resized.
 """
 
 from math import log2
@@ -11,34 +11,44 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention import InputError
-from backbones.detector import Keep, behead
+from backbones.detector import StoreOutput, remove_head
 from backbones.trace import Output, trace
 
 STRIDES = (2, 4, 8, 16, 32)
-CHANNELS = 8  # of the decoder at stride 1; twice as many at each following one
+CHANNELS = 8  # Channels of the decoder at stride 1. Each following stride has twice as many.
 
 
 class UNet(nn.Module):
-    """Logits of each pixel: `(B, 3, H, W)` -> `(B, classes, H, W)`.
+    """U-Net on a backbone.
 
-    Beside the backbone's its sites are `bottleneck`, and from the finest resolution on `skip1`, ... and
+    Besides the backbone's sites, it has `bottleneck`, and from the finest resolution on `skip1`, ... and
     `decoder1`, ...
 
-    body: a classification model, whose head is taken off in place. size: pixels of the images' sides.
-    Raises InputError for a body with feature maps of one resolution.
+    Args:
+        body: A classification model. Its head is removed in place.
+        classes: Number of classes of a pixel.
+        size: Side of the images [pixels].
+
+    Raises:
+        InputError: The body has feature maps of only one resolution.
+
+    Shape:
+        `(B, 3, H, W)` to logits `(B, classes, H, W)`.
     """
 
     def __init__(self, body: nn.Module, *, classes: int, size: int) -> None:
         super().__init__()
         stages = find_stages(body, size)
-        behead(body, [*stages][-1], size)
+        remove_head(body, [*stages][-1], size)
         self.body = body
-        self._maps: dict[str, Tensor] = {}  # of the pass that is running
+        self._maps: dict[str, Tensor] = {}  # Maps of the current pass.
         for path in stages:
-            body.get_submodule(path).register_forward_hook(Keep(self._maps, path))
-        self.dimensions = {path: output.channels or 1 for path, output in stages.items()}  # of channels
+            body.get_submodule(path).register_forward_hook(StoreOutput(self._maps, path))
+        # Dimension of the channels.
+        self.dimensions = {path: output.channels or 1 for path, output in stages.items()}
         *widths, below = (output.shape[self.dimensions[path]] for path, output in stages.items())
-        self.skips = nn.ModuleList(nn.Sequential(nn.Identity()) for _ in widths)  # an attention may follow
+        # Attention may be inserted after it.
+        self.skips = nn.ModuleList(nn.Sequential(nn.Identity()) for _ in widths)
         self.bottleneck = nn.Sequential(nn.Identity())
         inputs = [width + CHANNELS * 4 * 2**i for i, width in enumerate(widths)]
         inputs[-1] = widths[-1] + below
@@ -48,6 +58,7 @@ class UNet(nn.Module):
         self.site_names |= {f"decoder.{i}": f"decoder{i + 1}" for i in range(len(widths))}
 
     def forward(self, images: Tensor) -> Tensor:
+        """Return the logits `(B, classes, H, W)` of `images`, `(B, 3, H, W)`."""
         self.body(images)
         maps = [self._maps[path].movedim(channels, 1) for path, channels in self.dimensions.items()]
         self._maps.clear()
@@ -66,7 +77,7 @@ def _block(inputs: int, outputs: int) -> nn.Sequential:
 
 
 def find_stages(body: nn.Module, size: int) -> dict[str, Output]:
-    """Return what ends each resolution of a model, from the finest on: the path and what it returns."""
+    """Return the last output of each resolution of a model by its path, starting at the finest."""
     run = trace(body, torch.empty(2, 3, size, size))
     maps = {p: o for p, o in run.outputs.items() if len(o.shape) == 4 and o.alone and o.channels in (1, 3)}
     # Some convolutions have no padding and lose pixels.
@@ -79,10 +90,10 @@ def find_stages(body: nn.Module, size: int) -> dict[str, Output]:
     deepest = max([value for value in stride.values() if value in STRIDES], default=0)
     if deepest:
         ends[deepest] = [path for path, value in stride.items() if value == deepest][-1]
-    found = {ends[value]: maps[ends[value]] for value in STRIDES if value in ends}
-    if len(found) < 2:
+    stages = {ends[value]: maps[ends[value]] for value in STRIDES if value in ends}
+    if len(stages) < 2:
         raise InputError(
             f"a U-Net needs a backbone with feature maps of several resolutions, and {type(body).__name__} "
             f"has none. Take xresnet18, torchvision:resnet50 or timm:convnext_atto"
         )
-    return found
+    return stages

@@ -9,20 +9,24 @@ from backbones.site import Site
 
 
 def unknown_site(model: nn.Module, name: str, known: Sequence[Site]) -> InputError:
-    """Name the site where `name` is the path of a module, or else the sites that there are."""
+    """Return the error for an unknown site.
+
+    If `name` is the path of a module, it names the nearest sites. Otherwise it lists the sites of the model.
+    """
     kind = f"site of {type(model).__name__}"
-    if at := [site.name for site in known if site.path == name]:
+    if names := [site.name for site in known if site.path == name]:
         return InputError(
-            f"unknown {kind} {name!r}: that is a module, whose site is called {' and '.join(map(repr, at))}"
+            f"unknown {kind} {name!r}: that is a module, whose site is called "
+            f"{' and '.join(map(repr, names))}"
         )
     if name and any(path == name for path, _ in model.named_modules()):
         inside = [site.name for site in known if site.path.startswith(f"{name}.")]
         around = [site for site in known if name.startswith(f"{site.path}.")]
         nearest = max(around, key=lambda site: len(site.path)).name if around else None
-        places = [*([f"around it is {nearest!r}"] if nearest else [])]
-        places += [f"in it are {', '.join(inside)}"] if inside else []
+        hints = [*([f"around it is {nearest!r}"] if nearest else [])]
+        hints += [f"in it are {', '.join(inside)}"] if inside else []
         return InputError(
             f"unknown {kind} {name!r}: that is a module at which nothing can be inserted"
-            f"{'; ' * bool(places)}{', and '.join(places)}"
+            f"{'; ' * bool(hints)}{', and '.join(hints)}"
         )
     return unknown(kind, name, [site.name for site in known])

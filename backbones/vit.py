@@ -4,10 +4,10 @@ Source: A. Dosovitskiy et al. (2020), arXiv 2010.11929, for the model; H. Touvro
 Image Transformers (2021), arXiv 2103.17239, equation 4, for layer scale; H. Touvron et al., Three things
 everyone should know about Vision Transformers (2022), arXiv 2203.09795, section 3 for parallel blocks and
 section 5 for the hMLP stem. The blocks are timm's, in its VisionTransformer. With f the attention and g the
-MLP of a layer, each behind a layer norm:
+MLP of a layer, each after a layer norm:
 
     block                   x += f(x); x += g(x)
-    layer-scale             x += a f(x); x += b g(x)          a, b: one learned number a channel
+    layer-scale             x += a f(x); x += b g(x)          a, b: one learned number per channel
     parallel                x += f_1(x) + ... + f_n(x); x += g_1(x) + ... + g_n(x)
     parallel-layer-scale    x += a_1 f_1(x) + ...; x += b_1 g_1(x) + ...
 """
@@ -24,7 +24,17 @@ BlockKind = Literal["block", "layer-scale", "parallel", "parallel-layer-scale"]
 
 
 class HMLPStem(nn.Module):
-    """Patches by three convolutions that do not look beyond their patch: `(B, C, S, S)` -> `(B, N, D)`."""
+    """Patch embedding by three convolutions that do not mix patches.
+
+    Args:
+        img_size: Side S of the images [pixels].
+        patch_size: Side of a patch [pixels].
+        in_chans: Number of channels C of the images.
+        embed_dim: Width D of the tokens.
+
+    Shape:
+        `(B, C, S, S)` to `(B, N, D)`.
+    """
 
     def __init__(self, img_size: int, patch_size: int, in_chans: int, embed_dim: int, **_: object) -> None:
         super().__init__()
@@ -43,6 +53,7 @@ class HMLPStem(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the tokens `(B, N, D)` of `x`, `(B, C, S, S)`."""
         y: Tensor = self.layers(x)
         return y.flatten(2).transpose(1, 2)
 
@@ -64,16 +75,27 @@ def build(
     drop_path: float = 0.0,
     stem: Literal["patch", "hmlp"] = "patch",
 ) -> nn.Module:
-    """A new network for images of `size` pixels, 224 where it is not given. The defaults are DeiT-Ti's.
+    """Build a vision transformer. The defaults are those of DeiT-Ti.
 
-    patch_size: side of a patch in pixels. 0 takes 16, or if that does not divide `size` the nearest multiple
-        of 4 from 8 to 32 that does: 12 for 168 pixels.
-    pool: what the head sees, the class token or, without one, the mean of all tokens.
-    depth: blocks in a row. branches: of each parallel block, so that there are `depth * branches` layers of
-        attention. initial_scale: of the layer-scaled ones.
-    drop_path: rate of the last block's stochastic depth; it grows from 0 at the first one.
-    stem: one linear map of each patch, or three convolutions with batch norms.
-    Raises InputError for sizes that cannot be built.
+    Args:
+        classes: Number of labels.
+        in_channels: Number of channels of the images.
+        size: Side of the images [pixels]. 224 by default.
+        embed_dim: Width of the tokens.
+        depth: Number of consecutive blocks.
+        heads: Number of heads.
+        mlp_ratio: Hidden width of the MLP, relative to `embed_dim`.
+        patch_size: Side of a patch [pixels]. 0 takes 16, or if that does not divide `size` the nearest
+            multiple of 4 from 8 to 32 that does: 12 for 168 pixels.
+        pool: Input of the head: the class token, or the mean of all tokens, without a class token.
+        block: Type of block.
+        branches: Number of branches of each parallel block. There are `depth * branches` layers of attention.
+        initial_scale: Initial scale of layer-scaled blocks.
+        drop_path: Rate of the last block's stochastic depth. It grows from 0 at the first block.
+        stem: `patch` for one linear map of each patch, or `hmlp` for three convolutions with batch norms.
+
+    Raises:
+        InputError: A size is invalid.
     """
     size = 224 if size is None else size
     patch_size = patch_size or choose_patch(size)
@@ -93,7 +115,7 @@ def build(
         raise InputError(f"initial_scale must be above 0; got {initial_scale}")
     if mlp_ratio * embed_dim < 1:
         raise InputError(f"mlp_ratio must leave one hidden unit; got {mlp_ratio}")
-    from timm.models import vision_transformer as timm  # takes seconds to import
+    from timm.models import vision_transformer as timm  # Importing it takes seconds.
 
     parallel = partial(timm.ParallelThingsBlock, num_parallel=branches)
     model: nn.Module = timm.VisionTransformer(

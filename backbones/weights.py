@@ -1,6 +1,6 @@
-"""Trained weights for a new model: what of them is the backbone's, and whether they fit.
+"""Trained weights for a new model: selects the backbone's and checks that they fit.
 
-Attention of ours that the weights hold stays behind, so that a backbone can start with any placement.
+Inserted attention in the weights is ignored, so that a backbone can start with any placement.
 """
 
 from collections.abc import Collection, Mapping
@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from attention import InputError
 from backbones.mixer import Mixer
 
-ATTENTION = ("site_attention", "site_mixer")  # modules of ours, whatever model they are in
-_SHOWN = 4  # keys in a message
-_WRAPPERS = ("module.", "classifier.", "model.", "_orig_mod.")  # what others put before every key
+ATTENTION = ("site_attention", "site_mixer")  # Names of inserted modules in any model.
+_SHOWN = 4  # Maximum number of keys in a message.
+_WRAPPERS = ("module.", "classifier.", "model.", "_orig_mod.")  # Prefixes that wrappers add to every key.
 
 
 def load(
@@ -23,35 +23,43 @@ def load(
     source: str,
     without: Collection[str] = (),
 ) -> list[str]:
-    """Put `weights` into the backbone of `model`; its attention stays as it is.
+    """Load `weights` into the backbone of `model`. Its attention does not change.
 
-    classes: the number of labels of the model; weights that are for another number stay new.
-    source: what they are, for messages. without: keys that the weights may have and the model lacks.
-    Returns the keys that stay new. Raises InputError, naming keys, for weights that do not fit.
+    Args:
+        model: The model.
+        weights: Weights by key.
+        classes: Number of labels of the model. Weights of a head for another number are not loaded.
+        source: Description of the weights for messages.
+        without: Keys that the weights may have and the model lacks.
+
+    Returns:
+        The keys that were not loaded.
+
+    Raises:
+        InputError: The weights do not fit. The message names the keys.
     """
     own = {key: value for key, value in model.state_dict().items() if not _is_attention(key)}
     replaced = [f"{path}." for path, module in model.named_modules() if isinstance(module, Mixer)]
-    given = _unwrapped({key: value for key, value in weights.items() if not _is_attention(key)}, own)
-    given = {key: value for key, value in given.items() if key not in without}
-    missing = [key for key in own if key not in given and not key.endswith("num_batches_tracked")]
-    unknown = [key for key in given if key not in own and not key.startswith(tuple(replaced))]
+    loaded = _unwrapped({key: value for key, value in weights.items() if not _is_attention(key)}, own)
+    loaded = {key: value for key, value in loaded.items() if key not in without}
+    missing = [key for key in own if key not in loaded and not key.endswith("num_batches_tracked")]
+    unknown = [key for key in loaded if key not in own and not key.startswith(tuple(replaced))]
     if missing or unknown:
-        said = [f"they lack {_some(missing)}"] * bool(missing) + [f"the model lacks {_some(unknown)}"] * bool(
-            unknown
-        )
-        raise _unfit(source, model, "; ".join(said))
-    given = {key: value for key, value in given.items() if key in own}
-    other = [key for key, value in given.items() if value.shape != own[key].shape]
+        reasons = [f"they lack {_some(missing)}"] * bool(missing)
+        reasons += [f"the model lacks {_some(unknown)}"] * bool(unknown)
+        raise _unfit(source, model, "; ".join(reasons))
+    loaded = {key: value for key, value in loaded.items() if key in own}
+    other = [key for key, value in loaded.items() if value.shape != own[key].shape]
     head = [
         key
         for key in other
-        if own[key].shape[:1] == (classes,) and given[key].shape[1:] == own[key].shape[1:]
+        if own[key].shape[:1] == (classes,) and loaded[key].shape[1:] == own[key].shape[1:]
     ]
     if wrong := [key for key in other if key not in head]:
-        shapes = [f"{key} is {(*given[key].shape,)} there and {(*own[key].shape,)} here" for key in wrong]
+        shapes = [f"{key} is {(*loaded[key].shape,)} there and {(*own[key].shape,)} here" for key in wrong]
         raise _unfit(source, model, _some(shapes))
-    state = model.state_dict()  # with what a model notes of the version of its keys
-    state.update({key: value for key, value in given.items() if key not in head})
+    state = model.state_dict()  # This includes the metadata on the version of the keys.
+    state.update({key: value for key, value in loaded.items() if key not in head})
     model.load_state_dict(state)
     return head
 
@@ -61,7 +69,7 @@ def _is_attention(key: str) -> bool:
 
 
 def _unwrapped(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Without what wrappers put before every key, unless the model has such keys itself."""
+    """Remove the prefixes of wrappers from every key, unless the model has such keys itself."""
     for prefix in _WRAPPERS:
         if (
             weights

@@ -37,7 +37,7 @@ from attention import Spec
 from automl.export.formats import bake
 from automl.export.onnx_program import for_onnx
 from backbones import Site, build, gates, insert, sites
-from backbones.memory_format import narrow_strided
+from backbones.memory_format import find_crashing_layer
 from search.config import ImageData, Model, TrialConfig
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "reference" / "backbones.md"
@@ -323,7 +323,7 @@ class Checks:
 
 
 def format_of(model: nn.Module) -> str:
-    return "contiguous" if narrow_strided(model) else "channels_last"
+    return "contiguous" if find_crashing_layer(model) else "channels_last"
 
 
 def choose(candidates: list[Site]) -> list[Site]:

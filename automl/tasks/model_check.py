@@ -18,7 +18,7 @@ from attention import InputError
 from automl.config.device import forked_generators, is_out_of_memory
 from automl.config.runtime import Runtime
 from backbones import Example, call
-from backbones.memory_format import narrow_strided, set_format
+from backbones.memory_format import find_crashing_layer, set_format
 from backbones.torch_internals import tree_leaves, tree_map_only
 
 TRAINED, EVALUATED = 3, 2  # inputs of a pass, which differ, since a model must take batches of any size
@@ -67,7 +67,7 @@ def check_model(
     with forked_generators(runtime.device):
         model, notes = build(), []
         formats = [torch.channels_last, torch.contiguous_format] if images else [torch.contiguous_format]
-        if images and runtime.device.type == "cpu" and (path := narrow_strided(model)):
+        if images and runtime.device.type == "cpu" and (path := find_crashing_layer(model)):
             formats = [torch.contiguous_format]
             notes.append(
                 f"{name} is trained contiguous: in channels_last the gradient of {path!r}, a strided 1x1 "

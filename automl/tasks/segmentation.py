@@ -21,7 +21,7 @@ from automl.tasks.initial import initialise, initialise_backbone
 from automl.tasks.segmentation_evaluator import SegmentationEvaluator, segmentation_loss
 from backbones import find
 from backbones.loading import is_user_defined
-from backbones.memory_format import narrow_strided, set_format
+from backbones.memory_format import find_crashing_layer, set_format
 from backbones.normalisation import Normalisation
 from backbones.unet import UNet
 from search.config import (
@@ -93,7 +93,7 @@ class Segmentation(RecordTask[SegmentationData, SegmentationModel, SegmentationT
         sizes = {"classes": len(self.labels), "size": self.data.size}
         build = partial(self.chosen.build, **sizes)
         model = self.placed(build, lambda: self.example(2).cpu(), *sizes.values())
-        is_contiguous = narrow_strided(model) or is_user_defined(self.chosen.backbone)
+        is_contiguous = find_crashing_layer(model) or is_user_defined(self.chosen.backbone)
         return set_format(model, torch.contiguous_format if is_contiguous else torch.channels_last)
 
     def initialise(self, model: nn.Module) -> list[str]:

@@ -9,8 +9,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backbones.larnn import StepNorm, WindowNorm
 from backbones.larnn_loop import Result
+from backbones.larnn_norm import StepNorm, WindowNorm
 from backbones.norm import MaskedBatchNorm1d
 from backbones.torch_internals import AnyBatchNorm
 
