@@ -1,6 +1,6 @@
-"""What the contracts of sequence models run over: every record of the table whose input has one dimension.
+"""Cases of the contract tests: every record of the table whose input has one dimension.
 
-A new record is covered at once, with its defaults; a line in `SMALL` makes it quick.
+A new record is tested with its defaults automatically. A line in `SMALL` makes its tests fast.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ CLASSES, CHANNELS, LENGTH = 5, 3, 16
 
 
 def new(name: str, **options: object) -> nn.Module:
-    """A model with known weights, and norms that have seen data."""
+    """Return a model with known weights and norms with statistics of data."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = build(name, classes=CLASSES, in_channels=CHANNELS, **{**SMALL.get(name, {}), **options})
@@ -44,5 +44,5 @@ def sequences(batch: int = 4, length: int = LENGTH, dtype: torch.dtype = torch.f
 
 
 def lengths(*real: int, longest: int = LENGTH) -> Tensor:
-    """The mask, bool (B, T), of sequences of these lengths."""
+    """Return the mask, bool (B, T), of sequences of these lengths."""
     return torch.arange(longest) < torch.tensor(real).unsqueeze(1)

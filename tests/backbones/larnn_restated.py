@@ -1,7 +1,8 @@
 """The LARNN cell as the paper and its code describe it, step by step, for the tests and the benchmark.
 
-Slow on purpose: keys and values of all states in the window are computed at each step, with the places
-concatenated to the states, as in `nn.MultiheadAttention`. It reads the weights of a `backbones.larnn.Layer`.
+It is slow on purpose: keys and values of all states in the window are computed at each step, with the
+encodings concatenated to the states, as in `nn.MultiheadAttention`. It reads the weights of a
+`backbones.larnn.Layer`.
 """
 
 import math
@@ -14,8 +15,10 @@ from torch import Tensor, nn
 from backbones.larnn import Layer
 
 
-def places_of(window: int) -> Tensor:
-    """As in the paper's code: cosines, then sines; the latest state has the last row. (window, features)"""
+def encode_window(window: int) -> Tensor:
+    """Encode positions as the paper's code does: cosines, then sines, the latest state last. (window,
+    features)
+    """
     b = math.ceil(math.log(window * 4, 2))
     rows = [[math.cos(0.5**i * x * 2 * math.pi) for x in range(window, 0, -1)] for i in range(1, b + 1)]
     rows += [[math.sin(0.5**i * x * 2 * math.pi) for x in range(window, 0, -1)] for i in range(2, b + 2)]
@@ -23,13 +26,14 @@ def places_of(window: int) -> Tensor:
 
 
 class Restated(nn.Module):
-    """`(B, C, T)` -> hidden states `(B, H, T)` by the weights of `layer`."""
+    """LARNN layer with the weights of `layer`: `(B, C, T)` to hidden states `(B, H, T)`."""
 
     def __init__(self, layer: Layer, *, positional: bool = False) -> None:
         super().__init__()
         self.layer = layer
-        encoded = places_of(layer.kind.window).float().to(layer.query.weight.dtype)  # as a module keeps it
-        self.places = encoded if positional else None
+        # The module converts them to its dtype.
+        encoded = encode_window(layer.kind.window).float().to(layer.query.weight.dtype)
+        self.encodings = encoded if positional else None
 
     def forward(self, x: Tensor) -> Tensor:
         B, _, T = x.shape
@@ -37,7 +41,7 @@ class Restated(nn.Module):
         states: deque[Tensor] = deque([c], maxlen=self.layer.kind.window)
         outputs = []
         for t in range(T):
-            h, c = self.step(x[:, :, t], h, c, states)  # states: of the cells, as the code has them
+            h, c = self.step(x[:, :, t], h, c, states)  # The states are those of the cells, as in the code.
             states.append(c)
             outputs.append(h)
         return torch.stack(outputs, 2)
@@ -46,8 +50,8 @@ class Restated(nn.Module):
         layer, H = self.layer, self.layer.hidden
         B, n, heads = len(x), len(states), layer.kind.heads
         past = torch.stack(list(states), 1)  # (B, n, H)
-        if self.places is not None:
-            past = torch.cat([past, self.places[-n:].expand(B, -1, -1)], 2)
+        if self.encodings is not None:
+            past = torch.cat([past, self.encodings[-n:].expand(B, -1, -1)], 2)
         keys, values = layer.keys(past), layer.values(past)
         if layer.kind.activation:
             keys, values = F.elu(keys), F.elu(values)
@@ -70,23 +74,23 @@ class Restated(nn.Module):
         c = self.normalise_step(f.sigmoid() * c + i.sigmoid() * g.tanh(), 1)
         return self.normalise_step(o.sigmoid() * (F.elu(c) if layer.kind.elu else c.tanh()), 2), c
 
-    def normalise_step(self, y: Tensor, which: int) -> Tensor:
-        """The code's `batch_norm_attention_result`, `batch_norm_cell` and `batch_norm_post_activation`."""
+    def normalise_step(self, y: Tensor, index: int) -> Tensor:
+        """Apply `batch_norm_attention_result`, `batch_norm_cell` or `batch_norm_post_activation`."""
         norm = self.layer.cell_norm
         if norm is None:
             return y
         mean, variance = (
-            (None, None) if norm.training else (norm.running_mean[which], norm.running_var[which])
+            (None, None) if norm.training else (norm.running_mean[index], norm.running_var[index])
         )
         training = norm.training
-        return F.batch_norm(y, mean, variance, norm.weight[which], norm.bias[which], training, 0.0, norm.eps)
+        return F.batch_norm(y, mean, variance, norm.weight[index], norm.bias[index], training, 0.0, norm.eps)
 
-    def normalise(self, y: Tensor, part: slice) -> Tensor:
+    def normalise(self, y: Tensor, rows: slice) -> Tensor:
         norm, H = self.layer.norm, y.shape[-1]
         assert norm is not None
-        bias = norm.bias if part.start else torch.zeros_like(norm.bias)
+        bias = norm.bias if rows.start else torch.zeros_like(norm.bias)
         flat = y.reshape(-1, H)
         training = norm.training
-        mean, variance = (None, None) if training else (norm.running_mean[part], norm.running_var[part])
-        normal = F.batch_norm(flat, mean, variance, norm.weight[part], bias, training, 0.0, norm.eps)
+        mean, variance = (None, None) if training else (norm.running_mean[rows], norm.running_var[rows])
+        normal = F.batch_norm(flat, mean, variance, norm.weight[rows], bias, training, 0.0, norm.eps)
         return normal.view(y.shape)

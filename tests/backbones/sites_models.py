@@ -1,4 +1,4 @@
-"""Small models with blocks of many kinds, to find sites in and to insert into."""
+"""Small models with blocks of many kinds, for tests of sites and insertion."""
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 
 
 class PostActivation(nn.Module):
-    """relu(x + branch(x)), with the relu as a function and the branch as a Sequential."""
+    """Block relu(x + branch(x)), with the relu as a function and the branch as a Sequential."""
 
     def __init__(self, i: int, o: int, *, stride: int, dimensions: int) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class PostActivation(nn.Module):
 
 
 class PreActivation(nn.Module):
-    """x + conv(relu(norm(x))), with the addition in place and the shortcut without a module."""
+    """Block x + conv(relu(norm(x))), with the addition in place and the shortcut without a module."""
 
     def __init__(self, i: int, o: int, *, stride: int, dimensions: int) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class PreActivation(nn.Module):
 
 
 class Net(nn.Module):
-    """A stem, two stages of two residual blocks and a head."""
+    """Model with a stem, two stages of two residual blocks and a head."""
 
     def __init__(self, block: type[nn.Module] = PostActivation, *, dimensions: int = 2) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Net(nn.Module):
 
 
 class Shared(nn.Module):
-    """Its second block runs twice, so it is two places with one name."""
+    """Model whose second block runs twice, so that it has no unique position."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Shared(nn.Module):
 
 
 class Keeping(Net):
-    """Keeps something of each forward, in all the ways that models have; levit and tiny_vit cache a bias."""
+    """Model that stores state in each forward pass, in several ways. levit and tiny_vit cache a bias."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Keeping(Net):
         self.last: Tensor | None = None
         self.bias_cache: dict[str, Tensor] = {}
         self.bias = nn.Parameter(torch.ones(4))
-        self.doubled = 2 * self.bias  # no leaf, so that a plain copy.deepcopy refuses it
+        self.doubled = 2 * self.bias  # It is no leaf, so that a plain copy.deepcopy rejects it.
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
         self.register_buffer("mean", torch.zeros(3))
         self.register_buffer("late", None)
@@ -96,7 +96,7 @@ class Keeping(Net):
 
 
 class Plain(nn.Module):
-    """No block is residual, and one Sequential has a forward of its own."""
+    """Model without residual blocks, in which one Sequential has its own forward."""
 
     class Alternating(nn.Sequential):
         def forward(self, x: Tensor) -> Tensor:
@@ -115,11 +115,11 @@ class Plain(nn.Module):
 
 
 def vit() -> nn.Module:
-    """For images of 32 pixels, with 16 patches and the class token."""
+    """Return a model for images of 32 pixels, with 16 patches and a class token."""
     model = VisionTransformer(
         image_size=32, patch_size=8, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=24, num_classes=5
     )
-    nn.init.normal_(model.heads.head.weight)  # zero when new
+    nn.init.normal_(model.heads.head.weight)  # These weights are zero in a new model.
     return model
 
 
@@ -136,7 +136,7 @@ def swin() -> nn.Module:
 
 
 class Recurrent(nn.Module):
-    """A classifier of token ids (B, T) by an LSTM, whose output is a tuple."""
+    """Classifier of token ids (B, T) by an LSTM, whose output is a tuple."""
 
     def __init__(self, *, batch_first: bool = True) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class Recurrent(nn.Module):
 
 
 class Text(nn.Module):
-    """A classifier of token ids (B, T) with a mask (B, T), which its attentions keep to as well."""
+    """Classifier of token ids (B, T) with a mask (B, T), which its attention uses too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class Text(nn.Module):
 
 
 class Stereo(nn.Module):
-    """Two images to disparities, by a cost volume (B, C, D, H, W)."""
+    """Model from two images to disparities, by a cost volume (B, C, D, H, W)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class Stereo(nn.Module):
 
 
 class Mixer(nn.Module):
-    """MLP-Mixer: its first branch's linear layers act along the positions."""
+    """MLP-Mixer. The linear layers of its first branch act along the positions."""
 
     class Block(nn.Module):
         def __init__(self, channels: int, positions: int) -> None:
@@ -205,8 +205,8 @@ class Mixer(nn.Module):
         return self.head(self.block(self.patches(x).flatten(2).mT).mean(1))
 
 
-def wake(model: nn.Module) -> nn.Module:
-    """Evaluation mode with norms that are neither new nor zero, so that every branch has a say."""
+def randomise_norms(model: nn.Module) -> nn.Module:
+    """Switch to evaluation mode with random norms, so that every branch affects the output."""
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for module in model.modules():

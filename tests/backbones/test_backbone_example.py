@@ -1,4 +1,4 @@
-"""The one way in which a model is called with an example, and what a submodule returns."""
+"""Calls of a model with an example, and feature maps in outputs."""
 
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -15,8 +15,8 @@ from backbones.output import feature_map, with_feature_map
 X, Y = torch.zeros(2, 3), torch.ones(4, 5, 6)
 
 
-class Telling(nn.Module):
-    """Returns what it was called with."""
+class ReturnsArguments(nn.Module):
+    """Model that returns its arguments."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return args, kwargs
@@ -33,8 +33,8 @@ class Telling(nn.Module):
         (MappingProxyType({"x": X}), (), {"x": X}),
     ],
 )
-def test_a_model_is_called(example: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    assert repr(call(Telling(), example)) == repr((args, kwargs))
+def test_call_passes_the_arguments(example: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    assert repr(call(ReturnsArguments(), example)) == repr((args, kwargs))
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,13 @@ def test_a_model_is_called(example: Any, args: tuple[Any, ...], kwargs: dict[str
         ((torch.tensor(1.0), X), 2, "inputs of shapes (), (2, 3)"),
     ],
 )
-def test_a_batch(example: Any, size: int, described: str) -> None:
+def test_batch_size_and_description(example: Any, size: int, described: str) -> None:
     assert batch_size(example) == size
     assert describe(example) == described
 
 
 @pytest.mark.parametrize("example", [(), 3, {"x": "text"}, [], (torch.tensor(1),)])
-def test_an_example_has_a_tensor(example: Any) -> None:
+def test_an_example_without_a_tensor_is_rejected(example: Any) -> None:
     with pytest.raises(InputError, match="an example of a model's input is a tensor, a tuple of"):
         first_tensor(example)
 
@@ -66,7 +66,7 @@ class Pair(NamedTuple):
 
 
 @pytest.mark.parametrize(
-    ("output", "found"),
+    ("output", "expected"),
     [
         (X, X),
         ((X, (Y, Y)), X),
@@ -79,9 +79,9 @@ class Pair(NamedTuple):
         (None, None),
     ],
 )
-def test_a_feature_map_is_what_is_returned_first(output: Any, found: Tensor | None) -> None:
-    assert feature_map(output) is found
-    if found is not None:
+def test_the_feature_map_is_the_first_output(output: Any, expected: Tensor | None) -> None:
+    assert feature_map(output) is expected
+    if expected is not None:
         new = with_feature_map(output, Y + 1)
         assert type(new) is type(output)
         assert torch.equal(feature_map(new), Y + 1)

@@ -1,4 +1,4 @@
-"""What inserting a placement promises, for backbones of the table and for other people's models."""
+"""Insertion of placements, into backbones of the table and into other models."""
 
 import copy
 import re
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torchvision
-from sites_models import Mixer, Net, Plain, PreActivation, Recurrent, Stereo, Text, swin, vit, wake
+from sites_models import Mixer, Net, Plain, PreActivation, Recurrent, Stereo, Text, randomise_norms, swin, vit
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torchvision.models.feature_extraction import create_feature_extractor
@@ -36,7 +36,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.fixture(params=MODELS)
 def make(request: pytest.FixtureRequest) -> Callable[[], nn.Module]:
-    """Builds one model, with the same weights every time."""
+    """Return a function that builds one model with the same weights every time."""
 
     def make() -> nn.Module:
         torch.manual_seed(0)
@@ -54,13 +54,13 @@ def _sites(model: nn.Module) -> list[Site]:
 
 
 def _everywhere(model: nn.Module) -> dict[str, Spec]:
-    """An attention at every site that takes nothing away, of each type in turn."""
+    """Return a placement with a module at every site that replaces nothing, of each type in turn."""
     names = [site.name for site in _sites(model)]
     return {name: Spec(list(ATTENTIONS)[i % len(ATTENTIONS)]) for i, name in enumerate(names)}
 
 
 def _inserted(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules that were inserted, by the names of their sites."""
+    """Return the inserted modules by the names of their sites."""
     modules = {
         site.name: getattr(model.get_submodule(site.path), "site_attention", None) for site in _sites(model)
     }
@@ -68,20 +68,20 @@ def _inserted(model: nn.Module) -> dict[str, nn.Module]:
 
 
 @torch.no_grad()
-def test_changes_no_output_until_it_learns(make: Callable[[], nn.Module]) -> None:
-    plain, model = wake(make()), wake(make())
+def test_new_modules_change_no_output(make: Callable[[], nn.Module]) -> None:
+    plain, model = randomise_norms(make()), randomise_norms(make())
     assert insert(model, _everywhere(model), torch.empty(EXAMPLE)) is model
     assert torch.equal(model(_x()), plain(_x()))
 
 
-def test_changes_neither_weights_nor_the_generator(make: Callable[[], nn.Module]) -> None:
+def test_insertion_changes_neither_weights_nor_the_generator(make: Callable[[], nn.Module]) -> None:
     plain = make().state_dict()
     model = make()
-    state = torch.get_rng_state()
+    generator_state = torch.get_rng_state()
     insert(model, _everywhere(model), torch.empty(EXAMPLE))
-    assert torch.equal(torch.get_rng_state(), state)
-    ours = model.state_dict()
-    assert all(torch.equal(ours[name], value) for name, value in plain.items())
+    assert torch.equal(torch.get_rng_state(), generator_state)
+    state = model.state_dict()
+    assert all(torch.equal(state[name], value) for name, value in plain.items())
 
 
 def test_a_backbones_checkpoint_loads(make: Callable[[], nn.Module]) -> None:
@@ -94,8 +94,8 @@ def test_a_backbones_checkpoint_loads(make: Callable[[], nn.Module]) -> None:
 
 
 @torch.no_grad()
-def test_every_module_runs_once_and_matters(make: Callable[[], nn.Module]) -> None:
-    model = wake(make())
+def test_every_module_runs_once_and_affects_the_output(make: Callable[[], nn.Module]) -> None:
+    model = randomise_norms(make())
     names = list(_everywhere(model))
     insert(model, dict.fromkeys(names, Spec("conv1x1")), torch.empty(EXAMPLE))
     before, modules = model(_x()), _inserted(model)
@@ -112,41 +112,41 @@ def test_every_module_runs_once_and_matters(make: Callable[[], nn.Module]) -> No
 
 
 @torch.no_grad()
-def test_acts_on_what_its_site_returned(make: Callable[[], nn.Module]) -> None:
-    plain, model = wake(make()), wake(make())
-    returned: dict[str, Tensor] = {}
-    taken: dict[str, Tensor] = {}
+def test_module_receives_the_output_of_its_site(make: Callable[[], nn.Module]) -> None:
+    plain, model = randomise_norms(make()), randomise_norms(make())
+    outputs: dict[str, Tensor] = {}
+    inputs: dict[str, Tensor] = {}
     for site in _sites(plain):
         plain.get_submodule(site.path).register_forward_hook(
-            lambda _, __, output, name=site.name: returned.update({name: output.clone()})
+            lambda _, __, output, name=site.name: outputs.update({name: output.clone()})
         )
     insert(model, _everywhere(model), torch.empty(EXAMPLE))
     for name, module in _inserted(model).items():
-        module.register_forward_pre_hook(lambda _, args, name=name: taken.update({name: args[0].clone()}))
+        module.register_forward_pre_hook(lambda _, args, name=name: inputs.update({name: args[0].clone()}))
     plain(_x())
     model(_x())
-    assert list(taken) == list(returned)
-    assert all(torch.equal(taken[name], returned[name]) for name in returned)
+    assert list(inputs) == list(outputs)
+    assert all(torch.equal(inputs[name], outputs[name]) for name in outputs)
 
 
 @torch.no_grad()
 def test_the_order_of_a_placement_does_not_matter(make: Callable[[], nn.Module]) -> None:
-    forward, backward, one_by_one = wake(make()), wake(make()), wake(make())
+    forward, backward, single = randomise_norms(make()), randomise_norms(make()), randomise_norms(make())
     placement = {name: Spec("sagan") for name in list(_everywhere(forward))[1:3]}
     insert(forward, placement, torch.empty(EXAMPLE))
     insert(backward, dict(reversed(placement.items())), torch.empty(EXAMPLE))
     for name in placement:
-        insert(one_by_one, {name: placement[name]}, torch.empty(EXAMPLE))
+        insert(single, {name: placement[name]}, torch.empty(EXAMPLE))
     for module in _inserted(forward).values():
         module.gamma.fill_(0.5)
-    for model in (backward, one_by_one):
+    for model in (backward, single):
         model.load_state_dict(forward.state_dict())
         assert torch.equal(model(_x()), forward(_x()))
 
 
 @torch.no_grad()
-def test_a_copy_stands_on_its_own(make: Callable[[], nn.Module]) -> None:
-    model = wake(make())
+def test_a_copy_is_independent(make: Callable[[], nn.Module]) -> None:
+    model = randomise_norms(make())
     insert(model, _everywhere(model), torch.empty(EXAMPLE))
     twin, before = copy.deepcopy(model), model(_x())
     for module in _inserted(twin).values():
@@ -155,9 +155,9 @@ def test_a_copy_stands_on_its_own(make: Callable[[], nn.Module]) -> None:
     assert not torch.equal(twin(_x()), before)
 
 
-def test_trains(make: Callable[[], nn.Module]) -> None:
-    """New modules are in training mode as their model is, and every gate is pulled at."""
-    model = wake(make()).train()
+def test_every_gate_has_a_gradient(make: Callable[[], nn.Module]) -> None:
+    """New modules have the training mode of their model, and every gate has a gradient."""
+    model = randomise_norms(make()).train()
     insert(model, _everywhere(model), torch.empty(EXAMPLE))
     assert all(module.training for module in model.modules())
     nn.functional.cross_entropy(model(_x()), torch.tensor([0, 1])).backward()
@@ -169,7 +169,7 @@ def test_trains(make: Callable[[], nn.Module]) -> None:
 @pytest.mark.parametrize("dimensions", [1, 3])
 @torch.no_grad()
 def test_inserts_into_other_dimensions(dimensions: int) -> None:
-    model, x = wake(Net(dimensions=dimensions)), torch.randn(2, 3, *[16] * dimensions)
+    model, x = randomise_norms(Net(dimensions=dimensions)), torch.randn(2, 3, *[16] * dimensions)
     before = model(x)
     insert(model, dict.fromkeys(["stem", "stage2.block1.branch", "stage2.block2"], Spec("ssa")))
     assert torch.equal(model(x), before)
@@ -181,26 +181,26 @@ IDS = torch.arange(21).view(3, 7) % 11
 MASK = torch.arange(7) < torch.tensor([[7], [4], [1]])
 LEFT, RIGHT = (torch.randn(EXAMPLE, generator=torch.Generator().manual_seed(i)) for i in (1, 2))
 
-# Models that take something else than one image.
+# Models with inputs other than one image.
 INPUTS: dict[str, tuple[Callable[[], nn.Module], Example]] = {
     "lstm": (Recurrent, IDS),
     "text": (Text, {"ids": IDS, "mask": MASK}),
     "stereo": (Stereo, (LEFT, RIGHT)),
 }
-every_input = pytest.mark.parametrize(("make_it", "example"), INPUTS.values(), ids=INPUTS)
+every_input = pytest.mark.parametrize(("make_model", "example"), INPUTS.values(), ids=INPUTS)
 
 
 @every_input
-def test_any_input(make_it: Callable[[], nn.Module], example: Example) -> None:
-    """Nothing changes until a gate opens, and then each one counts; what returns a tuple still does."""
-    model = wake(make_it())
+def test_any_input(make_model: Callable[[], nn.Module], example: Example) -> None:
+    """The output changes only when a gate opens, and each gate has an effect. Tuples stay tuples."""
+    model = randomise_norms(make_model())
     before, state = call(model, example), torch.get_rng_state()
-    found = [site for site in sites(model, example) if site.channels > 1 and not site.replaces]
-    insert(model, {site.name: Spec("multihead", {"heads": 2}) for site in found}, example)
+    known = [site for site in sites(model, example) if site.channels > 1 and not site.replaces]
+    insert(model, {site.name: Spec("multihead", {"heads": 2}) for site in known}, example)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(call(model, example), before)
-    assert found
-    for site in found:
+    assert known
+    for site in known:
         module = model.get_submodule(site.path).site_attention
         assert (module.site, module.layout, module.channels) == (site.name, site.layout, site.channels)
         with torch.no_grad():
@@ -210,21 +210,21 @@ def test_any_input(make_it: Callable[[], nn.Module], example: Example) -> None:
 
 
 @torch.no_grad()
-def test_the_rest_of_a_tuple_stays() -> None:
+def test_the_other_outputs_of_a_tuple_stay() -> None:
     model = Recurrent().eval()
     x = torch.randn(3, 7, 8)
     outputs, states = model.lstm(x)
     insert(model, {"lstm": Spec("ssa")}, IDS).lstm.site_attention.gamma.fill_(1)
-    transformed, kept = model.lstm(x)
+    transformed, new_states = model.lstm(x)
     assert not torch.equal(transformed, outputs)
     assert torch.equal(transformed, model.lstm.site_attention(outputs))
-    assert all(torch.equal(a, b) for a, b in zip(kept, states, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(new_states, states, strict=True))
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
 @torch.no_grad()
-def test_a_transformer_encoder_leaves_padding_out(name: str) -> None:
-    """In evaluation torch would run fused layers on nested tensors, past the modules in them."""
+def test_a_transformer_encoder_ignores_padding(name: str) -> None:
+    """In evaluation torch would run fused layers on nested tensors, which skip inserted modules."""
     plain, model = Text().double().eval(), Text().double().eval()
     model.load_state_dict(plain.state_dict())
     example = {"ids": IDS, "mask": MASK}
@@ -239,11 +239,11 @@ def test_a_transformer_encoder_leaves_padding_out(name: str) -> None:
 
 
 def test_a_detectors_backbone() -> None:
-    """It returns a mapping; the sites are inside."""
+    """It returns a mapping. The sites are inside."""
     torch.manual_seed(0)
-    made = torchvision.models.detection.backbone_utils.resnet_fpn_backbone
+    build_backbone = torchvision.models.detection.backbone_utils.resnet_fpn_backbone
     model, x = (
-        made(backbone_name="resnet18", weights=None, trainable_layers=5).eval(),
+        build_backbone(backbone_name="resnet18", weights=None, trainable_layers=5).eval(),
         torch.randn(1, 3, 32, 32),
     )
     before = model(x)
@@ -254,12 +254,12 @@ def test_a_detectors_backbone() -> None:
 
 
 def test_an_empty_placement_changes_nothing() -> None:
-    model = nn.Linear(3, 3)  # has no sites, and none are looked for
+    model = nn.Linear(3, 3)  # It has no sites, and none are searched for.
     assert insert(model, {}) is model
     assert list(model.state_dict()) == ["weight", "bias"]
 
 
-def test_other_names_of_a_model_without_blocks() -> None:
+def test_insertion_by_path_in_a_model_without_blocks() -> None:
     x = torch.randn(2, 3, 8, 8)
     model = insert(Plain().eval(), {"own.1": Spec("ssa"), "features": Spec("ssa")}, example=x)
     with torch.no_grad():
@@ -271,7 +271,7 @@ def test_other_names_of_a_model_without_blocks() -> None:
         assert not torch.equal(middle, model(x))
 
 
-def test_refuses_an_unknown_site() -> None:
+def test_an_unknown_site_is_rejected() -> None:
     with pytest.raises(
         InputError, match=r"unknown site of Net 'stage1\.blok1'; choose from .*Did you mean 'stage1\.block1'"
     ):
@@ -279,7 +279,7 @@ def test_refuses_an_unknown_site() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "message"),
+    ("site", "message"),
     [
         ("layer3.1", "'layer3.1': that is a module, whose site is called 'stage3.block2'"),
         ("layer3.1.conv1", "around it is 'stage3.block2'"),
@@ -287,12 +287,12 @@ def test_refuses_an_unknown_site() -> None:
         ("maxpool", "'maxpool': that is a module, whose site is called 'stem'"),
     ],
 )
-def test_names_the_site_of_a_module(place: str, message: str) -> None:
+def test_error_names_the_site_of_a_module(site: str, message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
-        insert(torchvision.models.resnet18(), {place: Spec("ssa")}, torch.empty(2, 3, 64, 64))
+        insert(torchvision.models.resnet18(), {site: Spec("ssa")}, torch.empty(2, 3, 64, 64))
 
 
-def test_takes_an_attention_by_name_and_refuses_what_is_none() -> None:
+def test_placement_accepts_names_and_rejects_other_values() -> None:
     named, spelt = (insert(Net(), {"stem": spec}) for spec in ("ssa", Spec("ssa")))  # type: ignore[dict-item]
     assert list(named.state_dict()) == list(spelt.state_dict())
     assert Model(placement={"stem": "ssa"}) == Model(placement={"stem": Spec("ssa")})  # type: ignore[dict-item]
@@ -301,7 +301,7 @@ def test_takes_an_attention_by_name_and_refuses_what_is_none() -> None:
             insert(Net(), wrong)  # type: ignore[arg-type]
 
 
-def test_refuses_a_taken_site_and_leaves_the_rest_alone() -> None:
+def test_an_occupied_site_is_rejected_without_other_changes() -> None:
     model = insert(Net(), {"stem": Spec("ssa")})
     names = list(model.state_dict())
     with pytest.raises(InputError, match="site 'stem' has an attention already"):
@@ -309,7 +309,7 @@ def test_refuses_a_taken_site_and_leaves_the_rest_alone() -> None:
     assert list(model.state_dict()) == names
 
 
-def test_names_the_site_whose_channels_do_not_fit() -> None:
+def test_error_names_the_site_whose_channels_do_not_fit() -> None:
     model = Net()
     names = list(model.state_dict())
     placement = {"stem": Spec("ssa"), "stage1.block2": Spec("multihead", {"heads": 3})}
@@ -320,14 +320,14 @@ def test_names_the_site_whose_channels_do_not_fit() -> None:
     assert list(model.state_dict()) == names
 
 
-def test_asks_for_an_example_where_it_cannot_make_one() -> None:
+def test_an_example_is_required_without_convolutions() -> None:
     with pytest.raises(InputError, match=r"Sequential has no convolution .*pass `example`"):
         insert(nn.Sequential(nn.ReLU()), {"0": Spec("ssa")})
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
-def test_takes_on_the_models_dtype(dtype: torch.dtype) -> None:
-    model = wake(Net()).to(dtype)
+def test_modules_have_the_models_dtype(dtype: torch.dtype) -> None:
+    model = randomise_norms(Net()).to(dtype)
     x = _x().to(dtype)
     before = model(x)
     insert(model, _everywhere(Net()))
@@ -336,14 +336,14 @@ def test_takes_on_the_models_dtype(dtype: torch.dtype) -> None:
     assert torch.equal(model(x), before)
 
 
-def test_takes_on_the_models_device() -> None:
+def test_modules_are_on_the_models_device() -> None:
     model = insert(Net().to("meta"), _everywhere(Net()))
     assert {p.device.type for p in model.parameters()} == {"meta"}
 
 
 @pytest.mark.parametrize("plain_weights", [True, False], ids=["removed", "parametrized"])
 def test_exports(plain_weights: bool) -> None:
-    """All types at once, with the spectral norms as they are, and with the weights that they end at."""
+    """All types at once, with spectral norms as parametrizations, and with their final weights."""
     model = Net().eval()
     insert(model, _everywhere(model), torch.empty(EXAMPLE))
     assert len(_inserted(model)) >= len(ATTENTIONS)
@@ -362,16 +362,16 @@ def test_exports(plain_weights: bool) -> None:
 
 
 @torch.no_grad()
-def test_torch_fx_sees_attention_as_a_leaf() -> None:
-    model = wake(Net())
+def test_torch_fx_traces_attention_as_a_leaf() -> None:
+    model = randomise_norms(Net())
     placement = {"stem": Spec("ssa"), "stage1.block1": Spec("multihead", {"heads": 2})}
     insert(model, placement, torch.empty(EXAMPLE))
     for module in _inserted(model).values():
         module.gamma.fill_(1)
     features = create_feature_extractor(model, ["layer2"], tracer_kwargs={"leaf_modules": [Gated]})
-    taken: list[Tensor] = []
-    model.layer2.register_forward_hook(lambda module, args, output: taken.append(output))
+    outputs: list[Tensor] = []
+    model.layer2.register_forward_hook(lambda module, args, output: outputs.append(output))
     model(_x())
-    assert torch.equal(features(_x())["layer2"], taken[0])
+    assert torch.equal(features(_x())["layer2"], outputs[0])
     with pytest.raises(TypeError, match="trace it as a leaf"):
         torch.fx.symbolic_trace(model)

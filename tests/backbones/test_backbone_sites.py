@@ -1,4 +1,4 @@
-"""Which sites are found, on models of the table and on models that the code has never seen."""
+"""Sites of models of the table and of unknown models."""
 
 import copy
 import threading
@@ -56,9 +56,9 @@ XRESNET18_AT_128 = [
 
 
 def test_xresnet18_at_128() -> None:
-    found = sites(build("xresnet18", classes=10), torch.empty(1, 3, 128, 128))
-    assert [(s.name, s.path, s.channels, s.stride, s.resolution) for s in found] == XRESNET18_AT_128
-    assert found[0].positions == 1024
+    found_sites = sites(build("xresnet18", classes=10), torch.empty(1, 3, 128, 128))
+    assert [(s.name, s.path, s.channels, s.stride, s.resolution) for s in found_sites] == XRESNET18_AT_128
+    assert found_sites[0].positions == 1024
 
 
 # Blocks of each stage. A new backbone needs a line here.
@@ -82,25 +82,25 @@ def test_every_block_of_a_backbone_has_its_two_sites(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", XRESNETS)
-def test_a_site_tells_the_truth(name: str) -> None:
-    """Its channels, stride and resolution are those of what its submodule really returns."""
-    model, seen = build(name, classes=3, width=0.25).eval(), {}
-    found = sites(model, torch.empty(1, 3, 32, 48))
-    for site in found:
+def test_sites_match_the_actual_outputs(name: str) -> None:
+    """Channels, stride and resolution are those of the submodule's actual output."""
+    model, shapes = build(name, classes=3, width=0.25).eval(), {}
+    found_sites = sites(model, torch.empty(1, 3, 32, 48))
+    for site in found_sites:
         model.get_submodule(site.path).register_forward_hook(
-            lambda _, __, output, name=site.name: seen.update({name: output.shape})
+            lambda _, __, output, name=site.name: shapes.update({name: output.shape})
         )
     with torch.no_grad():
         model(torch.zeros(1, 3, 32, 48))
-    assert list(seen) == [site.name for site in found]
-    for site in found:
-        assert seen[site.name] == (1, site.channels, *site.resolution)
+    assert list(shapes) == [site.name for site in found_sites]
+    for site in found_sites:
+        assert shapes[site.name] == (1, site.channels, *site.resolution)
         assert site.stride == -(-32 // site.resolution[0])
 
 
 @pytest.mark.parametrize(("in_channels", "classes"), [(1, 2), (4, 7)])
 @pytest.mark.parametrize("name", ["xresnet18", "xresnet50"])
-def test_builds_what_is_asked_for(name: str, in_channels: int, classes: int) -> None:
+def test_backbones_have_the_requested_channels_and_classes(name: str, in_channels: int, classes: int) -> None:
     model = build(name, classes=classes, in_channels=in_channels, width=0.25)
     assert model(torch.zeros(2, in_channels, 32, 32)).shape == (2, classes)
 
@@ -128,23 +128,23 @@ def test_the_stem_of_simple_self_attention_has_27712_more_parameters(name: str) 
     assert sum(p.numel() for p in build(name, classes=10).parameters()) == counts[0]
 
 
-def test_refuses_another_stem() -> None:
+def test_an_unknown_stem_is_rejected() -> None:
     with pytest.raises(InputError, match=r"stem of backbone 'xresnet18' '64-64-64'; choose from 32-32-64"):
         build("xresnet18", classes=2, stem="64-64-64")
 
 
 @pytest.mark.parametrize("width", [0, -1.0, 1 / 17, 17, float("nan")])
-def test_refuses_a_width(width: float) -> None:
+def test_an_invalid_width_is_rejected(width: float) -> None:
     with pytest.raises(InputError, match="width must lie between 1/16 and 16; got"):
         build("xresnet18", classes=2, width=width)
 
 
 @pytest.mark.parametrize("width", [1 / 16, 0.3, 1.7])
-def test_takes_odd_widths(width: float) -> None:
+def test_odd_widths_are_accepted(width: float) -> None:
     assert build("xresnet18", classes=2, width=width)(torch.zeros(2, 3, 32, 32)).shape == (2, 2)
 
 
-def test_refuses_an_unknown_backbone() -> None:
+def test_an_unknown_backbone_is_rejected() -> None:
     with pytest.raises(
         InputError, match=r"unknown backbone 'xresnet19'; choose from .*Did you mean 'xresnet1"
     ):
@@ -153,18 +153,18 @@ def test_refuses_an_unknown_backbone() -> None:
 
 @pytest.mark.parametrize(("name", "last"), [("resnet18", "bn2"), ("resnet50", "bn3")])
 def test_torchvisions_branch_ends_at_the_blocks_last_norm(name: str, last: str) -> None:
-    found = {s.name: s for s in sites(torchvision.models.get_model(name), torch.empty(1, 3, 64, 64))}
-    assert found["stem"].path == "maxpool"
-    assert found["stage1.block1.branch"].path == f"layer1.0.{last}"
-    assert found["stage1.block1"].path == "layer1.0"
-    assert found["stage3.block2.branch"].path == f"layer3.1.{last}"
-    assert len(found) == 1 + 2 * sum({"resnet18": (2, 2, 2, 2), "resnet50": (3, 4, 6, 3)}[name])
+    found_sites = {s.name: s for s in sites(torchvision.models.get_model(name), torch.empty(1, 3, 64, 64))}
+    assert found_sites["stem"].path == "maxpool"
+    assert found_sites["stage1.block1.branch"].path == f"layer1.0.{last}"
+    assert found_sites["stage1.block1"].path == "layer1.0"
+    assert found_sites["stage3.block2.branch"].path == f"layer3.1.{last}"
+    assert len(found_sites) == 1 + 2 * sum({"resnet18": (2, 2, 2, 2), "resnet50": (3, 4, 6, 3)}[name])
 
 
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 def test_finds_blocks_of_any_dimension(dimensions: int) -> None:
-    found = sites(Net(dimensions=dimensions), torch.empty(1, 3, *[16] * dimensions))
-    rows = [(s.name, s.path, s.channels, s.stride, s.resolution) for s in found]
+    found_sites = sites(Net(dimensions=dimensions), torch.empty(1, 3, *[16] * dimensions))
+    rows = [(s.name, s.path, s.channels, s.stride, s.resolution) for s in found_sites]
     assert rows == [
         ("stem", "stem", 8, 2, (8,) * dimensions),
         ("stage1.block1.branch", "layer1.0.branch", 8, 2, (8,) * dimensions),
@@ -187,7 +187,7 @@ def test_finds_pre_activation_blocks() -> None:
 
 
 class Joined(nn.Module):
-    """A block that joins its branch to the shortcut in its own way."""
+    """Block that joins its branch to the shortcut in a given way."""
 
     def __init__(self, join: Callable[["Joined", Tensor, Tensor], Tensor]) -> None:
         super().__init__()
@@ -222,8 +222,8 @@ PARTS: dict[str, Callable[[Joined, Tensor, Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("parametrised", [False, True])
 @pytest.mark.parametrize("join", [*JOINS, *PARTS])
-def test_a_branch_is_found_however_it_is_joined(join: str, parametrised: bool) -> None:
-    """It ends with the last submodule before the scale; of several parts none is the branch."""
+def test_a_branch_is_detected_for_every_kind_of_join(join: str, parametrised: bool) -> None:
+    """The branch ends with the last submodule before the scale. Of several parts none is the branch."""
     blocks = [Joined((JOINS | PARTS)[join]) for _ in range(2)]
     if parametrised:
         for block in blocks:
@@ -237,8 +237,8 @@ def test_a_branch_is_found_however_it_is_joined(join: str, parametrised: bool) -
     assert paths == expected
 
 
-def test_what_a_module_adds_to_its_own_map_is_no_branch() -> None:
-    """A mean that is subtracted, a bias, a mask: nothing has gone through more layers than the rest."""
+def test_additions_to_the_modules_own_map_are_no_branch() -> None:
+    """A subtracted mean, a bias and a mask have not passed more layers than the other operand."""
 
     class Adds(nn.Module):
         def __init__(self) -> None:
@@ -256,8 +256,8 @@ def test_a_block_that_runs_twice_is_no_site() -> None:
     assert _names(Shared(), 1, 3, 16, 16) == ["stem", "stage1.block1.branch", "stage1.block1"]
 
 
-class Beside(nn.Module):
-    """A residual stage between two that join their parts in other ways, as in HGNet; and single layers."""
+class MixedStages(nn.Module):
+    """Model with a residual stage between two other stages, as in HGNet, and single layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -273,13 +273,13 @@ class Beside(nn.Module):
         return self.last(self.down(self.residual(self.first(self.stem(x))))).mean((2, 3))
 
 
-def test_residual_blocks_hide_nothing_that_comes_after_them() -> None:
-    blocks = [f"stage1.block{i}{part}" for i in (1, 2) for part in (".branch", "")]
-    assert _names(Beside(), 2, 3, 32, 32) == ["stem", *blocks, "last"]
+def test_later_stages_without_residual_blocks_are_sites() -> None:
+    blocks = [f"stage1.block{i}{suffix}" for i in (1, 2) for suffix in (".branch", "")]
+    assert _names(MixedStages(), 2, 3, 32, 32) == ["stem", *blocks, "last"]
 
 
 def test_without_residual_blocks_sites_are_paths() -> None:
-    """`own` runs its children in its own way; of the head, the last two have no positions."""
+    """`own` runs its children itself. The last two modules of the head have no positions."""
     names = ["features.0", "features.1", "features", "own.0", "own.1", "head.0", "head.1"]
     assert _names(Plain(), 1, 3, 8, 8) == names
 
@@ -289,7 +289,7 @@ def _rows(model: nn.Module, example: Example) -> list[tuple[Any, ...]]:
 
 
 def test_the_tokens_of_a_vision_transformer() -> None:
-    """In its last block nothing but the class token is read, which attention passes by."""
+    """Its last block reads only the class token, which attention ignores."""
     layer = "encoder.layers.encoder_layer"
     assert _rows(vit(), torch.empty(2, 3, 32, 32)) == [
         ("stem", "encoder.dropout", 16, 8, (17,), "B*C"),
@@ -300,17 +300,19 @@ def test_the_tokens_of_a_vision_transformer() -> None:
     ]
 
 
-def test_class_tokens_are_told_apart_from_positions() -> None:
-    """Of a model with one and of one with none; an image alone makes no residual of the embedding."""
+def test_class_tokens_are_counted_separately() -> None:
+    """Models with and without class tokens. A batch of one makes no residual block of the embedding."""
     for batch in (1, 2):
-        found = sites(vit(), torch.empty(batch, 3, 32, 32))
-        assert {(site.class_tokens, site.positions) for site in found} == {(1, 16)}
-        assert len(found) == 5
+        found_sites = sites(vit(), torch.empty(batch, 3, 32, 32))
+        assert {(site.class_tokens, site.positions) for site in found_sites} == {(1, 16)}
+        assert len(found_sites) == 5
     assert {site.class_tokens for site in sites(swin(), torch.empty(2, 3, 32, 48))} == {0}
 
 
 def test_a_swin_transformer_has_its_channels_last() -> None:
-    """Its stochastic depth runs twice a block and returns what it took: the branches are behind it."""
+    """Its stochastic depth runs twice a block and returns its input, so the branches are the modules before
+    it.
+    """
     rows = _rows(swin(), torch.empty(2, 3, 32, 48))
     assert rows[:5] == [
         ("stem", "features.0", 16, 4, (8, 12), "B*C"),
@@ -320,7 +322,7 @@ def test_a_swin_transformer_has_its_channels_last() -> None:
         ("stage1.block1", "features.1.0", 16, 4, (8, 12), "B*C"),
     ]
     assert rows[-1] == ("stage2.block2", "features.3.1", 32, 8, (4, 6), "B*C")
-    assert len(rows) == 18  # with the merging of patches
+    assert len(rows) == 18  # This includes the merging of patches.
 
 
 def test_convnexts_channels_move_to_the_last_dimension_and_back() -> None:
@@ -338,8 +340,8 @@ def test_the_sequence_that_an_lstm_returns() -> None:
     ]
 
 
-def test_positions_before_the_batch_are_refused() -> None:
-    """(T, B) looks like (B, T): only the layers tell."""
+def test_positions_before_the_batch_are_rejected() -> None:
+    """The shapes (T, B) and (B, T) do not differ, but the layers do."""
     with pytest.raises(InputError, match=r"'lstm' of Recurrent has batch_first=False and takes 7 positions"):
         sites(Recurrent(batch_first=False), torch.zeros(7, 3, dtype=torch.int64))
 
@@ -367,7 +369,7 @@ def test_a_text_encoder_with_a_mask(example: Example) -> None:
 
 
 def test_a_cost_volume_is_a_feature_map() -> None:
-    """Its positions are disparities, rows and columns; the stride is that of the rows."""
+    """Its positions are disparities, rows and columns. The stride is that of the rows."""
     assert _rows(Stereo(), (torch.empty(2, 3, 32, 64), torch.empty(2, 3, 32, 64))) == [
         ("volume.0", "volume.0", 6, 4, (5, 8, 16), "BC*"),
         ("volume.1", "volume.1", 6, 4, (5, 8, 16), "BC*"),
@@ -388,26 +390,26 @@ def detector() -> nn.Module:
 
 
 def test_a_detectors_sites_are_its_backbones(detector: nn.Module) -> None:
-    """It goes by the values of its proposals, which no pass without data knows."""
+    """Its control flow depends on the values of proposals, which a pass without data does not have."""
     whole = sites(detector, [torch.empty(3, 64, 96), torch.empty(3, 80, 64)])
     backbone = sites(detector.backbone, torch.empty(2, 3, 64, 96))
     assert [s.path for s in whole] == [f"backbone.{s.path}" for s in backbone]
     backbone = [(s.name, t.name) for s, t in zip(whole, backbone, strict=True) if ".fpn." not in s.path]
     assert len(backbone) == 1 + 2 * 16
-    assert all(name == again for name, again in backbone)
+    assert all(name == name_in_backbone for name, name_in_backbone in backbone)
 
 
-def test_a_model_that_goes_by_values_at_once_is_refused() -> None:
-    class Wary(Net):
+def test_a_model_that_depends_on_values_at_once_is_rejected() -> None:
+    class ChecksValues(Net):
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x if x.sum() > 0 else -x)
 
     with pytest.raises(InputError, match=r"no sites can be found on Wary: .*values .*such as its backbone"):
-        sites(Wary(), torch.empty(1, 3, 16, 16))
+        sites(ChecksValues(), torch.empty(1, 3, 16, 16))
 
 
 def test_a_block_in_a_branch_has_one_name() -> None:
-    """Residual blocks in the branch of another, as in RCAN."""
+    """Residual blocks in the branch of another block, as in RCAN."""
 
     class Outer(nn.Module):
         def __init__(self) -> None:
@@ -418,17 +420,17 @@ def test_a_block_in_a_branch_has_one_name() -> None:
             return x + self.inner(x)
 
     model = nn.Sequential(nn.Conv2d(3, 8, 3), Outer())
-    found = {s.name: s.path for s in sites(model, torch.empty(1, 3, 8, 8))}
-    assert list(found.values()) == ["0", "1.inner.branch", "1.inner", "1"]
-    assert [name for name in found if "branch" in name] == ["stage1.block1.branch"]
+    found_sites = {s.name: s.path for s in sites(model, torch.empty(1, 3, 8, 8))}
+    assert list(found_sites.values()) == ["0", "1.inner.branch", "1.inner", "1"]
+    assert [name for name in found_sites if "branch" in name] == ["stage1.block1.branch"]
 
 
-def test_an_example_without_a_tensor_is_refused() -> None:
+def test_an_example_without_a_tensor_is_rejected() -> None:
     with pytest.raises(InputError, match=r"a tuple of positional arguments or a mapping .*got \(3,\)"):
         sites(Net(), (3,))
 
 
-def test_the_shapes_that_do_not_fit_are_told() -> None:
+def test_shapes_that_do_not_fit_are_reported() -> None:
     example = {"ids": torch.zeros(2, 7, dtype=torch.int64), "mask": torch.ones(2, 8, dtype=torch.bool)}
     with pytest.raises(InputError, match=r"Text cannot take inputs of shapes ids=\(2, 7\), mask=\(2, 8\): "):
         sites(Text(), example)
@@ -436,7 +438,7 @@ def test_the_shapes_that_do_not_fit_are_told() -> None:
 
 def test_finding_sites_leaves_the_model_as_it_was() -> None:
     model = Net().train()
-    model.layer1[0].eval()  # a mixture, as in a model with frozen norms
+    model.layer1[0].eval()  # A mixture, as in a model with frozen norms.
     flags = [module.training for module in model.modules()]
     before = copy.deepcopy(model.state_dict())
     sites(model, torch.empty(1, 3, 16, 16))
@@ -451,21 +453,21 @@ def test_finding_sites_leaves_the_model_as_it_was() -> None:
 
 
 def _held(model: nn.Module) -> list[tuple[Any, Any]]:
-    """All that the model's modules hold, and what it is worth."""
-    held = tree_leaves([vars(module) for module in model.modules()])
-    return [(one, one.detach().clone() if isinstance(one, Tensor) else one) for one in held]
+    """Return all objects in the model's modules, with copies of their values."""
+    leaves = tree_leaves([vars(module) for module in model.modules()])
+    return [(leaf, leaf.detach().clone() if isinstance(leaf, Tensor) else leaf) for leaf in leaves]
 
 
-def test_what_a_forward_keeps_is_not_kept() -> None:
+def test_tracing_does_not_change_the_models_state() -> None:
     model = Keeping()
     model(torch.ones(2, 3, 16, 16))
     before = _held(model)
     assert len(sites(model, torch.empty(1, 3, 16, 16))) == 9
     after = _held(model)
     assert len(after) == len(before)
-    for (one, worth), (same, now) in zip(before, after, strict=True):
-        assert same is one
-        assert torch.equal(now, worth) if isinstance(worth, Tensor) else now == worth
+    for (leaf, value), (new_leaf, new_value) in zip(before, after, strict=True):
+        assert new_leaf is leaf
+        assert torch.equal(new_value, value) if isinstance(value, Tensor) else new_value == value
     model(torch.ones(2, 3, 16, 16))
     assert (model.calls, model.seen.item()) == (2, 4)
 
@@ -481,18 +483,18 @@ def test_sites_of_a_model_with_attention_are_the_same(
 ) -> None:
     """Hooks and parametrised weights are copied with the model."""
     plain, model = make(), make()
-    found = sites(plain, example)
-    insert(model, {site.name: Spec(name) for site in found if site.channels > 1}, example)
-    assert sites(model, example) == found
+    found_sites = sites(plain, example)
+    insert(model, {site.name: Spec(name) for site in found_sites if site.channels > 1}, example)
+    assert sites(model, example) == found_sites
 
 
 def test_finding_sites_copies_no_memory() -> None:
     model = Net()
-    model.huge = nn.Parameter(torch.zeros(1).expand(2**30, 2**30))  # more than any machine has
+    model.huge = nn.Parameter(torch.zeros(1).expand(2**30, 2**30))  # More memory than any machine has.
     assert _names(model, 1, 3, 16, 16) == _names(Net(), 1, 3, 16, 16)
 
 
-def test_what_cannot_be_copied_is_refused() -> None:
+def test_a_model_that_cannot_be_copied_is_rejected() -> None:
     model = Net()
     model.lock = threading.Lock()
     with pytest.raises(InputError, match=r"Net must be one that copy.deepcopy can copy.*lock.*Keep what can"):

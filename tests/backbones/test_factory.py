@@ -1,4 +1,4 @@
-"""Backbones by name: of the table, of libraries, and of one's own."""
+"""Backbones by name: of the table, of libraries, and of the user."""
 
 import copy
 from pathlib import Path
@@ -69,7 +69,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "mine.py"
 
 
-# Of each library a plain model, one whose classifier is elsewhere, and one that is made for one size.
+# A plain model of each library, one with another classifier, and one for images of one size.
 LIBRARY = {
     "torchvision:resnet18": lambda: torchvision.models.resnet18(num_classes=5),
     "torchvision:squeezenet1_1": lambda: torchvision.models.squeezenet1_1(num_classes=5),
@@ -84,19 +84,19 @@ LIBRARY = {
 
 @pytest.mark.parametrize("name", LIBRARY)
 @torch.no_grad()
-def test_without_attention_it_is_the_librarys_own_model(name: str) -> None:
+def test_a_librarys_model_is_unchanged_without_attention(name: str) -> None:
     torch.manual_seed(0)
-    theirs = LIBRARY[name]().eval()
-    ours = build(name, classes=5, size=64).eval()
-    ours.load_state_dict(theirs.state_dict())
+    expected = LIBRARY[name]().eval()
+    model = build(name, classes=5, size=64).eval()
+    model.load_state_dict(expected.state_dict())
     images = torch.randn(2, 3, 64, 64)
-    assert torch.equal(ours(images), theirs(images))
-    places = [site.name for site in sites(ours, images) if site.positions > 1]
-    insert(ours, dict.fromkeys([places[0], places[-1]], Spec("ssa")), images)
-    assert torch.equal(ours(images), theirs(images)), "nor is it another one with gates of zero"
+    assert torch.equal(model(images), expected(images))
+    names = [site.name for site in sites(model, images) if site.positions > 1]
+    insert(model, dict.fromkeys([names[0], names[-1]], Spec("ssa")), images)
+    assert torch.equal(model(images), expected(images)), "zero gates do not change the output"
 
 
-def test_ones_own(own: str) -> None:
+def test_user_defined_models(own: str) -> None:
     record = find(f"{own}:Net")
     assert (record.dimensions, record.options) == (2, {"width": 8})
     model = build(f"{own}:Net", classes=4, in_channels=1, width=5)
@@ -106,18 +106,18 @@ def test_ones_own(own: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["counted", "Named", "Mapped", "Late"])
-def test_other_forms_of_a_model_of_ones_own(own: str, name: str) -> None:
+def test_other_forms_of_user_defined_models(own: str, name: str) -> None:
     model = build(f"{own}:{name}", classes=5, size=24)
     x = torch.rand(2, 3, 24, 24)
     assert model(x).shape == (2, 5)
     twin = copy.deepcopy(model)
     assert len(list(twin.parameters())) == len(list(model.parameters())) > 2
-    found = sites(twin, x)
-    insert(twin, {found[0].name: "conv1x1"}, x)
+    found_sites = sites(twin, x)
+    insert(twin, {found_sites[0].name: "conv1x1"}, x)
     torch.testing.assert_close(twin.eval()(x), model.eval()(x))
 
 
-def test_lazy_layers_of_any_model_get_their_weights() -> None:
+def test_lazy_layers_are_initialised() -> None:
     model = nn.Sequential(nn.LazyConv1d(8, 3), nn.Flatten(), nn.LazyLinear(2)).train()
     assert sites(model, torch.empty(2, 3, 16))
     assert model(torch.rand(2, 3, 16)).shape == (2, 2)
@@ -126,7 +126,7 @@ def test_lazy_layers_of_any_model_get_their_weights() -> None:
         sites(nn.Sequential(nn.Linear(4, 4), nn.LazyLinear(2)), torch.empty(2, 3, 16))
 
 
-def test_a_module_by_name(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_defined_model_by_module_name(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Path(own).rename("by_module_name.py")
     monkeypatch.syspath_prepend(str(Path.cwd()))
     assert find("by_module_name:Net").options == {"width": 8}
@@ -151,10 +151,10 @@ def test_a_module_by_name(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ("timm:vit_tiny_patch16_224", {}, "multiple of its patches of 16 pixels; got 40. Take --size 32"),
     ],
 )
-def test_mistakes_are_told(own: str, name: str, options: dict[str, object], message: str) -> None:
+def test_mistakes_are_reported(own: str, name: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         build(name, classes=3, size=40, **options)
 
 
-def test_the_table_is_what_it_was() -> None:
+def test_find_returns_the_records_of_the_table() -> None:
     assert all(find(name) is record for name, record in BACKBONES.items())

@@ -1,4 +1,4 @@
-"""LARNN against a restatement of its paper, in float64, and what it promises beside."""
+"""LARNN compared with a restatement of its paper, in float64, and further properties."""
 
 import itertools
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from larnn_restated import Restated
 from torch import Tensor, nn
 
 from attention import InputError
-from backbones import build, larnn_loop
+from backbones import build, larnn_fast, larnn_loop
 from backbones.larnn import LARNN, LARNNCell, Layer
 
 CASES = [
@@ -29,7 +29,7 @@ every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(ma
 
 def layer(channels: int = 5, hidden: int = 6, **options: object) -> Layer:
     torch.manual_seed(0)
-    made = Layer(
+    new_layer = Layer(
         channels,
         hidden,
         **{
@@ -43,17 +43,17 @@ def layer(channels: int = 5, hidden: int = 6, **options: object) -> Layer:
             **options,
         },
     ).double()
-    return with_random_norms(made)
+    return randomise_norms(new_layer)
 
 
-def with_random_norms(made: Layer) -> Layer:
-    for norm in (made.norm, made.cell_norm):
+def randomise_norms(module: Layer) -> Layer:
+    for norm in (module.norm, module.cell_norm):
         if norm is not None:
             nn.init.uniform_(norm.weight, 0.5, 1.5)
             nn.init.normal_(norm.bias)
             norm.running_mean.normal_()
             norm.running_var.uniform_(0.5, 1.5)
-    return made
+    return module
 
 
 def values(*shape: int) -> Tensor:
@@ -61,7 +61,7 @@ def values(*shape: int) -> Tensor:
 
 
 def results(model: Callable[[Tensor], Tensor], weights: nn.Module, x: Tensor) -> list[Tensor]:
-    """States, and the gradients of the input and of each weight."""
+    """Return the states, and the gradients of the input and of each weight."""
     x = x.clone().requires_grad_()
     y = model(x)
     loss = (y * values(*y.shape)).sum()
@@ -71,13 +71,13 @@ def results(model: Callable[[Tensor], Tensor], weights: nn.Module, x: Tensor) ->
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @every_case
 def test_equals_the_restatement(case: dict[str, object], training: bool) -> None:
-    ours = layer(**case).train(training)
+    module = layer(**case).train(training)
     x = values(7, 5, 11)  # longer than the window
-    theirs = results(Restated(ours, positional=bool(case["positional"])), ours, x)
-    names = ["states", "input", *dict(ours.named_parameters())]
-    for name, a, b in zip(names, results(ours, ours, x), theirs, strict=True):
+    expected = results(Restated(module, positional=bool(case["positional"])), module, x)
+    names = ["states", "input", *dict(module.named_parameters())]
+    for name, a, b in zip(names, results(module, module, x), expected, strict=True):
         torch.testing.assert_close(
-            a, b, rtol=1e-10, atol=1e-10, msg=lambda said, name=name: f"{name}: {said}"
+            a, b, rtol=1e-10, atol=1e-10, msg=lambda text, name=name: f"{name}: {text}"
         )
 
 
@@ -87,29 +87,29 @@ def test_equals_the_restatement(case: dict[str, object], training: bool) -> None
 def test_the_options_of_the_papers_code_equal_the_restatement(
     case: dict[str, object], form: dict[str, str], training: bool
 ) -> None:
-    ours = layer(**case, **form).train(training)
+    module = layer(**case, **form).train(training)
     x = values(4, 5, 6)
-    theirs = results(Restated(ours, positional=bool(case["positional"])), ours, x)
-    for a, b in zip(results(ours, ours, x), theirs, strict=True):
+    expected = results(Restated(module, positional=bool(case["positional"])), module, x)
+    for a, b in zip(results(module, module, x), expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
     with torch.no_grad():
-        torch.testing.assert_close(ours(x), theirs[0], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(module(x), expected[0], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("cell_activation", ["elu", "tanh"])
 @every_form
-def test_the_quick_loop_is_the_plain_one_under_a_mask(form: dict[str, str], cell_activation: str) -> None:
-    """In what it returns, in all gradients, and in the statistics for evaluation."""
-    ours = layer(activation_on_keys_and_values=True, cell_activation=cell_activation, **form)
+def test_the_fast_loop_equals_the_plain_one_under_a_mask(form: dict[str, str], cell_activation: str) -> None:
+    """In states, in all gradients, and in the statistics for evaluation."""
+    module = layer(activation_on_keys_and_values=True, cell_activation=cell_activation, **form)
     x, mask = values(7, 5, 9), torch.arange(9) < torch.tensor([9, 3, 5, 9, 1, 7, 8]).unsqueeze(1)
-    assert larnn_loop.is_quick(ours._weights(), ours.kind)
-    before = {name: value.clone() for name, value in ours.state_dict().items()}
+    assert larnn_fast.is_supported(module._weights(), module.kind)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
     outcomes = []
-    for loop in (larnn_loop.run, larnn_loop.steps):
-        ours.load_state_dict(before)
+    for loop in (larnn_fast.run, larnn_loop.run):
+        module.load_state_dict(before)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(larnn_loop, "run", loop)
-            outcomes.append([*results(partial(ours, mask=mask), ours, x), *ours.buffers()])
+            patch.setattr(larnn_fast, "run", loop)
+            outcomes.append([*results(partial(module, mask=mask), module, x), *module.buffers()])
     for a, b in zip(*outcomes, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
 
@@ -117,11 +117,11 @@ def test_the_quick_loop_is_the_plain_one_under_a_mask(form: dict[str, str], cell
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("form", [{}, FORMS[-1]], ids=["default", "all"])
 @every_other
-def test_a_loop_over_the_cell_is_the_layer(
+def test_a_loop_over_the_cell_equals_the_layer(
     case: dict[str, object], form: dict[str, str], training: bool
 ) -> None:
     cell = LARNNCell(5, 6, heads=3, window=4, **case, **form).double().train(training)
-    with_random_norms(cell.layer)
+    randomise_norms(cell.layer)
     x = values(4, 5, 6)
     expected = results(cell.layer, cell, x)
 
@@ -137,7 +137,7 @@ def test_a_loop_over_the_cell_is_the_layer(
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
 
 
-def test_a_cells_state_is_of_the_latest_steps_and_can_be_cut_off() -> None:
+def test_a_cells_state_has_the_latest_steps_and_can_be_detached() -> None:
     cell = LARNNCell(5, 6, heads=3, window=4)
     state = None
     for x in values(9, 7, 5).float():
@@ -152,7 +152,7 @@ def test_a_cells_state_is_of_the_latest_steps_and_can_be_cut_off() -> None:
     torch.testing.assert_close(cell(x, cut)[0], cell(x, state)[0])
 
 
-def test_a_cells_dropout_is_of_its_output_alone() -> None:
+def test_a_cells_dropout_affects_only_its_output() -> None:
     cell = LARNNCell(5, 6, heads=3, dropout=0.5)
     torch.manual_seed(0)
     y, state = cell(values(50, 5).float())
@@ -162,7 +162,7 @@ def test_a_cells_dropout_is_of_its_output_alone() -> None:
     assert (state.hidden[dropped] != 0).all()
 
 
-def test_a_cells_norms_follow_what_they_see() -> None:
+def test_a_cells_norms_update_their_statistics() -> None:
     cell = LARNNCell(5, 6, heads=3, norm="all")
     before = [norm.running_mean.clone() for norm in (cell.layer.norm, cell.layer.cell_norm)]
     cell(values(7, 5).float())
@@ -170,7 +170,7 @@ def test_a_cells_norms_follow_what_they_see() -> None:
         assert not torch.equal(norm.running_mean, mean)
 
 
-def test_a_cell_refuses_other_shapes() -> None:
+def test_a_cell_rejects_other_shapes() -> None:
     with pytest.raises(InputError, match=r"x must have the shape \(B, 5\); got \(2, 4\)"):
         LARNNCell(5, 6)(torch.zeros(2, 4))
     with pytest.raises(InputError, match="hidden must be a multiple of heads"):
@@ -185,14 +185,14 @@ def test_a_cell_refuses_other_shapes() -> None:
         {"activation_on_keys_and_values": True, "activation": "all", "norm": "all"},
         {"activation": "all", "norm": "none"},
     ],
-    ids=["plain", "normed, with places", "all", "all, not normed"],
+    ids=["plain", "normed, with encodings", "all", "all, not normed"],
 )
-def test_the_form_that_is_exported_is_the_same(options: dict[str, object]) -> None:
-    ours = layer(**options).eval().requires_grad_(False)
+def test_the_exported_loop_equals_the_plain_one(options: dict[str, object]) -> None:
+    module = layer(**options).eval().requires_grad_(False)
     x = values(7, 5, 11)
-    program = torch.export.export(ours, (x[:2],), dynamic_shapes=({0: torch.export.Dim("N", min=1)},))
+    program = torch.export.export(module, (x[:2],), dynamic_shapes=({0: torch.export.Dim("N", min=1)},))
     assert "scan" in program.graph_module.code
-    torch.testing.assert_close(program.module()(x), ours(x), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(program.module()(x), module(x), rtol=1e-10, atol=1e-10)
 
 
 @every_case
@@ -206,7 +206,7 @@ def test_every_parameter_of_the_options_learns(mode: str) -> None:
 
 
 def check_every_parameter_learns(case: dict[str, object]) -> None:
-    """In every layer: the code of the paper never trained any."""
+    """Check that every layer learns. The code of the paper never trained any."""
     torch.manual_seed(0)
     model = build("larnn", classes=3, in_channels=5, hidden=6, heads=3, window=4, layers=3, **case)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -218,31 +218,31 @@ def check_every_parameter_learns(case: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("activation", [False, True])
-def test_gradients_are_right(activation: bool) -> None:
-    ours = layer(2, 2, heads=1, window=2, activation_on_keys_and_values=activation).eval()
+def test_gradients_match_finite_differences(activation: bool) -> None:
+    module = layer(2, 2, heads=1, window=2, activation_on_keys_and_values=activation).eval()
 
     def run(x: Tensor, *weights: Tensor) -> Tensor:
-        return torch.func.functional_call(ours, dict(zip(names, weights, strict=True)), (x,))
+        return torch.func.functional_call(module, dict(zip(names, weights, strict=True)), (x,))
 
-    names = list(dict(ours.named_parameters()))
-    assert torch.autograd.gradcheck(run, (values(2, 2, 4).requires_grad_(), *ours.parameters()))
+    names = list(dict(module.named_parameters()))
+    assert torch.autograd.gradcheck(run, (values(2, 2, 4).requires_grad_(), *module.parameters()))
 
 
-def kept(model: nn.Module, length: int) -> int:
-    """Bytes that a forward pass keeps for the backward pass, beside the weights."""
-    found: dict[int, int] = {}
+def measure_kept(model: nn.Module, length: int) -> int:
+    """Return the memory [bytes] kept for the backward pass, besides the weights."""
+    storages: dict[int, int] = {}
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in weights:
-            found[storage.data_ptr()] = storage.nbytes()
+            storages[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     x = values(2, 5, length)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         model(x).sum()
-    return sum(found.values())
+    return sum(storages.values())
 
 
 @pytest.mark.parametrize(
@@ -256,73 +256,73 @@ def kept(model: nn.Module, length: int) -> int:
 )
 def test_memory_grows_with_the_length_and_not_with_the_window(options: dict[str, object]) -> None:
     small, large = (layer(window=k, **options) for k in (2, 64))
-    by_length = [kept(large, length) for length in (100, 200, 300)]
+    by_length = [measure_kept(large, length) for length in (100, 200, 300)]
     steps = [b - a for a, b in itertools.pairwise(by_length)]
     assert abs(steps[0] - steps[1]) < 0.01 * steps[0]
-    assert kept(large, 200) == pytest.approx(kept(small, 200), rel=0.02)
+    assert measure_kept(large, 200) == pytest.approx(measure_kept(small, 200), rel=0.02)
 
 
 @every_form
-def test_padding_changes_no_gradient_with_the_options_either(form: dict[str, str]) -> None:
+def test_padding_changes_no_gradient_with_the_options(form: dict[str, str]) -> None:
     check_padding_changes_no_gradient(layer(activation_on_keys_and_values=True, **form))
 
 
-def test_the_step_norm_follows_what_it_sees() -> None:
-    ours = layer(norm="all")
+def test_the_step_norm_tracks_its_statistics() -> None:
+    module = layer(norm="all")
     x = values(6, 5, 12)
     for _ in range(200):
-        ours.train()(x)
-    norm = ours.cell_norm
-    seen = larnn_loop.steps(x, ours._weights(), ours.kind, None, norm.of_steps(x, None))
+        module.train()(x)
+    norm = module.cell_norm
+    seen = larnn_loop.run(x, module._weights(), module.kind, None, norm.for_steps(x, None))
     torch.testing.assert_close(norm.running_mean, seen.cell_mean.mean(0))
     torch.testing.assert_close(norm.running_var, seen.cell_variance.mean(0))
 
 
-def test_what_cannot_be_quick_is_what_the_loop_says() -> None:
+def test_the_fast_loop_reports_unsupported_weights() -> None:
     weights, kind = layer(positional=True)._weights(), layer(activation_on_keys_and_values=True).kind
-    assert not larnn_loop.is_quick(weights, kind)
-    assert larnn_loop.is_quick(weights, layer().kind)
-    assert larnn_loop.is_quick(layer()._weights(), kind)
+    assert not larnn_fast.is_supported(weights, kind)
+    assert larnn_fast.is_supported(weights, layer().kind)
+    assert larnn_fast.is_supported(layer()._weights(), kind)
     evaluated = layer(norm="all").eval()._folded()
-    assert not larnn_loop.is_quick(evaluated, kind)
+    assert not larnn_fast.is_supported(evaluated, kind)
     with torch.no_grad():
-        assert larnn_loop.is_quick(evaluated, kind)
+        assert larnn_fast.is_supported(evaluated, kind)
 
 
 @pytest.mark.parametrize("activation", [False, True])
 def test_padding_changes_no_gradient(activation: bool) -> None:
-    """The states at padding are no part of the norm's statistics, nor of anything that is learned."""
+    """States at padding affect neither the norm's statistics nor any gradient."""
     check_padding_changes_no_gradient(layer(activation_on_keys_and_values=activation))
 
 
-def check_padding_changes_no_gradient(ours: Layer) -> None:
+def check_padding_changes_no_gradient(module: Layer) -> None:
     x = values(3, 5, 9)
     mask = torch.arange(9) < torch.tensor([[9], [4], [1]])
-    found = []
+    outcomes = []
     for noise in (0.0, 3.0):
-        y = ours(x + noise * ~mask.unsqueeze(1), mask)
+        y = module(x + noise * ~mask.unsqueeze(1), mask)
         loss = (y * mask.unsqueeze(1)).square().sum()
-        found.append([loss, *torch.autograd.grad(loss, ours.parameters())])
-    for a, b in zip(*found, strict=True):
+        outcomes.append([loss, *torch.autograd.grad(loss, module.parameters())])
+    for a, b in zip(*outcomes, strict=True):
         torch.testing.assert_close(a, b)
 
 
-def test_the_norm_follows_what_it_sees() -> None:
-    ours = layer(activation_on_keys_and_values=True)
-    nn.init.zeros_(ours.norm.running_mean)
-    before = ours.norm.running_var.clone()
+def test_the_window_norm_tracks_its_statistics() -> None:
+    module = layer(activation_on_keys_and_values=True)
+    nn.init.zeros_(module.norm.running_mean)
+    before = module.norm.running_var.clone()
     x = values(6, 5, 12)
-    ours.eval()(x)
-    assert torch.equal(ours.norm.running_var, before)
+    module.eval()(x)
+    assert torch.equal(module.norm.running_var, before)
     for _ in range(200):
-        ours.train()(x)
-    seen = larnn_loop.steps(x, ours._weights(), ours.kind, ours.norm.of_windows(x, None))
-    torch.testing.assert_close(ours.norm.running_mean, seen.mean.mean(0))
-    torch.testing.assert_close(ours.norm.running_var, seen.variance.mean(0))
+        module.train()(x)
+    seen = larnn_loop.run(x, module._weights(), module.kind, module.norm.for_windows(x, None))
+    torch.testing.assert_close(module.norm.running_mean, seen.mean.mean(0))
+    torch.testing.assert_close(module.norm.running_var, seen.variance.mean(0))
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (
             {"hidden": 64, "heads": 27},
@@ -344,18 +344,18 @@ def test_the_norm_follows_what_it_sees() -> None:
     ],
     ids=str,
 )
-def test_refuses(options: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_invalid_options_are_rejected(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         build("larnn", classes=2, **options)
 
 
-def test_layers_are_stacked_with_and_without_connections() -> None:
+def test_layers_are_stacked_with_and_without_residual_connections() -> None:
     for residual in (True, False):
         torch.manual_seed(0)
         model = build("larnn", classes=2, hidden=6, heads=3, window=4, layers=2, residual=residual).eval()
         assert isinstance(model, LARNN)
         x = values(2, 3, 5).float()
         y = model.stem(x)
-        for one in model.layers:
-            y = y + one.branch(y) if residual else one(y)
+        for stacked in model.layers:
+            y = y + stacked.branch(y) if residual else stacked(y)
         torch.testing.assert_close(model(x), model.head(y[:, :, -1]))

@@ -1,4 +1,4 @@
-"""Files of one's own: what they import beside them, and how other machines get them."""
+"""Files of the user: what they import, and how other machines get them."""
 
 import pickle
 import subprocess
@@ -13,7 +13,7 @@ from backbones import loading
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A file that imports some of what lies beside it."""
+    """Return a folder with a file that imports some of the files beside it."""
     files = {
         "net.py": "import torch\nimport layers\nfrom parts import blocks\n\n\ndef make():\n    import late\n"
         "    return layers.NAME + blocks.NAME + late.NAME\n",
@@ -31,22 +31,22 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_code_is_the_file_and_what_it_imports_beside_it(project: Path) -> None:
-    found = loading.code(f"{project}/net.py:make")
-    names = {str(Path(path).relative_to(project)) for path in found}
+def test_code_is_the_file_and_its_imports(project: Path) -> None:
+    files = loading.code(f"{project}/net.py:make")
+    names = {str(Path(path).relative_to(project)) for path in files}
     assert names == {
         "net.py", "layers.py", "late.py", "parts/__init__.py", "parts/blocks.py", "parts/more.py",
     }  # fmt: skip
-    assert all(Path(path).read_bytes() == content for path, content in found.items())
+    assert all(Path(path).read_bytes() == content for path, content in files.items())
 
 
 @pytest.mark.parametrize("name", ["xresnet18", "torchvision:resnet18", "package.module:Net"])
-def test_what_is_no_file_has_no_code(name: str) -> None:
+def test_other_names_have_no_code(name: str) -> None:
     assert loading.code(name) == {}
     assert loading.digest({}) == ""
 
 
-def test_the_digest_is_of_content_wherever_it_lies(
+def test_the_digest_does_not_depend_on_the_folder(
     project: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     before = loading.digest(loading.code(f"{project}/net.py:make"))
@@ -69,19 +69,19 @@ print(loading.digest(loading.code(name)))
 """
 
 
-def test_another_machine_runs_it_as_it_was_here(project: Path) -> None:
-    """Which has no such files, or others."""
+def test_another_machine_runs_the_received_files(project: Path) -> None:
+    """The other machine has no such files, or other ones."""
     name = f"{project}/net.py:make"
     files = loading.code(name)
     (project / "layers.py").write_text("NAME = 'another '\n")
     (project / "parts" / "blocks.py").unlink()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM], input=pickle.dumps((name, files)), capture_output=True, check=True
     )
-    assert done.stdout.decode().split("\n")[:2] == ["layers more late", loading.digest(files)]
+    assert process.stdout.decode().split("\n")[:2] == ["layers more late", loading.digest(files)]
 
 
-def test_two_files_may_each_import_a_file_of_one_name(tmp_path: Path) -> None:
+def test_two_files_may_import_different_files_of_the_same_name(tmp_path: Path) -> None:
     for kind in ("a", "b"):
         (tmp_path / kind).mkdir()
         (tmp_path / kind / "net.py").write_text("import helper\n\ndef make():\n    return helper.NAME\n")
@@ -90,14 +90,14 @@ def test_two_files_may_each_import_a_file_of_one_name(tmp_path: Path) -> None:
     assert [loading.load_object("backbone", "function", name, ())() for name in names] == ["a", "b"]
 
 
-def test_what_is_imported_may_change_in_one_process(project: Path) -> None:
+def test_imports_may_change_in_one_process(project: Path) -> None:
     name = f"{project}/net.py:make"
     assert loading.load_object("backbone", "function", name, ())() == "layers more late"
     (project / "layers.py").write_text("NAME = 'other layers '\n")
     assert loading.load_object("backbone", "function", name, ())() == "other layers more late"
 
 
-def test_relative_imports_are_of_ones_own_whatever_they_are_called(project: Path) -> None:
+def test_relative_imports_are_always_files_of_the_user(project: Path) -> None:
     (project / "parts" / "blocks.py").write_text("from .attention import NAME\nfrom .. import above\n")
     (project / "parts" / "attention.py").write_text("NAME = ''\n")
     (project.parent / "above.py").write_text("")
@@ -108,12 +108,12 @@ def test_relative_imports_are_of_ones_own_whatever_they_are_called(project: Path
 
 
 def test_files_of_different_folders_are_sent_together(tmp_path: Path) -> None:
-    gone = {f"{tmp_path}/a/one.py": b"def make():\n    return 1\n", f"{tmp_path}/b/two.py": b""}
-    loading.receive(gone)
+    files = {f"{tmp_path}/a/one.py": b"def make():\n    return 1\n", f"{tmp_path}/b/two.py": b""}
+    loading.receive(files)
     assert loading.load_object("task", "Class", f"{tmp_path}/a/one.py:make", ())() == 1
 
 
-def test_code_that_is_held_is_what_it_was(project: Path) -> None:
+def test_held_code_does_not_change(project: Path) -> None:
     name = f"{project}/net.py:make"
     loading.hold(name)
     before = loading.identity(name)
@@ -123,21 +123,21 @@ def test_code_that_is_held_is_what_it_was(project: Path) -> None:
     assert loading.identity(name) != before
 
 
-def test_the_same_code_in_another_folder_takes_its_place(project: Path) -> None:
+def test_the_same_code_in_another_folder_is_used(project: Path) -> None:
     name = f"{project}/net.py:make"
-    found = loading.identity(name)
-    assert loading.here("/gone/net.py:make", found) == name
+    code_hash = loading.identity(name)
+    assert loading.here("/gone/net.py:make", code_hash) == name
     assert loading.here("/gone/net.py:make", "another") == "/gone/net.py:make"
-    assert loading.here("/gone/net.py:other", found) == "/gone/net.py:other"
+    assert loading.here("/gone/net.py:other", code_hash) == "/gone/net.py:other"
     assert loading.here("xresnet18", "") == "xresnet18"
 
 
-def test_files_that_are_here_are_used_themselves(project: Path) -> None:
+def test_existing_files_are_used_directly(project: Path) -> None:
     loading.receive(loading.code(f"{project}/net.py:make"))
     assert loading.load_file(f"{project}/net.py").__file__ == f"{project}/net.py"
 
 
-def test_mistakes_in_a_file_are_told(project: Path) -> None:
+def test_mistakes_in_a_file_are_reported(project: Path) -> None:
     (project / "layers.py").write_text("def broken(:\n")
     with pytest.raises(InputError, match=r"layers\.py, line 1, is no Python: invalid syntax"):
         loading.code(f"{project}/net.py:make")

@@ -1,4 +1,4 @@
-"""Multiply-adds against formulas by hand, and against fvcore's."""
+"""Multiply-adds compared with formulas by hand and with fvcore."""
 
 import math
 from typing import Any
@@ -30,11 +30,11 @@ B, T, C, H = 2, 5, 3, 4
     ids=str,
 )
 def test_recurrent_layers(layer: nn.Module, expected: int, dtype: torch.dtype) -> None:
-    """A processor runs them as one operation or as many, by what it knows about the dtype."""
+    """A processor runs them as one operation or as many, depending on the dtype."""
     assert count_macs(layer.to(dtype), torch.zeros(T, B, C, dtype=dtype)) == B * T * expected
 
 
-def test_packed_sequences_count_what_is_real() -> None:
+def test_packed_sequences_count_only_real_positions() -> None:
     class Packing(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -52,21 +52,21 @@ def test_larnn(window: int, positional: bool) -> None:
     model = build(
         "larnn", classes=7, in_channels=C, hidden=H, heads=2, window=window, layers=2, positional=positional
     )
-    looks = sum(min(t + 1, window) for t in range(T))
-    one = T * (5 * H * (H + H) + 4 * H * H + 2 * H * H) + looks * 2 * H
-    features = model.layers[0].branch.places.shape[1]
-    layers = 2 * (B * one + window * features * 2 * H)
+    attended = sum(min(t + 1, window) for t in range(T))
+    per_example = T * (5 * H * (H + H) + 4 * H * H + 2 * H * H) + attended * 2 * H
+    features = model.layers[0].branch.encodings.shape[1]
+    layers = 2 * (B * per_example + window * features * 2 * H)
     assert count_macs(model.eval(), torch.zeros(B, C, T)) == B * T * C * H + layers + B * H * 7
 
 
-def test_a_transformers_quick_path_counts_as_its_other_path() -> None:
+def test_a_transformers_fused_path_counts_as_the_other_path() -> None:
     layer = nn.TransformerEncoderLayer(8, 2, dim_feedforward=16, batch_first=True).eval()
     maps = T * (3 * 8 * 8 + 8 * 8 + 2 * 8 * 16)
     assert count_macs(layer, torch.zeros(B, T, 8)) == B * (maps + 2 * T * T * 8)
     assert torch.backends.mha.get_fastpath_enabled()
 
 
-def test_leaves_no_hooks() -> None:
+def test_counting_removes_its_hooks() -> None:
     layer = nn.LSTM(C, H)
     count_macs(layer, torch.zeros(T, B, C))
     assert not layer._forward_hooks
@@ -91,12 +91,12 @@ MODELS = {
     "torchvision:vit_b_32": 224,
     "timm:deit_tiny_patch16_224": 224,
 }
-QUICK = 4  # of them, which are always counted
+QUICK = 4  # Number of models that are always tested.
 PRODUCTS = ("conv", "linear", "matmul", "addmm", "bmm", "baddbmm", "einsum", "scaled_dot_product_attention")
 
 
 def attention_product(inputs: list[Any], outputs: list[Any]) -> int:
-    """Of (..., N, C) queries, keys and values: of the weights, and of what they weigh."""
+    """Count the products of attention weights and of weighted values, for (..., N, C) inputs."""
     query, key, value = (tensor.type().sizes() for tensor in inputs[:3])
     return math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
 
@@ -105,21 +105,21 @@ def attention_product(inputs: list[Any], outputs: list[Any]) -> int:
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if i < QUICK else pytest.mark.long) for i, n in enumerate(MODELS)]
 )
-def test_multiply_adds_are_fvcores_and_parameters_add_up(name: str, placed: bool) -> None:
-    """fvcore also counts the operations of norms and pools, which are no multiply-adds of ours."""
+def test_multiply_adds_equal_fvcores_and_parameters_add_up(name: str, placed: bool) -> None:
+    """fvcore also counts the operations of norms and pools, which are no multiply-adds."""
     size = MODELS[name]
     example, image = torch.zeros(2, 3, size, size), torch.zeros(1, 3, size, size)
     model = build(name, classes=10, size=size).eval()
     parameters = sum(p.numel() for p in model.parameters())
     if placed:
-        found = [site for site in sites(model, example) if site.positions > 1 and not site.replaces]
+        known = [site for site in sites(model, example) if site.positions > 1 and not site.replaces]
         kinds = ("sagan", "multihead", "decomposed", "conv1x1", "ssa")
-        placement = {site.name: Spec(kind) for site, kind in zip(found[1:], kinds, strict=False)}
-        channels = {site.name: site.channels for site in found}
+        placement = {site.name: Spec(kind) for site, kind in zip(known[1:], kinds, strict=False)}
+        channels = {site.name: site.channels for site in known}
         parameters += sum(ATTENTIONS[s.type].cost(channels[n], 1).parameters for n, s in placement.items())
         insert(model, placement, example)
     assert sum(p.numel() for p in model.parameters()) == parameters
     counter = FlopCountAnalysis(model, image).unsupported_ops_warnings(False)
     counter.set_op_handle("aten::scaled_dot_product_attention", attention_product)
-    theirs = counter.by_operator()
-    assert count_macs(model, image) == pytest.approx(sum(theirs[kind] for kind in PRODUCTS), rel=0.01)
+    counts = counter.by_operator()
+    assert count_macs(model, image) == pytest.approx(sum(counts[kind] for kind in PRODUCTS), rel=0.01)

@@ -20,8 +20,8 @@ from attention import InputError
 from backbones import build, published_weights
 
 
-class Files(http.server.SimpleHTTPRequestHandler):
-    """Files as they are, with the headers that Hugging Face's client asks for."""
+class FileHandler(http.server.SimpleHTTPRequestHandler):
+    """Handler that serves files with the headers that Hugging Face's client requires."""
 
     def __init__(self, *arguments: Any, folder: Path) -> None:
         super().__init__(*arguments, directory=str(folder))
@@ -37,11 +37,11 @@ class Files(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """The address of a server, and the folder that it serves."""
+    """Yield the address of a server, and the folder that it serves."""
     folder = tmp_path / "served"
     folder.mkdir()
     address = ("127.0.0.1", 0)
-    with http.server.ThreadingHTTPServer(address, lambda *a: Files(*a, folder=folder)) as server:
+    with http.server.ThreadingHTTPServer(address, lambda *a: FileHandler(*a, folder=folder)) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}", folder
@@ -53,7 +53,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 def squeezenet(
     served: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Path, dict[str, Tensor]]]:
-    """The file that torchvision downloads for squeezenet1_1, and the weights in it."""
+    """Yield the file that torchvision downloads for squeezenet1_1, and its weights."""
     address, folder = served
     torch.manual_seed(1)
     state = models.squeezenet1_1().state_dict()
@@ -61,18 +61,18 @@ def squeezenet(
     digest = hashlib.sha256((folder / "new").read_bytes()).hexdigest()
     file = (folder / "new").rename(folder / f"squeezenet-{digest[:8]}.pth")
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
-    known = models.get_model_weights("squeezenet1_1").DEFAULT.value
-    before = known.url
-    object.__setattr__(known, "url", f"{address}/{file.name}")  # it is frozen
+    weights_entry = models.get_model_weights("squeezenet1_1").DEFAULT.value
+    before = weights_entry.url
+    object.__setattr__(weights_entry, "url", f"{address}/{file.name}")  # It is frozen.
     yield file, state
-    object.__setattr__(known, "url", before)
+    object.__setattr__(weights_entry, "url", before)
 
 
-def test_of_torchvision(squeezenet: tuple[Path, dict[str, Tensor]]) -> None:
+def test_published_weights_of_torchvision(squeezenet: tuple[Path, dict[str, Tensor]]) -> None:
     _, expected = squeezenet
-    found = published_weights("torchvision:squeezenet1_1", classes=5)
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    weights = published_weights("torchvision:squeezenet1_1", classes=5)
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[key], expected[key]) for key in expected)
 
 
 @pytest.mark.parametrize(
@@ -80,26 +80,26 @@ def test_of_torchvision(squeezenet: tuple[Path, dict[str, Tensor]]) -> None:
     [(Path.unlink, "404"), (lambda file: file.write_bytes(b"other"), "invalid hash value")],
     ids=["gone", "another file"],
 )
-def test_what_cannot_be_had_is_told(
+def test_failed_downloads_are_reported(
     damage: Any, why: str, squeezenet: tuple[Path, dict[str, Tensor]], tmp_path: Path
 ) -> None:
     damage(squeezenet[0])
     with pytest.raises(InputError, match=rf"published for 'torchvision:squeezenet1_1'.*{why}.*name the file"):
         published_weights("torchvision:squeezenet1_1", classes=5)
-    assert not list((tmp_path / "cache").rglob("*.pth")), "half a file is none"
+    assert not list((tmp_path / "cache").rglob("*.pth")), "no partial file is left"
 
 
 PROGRAM = """
 import sys, safetensors.torch, torch
 from backbones import published_weights
-found = published_weights("timm:test_resnet", classes=5, size=64)
+weights = published_weights("timm:test_resnet", classes=5, size=64)
 expected = safetensors.torch.load_file(sys.argv[1])
-assert found.keys() == expected.keys()
-assert all(torch.equal(found[key], expected[key]) for key in expected)
+assert weights.keys() == expected.keys()
+assert all(torch.equal(weights[key], expected[key]) for key in expected)
 """
 
 
-def test_of_timm(served: tuple[str, Path], tmp_path: Path) -> None:
+def test_published_weights_of_timm(served: tuple[str, Path], tmp_path: Path) -> None:
     address, folder = served
     file = folder / "timm" / "test_resnet.r160_in1k" / "resolve" / "main" / "model.safetensors"
     file.parent.mkdir(parents=True)
@@ -107,7 +107,7 @@ def test_of_timm(served: tuple[str, Path], tmp_path: Path) -> None:
     safetensors.torch.save_file(build("timm:test_resnet", classes=1000).state_dict(), file)
     run = [sys.executable, "-c", PROGRAM, str(file)]
     environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_XET": "1", "PYTHONPATH": "."}
-    done = subprocess.run(
+    process = subprocess.run(
         run, env={**environment, "HF_ENDPOINT": address}, capture_output=True, text=True, timeout=120
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr

@@ -1,4 +1,4 @@
-"""What every sequence model promises, for every record of the table."""
+"""Properties of every sequence model, for every record of the table."""
 
 import copy
 from pathlib import Path
@@ -14,14 +14,14 @@ from backbones import BACKBONES, build, insert
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @every_name
-def test_takes_sequences_of_any_length(name: str, training: bool) -> None:
+def test_sequences_of_any_length_are_accepted(name: str, training: bool) -> None:
     model = new(name).train(training)
     for length in (1, 2, LENGTH):
         assert model(sequences(length=length)).shape == (4, CLASSES)
 
 
 @every_name
-def test_builds_with_its_defaults(name: str) -> None:
+def test_defaults_build_a_model(name: str) -> None:
     assert build(name, classes=2, in_channels=9).eval()(torch.zeros(1, 9, 4)).shape == (1, 2)
 
 
@@ -49,7 +49,7 @@ def test_state_dict_round_trip(name: str) -> None:
 @pytest.mark.parametrize("times", [1.0, 1.5, 2.0, 3.0])
 @every_name
 def test_padding_changes_nothing(name: str, times: float) -> None:
-    """Neither how much there is nor what it holds, be it not a number."""
+    """Neither its length nor its content matters, even NaN."""
     model, x = new(name).eval(), sequences(length=11)
     longest = int(11 * times)
     padded = torch.full((4, CHANNELS, longest), float("nan"))
@@ -61,37 +61,37 @@ def test_padding_changes_nothing(name: str, times: float) -> None:
 @every_name
 def test_sequences_of_different_lengths_do_not_mix(name: str) -> None:
     model, x, real = new(name).eval(), sequences(), (16, 9, 5, 1)
-    one_by_one = torch.cat([model(x[i : i + 1, :, :n]) for i, n in enumerate(real)])
-    torch.testing.assert_close(model(x, lengths(*real)), one_by_one, rtol=1e-5, atol=1e-5)
+    single = torch.cat([model(x[i : i + 1, :, :n]) for i, n in enumerate(real)])
+    torch.testing.assert_close(model(x, lengths(*real)), single, rtol=1e-5, atol=1e-5)
 
 
 @every_name
-def test_training_sees_nothing_of_the_padding(name: str) -> None:
-    """Neither in the gradients nor in the statistics of the norms."""
+def test_padding_does_not_affect_training(name: str) -> None:
+    """It affects neither the gradients nor the statistics of the norms."""
     x, real = sequences(dtype=torch.float64), (12, 9, 5, 1)
-    found = []
+    outcomes = []
     for end in (12, 16):
         model = new(name).double()
         cut = x[:, :, :end].clone()
         cut.masked_fill_(~lengths(*real, longest=end).unsqueeze(1), float(end))
         model(cut, lengths(*real, longest=end)).square().sum().backward()
-        found.append([*(p.grad for p in model.parameters()), *model.buffers()])
-    for a, b in zip(*found, strict=True):
+        outcomes.append([*(p.grad for p in model.parameters()), *model.buffers()])
+    for a, b in zip(*outcomes, strict=True):
         torch.testing.assert_close(a, b)
 
 
 @every_name
-def test_a_mask_of_ones_is_no_mask(name: str) -> None:
-    x, found = sequences(dtype=torch.float64), []
+def test_a_mask_of_ones_equals_no_mask(name: str) -> None:
+    x, outcomes = sequences(dtype=torch.float64), []
     for mask in (None, torch.ones(4, LENGTH, dtype=torch.bool)):
         model = new(name).double()
-        found.append([model(x, mask), *model.buffers()])
-    for a, b in zip(*found, strict=True):
+        outcomes.append([model(x, mask), *model.buffers()])
+    for a, b in zip(*outcomes, strict=True):
         torch.testing.assert_close(a, b)
 
 
 @pytest.mark.parametrize(
-    ("x", "mask", "said"),
+    ("x", "mask", "message"),
     [
         (torch.zeros(2, CHANNELS + 1, 8), None, r"takes \(B, 3, T\); got \(2, 4, 8\)"),
         (torch.zeros(2, CHANNELS), None, r"takes \(B, 3, T\); got \(2, 3\)"),
@@ -104,13 +104,13 @@ def test_a_mask_of_ones_is_no_mask(name: str) -> None:
     ],
 )
 @every_name
-def test_refuses_other_shapes(name: str, x: Tensor, mask: Tensor | None, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_other_shapes_are_rejected(name: str, x: Tensor, mask: Tensor | None, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         new(name)(x, mask)
 
 
 @every_name
-def test_refuses_an_unknown_option(name: str) -> None:
+def test_an_unknown_option_is_rejected(name: str) -> None:
     with pytest.raises(InputError, match=f"unknown option of backbone '{name}' 'layrs'; choose from"):
         build(name, classes=2, layrs=3)
 
@@ -137,22 +137,22 @@ def test_works_under_autocast(name: str) -> None:
 @pytest.mark.long  # `automl export` of such models is tested in tests/automl/export
 @every_name
 def test_exports(name: str, tmp_path: Path) -> None:
-    """For any batch; the length is that of the example."""
+    """For any batch size. The length is that of the example."""
     onnxruntime = pytest.importorskip("onnxruntime")
     model, x = new(name).eval().requires_grad_(False), sequences(length=7)
     program = torch.export.export(model, (x[:2],), dynamic_shapes=({0: torch.export.Dim("N", min=1)},))
     expected = model(x)
     torch.testing.assert_close(program.module()(x), expected, rtol=1e-4, atol=1e-5)
     torch.export.save(program, tmp_path / "model.pt2")
-    again = torch.export.load(tmp_path / "model.pt2").module()
-    torch.testing.assert_close(again(x), expected, rtol=1e-4, atol=1e-5)
+    loaded = torch.export.load(tmp_path / "model.pt2").module()
+    torch.testing.assert_close(loaded(x), expected, rtol=1e-4, atol=1e-5)
     file = tmp_path / "model.onnx"
     torch.onnx.export(program, (), file, dynamo=True, external_data=False, input_names=["x"], verbose=False)
     (logits,) = onnxruntime.InferenceSession(file).run(None, {"x": x.numpy()})
     torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_every_record_says_what_it_takes() -> None:
+def test_every_record_has_its_dimensions() -> None:
     assert {record.dimensions for record in BACKBONES.values()} == {1, 2}
     assert set(SMALL) == {name for name, record in BACKBONES.items() if record.dimensions == 1}
     assert all(isinstance(new(name), nn.Module) for name in SMALL)

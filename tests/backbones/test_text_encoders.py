@@ -1,4 +1,4 @@
-"""Encoders of text: parity with torch's transformer, padding, pooling, placements, export."""
+"""Text encoders: parity with torch's transformer, padding, pooling, placements."""
 
 from typing import Any
 
@@ -20,8 +20,8 @@ POOLS = ("weighted_mean", "mean", "max", "first", "bert")
 def build(name: str, **options: Any) -> Encoder:
     torch.manual_seed(0)
     small = {"hidden": 16, "heads": 2, "intermediate": 32}
-    known = {key: value for key, value in small.items() if key in ENCODERS[name].options}
-    encoder = ENCODERS[name].build(vocabulary=VOCABULARY, length=LENGTH, **{**known, **options})
+    chosen = {key: value for key, value in small.items() if key in ENCODERS[name].options}
+    encoder = ENCODERS[name].build(vocabulary=VOCABULARY, length=LENGTH, **{**chosen, **options})
     assert isinstance(encoder, Encoder)
     return encoder.eval()
 
@@ -32,12 +32,12 @@ def texts(*lengths: int) -> tuple[Tensor, Tensor]:
     return torch.randint(1, VOCABULARY, mask.shape).where(mask, 0), mask
 
 
-def test_a_layer_is_that_of_torch() -> None:
+def test_a_layer_equals_torchs() -> None:
     torch.manual_seed(0)
-    theirs = nn.TransformerEncoderLayer(
+    reference = nn.TransformerEncoderLayer(
         16, 2, 32, dropout=0.0, activation="gelu", batch_first=True, layer_norm_eps=EPSILON
     )
-    ours = Layer(16, 2, 32, dropout=0.0)
+    module = Layer(16, 2, 32, dropout=0.0)
     names = {
         "self_attn.in_proj_": "mixer.in_proj.",
         "self_attn.out_proj.": "mixer.out_proj.",
@@ -45,22 +45,21 @@ def test_a_layer_is_that_of_torch() -> None:
         "linear2.": "mlp.2.",
     }
     state = {}
-    for key, value in theirs.state_dict().items():
-        for there, here in names.items():
-            key = key.replace(there, here)
+    for key, value in reference.state_dict().items():
+        for torch_name, name in names.items():
+            key = key.replace(torch_name, name)
         state[key] = value + 0.1 * torch.randn_like(value)
-    ours.load_state_dict(state)
-    back = {here: there for there, here in names.items()}
-    for key, value in ours.state_dict().items():
-        for here, there in back.items():
-            key = key.replace(here, there)
-        theirs.state_dict()[key].copy_(value)
+    module.load_state_dict(state)
+    for key, value in module.state_dict().items():
+        for torch_name, name in names.items():
+            key = key.replace(name, torch_name)
+        reference.state_dict()[key].copy_(value)
     x = torch.randn(3, 7, 16)
     mask = torch.arange(7) < torch.tensor([7, 4, 1])[:, None]
     with padding(mask):
-        found = ours(x)
-    expected = theirs.train()(x, src_key_padding_mask=~mask)
-    torch.testing.assert_close(found[mask], expected[mask])
+        output = module(x)
+    expected = reference.train()(x, src_key_padding_mask=~mask)
+    torch.testing.assert_close(output[mask], expected[mask])
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,7 @@ def test_a_layer_is_that_of_torch() -> None:
     ],
     ids=str,
 )
-def test_options_do_not_look_at_padding(options: dict[str, Any]) -> None:
+def test_padding_does_not_affect_other_options(options: dict[str, Any]) -> None:
     encoder = build("cnn-selfattention", **options)
     tokens, mask = texts(12, 5, 1)
     together = encoder(tokens, mask)
@@ -82,7 +81,7 @@ def test_options_do_not_look_at_padding(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("pooling", POOLS)
 @pytest.mark.parametrize("name", ENCODERS)
-def test_a_text_has_the_same_vector_whatever_it_is_padded_to(name: str, pooling: str) -> None:
+def test_a_text_has_the_same_vector_with_any_padding(name: str, pooling: str) -> None:
     encoder = build(name, pooling=pooling)
     tokens, mask = texts(12, 5, 1, 0)
     together = encoder(tokens, mask)
@@ -91,11 +90,11 @@ def test_a_text_has_the_same_vector_whatever_it_is_padded_to(name: str, pooling:
     for row, length in enumerate((12, 5, 1)):
         alone = encoder(tokens[row : row + 1, :length], mask[row : row + 1, :length])
         torch.testing.assert_close(alone[0], together[row], atol=1e-5, rtol=1e-4)
-    tokens = tokens.where(mask, 7)  # whatever stands in the padding
+    tokens = tokens.where(mask, 7)  # The content of padding must not matter.
     torch.testing.assert_close(encoder(tokens, mask), together, atol=1e-5, rtol=1e-4)
 
 
-def test_pooling_is_what_it_says() -> None:
+def test_pooling_matches_its_definition() -> None:
     torch.manual_seed(0)
     x, mask = torch.randn(2, 4, 3), torch.tensor([[True, True, True, False], [True, False, False, False]])
     first = x[0, :3]
@@ -118,22 +117,25 @@ def example(count: int = 3) -> dict[str, Any]:
     return {"code": [texts(*[9] * count)]}
 
 
-def test_attention_goes_over_the_convolutions_and_instead_of_mixers() -> None:
-    found = {site.name: site for site in sites(towers("cnn-selfattention"), example())}
-    assert {"stem", "stage1.block1", "stage1.block2.mixer", "stage1.block3.mixer"} <= set(found)
-    assert (found["stem"].path, found["stage1.block1"].path) == ("code.layers.0", "code.layers.1")
-    assert found["stage1.block2.mixer"].replaces
-    assert all(site.path.startswith("code.") and site.channels == 16 for site in found.values())
+def test_sites_are_after_convolutions_and_at_mixers() -> None:
+    sites_by_name = {site.name: site for site in sites(towers("cnn-selfattention"), example())}
+    assert {"stem", "stage1.block1", "stage1.block2.mixer", "stage1.block3.mixer"} <= set(sites_by_name)
+    assert (sites_by_name["stem"].path, sites_by_name["stage1.block1"].path) == (
+        "code.layers.0",
+        "code.layers.1",
+    )
+    assert sites_by_name["stage1.block2.mixer"].replaces
+    assert all(site.path.startswith("code.") and site.channels == 16 for site in sites_by_name.values())
     assert {site.name.partition(".")[0] for site in sites(towers("bow"), example())} == {"code"}
 
 
 @pytest.mark.parametrize("kind", ATTENTIONS)
 @pytest.mark.parametrize("name", ENCODERS)
-def test_modules_are_the_identity_and_do_not_see_padding(name: str, kind: str) -> None:
+def test_new_modules_are_the_identity_and_ignore_padding(name: str, kind: str) -> None:
     plain = towers(name)
     before = plain(**example())[1]
-    found = sites(plain, example())
-    for site in (found[0], found[len(found) // 2], found[-1]):
+    known = sites(plain, example())
+    for site in (known[0], known[len(known) // 2], known[-1]):
         model = insert(towers(name), {site.name: Spec(kind)}, example())
         after = model(**example())[1]
         assert site.replaces or torch.equal(before, after)
@@ -148,17 +150,17 @@ def test_modules_are_the_identity_and_do_not_see_padding(name: str, kind: str) -
             torch.testing.assert_close(alone[0], together[row], atol=1e-4, rtol=1e-3)
 
 
-def test_parts_of_texts_are_those_of_all_at_once() -> None:
+def test_batches_of_texts_equal_all_at_once() -> None:
     model = towers("selfattention")
     tokens, mask = texts(9, 9, 9, 9)
-    parts = [(tokens[:1], mask[:1]), (tokens[1:], mask[1:])]
-    query, code = model(query=parts, code=parts)
+    batches = [(tokens[:1], mask[:1]), (tokens[1:], mask[1:])]
+    query, code = model(query=batches, code=batches)
     torch.testing.assert_close(query, model.query(tokens, mask))
     torch.testing.assert_close(code, model.code(tokens, mask))
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "told"),
+    ("name", "options", "message"),
     [
         ("selfatention", {}, "Did you mean 'selfattention'"),
         ("bow", {"heads": 4}, "unknown option of text encoder 'bow' 'heads'"),
@@ -182,6 +184,6 @@ def test_parts_of_texts_are_those_of_all_at_once() -> None:
         ("cnn", {"hidden": "big"}, "must be int"),
     ],
 )
-def test_impossible_options_are_told(name: str, options: dict[str, Any], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_invalid_options_are_rejected(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         check_encoder(name, options)

@@ -1,4 +1,4 @@
-"""Encoders of text against a reference that is written out from the TensorFlow code of CodeSearchNet.
+"""Text encoders compared with a reference that is written out from the TensorFlow code of CodeSearchNet.
 
 The reference follows `ConvSelfAttentionEncoder`, `ConvolutionSeqEncoder`, `BertModel` and
 `pool_sequence_embedding` step by step, on texts of the full length. It shares no code with the encoders.
@@ -29,7 +29,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """`tf.layers.conv1d` with padding="same": of k - 1 zeros, the smaller half comes first."""
+    """Compute `tf.layers.conv1d` with padding="same". Of k - 1 zeros, the smaller half comes first."""
     kernel = weight.shape[2]
     before = (kernel - 1) // 2
     out = bias.repeat(x.shape[0], x.shape[1], 1)
@@ -42,7 +42,7 @@ def convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """`tf.contrib.layers.layer_norm`."""
+    """Compute `tf.contrib.layers.layer_norm`."""
     centred = x - x.mean(-1, keepdim=True)
     variance = (centred**2).mean(-1, keepdim=True)
     return centred / (variance + 1e-12).sqrt() * weight + bias
@@ -56,10 +56,10 @@ def bert_layer(x: Tensor, state: dict[str, Tensor], name: str, activation: str) 
     size = WIDTH // HEADS
     heads = []
     for head in range(HEADS):
-        part = slice(head * size, (head + 1) * size)
-        scores = q[..., part] @ k[..., part].mT / math.sqrt(size)
+        columns = slice(head * size, (head + 1) * size)
+        scores = q[..., columns] @ k[..., columns].mT / math.sqrt(size)
         weights = scores.exp() / scores.exp().sum(-1, keepdim=True)
-        heads.append(weights @ v[..., part])
+        heads.append(weights @ v[..., columns])
     attended = dense(torch.cat(heads, -1), "mixer.out_proj")
     x = layer_norm(attended + x, state[f"{name}.norm1.weight"], state[f"{name}.norm1.bias"])
     inner = FUNCTIONS[activation](dense(x, "mlp.0"))
@@ -78,7 +78,7 @@ def pool(x: Tensor, state: dict[str, Tensor], mode: str) -> Tensor:
 
 
 def reference(encoder: Encoder, tokens: Tensor, counts: tuple[int, int], options: dict[str, Any]) -> Tensor:
-    """counts: convolutions, and layers of self-attention; without the latter it is the encoder `cnn`."""
+    """Compute the reference. `counts` are the numbers of convolutions and of self-attention layers."""
     convolutions, layers = counts
     state = encoder.state_dict()
     x = state["embedding.weight"][tokens]
@@ -101,13 +101,13 @@ def reference(encoder: Encoder, tokens: Tensor, counts: tuple[int, int], options
     return pool(x, state, options.get("pooling", "weighted_mean"))
 
 
-def built(name: str, options: dict[str, Any]) -> tuple[Encoder, Tensor]:
+def build_encoder(name: str, options: dict[str, Any]) -> tuple[Encoder, Tensor]:
     torch.manual_seed(0)
-    known = {key: value for key, value in SMALL.items() if key in ENCODERS[name].options}
-    encoder = ENCODERS[name].build(vocabulary=VOCABULARY, length=LENGTH, **{**known, **options})
+    chosen = {key: value for key, value in SMALL.items() if key in ENCODERS[name].options}
+    encoder = ENCODERS[name].build(vocabulary=VOCABULARY, length=LENGTH, **{**chosen, **options})
     assert isinstance(encoder, Encoder)
     with torch.no_grad():
-        for parameter in encoder.parameters():  # biases start at zero, which would hide a wrong one
+        for parameter in encoder.parameters():  # Biases start at zero, which would hide an error.
             parameter += 0.3 * torch.randn(parameter.shape)
     return encoder.double().eval(), torch.randint(0, VOCABULARY, (3, LENGTH))
 
@@ -138,17 +138,17 @@ def built(name: str, options: dict[str, Any]) -> tuple[Encoder, Tensor]:
     ],
     ids=str,
 )
-def test_encoders_are_codesearchnets(name: str, counts: tuple[int, int], options: dict[str, Any]) -> None:
-    encoder, tokens = built(name, options)
+def test_encoders_equal_codesearchnets(name: str, counts: tuple[int, int], options: dict[str, Any]) -> None:
+    encoder, tokens = build_encoder(name, options)
     with torch.no_grad():
-        found = encoder(tokens, torch.ones_like(tokens, dtype=torch.bool))
+        vectors = encoder(tokens, torch.ones_like(tokens, dtype=torch.bool))
         expected = reference(encoder, tokens, counts, options)
-    assert found.shape == expected.shape
-    assert (found - expected).abs().max() <= 1e-10
+    assert vectors.shape == expected.shape
+    assert (vectors - expected).abs().max() <= 1e-10
 
 
 def test_published_sizes_are_the_defaults() -> None:
-    """The hyperparameters that the source prints, and those of `ConvolutionSeqEncoder`."""
+    """They are the hyperparameters that the source prints, and those of `ConvolutionSeqEncoder`."""
     attention = {"hidden": 128, "intermediate": 512, "layers": 2, "heads": 8, "attention_activation": "gelu"}
     convolutions = {"convolutions": 2, "kernel": 8, "channels": "", "kernels": "", "cnn_activation": "tanh"}
     common = {"pooling": "weighted_mean", "positions": "learned", "dropout": 0.1}

@@ -1,4 +1,4 @@
-"""U-Nets over backbones of several kinds: their sites, which are the identity at first and all are used."""
+"""U-Nets over backbones of several kinds: all their sites are used, and new modules are the identity."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ from backbones.unet import UNet
 MODELS = [
     ("xresnet18", {"width": 0.25}, 4),
     ("torchvision:resnet18", {}, 4),
-    ("torchvision:vgg11_bn", {}, 4),  # without residual blocks
+    ("torchvision:vgg11_bn", {}, 4),  # Without residual blocks.
     ("torchvision:efficientnet_b0", {}, 4),
-    ("torchvision:swin_t", {}, 3),  # channels last, and patches of 4 pixels
+    ("torchvision:swin_t", {}, 3),  # Channels last, and patches of 4 pixels.
     ("timm:convnext_atto", {}, 3),
     ("timm:mobilenetv3_small_050", {}, 4),
 ]
@@ -26,19 +26,19 @@ def build(name: str, options: dict[str, Any], size: int = 64) -> UNet:
 
 
 @pytest.mark.parametrize(("name", "options", "skips"), MODELS)
-def test_a_class_for_each_pixel_and_sites_on_every_skip(name, options, skips):
+def test_logits_for_each_pixel_and_sites_on_every_skip(name, options, skips):
     model = build(name, options).eval()
     x = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
         before = model(x)
     assert before.shape == (2, 5, 64, 64)
-    found = {site.name: site for site in backbones.sites(model, x)}
-    parts = [f"{part}{i}" for part in ("skip", "decoder") for i in range(1, skips + 1)]
-    assert {"bottleneck", *parts} <= found.keys()
-    assert f"skip{skips + 1}" not in found
-    strides = [found[f"skip{i}"].stride for i in range(1, skips + 1)]
+    known = {site.name: site for site in backbones.sites(model, x)}
+    names = [f"{kind}{i}" for kind in ("skip", "decoder") for i in range(1, skips + 1)]
+    assert {"bottleneck", *names} <= known.keys()
+    assert f"skip{skips + 1}" not in known
+    strides = [known[f"skip{i}"].stride for i in range(1, skips + 1)]
     assert strides == [2 ** (i + 5 - skips) for i in range(skips)]
-    backbones.insert(model, dict.fromkeys(["bottleneck", *parts], "ssa"), x, known=list(found.values()))
+    backbones.insert(model, dict.fromkeys(["bottleneck", *names], "ssa"), x, known=list(known.values()))
     with torch.no_grad():
         assert torch.equal(model.eval()(x), before)
     model.train()(x).square().mean().backward()
@@ -50,7 +50,7 @@ def test_a_class_for_each_pixel_and_sites_on_every_skip(name, options, skips):
 
 
 def test_an_attention_at_the_end_of_a_stage_reaches_skip_and_decoder():
-    """It is inserted after the hook that keeps what the stage returns."""
+    """It is inserted after the hook that stores the output of the stage."""
     x = torch.randn(2, 3, 64, 64)
     model = build("timm:efficientnet_b0", {}).eval()
     last = [*model.dimensions][-1]
@@ -64,11 +64,11 @@ def test_an_attention_at_the_end_of_a_stage_reaches_skip_and_decoder():
         assert not torch.equal(model.eval()(x), before)
 
 
-def test_another_size_than_it_was_built_for():
+def test_images_of_another_size_are_accepted():
     assert build("xresnet18", {"width": 0.25})(torch.randn(2, 3, 96, 160)).shape == (2, 5, 96, 160)
 
 
-def test_a_backbone_of_one_resolution_is_refused():
+def test_a_backbone_of_one_resolution_is_rejected():
     with pytest.raises(InputError, match="a U-Net needs a backbone with feature maps of several resolutions"):
         build("vit", {"patch_size": 16})
 
@@ -85,6 +85,6 @@ def test_models_of_segmentation_models_pytorch_are_backbones():
         assert torch.equal(model.eval()(x), before)
 
 
-def test_an_unknown_model_of_the_library_is_told_with_those_that_there_are():
+def test_an_unknown_model_of_the_library_is_rejected():
     with pytest.raises(InputError, match=r"unknown model of smp .*Unet.*UnetPlusPlus"):
         backbones.find("smp:Unett")

@@ -1,4 +1,4 @@
-"""The vision transformers, their blocks against a restatement in float64."""
+"""Vision transformers: their blocks compared with a restatement in float64, sites and options."""
 
 import pytest
 import timm
@@ -34,21 +34,21 @@ def perceive(x: Tensor, weights: dict[str, Tensor], name: str) -> Tensor:
     return linear(0.5 * y * (1 + torch.erf(y / 2**0.5)), weights, f"{name}.fc2")
 
 
-def restated(kind: str, x: Tensor, weights: dict[str, Tensor], branches: int) -> Tensor:
-    """The blocks by the formulas of backbones.vit."""
+def compute_blocks(kind: str, x: Tensor, weights: dict[str, Tensor], branches: int) -> Tensor:
+    """Compute the blocks by the formulas of backbones.vit."""
     parallel = kind.startswith("parallel")
     for i in range(SMALL["depth"]):
-        for part, function in (("attn", attend), ("mlp", perceive)):
+        for branch, function in (("attn", attend), ("mlp", perceive)):
             total = torch.zeros_like(x)
             for n in range(branches if parallel else 1):
                 if parallel:
-                    place = f"blocks.{i}.{'attns' if part == 'attn' else 'ffns'}.{n}"
-                    names = f"{place}.norm", f"{place}.{part}", f"{place}.ls.gamma"
+                    prefix = f"blocks.{i}.{'attns' if branch == 'attn' else 'ffns'}.{n}"
+                    names = f"{prefix}.norm", f"{prefix}.{branch}", f"{prefix}.ls.gamma"
                 else:
-                    k = 1 if part == "attn" else 2
-                    names = f"blocks.{i}.norm{k}", f"blocks.{i}.{part}", f"blocks.{i}.ls{k}.gamma"
+                    k = 1 if branch == "attn" else 2
+                    names = f"blocks.{i}.norm{k}", f"blocks.{i}.{branch}", f"blocks.{i}.ls{k}.gamma"
                 y = norm(x, weights, names[0])
-                more = (SMALL["heads"],) if part == "attn" else ()
+                more = (SMALL["heads"],) if branch == "attn" else ()
                 y = function(y, weights, names[1], *more)
                 total = total + (y * weights[names[2]] if kind.endswith("layer-scale") else y)
             x = x + total
@@ -58,40 +58,40 @@ def restated(kind: str, x: Tensor, weights: dict[str, Tensor], branches: int) ->
 @pytest.mark.parametrize("branches", [2, 3])
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_the_blocks_are_their_formulas(kind: str, branches: int) -> None:
+def test_the_blocks_match_their_formulas(kind: str, branches: int) -> None:
     torch.manual_seed(0)
     model = build("vit", classes=4, size=16, block=kind, branches=branches, initial_scale=0.3, **SMALL)
     model = model.double().eval()
     for parameter in model.parameters():
         parameter.add_(0.1 * torch.randn_like(parameter))
     x = torch.randn(2, 17, 12, dtype=torch.float64)
-    expected = restated(kind, x, dict(model.state_dict()), branches)
+    expected = compute_blocks(kind, x, dict(model.state_dict()), branches)
     torch.testing.assert_close(model.blocks(x), expected, rtol=1e-10, atol=1e-10)
 
 
 @torch.no_grad()
-def test_the_default_is_timms_deit_tiny() -> None:
+def test_the_default_equals_timms_deit_tiny() -> None:
     torch.manual_seed(0)
-    theirs = timm.create_model("deit_tiny_patch16_224", num_classes=5, img_size=64).eval()
-    ours = build("vit", classes=5, size=64).eval()
-    ours.load_state_dict(theirs.state_dict())
+    expected = timm.create_model("deit_tiny_patch16_224", num_classes=5, img_size=64).eval()
+    model = build("vit", classes=5, size=64).eval()
+    model.load_state_dict(expected.state_dict())
     images = torch.randn(2, 3, 64, 64)
-    assert torch.equal(ours(images), theirs(images))
+    assert torch.equal(model(images), expected(images))
 
 
 @pytest.mark.parametrize("stem", ["patch", "hmlp"])
 @pytest.mark.parametrize("pool", ["token", "mean"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_parameter_learns_and_attention_is_the_identity_first(kind: str, pool: str, stem: str) -> None:
+def test_every_parameter_learns_and_new_attention_is_the_identity(kind: str, pool: str, stem: str) -> None:
     torch.manual_seed(0)
     options = {"block": kind, "pool": pool, "stem": stem, **SMALL}
     model = build("vit", classes=4, size=16, drop_path=0.0, **options)
     images = torch.randn(3, 3, 16, 16)
     before = model.eval()(images)
-    found = sites(model, images)
-    blocks = [site.name for site in found if site.path.count(".") == 1 and site.path.startswith("blocks.")]
+    known = sites(model, images)
+    blocks = [site.name for site in known if site.path.count(".") == 1 and site.path.startswith("blocks.")]
     assert len(blocks) == SMALL["depth"] - (pool == "token")
-    assert {site.layout for site in found if site.path.startswith("blocks.")} == {"B*C"}
+    assert {site.layout for site in known if site.path.startswith("blocks.")} == {"B*C"}
     insert(model, {blocks[1]: Spec("multihead", {"heads": 2})}, images)
     assert torch.equal(model(images), before)
     model.train()
@@ -102,7 +102,7 @@ def test_every_parameter_learns_and_attention_is_the_identity_first(kind: str, p
 
 @pytest.mark.parametrize("pool", ["token", "mean"])
 @pytest.mark.parametrize("attention", list(ATTENTIONS))
-def test_attention_takes_the_place_of_a_mixer(attention: str, pool: str) -> None:
+def test_attention_replaces_a_mixer(attention: str, pool: str) -> None:
     torch.manual_seed(0)
     model = build("vit", classes=4, size=16, pool=pool, **SMALL)
     images = torch.randn(3, 3, 16, 16)
@@ -110,8 +110,8 @@ def test_attention_takes_the_place_of_a_mixer(attention: str, pool: str) -> None
     insert(
         model, {"stage1.block2.mixer": Spec(attention), "stage1.block2.attention.branch": Spec("ssa")}, images
     )
-    gone = {f"blocks.1.attn.{part}.{kind}" for part in ("qkv", "proj") for kind in ("weight", "bias")}
-    assert backbone - set(model.state_dict()) == gone
+    removed = {f"blocks.1.attn.{layer}.{kind}" for layer in ("qkv", "proj") for kind in ("weight", "bias")}
+    assert backbone - set(model.state_dict()) == removed
     assert float(gates(model)["stage1.block2.mixer"]) == 1
     assert not torch.equal(model(images), before)
     names = [site.name for site in sites(model, images)]
@@ -120,16 +120,16 @@ def test_attention_takes_the_place_of_a_mixer(attention: str, pool: str) -> None
     ]
     with pytest.raises(InputError, match="has an attention already"):
         insert(model, {"stage1.block2.mixer": Spec("ssa")}, images)
-    taken: list[Tensor] = []
-    model.blocks[1].attn.register_forward_hook(lambda module, args, output: taken.append(output))
+    outputs: list[Tensor] = []
+    model.blocks[1].attn.register_forward_hook(lambda module, args, output: outputs.append(output))
     nn.functional.cross_entropy(model.train()(images), torch.tensor([0, 1, 2])).backward()
-    (mixed,) = taken
-    assert (mixed[:, :1] == 0).all() == (pool == "token"), "the class token passes by"
+    (mixed,) = outputs
+    assert (mixed[:, :1] == 0).all() == (pool == "token"), "attention ignores the class token"
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
 @torch.no_grad()
-def test_class_tokens_pass_by() -> None:
+def test_attention_ignores_class_tokens() -> None:
     torch.manual_seed(0)
     model = build("vit", classes=4, size=16, **SMALL)
     images = torch.randn(3, 3, 16, 16)
@@ -145,7 +145,7 @@ def test_class_tokens_pass_by() -> None:
     assert not torch.equal(added(other)[:, 1:], added(x)[:, 1:])
 
 
-def test_a_patch_of_the_hmlp_stem_sees_itself_alone() -> None:
+def test_patches_of_the_hmlp_stem_do_not_mix() -> None:
     stem = build("vit", classes=4, size=32, stem="hmlp", **{**SMALL, "patch_size": 16}).eval().patch_embed
     images = torch.randn(2, 3, 32, 32)
     other = images.clone()
@@ -168,13 +168,13 @@ def test_a_patch_of_the_hmlp_stem_sees_itself_alone() -> None:
         ({"block": "serial"}, "unknown block of backbone 'vit' 'serial'"),
     ],
 )
-def test_refuses_what_cannot_be_built(options: dict[str, object], message: str) -> None:
+def test_invalid_options_are_rejected(options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         build("vit", classes=4, size=16, **{**SMALL, **options})
 
 
 class Block(nn.Module):
-    """Of a transformer, whose attention may return more than the tokens, or be asked for more."""
+    """Transformer block whose attention may return a tuple, or have an attribute that is read."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -210,7 +210,7 @@ class Tokens(nn.Module):
 
 
 @pytest.mark.parametrize("kind", ["alone", "tuple", "attribute"])
-def test_a_mixer_is_replaced_where_one_can_be(kind: str) -> None:
+def test_a_mixer_is_replaced_only_if_possible(kind: str) -> None:
     model, example = Tokens(kind), torch.randn(4, 6, 8)
     names = [site.name for site in sites(model, example)]
     assert ("stage1.block1.mixer" in names) == (kind != "tuple")
@@ -235,7 +235,7 @@ def test_patches_that_divide_the_images_are_chosen(size: int, patch: int) -> Non
         assert model(torch.zeros(1, 3, size, size)).shape == (1, 4)
 
 
-def test_a_size_that_no_patches_divide_is_refused() -> None:
+def test_a_size_that_no_patches_divide_is_rejected() -> None:
     with pytest.raises(
         InputError, match=r"multiple of its patches of 16 pixels; got 90\. Take --size 80 or 96"
     ):
@@ -244,7 +244,7 @@ def test_a_size_that_no_patches_divide_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["parallel", "parallel-layer-scale"])
 @pytest.mark.parametrize("branches", [1, 4])
-def test_branches_are_layers_beside_each_other(kind: str, branches: int) -> None:
+def test_branches_are_parallel_layers(kind: str, branches: int) -> None:
     model = build("vit", classes=4, size=16, block=kind, branches=branches, **SMALL)
     assert len(model.blocks) == SMALL["depth"]
     assert {len(block.attns) for block in model.blocks} == {branches}

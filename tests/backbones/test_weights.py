@@ -1,4 +1,4 @@
-"""Weights for a new model: what of them is the backbone's, and what does not fit."""
+"""Trained weights for a new model: selection of the backbone's weights, and weights that do not fit."""
 
 from collections.abc import Callable
 
@@ -31,10 +31,10 @@ IMAGES = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 @every_model
 @torch.no_grad()
-def test_a_backbone_is_whole_with_any_placement(
+def test_weights_load_with_any_placement(
     make: Callable[[int], nn.Module], placement: dict[str, Spec]
 ) -> None:
-    """Bit for bit, whatever attention either side has."""
+    """The outputs are bit for bit equal, whatever attention either model has."""
     trained = make(5).eval()
     for value in trained.state_dict().values():
         value.add_(0.1 * torch.rand(value.shape)) if value.is_floating_point() else value
@@ -42,8 +42,8 @@ def test_a_backbone_is_whole_with_any_placement(
     bare = {key: value.clone() for key, value in trained.state_dict().items()}
     insert(trained, placement, IMAGES)
     for weights in (bare, trained.state_dict(), {f"module.{key}": value for key, value in bare.items()}):
-        for places in ({}, placement):
-            model = insert(make(5), places, IMAGES).eval()
+        for inserted in ({}, placement):
+            model = insert(make(5), inserted, IMAGES).eval()
             assert load(model, weights, classes=5, source="mine") == []
             assert torch.equal(model(IMAGES), expected)
 
@@ -54,13 +54,13 @@ def test_a_head_for_other_labels_stays_new(
 ) -> None:
     model, weights = make(7), make(5).state_dict()
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    stayed = load(model, weights, classes=7, source="mine")
-    assert len(stayed) == 2
+    not_loaded = load(model, weights, classes=7, source="mine")
+    assert len(not_loaded) == 2
     for key, value in model.state_dict().items():
-        assert torch.equal(value, before[key] if key in stayed else weights[key]), key
+        assert torch.equal(value, before[key] if key in not_loaded else weights[key]), key
 
 
-def test_what_a_mixer_has_replaced_is_left_out() -> None:
+def test_weights_of_a_replaced_mixer_are_ignored() -> None:
     make, _ = MODELS["vit"]
     weights = make(5).state_dict()
     model = insert(make(5), {"stage1.block2.mixer": Spec("decomposed")}, IMAGES)
@@ -84,7 +84,7 @@ def without(weights: dict[str, Tensor], *keys: str) -> dict[str, Tensor]:
         (lambda w: {}, r"they lack .* and \d+ more"),
     ],
 )
-def test_what_does_not_fit_is_named(
+def test_weights_that_do_not_fit_are_named(
     change: Callable[[dict[str, Tensor]], dict[str, Tensor]], message: str
 ) -> None:
     model = build("torchvision:resnet18", classes=5)
