@@ -102,9 +102,7 @@ class Channels:
                     self._dimensions[id(tensor)] = self._dimensions[id(outputs[0])]
 
     def carry(self, source: Tensor, target: Tensor) -> None:
-        """Copy the dimension through a module whose functions are not traced, such as a custom autograd
-        function.
-        """
+        """Copy the dimension through a module without traced functions, as a custom autograd function."""
         dimension = self._dimensions.get(id(source))
         if dimension is not None and source.shape == target.shape:
             self._dimensions.setdefault(id(target), dimension)
@@ -129,9 +127,7 @@ def _follow(
     dimension: int,
     output: Tensor,
 ) -> int | None:
-    """Return the position of `dimension` of the argument `tensor` in the `output` of a function that is no
-    layer.
-    """
+    """Return the position of `dimension` of `tensor` in the `output` of a function that is no layer."""
     name, size = getattr(func, "__name__", ""), tensor.shape[dimension]
     if name in _PERMUTATIONS:
         # The function runs on a tensor whose strides identify its dimensions.

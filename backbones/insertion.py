@@ -103,8 +103,9 @@ def insert(
 
 
 def gates(model: nn.Module) -> dict[str, Tensor]:
-    """Return the learned gate of each inserted module by its site. It shows how much the model uses the
-    module.
+    """Return the learned gate of each inserted module by its site.
+
+    A gate shows how much the model uses the module.
     """
     return {m.site: m.gamma.detach() for m in model.modules() if isinstance(m, Gated) and m.site}
 

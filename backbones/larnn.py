@@ -58,8 +58,7 @@ class Residual(nn.Module):
 
 
 class LARNN(nn.Module):
-    """LARNN network: a linear map of the input, layers of equal width, and a head on the last real hidden
-    state.
+    """Linear map of the input, LARNN layers of equal width, and a head on the last real hidden state.
 
     Args:
         classes: Number of labels.

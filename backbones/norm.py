@@ -33,8 +33,9 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         return ends.without_padding(y, mask).to(x.dtype)
 
     def total(self, values: Tensor) -> Tensor:
-        """Return sums over the whole batch, given those over this worker's part. Without other workers they
-        are equal.
+        """Return sums over the whole batch, given those over this worker's part.
+
+        Without other workers they are equal.
         """
         return values
 

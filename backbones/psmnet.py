@@ -173,9 +173,7 @@ def soft_argmin(costs: Tensor) -> Tensor:
 
 
 def build_entry(channels: int, groups: int) -> nn.Sequential:
-    """Return the layers from the features of both images, and the correlations of so many groups, to
-    `channels`.
-    """
+    """Return the layers from the features of both images and their correlations to `channels`."""
     first, second = conv_norm_3d(2 * channels + groups, channels), conv_norm_3d(channels, channels)
     return nn.Sequential(*first, nn.ReLU(inplace=True), *second, nn.ReLU(inplace=True))
 
@@ -342,8 +340,9 @@ class PSMNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor | list[Tensor]:
-        """Return the disparities `(B, H, W)`. In training, return a list with one of each output, the last
-        the best.
+        """Return the disparities `(B, H, W)`.
+
+        In training, return a list with one of each output. The last one is the best.
         """
         size = (left.shape[2], left.shape[3])
         of_left, of_right = self.backbone(left, right)

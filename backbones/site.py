@@ -246,8 +246,7 @@ def _residual_names(model: nn.Module, run: Trace, maps: Mapping[str, _Map]) -> d
 
 
 def _beside(model: nn.Module, run: Trace, maps: Mapping[str, _Map], blocks: Iterable[str]) -> Iterator[str]:
-    """Yield the outermost modules of several layers after the stem without a residual block in or around
-    them.
+    """Yield the outermost multi-layer modules after the stem without residual blocks in or around them.
 
     Examples are blocks of a stage that are joined in another way, and those of a MobileViT, whose residual
     blocks process patches.

@@ -75,8 +75,9 @@ class ClusterCapacity:
         return node_of_actor(actor)
 
     def ended(self) -> str | None:
-        """Return why no more capacity is expected, or None. The reason is a time without room for a single
-        trial.
+        """Return why no more capacity is expected, or None.
+
+        The reason is a period in which not a single trial fitted.
         """
         self._refresh()
         return self._end_reason

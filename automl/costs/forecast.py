@@ -85,9 +85,7 @@ def _count_model(text: str, runtime: Runtime) -> tuple[int, int, dict[str, Site]
 
 
 class Forecast(Callback):
-    """Callback that predicts violations of a search's limits. It is fitted to measurements of finished
-    trials.
-    """
+    """Callback that predicts violations of a search's limits. It is fitted to finished measurements."""
 
     def __init__(self, settings: Settings) -> None:
         self.limits, self.runtime = settings.limits, settings.runtime

@@ -223,8 +223,9 @@ def measure_latency(model: nn.Module, example: Inputs, runtime: Runtime) -> floa
 
 
 def step_memory(task: Task, model: nn.Module | None = None) -> int:
-    """Measure the peak memory [bytes] of one training step at full batch size. Also runs one validation
-    batch.
+    """Measure the peak memory [bytes] of one training step at full batch size.
+
+    Also runs one validation batch.
 
     Args:
         task: The task.

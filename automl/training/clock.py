@@ -16,8 +16,7 @@ from automl.config.runtime import Runtime
 
 
 def processor_time() -> float:
-    """Return the processor time [s] of this thread if it computes alone, otherwise of all threads of the
-    process.
+    """Return the processor time [s] of this thread, or of the process if it computes in several threads.
 
     On a CPU, PyTorch computes in the calling thread, backward passes too, and distributes operators over
     further threads if it may use several.

@@ -21,10 +21,10 @@ from backbones.weights import load
 def continue_training(
     task: Task, shared_training: TrainingState, *, perturb: float = 0.0, seed: int = 0
 ) -> TrainingState:
-    """Start a training of the task's model from the epoch, weights and optimiser state of a shared partial
-    training.
+    """Start a training of the task's model from the state of a shared partial training.
 
-    New modules start with new weights and without optimiser state.
+    It takes over the epoch, the weights and the optimiser state. New modules start with new weights and
+    without optimiser state.
 
     Args:
         task: The task, whose model may have attention.

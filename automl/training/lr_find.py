@@ -1,5 +1,6 @@
-"""A learning-rate range test. The rate grows with each step, and the loss shows which rates help and which
-harm.
+"""A learning-rate range test.
+
+The rate grows with each step, and the loss shows which rates help and which harm.
 
 Source: L. Smith, Cyclical Learning Rates for Training Neural Networks (2015), arXiv 1506.01186, section 3.3.
 The suggestion is the rate of the steepest descent, as in fastai's first finder.

@@ -209,9 +209,7 @@ def _report_lost_head(advice: str, address: str) -> None:
 
 
 def share_data(task: Task, folder: Path, metadata: SearchMetadata, *splits: Split) -> dict[str, Any] | None:
-    """Copy the data to the storage for trials that may run on machines without them. Return None if not
-    needed.
-    """
+    """Copy the data to the storage if trials may run on machines without them. Otherwise return None."""
     if metadata.location.local is not None and not joins_cluster():
         return None
     return task.share_data(Storage(metadata.settings.storage), folder, splits)

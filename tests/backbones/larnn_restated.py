@@ -16,9 +16,7 @@ from backbones.larnn import Layer
 
 
 def encode_window(window: int) -> Tensor:
-    """Encode positions as the paper's code does: cosines, then sines, the latest state last. (window,
-    features)
-    """
+    """Encode positions as the paper's code does: cosines, then sines, with the latest state last."""
     b = math.ceil(math.log(window * 4, 2))
     rows = [[math.cos(0.5**i * x * 2 * math.pi) for x in range(window, 0, -1)] for i in range(1, b + 1)]
     rows += [[math.sin(0.5**i * x * 2 * math.pi) for x in range(window, 0, -1)] for i in range(2, b + 2)]

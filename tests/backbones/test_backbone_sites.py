@@ -310,9 +310,7 @@ def test_class_tokens_are_counted_separately() -> None:
 
 
 def test_a_swin_transformer_has_its_channels_last() -> None:
-    """Its stochastic depth runs twice a block and returns its input, so the branches are the modules before
-    it.
-    """
+    """Its stochastic depth runs twice a block and returns its input, so branches end before it."""
     rows = _rows(swin(), torch.empty(2, 3, 32, 48))
     assert rows[:5] == [
         ("stem", "features.0", 16, 4, (8, 12), "B*C"),

@@ -40,10 +40,9 @@ def test_interval_has_its_nominal_coverage(count: int) -> None:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Simulate a machine on which the trial takes `ratio` times as long as the baseline, with relative
-    `noise`.
+    """Simulate a machine on which the trial takes `ratio` times as long as the baseline.
 
-    Each reading of the clock that limits measuring is `step` seconds later.
+    `noise` is relative. Each reading of the clock that limits measuring is `step` seconds later.
     """
 
     def set_clock(ratio: float, noise: float = 0.0, step: float = 1.0) -> None:

@@ -153,7 +153,7 @@ def test_trial_above_a_limit_is_not_trained(measured: list[TrialConfig], tmp_pat
     assert report.infeasible == "params 1k exceeds the limit of 500"
     assert report.violations == {"params": 1.0, "latency": -0.5}
     assert report.profile == to_json(MEASURED)
-    assert report.last
+    assert report.is_last
     assert not (tmp_path / "0").exists()
 
 
