@@ -1,9 +1,9 @@
 """The loop over time of a LARNN layer as one autograd function with a written-out backward pass.
 
-It computes the same as `backbones.larnn_loop.run`. It is faster for these reasons: autograd records nothing.
-The memory of a state is computed once, when it is written, and not at each of the `window` steps that attend
-to it. Each window is one slice of the memory. The softmax, `window` x heads values a step, is computed again
-in the backward pass and not kept. Features come before the batch, (H, B).
+It computes the same as `backbones.larnn_loop.run`, but faster. Autograd records nothing. The memory of a
+state is computed once, when it is written, and not at each of the `window` steps that attend to it. Each
+window is one slice of the memory. The softmax, `window` x heads values per step, is computed again in the
+backward pass and not kept. Features come before the batch, (H, B).
 
 A norm of keys and values is the same linear map for all states of a window, so it is not applied to them. Its
 scale is applied to the query, where a shift of all keys has no effect, and to the attention's result. The
@@ -39,7 +39,7 @@ def is_supported(weights: Weights, kind: Kind) -> bool:
 def run(
     x: Tensor, weights: Weights, kind: Kind, norm: Norm | None = None, cell_norm: CellNorm | None = None
 ) -> Result:
-    """Compute `larnn_loop.run`, if `is_supported`."""
+    """Compute the same as `larnn_loop.run`. The weights must be supported, see `is_supported`."""
     assert is_supported(weights, kind)
     states, mean, variance, cell_mean, cell_variance = _Run.apply(
         x.permute(2, 1, 0),  # (T, C, B)
