@@ -50,7 +50,8 @@ class Block(nn.Module):
         for i, kernel in enumerate(KERNELS):
             layers += [nn.ReLU()] if i else []
             layers += conv_norm(outputs if i else inputs, outputs, kernel, 1 if i else stride)
-        nn.init.zeros_(layers[-1].weight)  # The block starts as its shortcut.
+        # The block starts as its shortcut.
+        nn.init.zeros_(layers[-1].weight)  # type: ignore[arg-type]
         self.stride = stride
         self.branch = nn.Sequential(*layers)
         same = stride == 1 and inputs == outputs

@@ -60,7 +60,7 @@ def test_every_item_has_a_command_and_a_state():
 @pytest.mark.parametrize("line", COMMANDS)
 def test_every_command_is_understood(line, monkeypatch):
     """The configuration is checked. No data is opened, so attention has a fixed site."""
-    monkeypatch.setattr("automl.trials.train.place", insert_at_fixed_site)
+    monkeypatch.setattr("automl.trials.train.insert_attention", insert_at_fixed_site)
     context = parse(line)
     params = context.params
     if params.get("space") is not None:

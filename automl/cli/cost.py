@@ -9,7 +9,7 @@ from attention import InputError, Spec
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.config.units import format_count
-from automl.costs.model import ModelCost, costs_of
+from automl.costs.model import ModelCost, measure_costs
 from automl.costs.subject import CLASSES, Subject
 from automl.tasks.model_check import ModelCheck, check_model
 from backbones import BACKBONES, insert
@@ -62,7 +62,7 @@ def costs(subject: Subject, placement: Mapping[str, Spec], batch: int | None = N
         models["placement"] = insert(subject.build(), placement, subject.example(2))
     for model in models.values():
         set_format(model, check.memory_format)
-    return costs_of(models, subject, batch, runtime)
+    return measure_costs(models, subject, batch, runtime)
 
 
 def lines(costs: Mapping[str, ModelCost], input_name: str) -> Iterator[str]:

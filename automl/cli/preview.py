@@ -13,12 +13,12 @@ from scipy.stats import t as student
 
 from automl.config.settings import Settings
 from automl.config.units import format_count, format_duration
-from automl.costs.forecast import model_cost
-from automl.costs.profile import of_one_worker
+from automl.costs.forecast import predict_cost
+from automl.costs.profile import make_worker_config
 from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION
 from automl.search.run_search import prepare
 from automl.tasks import Task
-from automl.trials.pace import Pace, PaceWorker, busy, mean_pace
+from automl.trials.pace import Pace, PaceWorker, average_paces, keep_busy
 from cluster.connect import connect, joins_cluster, list_nodes
 from cluster.resources import TrialResources, count_slots
 from search.config import TrialConfig
@@ -194,11 +194,11 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
                 tell(f"timing {together} trainings at once")
                 timing = [worker.measure.remote(TIMED) for worker in workers]
                 if not _pending(timing, until - monotonic()):
-                    pace = mean_pace(ray.get(timing))
+                    pace = average_paces(ray.get(timing))
     if here:
         tell(f"timing one of {together} simultaneous trainings")
         threads = torch.get_num_threads()
-        with busy((together - 1) * max(1, int(shape.cpus))):
+        with keep_busy((together - 1) * max(1, int(shape.cpus))):
             pace = PaceWorker(*_arguments(baseline, settings, shape)).measure(TIMED)
         torch.set_num_threads(threads)
         # MLflow's process, and then the workers, import about the same modules as this process.
@@ -264,14 +264,14 @@ def _worker(baseline: TrialConfig, settings: Settings, shape: TrialResources) ->
 
 
 def _arguments(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> tuple[Any, ...]:
-    config = of_one_worker(baseline, shape.workers)
+    config = make_worker_config(baseline, shape.workers)
     runtime = {"precision": settings.precision, "compile": settings.compile}
     return config, baseline.code(), shape.cpus, shape.gpus, runtime
 
 
 def _epoch(task: Task, pace: Pace, shape: TrialResources) -> float:
     """Return the time of an epoch of the baseline [s]: steps, validation and checkpoint."""
-    inputs = 2 * of_one_worker(task.config, shape.workers).training.batch_size
+    inputs = 2 * make_worker_config(task.config, shape.workers).training.batch_size
     passes = ceil(task.size("validation") / (inputs * shape.workers))
     return task.steps() * pace.step + passes * pace.validation + pace.checkpoint
 
@@ -308,6 +308,6 @@ def detectable(error: float, seeds: int) -> float:
 
 
 def _model(config: TrialConfig, settings: Settings) -> ExampleModel:
-    expected = model_cost(config, settings.runtime)
+    expected = predict_cost(config, settings.runtime)
     where = placement_name(config) if config.model.placement else "no attention"
     return ExampleModel(what=f"{model_name(config)}, {where}", params=expected.params, macs=expected.macs)

@@ -141,7 +141,7 @@ def cost(
 
 
 def _subject(backbone: str, size: int | None, texts: list[str] | None, task: str | None) -> "Subject":
-    from automl.costs.subject import subject
+    from automl.costs.subject import make_subject
     from automl.search.configuration import read_option
 
     options = {}
@@ -150,4 +150,4 @@ def _subject(backbone: str, size: int | None, texts: list[str] | None, task: str
         if not equals:
             raise InputError(f"--option takes NAME=VALUE; got {text!r}")
         options[name] = read_option(backbone, name, value)
-    return subject(backbone, size=size, options=options, task=task)
+    return make_subject(backbone, size=size, options=options, task=task)

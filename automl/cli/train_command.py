@@ -172,7 +172,7 @@ def train(
 def read_config(context: typer.Context) -> "TrialConfig":
     """Return the configuration of the command line."""
     from attention import Spec
-    from automl.trials.train import place
+    from automl.trials.train import insert_attention
 
     options = context.params
     if options["space"] is None and options["like"] is None:
@@ -182,7 +182,7 @@ def read_config(context: typer.Context) -> "TrialConfig":
     if options["attention"] is None:
         return config
     name = "ssa-sym" if options["symmetric"] else options["attention"]
-    return place(
+    return insert_attention(
         config, Spec(name, dict(_option(text) for text in options["option"] or [])), options["where"]
     )
 

@@ -43,7 +43,7 @@ class PredictedCost:
     saved: int
 
 
-def model_cost(config: TrialConfig, runtime: Runtime) -> PredictedCost:
+def predict_cost(config: TrialConfig, runtime: Runtime) -> PredictedCost:
     """Compute the cost of the model of a configuration.
 
     Raises:
@@ -96,7 +96,7 @@ class Forecast(Callback):
         limits = self.limits
         if limits.nothing:
             return {}
-        expected = model_cost(config, self.runtime)
+        expected = predict_cost(config, self.runtime)
         excess: dict[str, float] = {}
         if limits.params is not None:
             excess["params"] = expected.params / limits.params - 1
@@ -123,7 +123,7 @@ class Forecast(Callback):
         return float(np.array(self._features(name, config)) / scale @ weights)
 
     def _features(self, name: str, config: TrialConfig) -> list[float]:
-        expected = model_cost(config, self.runtime)
+        expected = predict_cost(config, self.runtime)
         if name == "latency":
             return [1.0, float(len(config.model.placement)), float(expected.macs)]
         batch = config.training.batch_size
@@ -142,7 +142,7 @@ def check_limits(configs: list[TrialConfig], settings: Settings) -> None:
     limits = settings.limits
     if limits.params is None and limits.macs is None:
         return
-    costs = [model_cost(config, settings.runtime) for config in configs]
+    costs = [predict_cost(config, settings.runtime) for config in configs]
     for name, limit in (("params", limits.params), ("macs", limits.macs)):
         least = min(getattr(c, name) for c in costs)
         if limit is not None and least > limit:

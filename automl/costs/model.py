@@ -7,9 +7,9 @@ from functools import partial
 from torch import Tensor, nn
 
 from automl.config.runtime import Runtime
-from automl.costs.profile import kept_for_backward
+from automl.costs.profile import measure_kept_memory
 from automl.costs.subject import Subject
-from automl.training.clock import quick_quarters, seconds
+from automl.training.clock import seconds, time_lower_quartiles
 from backbones import Example
 from backbones.macs import count_macs
 from backbones.torch_internals import tree_map_only
@@ -35,7 +35,7 @@ class ModelCost:
     step: float
 
 
-def costs_of(
+def measure_costs(
     models: Mapping[str, nn.Module], subject: Subject, batch: int, runtime: Runtime
 ) -> dict[str, ModelCost]:
     """Measure the costs of models of `subject`. Their steps are timed in turn.
@@ -60,7 +60,7 @@ def costs_of(
     for name, model in models.items():
         macs = count_macs(model.to(runtime.device).eval(), example)
         model.train()
-        activations = kept_for_backward(model, partial(_loss, model, subject, many, runtime))
+        activations = measure_kept_memory(model, partial(_loss, model, subject, many, runtime))
         counts[name] = {
             "parameters": sum(p.numel() for p in model.parameters()),
             "macs": macs,
@@ -68,7 +68,7 @@ def costs_of(
         }
         steps.append(partial(_step, model, subject, many, runtime))
     first = [seconds(step, runtime) for step in steps]
-    times = first if max(first) > SLOW else quick_quarters(steps, runtime, STEPS)
+    times = first if max(first) > SLOW else time_lower_quartiles(steps, runtime, STEPS)
     return {
         name: ModelCost(**count, step=time / batch)
         for (name, count), time in zip(counts.items(), times, strict=True)

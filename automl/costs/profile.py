@@ -27,12 +27,12 @@ from automl.config.device import (
     start_peak_memory,
 )
 from automl.config.runtime import Runtime
-from automl.costs.time_ratio import Timings, measure_time_ratio, own_time_ratio
+from automl.costs.time_ratio import Timings, measure_own_epoch, measure_time_ratio
 from automl.storage.cache_folder import cache_root, once
 from automl.tasks import Inputs, Task, open_task
-from automl.training.clock import quick_quarter
+from automl.training.clock import time_lower_quartile
 from automl.training.loop import start
-from automl.training.step import choose
+from automl.training.step import choose_mode
 from backbones import call
 from backbones.macs import count_macs
 from backbones.mixer import Mixer
@@ -86,7 +86,7 @@ def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> Cos
         torch.OutOfMemoryError: A training step does not fit into memory.
     """
     # One worker's part of the batch, without communication, which takes the same time for both models.
-    config, baseline = (of_one_worker(each, runtime.workers) for each in (config, baseline))
+    config, baseline = (make_worker_config(each, runtime.workers) for each in (config, baseline))
     runtime = replace(runtime, rank=0, workers=1)
     file = cache_root() / "profile" / f"{_key(_describe(config), _describe(baseline), runtime)}.json"
     if file.exists():
@@ -112,13 +112,13 @@ def _read(file: Path) -> CostProfile:
 def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timings: Timings) -> CostProfile:
     task = open_task(config, runtime)
     model = task.model()
-    memory = step_memory(task, model)  # First, since it raises if the step does not fit.
+    memory = measure_step_memory(task, model)  # First, since it raises if the step does not fit.
     example = task.example(1)
     params, macs = sum(p.numel() for p in model.parameters()), count_macs(model.eval(), example)
     latency = _latency(task, model, example)
     described, baseline_described = _describe(config), _describe(baseline)
     if described == baseline_described:
-        time_ratio = own_time_ratio(task, model)
+        time_ratio = measure_own_epoch(task, model)
     else:
         baseline_task = open_task(baseline, runtime)
         time_ratio = measure_time_ratio(
@@ -144,7 +144,7 @@ def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timin
     )
 
 
-def of_one_worker(config: TrialConfig, workers: int) -> TrialConfig:
+def make_worker_config(config: TrialConfig, workers: int) -> TrialConfig:
     """Return the configuration that trains one worker's part of each batch."""
     return config.change(training={"batch_size": max(2, config.training.batch_size // workers)}, seed=0)
 
@@ -177,7 +177,7 @@ def _key(*contents: Any) -> str:
     """Return the cache key of a measurement with this code on this device. The runtime comes last."""
     *fields, runtime = contents
     name = device_name(runtime.device)
-    modes = [str(runtime.dtype), choose(runtime), runtime.memory_fraction]
+    modes = [str(runtime.dtype), choose_mode(runtime), runtime.memory_fraction]
     libraries = [version(library) for library in ("torch", "torchvision", "timm")]
     environment = [name, torch.get_num_threads(), *libraries, code_digest()]
     text = json.dumps([*fields, modes, environment], sort_keys=True)
@@ -219,10 +219,10 @@ def measure_latency(model: nn.Module, example: Inputs, runtime: Runtime) -> floa
 
     for _ in range(3):
         forward()
-    return 1e3 * quick_quarter(forward, runtime, FORWARDS)
+    return 1e3 * time_lower_quartile(forward, runtime, FORWARDS)
 
 
-def step_memory(task: Task, model: nn.Module | None = None) -> int:
+def measure_step_memory(task: Task, model: nn.Module | None = None) -> int:
     """Measure the peak memory [bytes] of one training step at full batch size.
 
     Also runs one validation batch.
@@ -248,7 +248,7 @@ def step_memory(task: Task, model: nn.Module | None = None) -> int:
         with runtime.autocast():
             losses.append(task.loss(state.model, batch))
 
-    saved = kept_for_backward(state.model, forward)
+    saved = measure_kept_memory(state.model, forward)
     (loss,) = losses
     state.scaler.scale(loss).backward()
     state.scaler.step(state.optimizer)
@@ -271,7 +271,7 @@ def step_memory(task: Task, model: nn.Module | None = None) -> int:
     return 2 * weights + average + states + saved
 
 
-def kept_for_backward(model: nn.Module, forward: Callable[[], object]) -> int:
+def measure_kept_memory(model: nn.Module, forward: Callable[[], object]) -> int:
     """Measure the memory [bytes] that `forward`, a pass through `model`, keeps for the backward pass.
 
     The weights do not count.

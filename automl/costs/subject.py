@@ -46,7 +46,7 @@ class Subject:
     images: bool = False
 
 
-def subject(
+def make_subject(
     backbone: str,
     *,
     size: int | None = None,

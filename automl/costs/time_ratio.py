@@ -27,7 +27,7 @@ from scipy.special import bdtr  # importing scipy.stats takes more than a second
 from torch import nn
 
 from automl.config.device import is_gpu
-from automl.costs.work import Work, count_work, prices
+from automl.costs.work import Work, count_work, measure_unit_costs
 from automl.tasks import Batch, Task
 from automl.training.clock import elapsed, seconds
 from automl.training.loop import start
@@ -190,7 +190,7 @@ def measure_time_ratio(
     if not timings.work:
         timings.work.extend([epoch.work(), _work_of_baseline(baseline_epoch)])
     work, baseline_work = timings.work
-    return _combine_with_work(measured, work, baseline_work, prices(epoch.runtime))
+    return _combine_with_work(measured, work, baseline_work, measure_unit_costs(epoch.runtime))
 
 
 def _in_turn(epoch: Epoch, baseline: Epoch, method: str, turn: int) -> tuple[float, float]:
@@ -233,7 +233,7 @@ def _combine_with_work(measured: TimeRatio, work: Work, baseline: Work, price: W
     return replace(measured, ratio=min(max(ratio, measured.low), measured.high), estimated=True)
 
 
-def own_time_ratio(task: Task, model: nn.Module | None = None) -> TimeRatio:
+def measure_own_epoch(task: Task, model: nn.Module | None = None) -> TimeRatio:
     """Return the time ratio 1 of the baseline itself, with the measured time of its epoch.
 
     Args:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from automl.config.runtime import Runtime
-from automl.training.clock import quick_quarter
+from automl.training.clock import time_lower_quartile
 from backbones.torch_internals import TorchDispatchMode, tree_leaves
 
 # Operators that return a view and move no data.
@@ -84,7 +84,7 @@ class _Calls(TorchDispatchMode):
 
 
 @cache
-def prices(runtime: Runtime) -> Work:
+def measure_unit_costs(runtime: Runtime) -> Work:
     """Measure the time [s] of one operator, one flop and one byte on this device, in training precision."""
     device, dtype = runtime.device, runtime.dtype
     small_tensor = torch.zeros(16, device=device)
@@ -99,7 +99,7 @@ def prices(runtime: Runtime) -> Work:
 
     with torch.no_grad():
         return Work(
-            operators=quick_quarter(add_repeatedly, runtime, 30) / 100,
-            flops=quick_quarter(lambda: F.conv2d(images, weights, padding=1), runtime, 30) / flops,
-            bytes=quick_quarter(lambda: F.relu(large_tensor), runtime, 30) / (2 * 4 * 2**20),
+            operators=time_lower_quartile(add_repeatedly, runtime, 30) / 100,
+            flops=time_lower_quartile(lambda: F.conv2d(images, weights, padding=1), runtime, 30) / flops,
+            bytes=time_lower_quartile(lambda: F.relu(large_tensor), runtime, 30) / (2 * 4 * 2**20),
         )

@@ -236,7 +236,7 @@ def _export(out: Path, chosen: Chosen, quantize: str | None, trust: bool) -> Exp
             f"--quantize states what it costs in accuracy, which the task {task.config.task} does not have"
         )
     try:
-        model.load_state_dict(checkpoint.trained(content))
+        model.load_state_dict(checkpoint.select_scored_weights(content))
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise InputError(

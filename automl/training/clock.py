@@ -38,12 +38,12 @@ def seconds(run: Callable[[], object], runtime: Runtime) -> float:
     return processor_time() - start
 
 
-def quick_quarter(run: Callable[[], object], runtime: Runtime, times: int) -> float:
+def time_lower_quartile(run: Callable[[], object], runtime: Runtime, times: int) -> float:
     """Return the lower quartile of the times [s] of so many runs, which have little interference."""
-    return quick_quarters([run], runtime, times)[0]
+    return time_lower_quartiles([run], runtime, times)[0]
 
 
-def quick_quarters(runs: Sequence[Callable[[], object]], runtime: Runtime, times: int) -> list[float]:
+def time_lower_quartiles(runs: Sequence[Callable[[], object]], runtime: Runtime, times: int) -> list[float]:
     """Return the lower quartile for each of `runs`. They run in turn, so that other load slows them alike."""
     for run in runs:
         run()

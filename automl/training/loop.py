@@ -17,7 +17,7 @@ from automl.tasks.base import Split, Task
 from automl.tasks.evaluator import Evaluator
 from automl.training.average import Average
 from automl.training.clock import processor_time
-from automl.training.optimiser import build_optimizer, learning_rate
+from automl.training.optimiser import build_optimizer, compute_relative_rate
 from automl.training.step import Step, make_step
 from automl.training.sync_norm import synchronise
 from backbones import gates
@@ -243,7 +243,7 @@ def conclude_epoch(task: Task, state: TrainingState, values: Tensor, course: Cou
 def rate_at(task: Task, step: int, course: Course) -> float:
     """Return the learning rate of a step, counted from the first step of the training."""
     training = task.config.training
-    return training.learning_rate * learning_rate(training, course.fraction(step))
+    return training.learning_rate * compute_relative_rate(training, course.fraction(step))
 
 
 @torch.inference_mode()

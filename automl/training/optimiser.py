@@ -73,7 +73,7 @@ def _without_decay(model: nn.Module) -> Collection[str]:
     }
 
 
-def learning_rate(training: Training, progress: float) -> float:
+def compute_relative_rate(training: Training, progress: float) -> float:
     """Return the learning rate divided by its peak.
 
     Schedules:

@@ -27,18 +27,18 @@ from search.record import CHECKPOINT_FILE, Metrics
 log = logging.getLogger("automl")
 
 
-def plain(config: TrialConfig) -> TrialConfig:
+def make_shared_config(config: TrialConfig) -> TrialConfig:
     """Return the configuration of the shared partial training that `config` continues."""
     return config.change(model={"placement": {}}, training={"perturb": 0.0})
 
 
-def place(shared_trainings: Storage, config: TrialConfig) -> Storage:
+def locate_folder(shared_trainings: Storage, config: TrialConfig) -> Storage:
     """Return the folder of the shared partial training that `config` continues or is."""
-    text = json.dumps(plain(config).to_json(), sort_keys=True)
+    text = json.dumps(make_shared_config(config).to_json(), sort_keys=True)
     return shared_trainings / f"{config.seed}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def begin(task: Task, shared_trainings: Storage) -> TrainingState:
+def start_from_shared(task: Task, shared_trainings: Storage) -> TrainingState:
     """Start a training of the task, from its shared partial training if its placement is inserted later.
 
     Args:
@@ -50,11 +50,11 @@ def begin(task: Task, shared_trainings: Storage) -> TrainingState:
     """
     config = task.config
     insert_at = config.training.insert_at
-    if not insert_at or plain(config) == config:
+    if not insert_at or make_shared_config(config) == config:
         return start(task)
     continue_from = partial(continue_training, task, perturb=config.training.perturb, seed=config.seed)
-    folder = place(shared_trainings, config)
-    shared_task = open_task(plain(config), task.runtime)
+    folder = locate_folder(shared_trainings, config)
+    shared_task = open_task(make_shared_config(config), task.runtime)
     # All workers of a trial must agree on whether they load the shared partial training or train it.
     if all(task.runtime.gather(folder.exists(CHECKPOINT_FILE))):
         content = _read(folder, shared_task)
@@ -71,12 +71,18 @@ def begin(task: Task, shared_trainings: Storage) -> TrainingState:
     return continue_from(shared)
 
 
-def leave(task: Task, state: TrainingState, shared_trainings: Storage, history: Sequence[Metrics]) -> None:
+def store_state(
+    task: Task, state: TrainingState, shared_trainings: Storage, history: Sequence[Metrics]
+) -> None:
     """Store the state of a plain training if it has reached the epoch at which placements are inserted."""
     config = task.config
-    if plain(config) != config or not config.training.insert_at or state.epoch != config.training.insert_at:
+    if (
+        make_shared_config(config) != config
+        or not config.training.insert_at
+        or state.epoch != config.training.insert_at
+    ):
         return
-    checkpoint.save(place(shared_trainings, config), config, state, history)
+    checkpoint.save(locate_folder(shared_trainings, config), config, state, history)
 
 
 def _read(folder: Storage, task: Task) -> dict[str, Any]:

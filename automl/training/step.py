@@ -20,7 +20,7 @@ from automl.tasks.base import Batch, Task
 Mode = Literal["off", "graphs", "inductor"]
 
 
-def choose(runtime: Runtime, accumulate: int = 1) -> Mode:
+def choose_mode(runtime: Runtime, accumulate: int = 1) -> Mode:
     """Return the mode of running the steps.
 
     Args:
@@ -44,7 +44,7 @@ def make_step(
 ) -> "Step":
     """Return a step for the rest of the training of `model`."""
     runtime = task.runtime
-    mode = choose(runtime, task.config.training.accumulate)
+    mode = choose_mode(runtime, task.config.training.accumulate)
     forward = model
     if runtime.workers > 1:
         # Buffers need no broadcast, as synchronised norms compute the same on every worker.

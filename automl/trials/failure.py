@@ -9,7 +9,7 @@ from automl.storage.storage import Storage
 from search.record import Report
 
 
-def failure(error: Exception, folder: Storage) -> Report:
+def classify_error(error: Exception, folder: Storage) -> Report:
     """Return the report of a trial that ended with `error`. A full disk is a fault of the node."""
     text = str(error).strip().splitlines()
     line = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

@@ -31,7 +31,7 @@ class Interrupt:
 
 
 @contextmanager
-def interrupts(advice: str) -> Iterator[Interrupt]:
+def record_signals(advice: str) -> Iterator[Interrupt]:
     """Record a first SIGINT or SIGTERM inside the block, and end the process at a second one.
 
     Args:

@@ -17,8 +17,8 @@ from ray.tune.integration.ray_train import TuneReportCallback
 from automl.config.device import device_for, is_gpu
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
-from automl.trials.failure import failure
-from automl.trials.trial import reports
+from automl.trials.failure import classify_error
+from automl.trials.trial import train_trial
 from cluster.resources import TrialResources
 from search.record import Report
 from search.tuner import LABELS, NODE, REPORT, RETRIES
@@ -26,7 +26,7 @@ from search.tuner import LABELS, NODE, REPORT, RETRIES
 CHANNEL = "channel"  # key of the queue for the first worker's reports, in a training without Tune
 
 
-def multi_worker_trial(shape: TrialResources, location: Storage) -> Callable[[dict[str, Any]], None]:
+def make_trainable(shape: TrialResources, location: Storage) -> Callable[[dict[str, Any]], None]:
     """Return the Tune function of trials of `shape`. Ray Train writes its own files to `location`."""
 
     def trial(config: dict[str, Any]) -> None:
@@ -41,7 +41,7 @@ def multi_worker_trial(shape: TrialResources, location: Storage) -> Callable[[di
         try:
             trainer.fit()
         except ray.train.TrainingFailedError as error:
-            causes = causes_of(error)
+            causes = list_causes(error)
             for cause in causes:
                 if isinstance(cause, NodeFault):
                     tune.report({REPORT: Report(fault=cause.fault), NODE: cause.node})
@@ -63,7 +63,7 @@ def make_trainer(
     labels: Any = None,
     callbacks: Sequence[Any] = (),
 ) -> ray.train.torch.TorchTrainer:
-    """Return the trainer of an `assignment` on workers of `shape`.
+    """Return the trainer of an assignment on workers of `shape`.
 
     Args:
         config: The assignment.
@@ -75,7 +75,7 @@ def make_trainer(
     """
     files, path = location.filesystem
     return ray.train.torch.TorchTrainer(
-        worker,
+        run_worker,
         train_loop_config={**config, "cpus": shape.cpus, "gpus": shape.gpus},
         scaling_config=ray.train.ScalingConfig(
             num_workers=shape.workers,
@@ -94,12 +94,12 @@ def make_trainer(
     )
 
 
-def causes_of(error: ray.train.TrainingFailedError) -> list[Exception]:
+def list_causes(error: ray.train.TrainingFailedError) -> list[Exception]:
     """Return the error of each worker that failed."""
     return list(getattr(error, "worker_failures", {}).values())
 
 
-def worker(config: dict[str, Any]) -> None:
+def run_worker(config: dict[str, Any]) -> None:
     """Train in one worker. It resumes from the last checkpoint if it replaces a worker that died."""
     torch.set_num_threads(max(1, int(config["cpus"])))
     context = ray.train.get_context()
@@ -112,12 +112,12 @@ def worker(config: dict[str, Any]) -> None:
         **config["runtime"],
     )
     try:
-        for report in reports(config, runtime):
+        for report in train_trial(config, runtime):
             if runtime.rank == 0 and CHANNEL in config:
                 config[CHANNEL].put(report)
             ray.train.report({REPORT: report})
     except Exception as error:
-        outcome = failure(error, Storage(config["folder"]))
+        outcome = classify_error(error, Storage(config["folder"]))
         if outcome.fault is None:
             raise
         raise NodeFault(ray.get_runtime_context().get_node_id(), outcome.fault) from error

@@ -52,13 +52,13 @@ class Pace:
     load: float
 
 
-def mean_pace(paces: list[Pace]) -> Pace:
+def average_paces(paces: list[Pace]) -> Pace:
     """Return the means over trainings that were timed at the same time."""
     return Pace(**{name: fmean(getattr(pace, name) for pace in paces) for name in Pace.__dataclass_fields__})
 
 
 @contextmanager
-def busy(cores: int) -> Iterator[None]:
+def keep_busy(cores: int) -> Iterator[None]:
     """Keep so many cores busy inside the block, as other trainings would."""
     command = [sys.executable, "-S", "-c", SPIN]
     others = [subprocess.Popen(command) for _ in range(cores)]

@@ -21,9 +21,9 @@ from automl.storage.folder import SearchMetadata
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.tasks import Split, Task
-from automl.trials.interrupt import Interrupt, interrupts
-from automl.trials.multi_worker import multi_worker_trial
-from automl.trials.trial import TrialActor, assignment
+from automl.trials.interrupt import Interrupt, record_signals
+from automl.trials.multi_worker import make_trainable
+from automl.trials.trial import TrialActor, build_assignment
 from cluster.capacity import ClusterCapacity
 from cluster.connect import connect, joins_cluster, list_nodes, wait_for_capacity
 from cluster.head import watch_head
@@ -93,11 +93,11 @@ class Workers:
             location: The storage for checkpoints.
             callbacks: Called for each trial before the progress display, the gauges and the error traces.
             summary: Returns the end of the progress line.
-            baseline: As in `automl.trials.trial.assignment`.
+            baseline: As in `automl.trials.trial.build_assignment`.
             best: True if the best trial gets a gauge.
-            limits: As in `automl.trials.trial.assignment`.
-            test: As in `automl.trials.trial.assignment`.
-            data: As in `automl.trials.trial.assignment`.
+            limits: As in `automl.trials.trial.build_assignment`.
+            test: As in `automl.trials.trial.build_assignment`.
+            data: As in `automl.trials.trial.build_assignment`.
             budget: The time for the run, to show the time left [s].
             stop: Ends the run gracefully when it returns True.
 
@@ -133,9 +133,9 @@ class Workers:
         try:
             with progress:
                 run_trials(
-                    TrialActor if alone else multi_worker_trial(self.shape, location / RAY / "train"),
+                    TrialActor if alone else make_trainable(self.shape, location / RAY / "train"),
                     scheduler,
-                    assign=lambda record: assignment(
+                    assign=lambda record: build_assignment(
                         record.config,
                         location / record.folder,
                         shared_trainings=location / SHARED_FOLDER,
@@ -186,7 +186,7 @@ def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers
         capture_library_logs(log),
         connect(dashboard=settings.workers_per_trial > 1),
         watch_head(partial(_report_lost_head, advice)),
-        interrupts(advice) as interrupt,  # After Ray, which installs its own handler of SIGTERM.
+        record_signals(advice) as interrupt,  # After Ray, which installs its own handler of SIGTERM.
     ):
         shape = settings.shape
         node_resources = [node.resources for node in list_nodes(shape.labels).values() if not node.draining]

@@ -57,7 +57,7 @@ class TrainResult:
     user_code: Sequence[str] = ()
 
 
-def default_site(config: TrialConfig) -> str:
+def find_default_site(config: TrialConfig) -> str:
     """Return the site of SimpleSelfAttention's module: the last branch of the first stage.
 
     Raises:
@@ -72,9 +72,9 @@ def default_site(config: TrialConfig) -> str:
     return names[-1]
 
 
-def place(config: TrialConfig, spec: Spec, site: str | None = None) -> TrialConfig:
+def insert_attention(config: TrialConfig, spec: Spec, site: str | None = None) -> TrialConfig:
     """Return `config` with one attention module, at `site` or at the default site."""
-    return config.change(model={"placement": {site or default_site(config): spec}})
+    return config.change(model={"placement": {site or find_default_site(config): spec}})
 
 
 def run_train(
@@ -125,7 +125,10 @@ def run_train(
             epochs = train_on_workers(config, folder, workers, runtime)
         else:
             epochs = _epochs(
-                task, shared_training.begin(task, Storage(str(folder / SHARED_FOLDER))), trial, folder
+                task,
+                shared_training.start_from_shared(task, Storage(str(folder / SHARED_FOLDER))),
+                trial,
+                folder,
             )
         if log:
             _empty(Path(log))

@@ -17,8 +17,8 @@ from automl.config.runtime import Runtime
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.training.loop import Diverged
-from automl.trials.multi_worker import CHANNEL, NodeFault, causes_of, make_trainer
-from automl.trials.trial import assignment
+from automl.trials.multi_worker import CHANNEL, NodeFault, list_causes, make_trainer
+from automl.trials.trial import build_assignment
 from cluster.connect import connect, joins_cluster, list_nodes, wait_for_capacity
 from cluster.resources import TrialResources, count_slots
 from search.config import TrialConfig
@@ -48,7 +48,7 @@ def train_on_workers(
         InputError: The workers do not fit or cannot train.
     """
     with connect(dashboard=True), capture_library_logs(folder / "log.txt"):
-        shape = worker_shape(workers, runtime)
+        shape = plan_resources(workers, runtime)
         wait_for_capacity(shape, PLACEMENT_LIMIT)
         try:
             for report in _reports(config, folder, shape, runtime):
@@ -62,7 +62,7 @@ def train_on_workers(
     (folder / "log.txt").unlink(missing_ok=True)
 
 
-def worker_shape(workers: int, runtime: Runtime) -> TrialResources:
+def plan_resources(workers: int, runtime: Runtime) -> TrialResources:
     """Return the resources of the workers: a GPU each, or an equal number of this machine's cores.
 
     Raises:
@@ -82,7 +82,7 @@ def _reports(config: TrialConfig, folder: Path, shape: TrialResources, runtime: 
 
     location = Storage(str(folder))
     channel = Queue()
-    content = assignment(
+    content = build_assignment(
         config,
         location,
         shared_trainings=location / SHARED_FOLDER,
@@ -119,7 +119,7 @@ def _reports(config: TrialConfig, folder: Path, shape: TrialResources, runtime: 
 def _find_cause(error: BaseException) -> BaseException:
     """Return the worker's own error if its message says what to do."""
     if isinstance(error, ray.train.TrainingFailedError):
-        for cause in causes_of(error):
+        for cause in list_causes(error):
             if isinstance(cause, NodeFault):
                 return InputError(cause.fault)
             if isinstance(cause, InputError):

@@ -24,7 +24,7 @@ from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.training import checkpoint, shared_training
 from automl.training.loop import Course, Diverged, evaluate, fit, plan_course, start
-from automl.trials.failure import failure
+from automl.trials.failure import classify_error
 from backbones.loading import receive
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
@@ -38,7 +38,7 @@ LEAST_EPOCHS = 0.5
 LEAST_CONFIRMED = LEAST_EPOCHS / 2
 
 
-def assignment(
+def build_assignment(
     config: TrialConfig,
     folder: Storage,
     *,
@@ -83,7 +83,7 @@ def assignment(
 
 
 class TrialActor(tune.Trainable):
-    """Trains an `assignment`, one epoch per step."""
+    """Trains an assignment of `build_assignment`, one epoch per step."""
 
     def setup(self, config: dict[str, Any]) -> None:
         gc.freeze()  # Imported objects stay. Each full collection would otherwise scan them.
@@ -101,17 +101,17 @@ class TrialActor(tune.Trainable):
         gpus = resources.get("GPU", 0)
         try:
             runtime = Runtime(device=device_for(gpus), memory_fraction=min(1, gpus) or 1, **config["runtime"])
-            yield from reports(config, runtime)
+            yield from train_trial(config, runtime)
         except Exception as error:
-            yield failure(error, Storage(config["folder"]))
+            yield classify_error(error, Storage(config["folder"]))
 
     def step(self) -> dict[str, Any]:
         report = next(self.work)
         return {REPORT: report, NODE: ray.get_runtime_context().get_node_id(), "done": report.is_last}
 
 
-def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
-    """Train an `assignment`, from where an earlier process of the same trial stopped.
+def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
+    """Train an assignment of `build_assignment`, from where an earlier process of the same trial stopped.
 
     Only the first of several workers writes files.
 
@@ -164,7 +164,9 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
             return
         # A resumed trial loads its checkpoint. Its initial weights may no longer exist.
         state = (
-            shared_training.begin(task, shared_trainings) if content is None else start(task, task.model())
+            shared_training.start_from_shared(task, shared_trainings)
+            if content is None
+            else start(task, task.model())
         )
         if content is not None:
             checkpoint.restore(state, content)
@@ -184,7 +186,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
                 if runtime.rank == 0:
                     # Before the checkpoint, after which the shared partial training would not be stored any
                     # more.
-                    shared_training.leave(task, state, shared_trainings, history)
+                    shared_training.store_state(task, state, shared_trainings, history)
                     checkpoint.save(folder, trial, state, history, profile, finished=_spent(history, trial))
                 yield Report(
                     history=history,

@@ -402,7 +402,9 @@ def test_a_model_that_depends_on_values_at_once_is_rejected() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x if x.sum() > 0 else -x)
 
-    with pytest.raises(InputError, match=r"no sites can be found on Wary: .*values .*such as its backbone"):
+    with pytest.raises(
+        InputError, match=r"no sites can be found on ChecksValues: .*values .*such as its backbone"
+    ):
         sites(ChecksValues(), torch.empty(1, 3, 16, 16))
 
 

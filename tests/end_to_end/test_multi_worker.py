@@ -17,8 +17,8 @@ from sockets import open_to_others
 
 from automl.config.limits import Limits
 from automl.storage.storage import Storage
-from automl.trials.multi_worker import multi_worker_trial
-from automl.trials.trial import assignment
+from automl.trials.multi_worker import make_trainable
+from automl.trials.trial import build_assignment
 from cluster.connect import connect
 from cluster.resources import TrialResources
 from search.config import ImageData, ImageTraining, Model, TrialConfig
@@ -94,11 +94,11 @@ def test_stopped_trials_give_everything_back(tmp_path):
     with connect(dashboard=True):
         total = ray.cluster_resources()["CPU"]
         tune.Tuner(
-            tune.with_resources(multi_worker_trial(shape, Storage(tmp_path / "trials")), {"memory": 2.0**20}),
+            tune.with_resources(make_trainable(shape, Storage(tmp_path / "trials")), {"memory": 2.0**20}),
             param_space={
                 "number": tune.grid_search(list(range(STOPS))),
                 "labels": {},
-                **assignment(
+                **build_assignment(
                     trial,
                     tmp_path / "checkpoints",
                     shared_trainings=tmp_path / "shared_trainings",

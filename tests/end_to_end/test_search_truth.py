@@ -27,7 +27,7 @@ from automl.data.images import open_split
 from automl.report.read import read_search
 from automl.search.run_search import resume_search, run_search
 from automl.storage.folder import old_folder
-from automl.trials.trial import TrialActor, assignment
+from automl.trials.trial import TrialActor, build_assignment
 from cluster.capacity import ClusterCapacity
 from cluster.connect import connect
 from cluster.resources import TrialResources
@@ -193,7 +193,7 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
         run_trials(
             TrialActor,
             scheduler,
-            assign=lambda record: assignment(
+            assign=lambda record: build_assignment(
                 record.config,
                 tmp_path / record.folder,
                 shared_trainings=tmp_path / "shared_trainings",

@@ -13,7 +13,7 @@ from scipy.stats import t as student
 
 from automl.cli.preview import NOISE, continued_resource, detectable, expected_resource, preview
 from automl.config.settings import Settings
-from automl.trials.pace import PaceWorker, mean_pace
+from automl.trials.pace import PaceWorker, average_paces
 from search.class_metrics import ACCURACY
 from search.halving import Rungs
 from search.serialise import to_json
@@ -109,4 +109,4 @@ def test_pace_is_measured_even_in_no_time() -> None:
     for pace in paces:
         assert min(pace.step, pace.validation, pace.checkpoint, pace.model) > 0
         assert pace.load >= 1
-    assert mean_pace(paces).step == pytest.approx((paces[0].step + paces[1].step) / 2)
+    assert average_paces(paces).step == pytest.approx((paces[0].step + paces[1].step) / 2)

@@ -148,7 +148,7 @@ def test_generators_of_mps_are_kept(mps):
 
 def test_mps_runs_step_by_step_in_one_process(mps):
     runtime = Runtime(device=MPS, compile="graphs")
-    assert step.choose(runtime) == "off"
+    assert step.choose_mode(runtime) == "off"
     with pytest.raises(
         InputError, match="--device mps trains in one process; with --workers 2 give auto, cpu"
     ):

@@ -6,7 +6,7 @@ from automl_cases import EVERY_ATTENTION, HERE, SITES, opened, tiny
 
 from attention import ATTENTIONS, InputError, Spec
 from automl.config.settings import Settings
-from automl.costs.forecast import MIN_TRIALS, Forecast, check_limits, model_cost
+from automl.costs.forecast import MIN_TRIALS, Forecast, check_limits, predict_cost
 from automl.tasks import open_task
 from backbones.macs import count_macs
 from search.config import TrialConfig
@@ -24,7 +24,7 @@ def test_parameters_and_macs_are_exact(case: str) -> None:
     config = tiny(model={"placement": PLACEMENTS[case]})
     task = opened(model={"placement": PLACEMENTS[case]})
     model = task.model().eval()
-    predicted = model_cost(config, HERE)
+    predicted = predict_cost(config, HERE)
     assert predicted.params == sum(parameter.numel() for parameter in model.parameters())
     with torch.no_grad():
         assert predicted.macs == count_macs(model, task.example(1))
@@ -36,7 +36,7 @@ def test_model_with_a_replaced_mixer_is_counted(kind: str) -> None:
     placement = {"stage1.block1.mixer": Spec(kind), "stage1.block2": Spec("ssa")}
     config = tiny(model={"backbone": "vit", "options": options, "placement": placement})
     model = open_task(config, HERE).model().eval()
-    predicted = model_cost(config, HERE)
+    predicted = predict_cost(config, HERE)
     assert predicted.params == sum(parameter.numel() for parameter in model.parameters())
     assert predicted.macs == count_macs(model, torch.zeros(1, 3, 24, 24))
 
@@ -46,7 +46,7 @@ def test_nothing_is_predicted_without_limits() -> None:
 
 
 def test_parameters_and_macs_are_predicted_at_once() -> None:
-    predicted = model_cost(tiny(), HERE)
+    predicted = predict_cost(tiny(), HERE)
     forecast = Forecast(
         Settings(space="digits", max_params=str(2 * predicted.params), max_macs=str(predicted.macs))
     )
@@ -88,7 +88,7 @@ def test_measurements_are_predicted_after_a_few_trials() -> None:
 
 
 def test_limits_that_no_configuration_keeps_are_rejected() -> None:
-    least = model_cost(tiny(), HERE).params
+    least = predict_cost(tiny(), HERE).params
     configs = [tiny(model={"placement": EVERY_ATTENTION}), tiny()]
     check_limits(configs, Settings(space="digits", max_params=str(least)))
     check_limits(configs, Settings(space="digits", max_latency_ms=0.001))
@@ -102,4 +102,4 @@ def test_limits_that_no_configuration_keeps_are_rejected() -> None:
 
 def test_an_unknown_site_is_named() -> None:
     with pytest.raises(InputError, match=r"'4\.1': that is a module, whose site is called 'stage1\.block2'"):
-        model_cost(tiny(model={"placement": {"4.1": "ssa"}}), HERE)
+        predict_cost(tiny(model={"placement": {"4.1": "ssa"}}), HERE)

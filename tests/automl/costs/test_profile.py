@@ -10,7 +10,7 @@ from torch import nn
 
 from attention import Spec
 from automl.costs import profile, time_ratio
-from automl.costs.profile import CostProfile, measure, step_memory
+from automl.costs.profile import CostProfile, measure, measure_step_memory
 from automl.costs.time_ratio import TimeRatio, Timings
 from automl.tasks import Task
 from backbones.macs import count_macs
@@ -141,7 +141,7 @@ def test_an_attended_model_costs_more() -> None:
 
 
 def test_memory_grows_with_the_batch() -> None:
-    sizes = [step_memory(opened(training={"batch_size": size})) for size in (8, 16, 32)]
+    sizes = [measure_step_memory(opened(training={"batch_size": size})) for size in (8, 16, 32)]
     assert sizes[0] < sizes[1] < sizes[2]
     # The memory independent of the batch is the same for all.
     assert sizes[2] - sizes[1] == pytest.approx(2 * (sizes[1] - sizes[0]), rel=0.1)

@@ -18,8 +18,8 @@ from automl.costs.time_ratio import (
     TimeRatio,
     Timings,
     interval,
+    measure_own_epoch,
     measure_time_ratio,
-    own_time_ratio,
 )
 
 Clock = Callable[[float, float, float], None]
@@ -135,7 +135,7 @@ def test_model_of_far_more_work_has_a_ratio_far_above_one(monkeypatch: pytest.Mo
     assert result.ratio > 1.4
     assert result.low <= result.ratio <= result.high
     assert 0 < result.validation < 1
-    assert result.epoch > own_time_ratio(narrow).epoch > 0
+    assert result.epoch > measure_own_epoch(narrow).epoch > 0
 
 
 def test_measured_model_is_freed_at_once() -> None:

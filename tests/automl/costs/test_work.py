@@ -4,7 +4,7 @@ import torch
 from automl_cases import HERE
 from torch import nn
 
-from automl.costs.work import Work, count_work, prices
+from automl.costs.work import Work, count_work, measure_unit_costs
 
 
 def test_operators_flops_and_bytes_of_a_product() -> None:
@@ -25,6 +25,6 @@ def test_work_is_additive_and_has_a_price() -> None:
     work = Work(operators=1, flops=10, bytes=100)
     assert work * 2 + work == Work(operators=3, flops=30, bytes=300)
     assert work.seconds(Work(operators=0.5, flops=0.25, bytes=0.125)) == 0.5 + 2.5 + 12.5
-    price = prices(HERE)
+    price = measure_unit_costs(HERE)
     assert 0 < price.flops < price.operators
     assert 0 < price.bytes < price.operators

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from attention import InputError, Spec
 from automl.tasks import open_task
-from automl.training.optimiser import build_optimizer, learning_rate
+from automl.training.optimiser import build_optimizer, compute_relative_rate
 from backbones import build, insert
 from search.config import Optimizer, Schedule, Training
 
@@ -39,7 +39,7 @@ progress = st.floats(0, 1)
     ],
 )
 def test_schedule_equals_values_by_hand(schedule: Schedule, at: float, expected: float) -> None:
-    assert learning_rate(Training(schedule=schedule), at) == pytest.approx(expected, abs=1e-9)
+    assert compute_relative_rate(Training(schedule=schedule), at) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize(("epochs", "every"), [(25, 3), (25, 10), (100, 26), (7, 30)])
@@ -49,7 +49,7 @@ def test_step_schedule_equals_the_published_loop(epochs: int, every: int) -> Non
     for epoch in range(epochs):
         for step in (0, 28):
             at = (epoch * 29 + step) / (epochs * 29)
-            assert learning_rate(training, at) == 0.75 ** (epoch // every)
+            assert compute_relative_rate(training, at) == 0.75 ** (epoch // every)
 
 
 def test_cosine_schedule_equals_torchs() -> None:
@@ -57,7 +57,7 @@ def test_cosine_schedule_equals_torchs() -> None:
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=25)
     training = Training(schedule="cosine", epochs=25, learning_rate=3e-4)
     for epoch in range(25):
-        rate = training.learning_rate * learning_rate(training, epoch / 25)
+        rate = training.learning_rate * compute_relative_rate(training, epoch / 25)
         assert rate == pytest.approx(optimizer.param_groups[0]["lr"], abs=1e-12)
         optimizer.step()
         scheduler.step()
@@ -65,14 +65,14 @@ def test_cosine_schedule_equals_torchs() -> None:
 
 def test_step_schedule_uses_the_given_factor() -> None:
     training = Training(schedule="step", epochs=6, decay_every=2, decay_factor=0.1)
-    rates = [learning_rate(training, at) for at in (0.0, 0.33, 0.34, 0.67, 1.0)]
+    rates = [compute_relative_rate(training, at) for at in (0.0, 0.33, 0.34, 0.67, 1.0)]
     assert rates == pytest.approx([1, 1, 0.1, 0.01, 0.001])
 
 
 @every_schedule
 @given(at=progress)
 def test_schedule_is_between_zero_and_one(schedule: Schedule, at: float) -> None:
-    rate = learning_rate(Training(schedule=schedule), at)
+    rate = compute_relative_rate(Training(schedule=schedule), at)
     assert 0 <= rate <= 1
     assert rate > 0 or at > 0.999
 
@@ -81,7 +81,7 @@ def test_schedule_is_between_zero_and_one(schedule: Schedule, at: float) -> None
 @given(at=progress, step=st.floats(0, 1e-3))
 def test_schedule_is_continuous(schedule: Schedule, at: float, step: float) -> None:
     training = Training(schedule=schedule)
-    change = learning_rate(training, min(1.0, at + step)) - learning_rate(training, at)
+    change = compute_relative_rate(training, min(1.0, at + step)) - compute_relative_rate(training, at)
     assert abs(change) <= 20 * step + 1e-12  # The warm-up is the steepest, with 0.99 / 0.05.
 
 

@@ -23,7 +23,7 @@ def gpu(monkeypatch):
 
 
 def test_auto_runs_step_by_step(gpu):
-    assert step.choose(gpu) == step.choose(HERE) == "off"
+    assert step.choose_mode(gpu) == step.choose_mode(HERE) == "off"
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_auto_runs_step_by_step(gpu):
 )
 def test_a_warning_is_logged_if_graphs_cannot_work(gpu, change, accumulate, caplog):
     with caplog.at_level(logging.WARNING, "automl"):
-        assert step.choose(replace(gpu, compile="graphs", **change), accumulate) == "off"
+        assert step.choose_mode(replace(gpu, compile="graphs", **change), accumulate) == "off"
     assert [record.message for record in caplog.records] == [
         "--compile graphs needs a CUDA GPU, one worker and no accumulated gradients; running step by step"
     ]
@@ -39,7 +39,7 @@ def test_a_warning_is_logged_if_graphs_cannot_work(gpu, change, accumulate, capl
 
 @pytest.mark.parametrize("compile_mode", ["off", "graphs", "inductor"])
 def test_the_requested_mode_is_used(gpu, compile_mode):
-    assert step.choose(replace(gpu, compile=compile_mode)) == compile_mode
+    assert step.choose_mode(replace(gpu, compile=compile_mode)) == compile_mode
 
 
 def test_older_gpus_use_float16(monkeypatch):

@@ -14,7 +14,7 @@ from automl.storage.disk import DiskFull
 from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.training.loop import start
-from automl.trials.failure import failure
+from automl.trials.failure import classify_error
 
 FULL = Path("/dev/full")  # A device of Linux on which every write fails with a full disk.
 
@@ -30,14 +30,16 @@ def test_other_errors_are_faults_of_the_trial(tmp_path: Path) -> None:
     try:
         raise KeyError("no such thing")
     except KeyError as error:
-        report = failure(error, Storage(str(tmp_path)))
+        report = classify_error(error, Storage(str(tmp_path)))
     assert report.is_last
     assert (report.error, report.fault) == ("KeyError: 'no such thing'", None)
     assert "Traceback" in str(report.traceback)
 
 
 def test_other_file_errors_are_faults_of_the_trial(tmp_path: Path) -> None:
-    report = failure(raise_and_catch(PermissionError(errno.EACCES, "not allowed")), Storage(str(tmp_path)))
+    report = classify_error(
+        raise_and_catch(PermissionError(errno.EACCES, "not allowed")), Storage(str(tmp_path))
+    )
     assert report.error is not None
     assert report.fault is None
 
@@ -46,7 +48,7 @@ def test_other_file_errors_are_faults_of_the_trial(tmp_path: Path) -> None:
 def test_full_disk_is_a_fault_of_the_node(tmp_path: Path) -> None:
     with pytest.raises((OSError, RuntimeError)) as error, FULL.open("wb") as file:
         torch.save({"weight": torch.zeros(100_000)}, file)
-    report = failure(error.value, Storage(str(tmp_path)))
+    report = classify_error(error.value, Storage(str(tmp_path)))
     assert not report.is_last, "the trial continues on another node"
     assert report.error is None
     assert str(report.fault).startswith(f"disk full at {tmp_path}, ")
@@ -61,7 +63,7 @@ def test_full_cache_is_a_fault_of_the_node(tmp_path: Path, monkeypatch: pytest.M
 
     with pytest.raises(InputError) as error:
         once(tmp_path / "cache" / "data", make, needed=7e6)
-    report = failure(error.value, Storage(str(tmp_path / "elsewhere")))
+    report = classify_error(error.value, Storage(str(tmp_path / "elsewhere")))
     assert "no disk space left for the dataset's cache" in str(report.fault)
     assert f"disk full at {tmp_path / 'cache'}, about 7 MB needed" in str(report.fault)
 
@@ -72,7 +74,7 @@ def test_error_of_a_full_disk_names_the_space_needed(small_disk: Path) -> None:
     weights = sum(value.nbytes for value in state.model.state_dict().values())
     with pytest.raises(DiskFull) as error:
         checkpoint.save(Storage(str(small_disk)), tiny(), state, [])
-    report = failure(error.value, Storage(str(small_disk)))
+    report = classify_error(error.value, Storage(str(small_disk)))
     assert f"disk full at {small_disk}, about {weights / 1e6:.0f} MB needed, 0 MB are free" in str(
         report.fault
     )

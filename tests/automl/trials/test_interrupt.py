@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from automl.trials.interrupt import interrupts
+from automl.trials.interrupt import record_signals
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
@@ -14,7 +14,7 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM]
 @pytest.mark.parametrize("number", SIGNALS)
 def test_the_first_signal_is_recorded(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     before = [signal.getsignal(each) for each in SIGNALS]
-    with interrupts("resume with: x") as interrupt:
+    with record_signals("resume with: x") as interrupt:
         assert not interrupt()
         os.kill(os.getpid(), number)
         assert interrupt()
@@ -26,8 +26,8 @@ def test_the_first_signal_is_recorded(number: int, capsys: pytest.CaptureFixture
 def test_the_second_signal_ends_the_process() -> None:
     code = """
 import os, signal
-from automl.trials.interrupt import interrupts
-with interrupts("resume with: x"):
+from automl.trials.interrupt import record_signals
+with record_signals("resume with: x"):
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(os.getpid(), number)
     print("still here")
@@ -41,7 +41,7 @@ def test_other_threads_receive_no_signals() -> None:
     answers = []
 
     def work() -> None:
-        with interrupts("") as interrupt:
+        with record_signals("") as interrupt:
             answers.append(interrupt())
 
     thread = threading.Thread(target=work)

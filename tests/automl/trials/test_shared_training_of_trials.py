@@ -13,7 +13,7 @@ from automl.costs.profile import CostProfile
 from automl.storage.storage import Storage
 from automl.training import checkpoint, shared_training
 from automl.trials import trial
-from automl.trials.trial import assignment, reports
+from automl.trials.trial import build_assignment, train_trial
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE
 
@@ -37,7 +37,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_assignment(folder: Path, name: str, config: TrialConfig) -> dict[str, Any]:
-    return assignment(
+    return build_assignment(
         config,
         Storage(folder / name),
         shared_trainings=Storage(folder / "shared_trainings"),
@@ -54,11 +54,11 @@ def weights(folder: Path, name: str) -> dict[str, torch.Tensor]:
 
 
 def test_a_placement_continues_the_shared_training_for_the_remaining_time(tmp_path: Path) -> None:
-    plain = list(reports(make_assignment(tmp_path, "0", PLAIN), HERE))[-1]
+    plain = list(train_trial(make_assignment(tmp_path, "0", PLAIN), HERE))[-1]
     assert [record["epoch"] for record in plain.history] == [1, 2, 3, 4]
-    folder = shared_training.place(Storage(tmp_path / "shared_trainings"), PLACED)
+    folder = shared_training.locate_folder(Storage(tmp_path / "shared_trainings"), PLACED)
     assert checkpoint.read(folder, CPU)["epoch"] == INSERT_AT
-    placed = list(reports(make_assignment(tmp_path, "1", PLACED), HERE))[-1]
+    placed = list(train_trial(make_assignment(tmp_path, "1", PLACED), HERE))[-1]
     assert placed.finished
     assert [record["epoch"] for record in placed.history] == [3, 4]
     steps_left = round(2 * STEPS / 1.3)
@@ -71,13 +71,13 @@ def test_a_placement_continues_the_shared_training_for_the_remaining_time(tmp_pa
     assert placed.history[-1]["learning_rate"] < 0.1 * PLACED.training.learning_rate
     # If the shared partial training is missing, it is trained again with the same result.
     (folder.local / CHECKPOINT_FILE).unlink()  # type: ignore[operator]
-    retrained = list(reports(make_assignment(tmp_path, "2", PLACED), HERE))[-1]
+    retrained = list(train_trial(make_assignment(tmp_path, "2", PLACED), HERE))[-1]
     assert timeless(retrained.history) == timeless(placed.history)
     assert checkpoint.read(folder, CPU)["epoch"] == INSERT_AT
     # After a kill in its first epoch, the trial resumes without the shared partial training.
-    first = next(iter(reports(make_assignment(tmp_path, "3", PLACED), HERE)))
+    first = next(iter(train_trial(make_assignment(tmp_path, "3", PLACED), HERE)))
     (folder.local / CHECKPOINT_FILE).unlink()  # type: ignore[operator]
-    rest = list(reports(make_assignment(tmp_path, "3", PLACED), HERE))[-1]
+    rest = list(train_trial(make_assignment(tmp_path, "3", PLACED), HERE))[-1]
     assert timeless(rest.history) == timeless(placed.history)
     assert timeless(rest.history[:1]) == timeless(first.history)
     assert not folder.exists(CHECKPOINT_FILE)
@@ -88,17 +88,18 @@ def test_a_placement_continues_the_shared_training_for_the_remaining_time(tmp_pa
 
 
 def test_a_replicate_starts_nearly_at_the_shared_training(tmp_path: Path) -> None:
-    plain = list(reports(make_assignment(tmp_path, "0", PLAIN), HERE))[-1]
+    plain = list(train_trial(make_assignment(tmp_path, "0", PLAIN), HERE))[-1]
     config = PLAIN.change(training={"perturb": 1e-6})
-    replicate = list(reports(make_assignment(tmp_path, "1", config), HERE))[-1]
+    replicate = list(train_trial(make_assignment(tmp_path, "1", config), HERE))[-1]
     assert [record["epoch"] for record in replicate.history] == [3, 4]
     assert replicate.history[0]["train_loss"] == pytest.approx(plain.history[2]["train_loss"], rel=0.1)
     plain_weights, replicate_weights = weights(tmp_path, "0"), weights(tmp_path, "1")
     assert not all(torch.equal(plain_weights[name], replicate_weights[name]) for name in plain_weights)
-    folder = shared_training.place(Storage(tmp_path / "shared_trainings"), config)
-    assert shared_training.plain(TrialConfig.from_json(checkpoint.read(folder, CPU)["config"])) == PLAIN, (
-        "the replicate does not store its own"
-    )
+    folder = shared_training.locate_folder(Storage(tmp_path / "shared_trainings"), config)
+    assert (
+        shared_training.make_shared_config(TrialConfig.from_json(checkpoint.read(folder, CPU)["config"]))
+        == PLAIN
+    ), "the replicate does not store its own"
     with pytest.raises(
         InputError, match=r"training\.perturb must be 0 or more, below 1, and 0 without insert_at"
     ):
@@ -106,20 +107,20 @@ def test_a_replicate_starts_nearly_at_the_shared_training(tmp_path: Path) -> Non
 
 
 def test_a_damaged_or_foreign_shared_training_is_rejected(tmp_path: Path) -> None:
-    folder = shared_training.place(Storage(tmp_path / "shared_trainings"), PLACED)
+    folder = shared_training.locate_folder(Storage(tmp_path / "shared_trainings"), PLACED)
     folder.write(CHECKPOINT_FILE, b"damaged")
     with pytest.raises(
         InputError, match="the shared partial training cannot be read; delete it, and it is trained again: "
     ):
-        list(reports(make_assignment(tmp_path, "0", PLACED), HERE))
+        list(train_trial(make_assignment(tmp_path, "0", PLACED), HERE))
     other = PLAIN.change(data={"subset": 0.1}, model={"options": {"width": 0.5}})
-    list(reports(make_assignment(tmp_path / "other", "0", other), HERE))
-    content = shared_training.place(Storage(tmp_path / "other" / "shared_trainings"), other).read(
+    list(train_trial(make_assignment(tmp_path / "other", "0", other), HERE))
+    content = shared_training.locate_folder(Storage(tmp_path / "other" / "shared_trainings"), other).read(
         CHECKPOINT_FILE
     )
     folder.write(CHECKPOINT_FILE, content)
     with pytest.raises(InputError, match="is of another training, with another data and model; delete it"):
-        list(reports(make_assignment(tmp_path, "0", PLACED), HERE))
+        list(train_trial(make_assignment(tmp_path, "0", PLACED), HERE))
 
 
 @pytest.mark.parametrize("at", [-1, EPOCHS])

@@ -19,7 +19,7 @@ from automl.cli.train_command import DEFAULTS, OTHERS
 from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.trials import train_workers
-from automl.trials.train import default_site, place, run_train
+from automl.trials.train import find_default_site, insert_attention, run_train
 from cluster.connect import Node
 from cluster.resources import TrialResources
 from search.config import ImageData, Model, TrialConfig
@@ -157,13 +157,13 @@ def test_unwritable_files_are_reported_before_training(
 )
 def test_default_site_is_the_last_branch_of_the_first_stage(backbone: str, site: str) -> None:
     config = TrialConfig(data=ImageData(size=64), model=Model(backbone=backbone, options={"width": 0.25}))
-    assert default_site(config) == site
+    assert find_default_site(config) == site
 
 
 def test_place_inserts_one_module() -> None:
     spec = Spec("ssa", {"ks": 3})
-    assert place(tiny(), spec, "stage2.block1").model.placement == {"stage2.block1": spec}
-    config = place(tiny(), spec)
+    assert insert_attention(tiny(), spec, "stage2.block1").model.placement == {"stage2.block1": spec}
+    config = insert_attention(tiny(), spec)
     assert config.model.placement == {"stage1.block2.branch": spec}
     assert config.change(model={"placement": {}}) == tiny()
 
@@ -332,12 +332,12 @@ def test_a_worker_has_a_gpu_or_an_equal_number_of_cores(monkeypatch: pytest.Monk
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(train_workers, "list_nodes", lambda: {"here": Node("here", {"CPU": 8.0, "GPU": 4.0})})
-    assert train_workers.worker_shape(2, HERE) == TrialResources(cpus=4, gpus=0, workers=2)
+    assert train_workers.plan_resources(2, HERE) == TrialResources(cpus=4, gpus=0, workers=2)
     cuda = replace(HERE)
     object.__setattr__(cuda, "device", torch.device("cuda"))
-    assert train_workers.worker_shape(4, cuda) == TrialResources(cpus=1, gpus=1, workers=4)
+    assert train_workers.plan_resources(4, cuda) == TrialResources(cpus=1, gpus=1, workers=4)
     with pytest.raises(InputError, match="a trial asks for 5 workers of 1 CPUs and 1 GPUs each"):
-        train_workers.worker_shape(5, cuda)
+        train_workers.plan_resources(5, cuda)
 
 
 @pytest.mark.long

@@ -19,7 +19,7 @@ from automl.tasks import open_task
 from automl.training import checkpoint
 from automl.training.loop import evaluate
 from automl.trials import trial
-from automl.trials.trial import assignment, reports
+from automl.trials.trial import build_assignment, train_trial
 from search.config import TrialConfig
 from search.serialise import to_json
 
@@ -54,7 +54,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[TrialConfig]:
 def make_assignment(
     folder: Path, config: TrialConfig, equal: str = "time", test: bool = False, **limits: float
 ) -> dict[str, Any]:
-    return assignment(
+    return build_assignment(
         config,
         folder,
         shared_trainings=folder.parent / "shared_trainings",
@@ -72,7 +72,7 @@ def test_each_epoch_has_a_complete_report(
     equal: str, steps: int, measured: list[TrialConfig], tmp_path: Path
 ) -> None:
     config = tiny(training={"epochs": 4}, data={"subset": 0.2})
-    received = list(reports(make_assignment(tmp_path / "0", config, equal, params=2000), HERE))
+    received = list(train_trial(make_assignment(tmp_path / "0", config, equal, params=2000), HERE))
     assert [len(report.history) for report in received] == [1, 2, 3, 4]
     assert timeless(received[0].history) == timeless(received[-1].history)[:1]
     assert [report.finished for report in received] == [False] * (len(received) - 1) + [True]
@@ -88,19 +88,19 @@ def test_each_epoch_has_a_complete_report(
 
 def test_another_process_resumes_a_killed_trial(measured: list[TrialConfig], tmp_path: Path) -> None:
     config = tiny(training={"epochs": 3, "mixup": 0.2}, model={"placement": {"stage2.block1": Spec("ssa")}})
-    whole = list(reports(make_assignment(tmp_path / "whole", config), HERE))
-    work = reports(make_assignment(tmp_path / "0", config), HERE)
+    whole = list(train_trial(make_assignment(tmp_path / "whole", config), HERE))
+    work = train_trial(make_assignment(tmp_path / "0", config), HERE)
     first = next(work)
     work.close()
     torch.manual_seed(4711)
-    rest = list(reports(make_assignment(tmp_path / "0", config), HERE))
+    rest = list(train_trial(make_assignment(tmp_path / "0", config), HERE))
     assert len(measured) == 2, "the checkpoint keeps the measured costs"
     assert rest[0].history[:1] == first.history
     assert timeless(rest[-1].history) == timeless(whole[-1].history)
     weights, expected = (checkpoint.read(Storage(tmp_path / name), CPU)["model"] for name in ("0", "whole"))
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
     # Killed after its last epoch but before its report was received, it reports again.
-    (again,) = reports(make_assignment(tmp_path / "0", config), HERE)
+    (again,) = train_trial(make_assignment(tmp_path / "0", config), HERE)
     assert again.finished
     assert again.history == rest[-1].history
 
@@ -109,18 +109,18 @@ def test_resuming_does_not_need_the_initial_weights(measured: list[TrialConfig],
     file = tmp_path / "shared_training.pt"
     torch.save(open_task(tiny(), HERE).model().state_dict(), file)
     config = tiny(training={"epochs": 2}, model={"weights": str(file)})
-    work = reports(make_assignment(tmp_path / "0", config, "epochs"), HERE)
+    work = train_trial(make_assignment(tmp_path / "0", config, "epochs"), HERE)
     next(work)
     work.close()
     file.unlink()
-    *_, last = reports(make_assignment(tmp_path / "0", config, "epochs"), HERE)
+    *_, last = train_trial(make_assignment(tmp_path / "0", config, "epochs"), HERE)
     assert last.finished
     assert last.error is None
 
 
 def test_answers_to_test_images_are_kept(measured: list[TrialConfig], tmp_path: Path) -> None:
     config, folder = tiny(training={"epochs": 2}), Storage(tmp_path / "0")
-    *_, report = reports(make_assignment(tmp_path / "0", config, test=True), HERE)
+    *_, report = train_trial(make_assignment(tmp_path / "0", config, test=True), HERE)
     assert report.device
     answers = read_answers(folder)
     assert answers is not None
@@ -142,14 +142,14 @@ def test_answers_to_test_images_are_kept(measured: list[TrialConfig], tmp_path: 
 def test_answers_to_validation_images_are_kept_without_the_test_split(
     measured: list[TrialConfig], tmp_path: Path
 ) -> None:
-    *_, report = reports(make_assignment(tmp_path / "0", tiny()), HERE)
+    *_, report = train_trial(make_assignment(tmp_path / "0", tiny()), HERE)
     answers = read_answers(Storage(tmp_path / "0"))
     assert answers is not None
     assert answers.card.accuracy == pytest.approx(report.history[-1]["accuracy"])
 
 
 def test_trial_above_a_limit_is_not_trained(measured: list[TrialConfig], tmp_path: Path) -> None:
-    (report,) = reports(make_assignment(tmp_path / "0", tiny(), params=500, latency=4), HERE)
+    (report,) = train_trial(make_assignment(tmp_path / "0", tiny(), params=500, latency=4), HERE)
     assert report.infeasible == "params 1k exceeds the limit of 500"
     assert report.violations == {"params": 1.0, "latency": -0.5}
     assert report.profile == to_json(MEASURED)
@@ -188,7 +188,7 @@ def test_less_than_half_an_epoch_is_too_slow(
     config = tiny(
         training=training, model={"placement": {"stage2.block1": Spec("ssa")}}, data={"subset": 0.2}
     )
-    *_, last = reports(make_assignment(tmp_path / "0", config, equal, test), HERE)
+    *_, last = train_trial(make_assignment(tmp_path / "0", config, equal, test), HERE)
     if isinstance(steps, int):
         assert last.finished
         assert last.history[-1]["steps"] == steps
@@ -201,7 +201,7 @@ def test_less_than_half_an_epoch_is_too_slow(
 
 
 def test_diverged_trial_is_infeasible(measured: list[TrialConfig], tmp_path: Path) -> None:
-    *_, report = reports(make_assignment(tmp_path / "0", tiny(training={"learning_rate": 1e30})), HERE)
+    *_, report = train_trial(make_assignment(tmp_path / "0", tiny(training={"learning_rate": 1e30})), HERE)
     assert report.infeasible is not None
     assert "became nan" in report.infeasible
     assert report.profile == to_json(MEASURED)
@@ -212,5 +212,5 @@ def test_trial_out_of_memory_is_infeasible(tmp_path: Path, monkeypatch: pytest.M
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB\nand more")
 
     monkeypatch.setattr(profile, "_measure", measure)
-    (report,) = reports(make_assignment(tmp_path / "0", tiny(training={"batch_size": 40})), HERE)
+    (report,) = train_trial(make_assignment(tmp_path / "0", tiny(training={"batch_size": 40})), HERE)
     assert report.infeasible == "out of memory: OutOfMemoryError: CUDA out of memory. Tried to allocate 3 GiB"
