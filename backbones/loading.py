@@ -73,7 +73,7 @@ def is_user_defined(name: str) -> bool:
     return bool(colon) and first not in LIBRARIES
 
 
-def loaded_object(name: str) -> Any:
+def get_loaded_object(name: str) -> Any:
     """Return the object that `load_object` has loaded by this name. Runs no code.
 
     Return None if it has not been loaded, or if its code has changed.
@@ -86,7 +86,7 @@ def loaded_object(name: str) -> Any:
     return getattr(module, attribute, None) if _is_unchanged(contents) else None
 
 
-def absolute(name: str) -> str:
+def make_absolute(name: str) -> str:
     """Return `file.py:name` with the absolute path of the file, so that other processes find it."""
     file, colon, attribute = name.rpartition(":")
     if not colon or not file.endswith(".py"):
@@ -115,10 +115,10 @@ def _file_of(path: str) -> tuple[Path, Path]:
     Raises `InputError` if there is no file.
     """
     try:
-        named = Path(path).expanduser().resolve()
-        here = _received.get(named, named)
-        if here.is_file():
-            return named, here
+        original = Path(path).expanduser().resolve()
+        local = _received.get(original, original)
+        if local.is_file():
+            return original, local
     # A name that is too long, an unknown home folder, or a null byte.
     except (OSError, RuntimeError, ValueError):
         pass
@@ -133,7 +133,7 @@ def _module_of(file: Path, contents: Mapping[Path, bytes]) -> Any:
     for name, module in list(sys.modules.items()):
         if getattr(module, "__file__", None) == str(file) and not name.startswith(OWN):
             return module  # Loading it again would create its classes twice, and these would not be equal.
-    return _run(file, digest({str(path): content for path, content in contents.items()}))
+    return _run(file, hash_files({str(path): content for path, content in contents.items()}))
 
 
 @lru_cache(maxsize=32)
@@ -199,31 +199,31 @@ def code(name: str) -> Code:
     file, colon, _ = name.rpartition(":")
     if not colon or not file.endswith(".py"):
         return {}
-    if (held := Path(absolute(name).rpartition(":")[0])) in _held:
-        return _held[held]
-    named, here = _file_of(file)
+    if (path := Path(make_absolute(name).rpartition(":")[0])) in _held:
+        return _held[path]
+    original, local = _file_of(file)
     return {
-        str(named.parent / path.relative_to(here.parent)): path.read_bytes()
-        for path in sorted(_with_imports(here))
+        str(original.parent / path.relative_to(local.parent)): path.read_bytes()
+        for path in sorted(_with_imports(local))
     }
 
 
-def hold(name: str) -> None:
+def freeze_code(name: str) -> None:
     """Freeze the result of `code` for this name, so that a search has one model even if files change."""
-    named = Path(absolute(name).rpartition(":")[0])
+    named = Path(make_absolute(name).rpartition(":")[0])
     _held.pop(named, None)
     if files := code(name):
         _held[named] = files
 
 
-def identity(name: str) -> str:
+def hash_code(name: str) -> str:
     """Return a hash of the code behind a name: of a file or a module and its imports. Empty for other names.
 
     Raises:
         InputError: There is no such file.
     """
     if files := code(name):
-        code_hash = digest(files)
+        code_hash = hash_files(files)
         _known[code_hash] = name
         return code_hash
     module, colon, _ = name.rpartition(":")
@@ -239,10 +239,10 @@ def _module_identity(module: str) -> str:
         return ""
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
         return ""
-    return digest({str(path): path.read_bytes() for path in _with_imports(Path(spec.origin))})
+    return hash_files({str(path): path.read_bytes() for path in _with_imports(Path(spec.origin))})
 
 
-def here(name: str, code_hash: str) -> str:
+def find_local_name(name: str, code_hash: str) -> str:
     """Return `name`, or the name of the same code on this machine if the file does not exist here."""
     file, colon, attribute = name.rpartition(":")
     same = _known.get(code_hash)
@@ -254,7 +254,7 @@ def here(name: str, code_hash: str) -> str:
         return same
 
 
-def digest(files: Code) -> str:
+def hash_files(files: Code) -> str:
     """Return a hash of a user-defined object's files and their names. Empty for no files."""
     lines = [f"{Path(path).name} {sha256(content).hexdigest()}" for path, content in sorted(files.items())]
     return sha256("\n".join(lines).encode()).hexdigest()[:16] if lines else ""

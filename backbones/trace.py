@@ -230,7 +230,7 @@ class _Recorder(TorchFunctionMode):
         self.repeated: set[str] = set()
         self.positions_first: dict[str, int] = {}
         self.running = [""]
-        self.taken: list[Tensor | None] = []
+        self.input_stack: list[Tensor | None] = []
         self.makers: dict[int, list[tuple[str, int]]] = {}  # With the tensor's version at that time.
         self.origins: dict[int, list[str]] = {}  # Makers of tensors that element-wise functions returned.
         self.depth: dict[int, int] = {}
@@ -276,7 +276,7 @@ class _Recorder(TorchFunctionMode):
             elif isinstance(module, Gated):
                 self.inserted.add(path)
             self.running.append(path)
-            self.taken.append(tensor)
+            self.input_stack.append(tensor)
             if tensor is None:
                 return
             self.takes.setdefault(path, tuple(tensor.shape))
@@ -290,7 +290,7 @@ class _Recorder(TorchFunctionMode):
     def leave(self, path: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
             self.running.pop()
-            tensor, result = self.taken.pop(), feature_map(output)
+            tensor, result = self.input_stack.pop(), feature_map(output)
             if path in self.outputs:
                 self.repeated.add(path)
             if result is None:

@@ -52,7 +52,7 @@ class UNet(nn.Module):
         self.bottleneck = nn.Sequential(nn.Identity())
         inputs = [width + CHANNELS * 4 * 2**i for i, width in enumerate(widths)]
         inputs[-1] = widths[-1] + below
-        self.decoder = nn.ModuleList(_block(taken, CHANNELS * 2 * 2**i) for i, taken in enumerate(inputs))
+        self.decoder = nn.ModuleList(_block(width, CHANNELS * 2 * 2**i) for i, width in enumerate(inputs))
         self.head = nn.Conv2d(CHANNELS * 2, classes, 1)
         self.site_names = {f"skips.{i}": f"skip{i + 1}" for i in range(len(widths))}
         self.site_names |= {f"decoder.{i}": f"decoder{i + 1}" for i in range(len(widths))}
@@ -71,8 +71,8 @@ class UNet(nn.Module):
 
 def _block(inputs: int, outputs: int) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for taken in (inputs, outputs):
-        layers += [nn.Conv2d(taken, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+    for channels in (inputs, outputs):
+        layers += [nn.Conv2d(channels, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
     return nn.Sequential(*layers)
 
 

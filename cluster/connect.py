@@ -115,7 +115,7 @@ class Node:
 
 def list_nodes(labels: Mapping[str, str] | None = None) -> dict[str, Node]:
     """Return the living nodes of the connected cluster that have all these labels, by id."""
-    wanted = (labels or {}).items()
+    required = (labels or {}).items()
     draining = draining_nodes()
     return {
         node["NodeID"]: Node(
@@ -124,7 +124,7 @@ def list_nodes(labels: Mapping[str, str] | None = None) -> dict[str, Node]:
             node["NodeID"] in draining,
         )
         for node in ray.nodes()
-        if node["Alive"] and wanted <= node["Labels"].items()
+        if node["Alive"] and required <= node["Labels"].items()
     }
 
 

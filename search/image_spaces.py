@@ -35,7 +35,7 @@ def list_sites(
         InputError: The backbone cannot take such images, does not return logits, or has no such site.
     """
     options_json = json.dumps(dict(options or {}), sort_keys=True)
-    sites = _list_sites(backbone, size, options_json, loading.identity(backbone))
+    sites = _list_sites(backbone, size, options_json, loading.hash_code(backbone))
     return [site for site in sites if mixers or not site.replaces]
 
 

@@ -211,7 +211,7 @@ def _of_images(context: typer.Context) -> "TrialConfig":
                 "subset": values["subset"],
             },
             "model": {
-                "backbone": loading.absolute(values["backbone"] or "xresnet18"),
+                "backbone": loading.make_absolute(values["backbone"] or "xresnet18"),
                 "options": ({} if values["backbone"] else options) if width is None else {"width": width},
                 **_chosen(values["weights"]),
             },
@@ -250,7 +250,7 @@ def _of_any_task(context: typer.Context) -> "TrialConfig":
     else:
         chosen = load_space(options["space"])
         if options["backbone"] is not None and chosen.with_backbone is not None:
-            chosen = load_space(options["space"], loading.absolute(options["backbone"]), options["size"])
+            chosen = load_space(options["space"], loading.make_absolute(options["backbone"]), options["size"])
             explicit.pop("model.backbone")
         config, drawn = of_space(chosen, parameters)
         for key, value in drawn.items():

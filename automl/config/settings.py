@@ -271,19 +271,19 @@ class Settings:
         """Return the settings with absolute paths of data and code files."""
         return replace(
             self,
-            space=loading.absolute(self.space) if isinstance(self.space, str) else self.space,
-            backbone=None if self.backbone is None else loading.absolute(self.backbone),
+            space=loading.make_absolute(self.space) if isinstance(self.space, str) else self.space,
+            backbone=None if self.backbone is None else loading.make_absolute(self.backbone),
             data=None if self.data is None else str(Path(self.data).expanduser().resolve()),
-            sampler=loading.absolute(self.sampler),
-            callbacks=[loading.absolute(c) if isinstance(c, str) else c for c in self.callbacks],
+            sampler=loading.make_absolute(self.sampler),
+            callbacks=[loading.make_absolute(c) if isinstance(c, str) else c for c in self.callbacks],
         )
 
     def load_space(self) -> Space:
         """Load the space with the chosen backbone. Raise InputError if it does not exist."""
         if self.backbone is None:
             return load_space(self.space)
-        loading.hold(self.backbone)
-        return load_space(self.space, loading.absolute(self.backbone), self.size)
+        loading.freeze_code(self.backbone)
+        return load_space(self.space, loading.make_absolute(self.backbone), self.size)
 
     def user_code(self) -> list[str]:
         """Return the names of the user-defined code that a search with these settings runs."""

@@ -236,8 +236,8 @@ def measure_step_memory(task: Task, model: nn.Module | None = None) -> int:
     batch = next(iter(task.batches(0)))
     if measured:
         _release(runtime)
-        held = [] if model is None else [*model.parameters(), *model.buffers()]
-        before = start_peak_memory(runtime.device) - sum(tensor.nbytes for tensor in held)
+        tensors = [] if model is None else [*model.parameters(), *model.buffers()]
+        before = start_peak_memory(runtime.device) - sum(tensor.nbytes for tensor in tensors)
     state = start(task, model)
     for group in state.optimizer.param_groups:
         group["lr"] = 0.0  # The step must not change the model.

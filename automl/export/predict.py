@@ -207,7 +207,7 @@ def _open(folder: Path, trust: bool) -> tuple[dict[str, Any], type[Task], Run]:
     except Exception as error:  # onnxruntime has a different error for each kind of damage
         raise no_export(folder, error) from error
     config = TrialConfig.from_json(exported["config"])
-    if not loading.is_user_defined(config.task) or loading.loaded_object(config.task) is not None:
+    if not loading.is_user_defined(config.task) or loading.get_loaded_object(config.task) is not None:
         return exported, task_of(config), run  # it is ours, or was loaded before, and runs nothing now
     if trust:
         announce(f"predicting with {folder}", [config.task])

@@ -131,7 +131,7 @@ def _put(whole: dict[str, Any], config: TrialConfig, key: str, text: str) -> Non
     elif field == "options" and rest:
         whole[part][field] = {**whole[part][field], rest: read_option(whole[part]["backbone"], rest, text)}
     elif field == "backbone":
-        name = loading.absolute(text)
+        name = loading.make_absolute(text)
         if name != whole[part]["backbone"]:
             whole[part] |= {"backbone": name, "code": None, "options": {}, "placement": {}}
     elif part == "data" and field == "path":

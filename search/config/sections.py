@@ -64,12 +64,12 @@ class Model:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "placement", as_placement(self.placement))
-        name = loading.here(loading.absolute(self.backbone), self.code or "")
+        name = loading.find_local_name(loading.make_absolute(self.backbone), self.code or "")
         object.__setattr__(self, "backbone", name)
         if self.code is None:
             object.__setattr__(self, "code", "")
             with suppress(InputError):  # `misuses` reports the error
-                object.__setattr__(self, "code", loading.identity(name))
+                object.__setattr__(self, "code", loading.hash_code(name))
 
     def problems(self) -> Iterator[str]:
         """Yield the problems of its values that can be found without running user-defined code."""
@@ -102,7 +102,7 @@ class Model:
         if not self.code:
             return ""
         try:
-            now = loading.identity(self.backbone)
+            now = loading.hash_code(self.backbone)
         except InputError as error:
             return str(error)
         return "" if now == self.code else f"the code of {self.backbone} has changed"

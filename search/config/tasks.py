@@ -184,7 +184,7 @@ def _installed() -> Mapping[str, str]:
 
 def register(name: str, reference: str) -> str:
     """Register a name for a task in this process. Return the reference that other processes resolve."""
-    _registered[name] = loading.absolute(reference)
+    _registered[name] = loading.make_absolute(reference)
     return _registered[name]
 
 
@@ -192,7 +192,7 @@ def resolve_name(task: str) -> str:
     """Return the reference of a registered task, or `task` itself with absolute paths."""
     if task in TASKS:
         return task
-    return loading.absolute(_registered.get(task) or _installed().get(task, task))
+    return loading.make_absolute(_registered.get(task) or _installed().get(task, task))
 
 
 def find_spec(task: str) -> TaskSpec:
@@ -205,7 +205,7 @@ def find_spec(task: str) -> TaskSpec:
         return TASKS[task]
     if not loading.is_user_defined(task):
         return load_spec(task)  # raises the error
-    spec = getattr(loading.loaded_object(task), "spec", None)
+    spec = getattr(loading.get_loaded_object(task), "spec", None)
     return spec if isinstance(spec, TaskSpec) else UNLOADED
 
 

@@ -43,20 +43,20 @@ def test_code_is_the_file_and_its_imports(project: Path) -> None:
 @pytest.mark.parametrize("name", ["xresnet18", "torchvision:resnet18", "package.module:Net"])
 def test_other_names_have_no_code(name: str) -> None:
     assert loading.code(name) == {}
-    assert loading.digest({}) == ""
+    assert loading.hash_files({}) == ""
 
 
 def test_the_digest_does_not_depend_on_the_folder(
     project: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    before = loading.digest(loading.code(f"{project}/net.py:make"))
+    before = loading.hash_files(loading.code(f"{project}/net.py:make"))
     moved = tmp_path_factory.mktemp("elsewhere") / "project"
     project.rename(moved)
-    assert loading.digest(loading.code(f"{moved}/net.py:make")) == before
+    assert loading.hash_files(loading.code(f"{moved}/net.py:make")) == before
     (moved / "other.py").write_text("changed = True\n")
-    assert loading.digest(loading.code(f"{moved}/net.py:make")) == before
+    assert loading.hash_files(loading.code(f"{moved}/net.py:make")) == before
     (moved / "parts" / "more.py").write_text("NAME = 'less '\n")
-    assert loading.digest(loading.code(f"{moved}/net.py:make")) != before
+    assert loading.hash_files(loading.code(f"{moved}/net.py:make")) != before
 
 
 PROGRAM = """
@@ -65,7 +65,7 @@ from backbones import loading
 name, files = pickle.load(sys.stdin.buffer)
 loading.receive(files)
 print(loading.load_object("backbone", "function", name, ())())
-print(loading.digest(loading.code(name)))
+print(loading.hash_files(loading.code(name)))
 """
 
 
@@ -78,7 +78,7 @@ def test_another_machine_runs_the_received_files(project: Path) -> None:
     process = subprocess.run(
         [sys.executable, "-c", PROGRAM], input=pickle.dumps((name, files)), capture_output=True, check=True
     )
-    assert process.stdout.decode().split("\n")[:2] == ["layers more late", loading.digest(files)]
+    assert process.stdout.decode().split("\n")[:2] == ["layers more late", loading.hash_files(files)]
 
 
 def test_two_files_may_import_different_files_of_the_same_name(tmp_path: Path) -> None:
@@ -115,21 +115,21 @@ def test_files_of_different_folders_are_sent_together(tmp_path: Path) -> None:
 
 def test_held_code_does_not_change(project: Path) -> None:
     name = f"{project}/net.py:make"
-    loading.hold(name)
-    before = loading.identity(name)
+    loading.freeze_code(name)
+    before = loading.hash_code(name)
     (project / "layers.py").write_text("NAME = 'edited '\n")
-    assert loading.identity(name) == before
-    loading.hold(name)
-    assert loading.identity(name) != before
+    assert loading.hash_code(name) == before
+    loading.freeze_code(name)
+    assert loading.hash_code(name) != before
 
 
 def test_the_same_code_in_another_folder_is_used(project: Path) -> None:
     name = f"{project}/net.py:make"
-    code_hash = loading.identity(name)
-    assert loading.here("/gone/net.py:make", code_hash) == name
-    assert loading.here("/gone/net.py:make", "another") == "/gone/net.py:make"
-    assert loading.here("/gone/net.py:other", code_hash) == "/gone/net.py:other"
-    assert loading.here("xresnet18", "") == "xresnet18"
+    code_hash = loading.hash_code(name)
+    assert loading.find_local_name("/gone/net.py:make", code_hash) == name
+    assert loading.find_local_name("/gone/net.py:make", "another") == "/gone/net.py:make"
+    assert loading.find_local_name("/gone/net.py:other", code_hash) == "/gone/net.py:other"
+    assert loading.find_local_name("xresnet18", "") == "xresnet18"
 
 
 def test_existing_files_are_used_directly(project: Path) -> None:

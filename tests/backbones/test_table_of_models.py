@@ -23,7 +23,7 @@ KNOWN = {"timm:coat_tiny", "timm:deepseek_vit_412m", "timm:gemma4_vit_167m_enc"}
     ],
 )
 def test_the_model_passes_every_column(name: str) -> None:
-    row = table.judge(name)
+    row = table.check_model(name)
     assert list(row.passed) == list(table.COLUMNS), row.reason
 
 
