@@ -136,7 +136,7 @@ def test_decomposed_softmax_implies_weights_that_sum_to_one(shape: tuple[int, ..
     weights = [q.softmax(dim=2) @ k.softmax(dim=1).mT for q, k, _ in _heads(module, x)]
     for w in weights:
         assert (w >= 0).all()
-        torch.testing.assert_assert_close(w.sum(dim=-1), torch.ones_like(w[..., 0]))
+        torch.testing.assert_close(w.sum(dim=-1), torch.ones_like(w[..., 0]))
     _assert_close(module(x), _decomposed(module, x, weights))
 
 
@@ -147,7 +147,7 @@ def test_symmetric_ssa_is_symmetric_and_normalised_at_once(ks: int) -> None:
         module(features(1, C, 4, dtype=torch.float64))
     weight = module.eval().conv.weight  # (C, C, ks)
     assert not torch.equal(module.conv.parametrizations.weight.original.mT, weight)
-    torch.testing.assert_assert_close(weight, weight.transpose(0, 1), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(weight, weight.transpose(0, 1), rtol=1e-12, atol=1e-12)
     assert torch.linalg.matrix_norm(weight.flatten(1), ord=2).item() == pytest.approx(1, abs=1e-3)
 
 
