@@ -1,4 +1,4 @@
-"""Searches and runs side by side."""
+"""Comparison of searches and runs."""
 
 import json
 from contextlib import nullcontext
@@ -30,17 +30,17 @@ DETECTION = f"{__file__}:Detection"
 
 
 class Detection(ImageClassification):
-    """Another task, of which the configuration has the same types."""
+    """Another task with the same types of configuration."""
 
 
 def training(
-    place: TrialConfig, scores: dict[int, float], metric: str = "accuracy", last: float | None = None
+    config: TrialConfig, scores: dict[int, float], metric: str = "accuracy", last: float | None = None
 ) -> str:
-    """Runs in MLflow of one configuration with these scores, as `automl train` makes them: their ids.
+    """Log runs of one configuration with these scores, as `automl train` does, and return their IDs.
 
-    last: what a further epoch adds to each score.
+    A second epoch adds `last` to each score.
     """
-    made = []
+    run_ids = []
     for seed, score in scores.items():
         tracker = Tracker(
             MlflowWriter(RunSpec(experiment="train", checkpoint=lambda record: Storage("nowhere")))
@@ -48,11 +48,11 @@ def training(
         history = [{"epoch": 1, "resource": 1, "accuracy": score, metric: score}]
         if last is not None:
             history.append({"epoch": 2, "resource": 2, "accuracy": score + last})
-        trial = TrialRecord(0, place.change(seed=seed), state=State.COMPLETE, history=history)
+        trial = TrialRecord(0, config.change(seed=seed), state=State.COMPLETE, history=history)
         tracker.on_trial_end(trial)
         tracker.close()
-        made.append(tracker.runs[0])
-    return ",".join(made)
+        run_ids.append(tracker.runs[0])
+    return ",".join(run_ids)
 
 
 def values(mean: float, seeds: range, which: int) -> dict[int, float]:
@@ -65,39 +65,39 @@ PLAIN, OTHER = config(), config(SSA)
 
 def test_runs_of_the_same_seeds_are_compared_pair_by_pair(store: MlflowClient) -> None:
     theirs, ours = values(0.8, range(8), 1), values(0.82, range(8), 2)
-    (found,) = run_compare([training(PLAIN, theirs), training(OTHER, ours)])
+    (compared,) = run_compare([training(PLAIN, theirs), training(OTHER, ours)])
     reference = paired([100 * (ours[seed] - theirs[seed]) for seed in range(8)], margin=0.5)
-    assert (found.outcome, found.paired, found.difference.count) == ("better", True, 8)
-    assert found.difference.low == pytest.approx(reference.low)
-    assert "validation split" in found.sentence
+    assert (compared.outcome, compared.paired, compared.difference.count) == ("better", True, 8)
+    assert compared.difference.low == pytest.approx(reference.low)
+    assert "validation split" in compared.sentence
     (back,) = run_compare([training(OTHER, ours), training(PLAIN, theirs)])
     assert back.outcome == "worse"
-    assert back.difference.mean == pytest.approx(-found.difference.mean)
+    assert back.difference.mean == pytest.approx(-compared.difference.mean)
 
 
 def test_variants_have_a_short_name_a_count_a_mean_and_a_deviation(store: MlflowClient) -> None:
     theirs, ours = values(0.8, range(8), 1), values(0.82, range(8), 2)
     runs = training(PLAIN, theirs, last=-0.1), training(OTHER, ours)
-    (found,) = run_compare(runs)
-    assert found.reference.label == "xresnet18(width=0.25) plain"
-    assert found.variant.label == "xresnet18(width=0.25) ssa @ stage1.block2.branch"
-    assert (found.variant.name, found.variant.count) == (runs[1], 8)
-    assert found.variant.mean == pytest.approx(np.mean(list(ours.values())))
-    assert found.variant.sd == pytest.approx(np.std(list(ours.values()), ddof=1))
-    assert found.reference.mean == pytest.approx(np.mean(list(theirs.values())) - 0.1)
-    assert found.reference.best_mean == pytest.approx(np.mean(list(theirs.values())))
+    (compared,) = run_compare(runs)
+    assert compared.reference.label == "xresnet18(width=0.25) plain"
+    assert compared.variant.label == "xresnet18(width=0.25) ssa @ stage1.block2.branch"
+    assert (compared.variant.name, compared.variant.count) == (runs[1], 8)
+    assert compared.variant.mean == pytest.approx(np.mean(list(ours.values())))
+    assert compared.variant.sd == pytest.approx(np.std(list(ours.values()), ddof=1))
+    assert compared.reference.mean == pytest.approx(np.mean(list(theirs.values())) - 0.1)
+    assert compared.reference.best_mean == pytest.approx(np.mean(list(theirs.values())))
     faster = PLAIN.change(training={"learning_rate": 0.008})
-    (found,) = run_compare([runs[0], training(faster, ours)])
-    assert found.variant.label == "xresnet18(width=0.25) plain, learning_rate=0.008"
-    (found,) = run_compare([runs[0], training(PLAIN, ours)])
-    assert found.reference.label == f"xresnet18(width=0.25) plain, {runs[0][:8]}"
+    (compared,) = run_compare([runs[0], training(faster, ours)])
+    assert compared.variant.label == "xresnet18(width=0.25) plain, learning_rate=0.008"
+    (compared,) = run_compare([runs[0], training(PLAIN, ours)])
+    assert compared.reference.label == f"xresnet18(width=0.25) plain, {runs[0][:8]}"
 
 
-def test_runs_of_other_seeds_are_compared_as_they_are(store: MlflowClient) -> None:
+def test_runs_of_other_seeds_are_compared_unpaired(store: MlflowClient) -> None:
     theirs, ours = values(0.8, range(8), 1), values(0.82, range(10, 16), 2)
-    (found,) = run_compare([training(PLAIN, theirs), training(OTHER, ours)])
-    assert (found.outcome, found.paired, found.difference.count) == ("better", False, 6)
-    assert "not paired" in found.sentence
+    (compared,) = run_compare([training(PLAIN, theirs), training(OTHER, ours)])
+    assert (compared.outcome, compared.paired, compared.difference.count) == ("better", False, 6)
+    assert "not paired" in compared.sentence
 
 
 def test_equal_within_the_margin(store: MlflowClient) -> None:
@@ -106,17 +106,17 @@ def test_equal_within_the_margin(store: MlflowClient) -> None:
     assert run_compare(runs, margin=0.01)[0].outcome == "undecided"
 
 
-def test_scores_that_never_differ_tell_nothing(store: MlflowClient) -> None:
+def test_constant_scores_give_cannot_tell(store: MlflowClient) -> None:
     same = dict.fromkeys(range(8), 1.0)
-    (found,) = run_compare([training(PLAIN, same), training(OTHER, same)], margin=2)
-    assert found.outcome == "cannot tell", "neither the spread of seeds nor the number of images is known"
+    (compared,) = run_compare([training(PLAIN, same), training(OTHER, same)], margin=2)
+    assert compared.outcome == "cannot tell", "neither the spread of seeds nor the number of images is known"
 
 
-def test_several_are_corrected_for(store: MlflowClient) -> None:
+def test_p_is_adjusted_for_several_comparisons(store: MlflowClient) -> None:
     runs = [training(PLAIN, values(0.8, range(8), i)) for i in range(4)]
-    found = run_compare(runs)
-    ps = sorted(one.difference.p for one in found)
-    assert min(one.p_holm for one in found) == pytest.approx(min(1, 3 * ps[0]))
+    comparisons = run_compare(runs)
+    ps = sorted(comparison.difference.p for comparison in comparisons)
+    assert min(comparison.p_holm for comparison in comparisons) == pytest.approx(min(1, 3 * ps[0]))
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_a_search_stands_for_its_winner_and_has_other_variants(confirmed, cli) -
     assert code == 0
     value, lines = json.loads(out), err.splitlines()
     assert value["reference"] == "mine:baseline"
-    assert [one["outcome"] for one in value["comparisons"]] == ["better", "equivalent"]
+    assert [comparison["outcome"] for comparison in value["comparisons"]] == ["better", "equivalent"]
     assert lines[4].startswith("mine against mine:baseline: better, +")
     verdict = json.loads((confirmed / "confirm" / "verdict.json").read_text())
     scores = list(verdict["variants"][0]["scores"].values())
@@ -157,13 +157,13 @@ def test_a_search_stands_for_its_winner_and_has_other_variants(confirmed, cli) -
     assert "test split" in lines[4]
 
 
-def test_a_margin_below_one_test_image_is_not_seen(confirmed, cli) -> None:
+def test_margin_below_one_input_gives_cannot_tell(confirmed, cli) -> None:
     verdict = json.loads((confirmed / "confirm" / "verdict.json").read_text())
-    for part, word in ((0.9, "cannot tell"), (1.1, "equivalent")):
-        margin = str(part * verdict["resolution"])
+    for factor, outcome in ((0.9, "cannot tell"), (1.1, "equivalent")):
+        margin = str(factor * verdict["resolution"])
         _, out, _ = cli("compare", "mine:baseline", "mine:control", "--margin", margin, "--json")
-        (found,) = json.loads(out)["comparisons"]
-        assert found["outcome"] == word
+        (comparison,) = json.loads(out)["comparisons"]
+        assert comparison["outcome"] == outcome
 
 
 def test_a_winner_against_runs_scored_on_the_same_split(confirmed, store) -> None:
@@ -171,7 +171,7 @@ def test_a_winner_against_runs_scored_on_the_same_split(confirmed, store) -> Non
     assert run_compare([runs, "mine"])[0].outcome == "better"
 
 
-def test_one_name_alone_is_what_the_latest_search_is_compared_with(confirmed, store, cli) -> None:
+def test_single_name_is_compared_with_the_latest_search(confirmed, store, cli) -> None:
     runs = training(PLAIN, values(0.9, range(8), 1), metric="test_accuracy")
     code, out, err = cli("compare", runs)
     assert code == 0
@@ -180,7 +180,7 @@ def test_one_name_alone_is_what_the_latest_search_is_compared_with(confirmed, st
     assert run_compare(["mine:baseline"])[0].name == "mine"
 
 
-def test_controls_that_were_not_trained_can_be(confirmed, cli) -> None:
+def test_untrained_control_names_the_command_to_train_it(confirmed, cli) -> None:
     file = confirmed / "confirm" / "verdict.json"
     verdict = json.loads(file.read_text())
     (control,) = (variant for variant in verdict["variants"] if variant["role"] == "control")
@@ -192,7 +192,7 @@ def test_controls_that_were_not_trained_can_be(confirmed, cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "message"),
     [
         (["mine"], "'mine' is the latest search itself; name two or more to compare"),
         (["mine", "unknown"], "'unknown' is neither a search in searches nor a run"),
@@ -201,41 +201,41 @@ def test_controls_that_were_not_trained_can_be(confirmed, cli) -> None:
         (["mine", "mine:baseline", "--margin", "-1"], "--margin must be 0 or more"),
     ],
 )
-def test_mistakes_are_told(confirmed, store, cli, names, said) -> None:
+def test_mistakes_are_reported(confirmed, store, cli, names, message) -> None:
     runs = training(PLAIN, values(0.9, range(8), 1))
     code, _, err = cli("compare", *(runs if name == "RUNS" else name for name in names))
     assert code == 2
-    assert said in err
+    assert message in err
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "said"),
+    ("reference", "other", "message"),
     [
         ((PLAIN, range(1)), (OTHER, range(1)), "one seed does not show"),
         ((PLAIN, range(3)), (OTHER.change(data={"subset": 0.5}), range(3)), "different data in their splits"),
         ((PLAIN, range(3)), (OTHER.change(task=DETECTION), range(3)), "is of task image-classification"),
     ],
 )
-def test_what_cannot_be_compared(store, one, other, said) -> None:
-    runs = [training(place, values(0.9, seeds, 1)) for place, seeds in (one, other)]
-    with pytest.raises(InputError, match=said):
+def test_incomparable_models_are_rejected(store, reference, other, message) -> None:
+    runs = [training(config, values(0.9, seeds, 1)) for config, seeds in (reference, other)]
+    with pytest.raises(InputError, match=message):
         run_compare(runs)
 
 
-def below_search(scores: dict[int, float], digest: str, place: TrialConfig = PLAIN) -> str:
-    """Ids of runs below that of a confirmation, below that of a search of data with that digest."""
-    ids = training(place, scores)
+def below_search(scores: dict[int, float], digest: str, config: TrialConfig = PLAIN) -> str:
+    """Log runs below those of a confirmation and a search of data with this digest. Return their IDs."""
+    ids = training(config, scores)
     client = MlflowClient()
     experiment = client.get_run(ids.split(",")[0]).info.experiment_id
     search = client.create_run(experiment).info.run_id
     client.log_param(search, "data", digest)
     confirmation = client.create_run(experiment, tags={"mlflow.parentRunId": search}).info.run_id
-    for one in ids.split(","):
-        client.set_tag(one, "mlflow.parentRunId", confirmation)
+    for run_id in ids.split(","):
+        client.set_tag(run_id, "mlflow.parentRunId", confirmation)
     return ids
 
 
-def test_runs_of_other_images_are_refused(store: MlflowClient) -> None:
+def test_runs_of_other_data_are_rejected(store: MlflowClient) -> None:
     first, again = (below_search(values(0.8, range(3), i), "a" * 16) for i in (1, 2))
     other = below_search(values(0.8, range(3), 3), "b" * 16, OTHER)
     unknown = training(PLAIN, values(0.8, range(3), 4))
@@ -248,7 +248,7 @@ def test_runs_of_other_images_are_refused(store: MlflowClient) -> None:
         run_compare([f"{first},{mixed}", again])
 
 
-def test_runs_of_one_sample_differ_in_their_seeds_alone(store) -> None:
+def test_runs_of_one_sample_may_only_differ_in_their_seeds(store) -> None:
     mixed = training(PLAIN, {0: 0.8}) + "," + training(OTHER, {1: 0.8})
     with pytest.raises(InputError, match="differ in more than their seeds"):
         run_compare([mixed, mixed])
@@ -257,7 +257,7 @@ def test_runs_of_one_sample_differ_in_their_seeds_alone(store) -> None:
         run_compare([twice, twice])
 
 
-def test_a_search_that_was_not_confirmed(store, tmp_path) -> None:
+def test_unconfirmed_search_is_rejected(store, tmp_path) -> None:
     fake_search(tmp_path / "searches")
     with pytest.raises(InputError, match=r"has not been confirmed.*automl confirm --search mine"):
         run_compare(["mine", "mine"])

@@ -1,4 +1,4 @@
-"""A confirmation from the search's study to the verdict, with scores that needed no training."""
+"""Confirmations from the search's study to the verdict, without training."""
 
 import json
 from contextlib import nullcontext
@@ -42,19 +42,19 @@ def noise_alone(variant: str, seed: int) -> float:
 
 
 def gain(variant: str, seed: int) -> float:
-    """The leading finalist is better by two points."""
+    """Return a score that is two points higher for the leading finalist."""
     return 0.9 + noise(variant, seed) / 4 + (0.02 if variant == LEAD else 0)
 
 
 @pytest.fixture
 def tracked(store: MlflowClient, tmp_path: Path) -> Path:
-    """The folder of a search whose confirmation goes to MLflow."""
+    """Return the folder of a search whose confirmation is logged to MLflow."""
     return fake_search(tmp_path / "searches")
 
 
 @pytest.fixture
 def search(tracked: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same without MLflow."""
+    """Return the folder of a search whose confirmation does not use MLflow."""
     monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
     monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
     return tracked
@@ -62,7 +62,7 @@ def search(tracked: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def at_work(monkeypatch):
-    """Puts workers in the place of Ray's."""
+    """Replace Ray's workers."""
 
     def put(workers: FakeWorkers) -> FakeWorkers:
         monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
@@ -86,7 +86,7 @@ def test_all_variants_get_the_same_fresh_seeds(search, at_work):
     assert (status.verdict, status.figures) == (result.verdict.headline, result.verdict.figures)
 
 
-def test_who_trained_longer_is_not_called_better(search, at_work, cli):
+def test_longer_training_is_not_called_better(search, at_work, cli):
     def seconds(variant: str, seed: int) -> float:
         return (60 + seed) * (1.1 if variant == LEAD else 1.0) + noise(variant, seed)
 
@@ -105,7 +105,7 @@ def test_who_trained_longer_is_not_called_better(search, at_work, cli):
     assert lines[3].endswith("1.10 times its training time")
 
 
-def test_a_search_of_equal_epochs_is_not_bound_by_time(search, at_work):
+def test_search_of_equal_epochs_ignores_time(search, at_work):
     metadata = json.loads((search / "search.json").read_text())
     metadata["settings"]["equal"] = "epochs"
     (search / "search.json").write_text(json.dumps(metadata))
@@ -115,7 +115,7 @@ def test_a_search_of_equal_epochs_is_not_bound_by_time(search, at_work):
     assert "Equal epochs, 2.00 times the baseline's training time" in result.verdict.figures
 
 
-def test_answers_to_each_image_stay_and_widen_the_interval(search, at_work):
+def test_answers_are_kept_and_widen_the_interval(search, at_work):
     plan = run_plan(search)
     at_work(FakeWorkers(gain, images=plan["inputs"]))
     result = run_confirm("mine", top=1, seeds=8, sequential=False)
@@ -132,19 +132,19 @@ def test_answers_to_each_image_stay_and_widen_the_interval(search, at_work):
 
 
 def run_plan(search: Path) -> dict[str, Any]:
-    """What a confirmation of this search begins with, without one."""
+    """Return the fields of the plan that describe the test split."""
     task = open_task(FOUND[0].config, HERE)
     return {"inputs": task.size("test"), "chance": to_json(task.chance("test"))}
 
 
-def test_the_plan_knows_the_test_split(search, at_work):
+def test_plan_describes_the_test_split(search, at_work):
     at_work(FakeWorkers(gain))
     run_confirm("mine", top=1, seeds=8)
     plan = json.loads((search / "confirm" / "confirm.json").read_text())
     assert run_plan(search).items() <= plan.items()
 
 
-def test_at_chance_one_cannot_tell(search, at_work):
+def test_cannot_tell_at_chance_level(search, at_work):
     at_work(FakeWorkers(lambda variant, seed: run_plan(search)["chance"]["value"]))
     result = run_confirm("mine", top=1, seeds=8)
     assert result.verdict.final == "cannot tell"
@@ -170,7 +170,7 @@ def test_the_tuned_baseline_is_the_candidate_that_validates_best_over_seeds(sear
     assert len(result.value["variants"][0]["scores"]) == 8
 
 
-def test_a_candidate_that_cannot_be_trained_with_each_seed_is_none(search, at_work):
+def test_failed_candidate_does_not_become_the_baseline(search, at_work):
     def score(variant: str, seed: int) -> float | None:
         return None if (variant, seed) == (CANDIDATE, 2) else noise_alone(variant, seed)
 
@@ -198,7 +198,7 @@ def test_better_than_a_badly_chosen_baseline_is_not_better(search, at_work, sequ
     assert sorted(seed for variant, seed in workers.trained if variant == CANDIDATE) == list(range(1, 9))
 
 
-def test_the_plain_backbone_of_a_finalist_that_is_not_ahead_is_not_trained_on(search, at_work):
+def test_plain_backbone_of_a_losing_finalist_is_not_trained_further(search, at_work):
     workers = at_work(FakeWorkers(noise_alone))
     run_confirm("mine", top=1, seeds=8, sequential=False)
     assert [seed for variant, seed in workers.trained if variant == CANDIDATE] == [1, 2, 3]
@@ -219,7 +219,7 @@ def test_finalists_do_not_wait_for_the_baseline(search, at_work, sequential, fir
 
 
 def test_shared_trainings_that_are_needed_in_any_case_go_first(search, at_work):
-    longer = [replace(one, config=one.config.change(training={"epochs": 4})) for one in FOUND]
+    longer = [replace(record, config=record.config.change(training={"epochs": 4})) for record in FOUND]
     fake_search(search.parent, longer, name="longer")
     workers = at_work(FakeWorkers(noise_alone))
     run_confirm("longer", top=1, seeds=8, init="shared")
@@ -228,7 +228,7 @@ def test_shared_trainings_that_are_needed_in_any_case_go_first(search, at_work):
     assert [variant for variant, _ in workers.trained] == [BASELINE] * 6 + [LEAD] * 6 + [BASELINE, LEAD] * 2
 
 
-def test_stopped_before_the_baseline_is_known_it_goes_on(search, at_work):
+def test_resume_before_the_baseline_is_chosen(search, at_work):
     at_work(FakeWorkers(gain, shuffled=True, most=8))
     with pytest.raises(Stopped):
         run_confirm("mine", top=1, seeds=8, sequential=False)
@@ -238,7 +238,7 @@ def test_stopped_before_the_baseline_is_known_it_goes_on(search, at_work):
     assert len(set(later.trained)) == len(later.trained) == 3 + 4 * 8, "all of those that ran, too"
 
 
-def test_stopped_it_goes_on_where_it_was(search, at_work):
+def test_resume_continues_where_it_stopped(search, at_work):
     workers = at_work(FakeWorkers(gain, most=21))
     with pytest.raises(Stopped) as stopped:
         run_confirm("mine", top=2, seeds=8, sequential=False)
@@ -265,7 +265,7 @@ def test_controls_are_trained_where_there_is_a_gain_to_explain(search, at_work):
     result = run_confirm("mine", controls=True)
     of_controls = [seed for variant, seed in later.trained if variant not in (BASELINE, LEAD, CANDIDATE)]
     assert of_controls == [seed for seed in range(1, 9) for _ in range(2)]
-    assert {"control", "random"} <= {str(one["role"]) for one in result.value["comparisons"]}
+    assert {"control", "random"} <= {str(comparison["role"]) for comparison in result.value["comparisons"]}
     assert "as no gain is shown" not in " ".join(result.value["remarks"])
     assert run_confirm("mine").value == result.value
 
@@ -296,7 +296,7 @@ def test_a_gain_is_not_explained_before_its_controls(search, at_work):
     assert read_status("mine").outcome == "better"
 
 
-def test_it_stops_once_it_is_decided(search, at_work):
+def test_sequential_confirmation_stops_once_the_outcome_is_final(search, at_work):
     workers = at_work(FakeWorkers(gain))
     result = run_confirm("mine", top=1, seeds=30)
     assert result.verdict.final == "better"
@@ -328,7 +328,7 @@ def test_another_confirmation_has_other_seeds(search, at_work):
 
 @pytest.mark.parametrize("over", [False, True])
 def test_the_best_of_each_variant_keeps_its_checkpoint_until_it_is_over(search, at_work, over):
-    """After that what one may export: of the leading finalist, and of the baseline."""
+    """Afterwards only those of the leading finalist and the baseline are kept, for export."""
     most = 10**9 if over else 5 * 8 - 1
     at_work(FakeWorkers(gain, valid=lambda variant, seed: seed / 100 if seed != 8 else 0, most=most))
     try:
@@ -342,8 +342,8 @@ def test_the_best_of_each_variant_keeps_its_checkpoint_until_it_is_over(search, 
     assert with_checkpoint(search) == {(variant, 7) for variant in variants}
 
 
-def test_of_equal_checkpoints_the_first_is_kept(search, at_work):
-    """As they end in another order than they began in."""
+def test_first_of_equal_checkpoints_is_kept(search, at_work):
+    """Trials end in another order than they began in."""
     at_work(FakeWorkers(gain, shuffled=True))
     result = run_confirm("mine", top=1, seeds=8)
     assert result.verdict.winner is not None
@@ -352,15 +352,15 @@ def test_of_equal_checkpoints_the_first_is_kept(search, at_work):
 
 def with_checkpoint(search: Path) -> set[tuple[str, int]]:
     """The variants and seeds of a confirmation whose checkpoints are there."""
-    place = search / "confirm"
+    folder = search / "confirm"
     return {
         (trial.user_attrs["variant"], trial.user_attrs["config"]["seed"])
-        for trial in own_trials(open_study(place, name="mine-confirm"))
-        if (place / "trials" / f"{trial.number:04d}" / "checkpoint.pt").exists()
+        for trial in own_trials(open_study(folder, name="mine-confirm"))
+        if (folder / "trials" / f"{trial.number:04d}" / "checkpoint.pt").exists()
     }
 
 
-def test_mlflow_learns_of_the_winner_and_so_does_another_one(tracked, at_work, store, monkeypatch, tmp_path):
+def test_winner_is_logged_to_mlflow_and_synced_to_another(tracked, at_work, store, monkeypatch, tmp_path):
     at_work(FakeWorkers(gain, valid=lambda variant, seed: seed / 100))
     parent = store.create_run(
         store.create_experiment("digits"),
@@ -398,7 +398,7 @@ def test_mlflow_learns_of_the_winner_and_so_does_another_one(tracked, at_work, s
     assert "test_accuracy" in winner.data.metrics
 
 
-def test_without_a_winner_mlflow_has_none(tracked, at_work, store):
+def test_no_winner_is_logged_without_one(tracked, at_work, store):
     at_work(FakeWorkers(noise_alone))
     parent = store.create_run(
         store.create_experiment("digits"),
@@ -420,7 +420,7 @@ def test_a_finalist_that_diverges_does_not_win(search, at_work):
     assert any("nan" in text for text in result.value["warnings"])
 
 
-def test_errors_are_tried_again(search, at_work):
+def test_errors_are_retried(search, at_work):
     workers = at_work(FakeWorkers(gain, broken={(LEAD, 3), (CANDIDATE, 2)}))
     result = run_confirm("mine", top=1, seeds=8, sequential=False)
     assert result.verdict.complete
@@ -435,7 +435,7 @@ def test_errors_are_tried_again(search, at_work):
     assert run_confirm("mine").value == result.value
 
 
-def test_other_images_than_the_search_had(search, at_work, monkeypatch, cli):
+def test_changed_data_are_rejected(search, at_work, monkeypatch, cli):
     at_work(FakeWorkers(gain))
     (_, name, kind, content), *rest = read_manifest(search).rows()
     splits = {"train": [(name, kind, content[::-1])]}
@@ -460,7 +460,7 @@ def test_killed_while_the_study_was_made(search, at_work):
     assert run_confirm("mine").verdict.final == "better"
 
 
-def test_folders_of_other_names_are_none(search, at_work):
+def test_folders_with_other_names_are_ignored(search, at_work):
     at_work(FakeWorkers(gain))
     run_confirm("mine", top=1, seeds=6)
     run_confirm("mine", top=1, seeds=6, again=True)
@@ -470,7 +470,7 @@ def test_folders_of_other_names_are_none(search, at_work):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"seeds": 1}, "--seeds must be 2 or more, and 7 or more to show anything"),
         ({"margin": -0.1}, "--margin must be 0 or more; got -0.1"),
@@ -480,14 +480,14 @@ def test_folders_of_other_names_are_none(search, at_work):
         ({"storage": "nowhere"}, "there is no search in nowhere"),
     ],
 )
-def test_mistakes_are_told(search, cli, options, said):
+def test_mistakes_are_reported(search, cli, options, message):
     arguments = [part for key, value in options.items() for part in (f"--{key}", str(value))]
     code, _, err = cli("confirm", *arguments)
     assert code == 2
-    assert said in err
+    assert message in err
 
 
-def test_a_search_that_has_nothing_to_confirm(store, tmp_path, cli):
+def test_search_without_finalists_is_rejected(store, tmp_path, cli):
     fake_search(tmp_path / "searches", FOUND[:1])
     code, _, err = cli("confirm")
     assert code == 2
@@ -496,7 +496,7 @@ def test_a_search_that_has_nothing_to_confirm(store, tmp_path, cli):
     assert cli("confirm", "--search", "empty")[0] == 2
 
 
-def test_a_damaged_plan(search, at_work, cli):
+def test_damaged_plan_is_reported(search, at_work, cli):
     at_work(FakeWorkers(gain))
     run_confirm("mine", top=1, seeds=6)
     (search / "confirm" / "confirm.json").write_text("{")
@@ -505,7 +505,7 @@ def test_a_damaged_plan(search, at_work, cli):
     assert "confirm.json is corrupt" in err
 
 
-def test_what_is_printed(search, at_work, cli):
+def test_printed_lines(search, at_work, cli):
     at_work(FakeWorkers(gain))
     code, out, err = cli("confirm", "--top", "1", "--seeds", "6", "--json")
     assert code == 0
@@ -528,12 +528,12 @@ def test_what_is_printed(search, at_work, cli):
 
 @pytest.mark.parametrize("placement", [SSA, {**SSA, **SAGAN}, {"stage3.block1": Spec("multihead")}])
 def test_variants_of_one_seed_are_paired(placement):
-    """The same first batch and the same shared partial training, whatever sits in it."""
+    """They have the same first batch and the same initial weights of the backbone."""
     plain = open_task(tiny(seed=7), HERE)
     other = open_task(tiny(seed=7, model={"placement": placement}), HERE)
     for epoch in (0, 3):
-        for one, two in zip(next(plain.batches(epoch)), next(other.batches(epoch)), strict=True):
-            assert torch.equal(one, two)
+        for first, second in zip(next(plain.batches(epoch)), next(other.batches(epoch)), strict=True):
+            assert torch.equal(first, second)
     shared_training, whole = plain.model().state_dict(), other.model().state_dict()
     assert shared_training.keys() < whole.keys()
     assert all(torch.equal(whole[name], value) for name, value in shared_training.items())

@@ -19,17 +19,17 @@ from search.record import Role, State, TrialRecord, placement_name
 BETTER = scores(ssa=0.02)
 
 
-def test_better_names_the_winner_and_by_how_much():
-    found = judge(design(), VARIANTS, BETTER)
-    assert found.final == "better"
-    assert found.winner is not None
-    assert found.winner.name == "ssa"
+def test_better_names_the_winner_and_the_difference():
+    verdict = judge(design(), VARIANTS, BETTER)
+    assert verdict.final == "better"
+    assert verdict.winner is not None
+    assert verdict.winner.name == "ssa"
     d = [100 * (BETTER["ssa"].scores[s] - BETTER["baseline"].scores[s]) for s in range(1, 11)]
     expected = paired(d, margin=0.5, resolution=0.1, alpha=0.05 / 2)  # two finalists
-    assert found.lead is not None
-    assert (found.lead.difference.low, found.lead.difference.high) == (expected.low, expected.high)
-    assert found.headline == f"ssa beats the tuned baseline by {sum(d) / 10:.2f} points"
-    assert found.figures == (
+    assert verdict.lead is not None
+    assert (verdict.lead.difference.low, verdict.lead.difference.high) == (expected.low, expected.high)
+    assert verdict.headline == f"ssa beats the tuned baseline by {sum(d) / 10:.2f} points"
+    assert verdict.figures == (
         f"ssa: +{sum(d) / 10:.2f} points, 95 % CI {expected.low:.2f} to {expected.high:.2f}. p = 0.0039, "
         f"adjusted for 2 finalists. 10 paired seeds. Equal time."
     )
@@ -89,8 +89,8 @@ def test_headlines_have_at_most_15_words():
     name = f"{placement_name(several)} (trial 12)"
     variants = [VARIANTS[0], replace(VARIANTS[1], name=name, config=several, trial=12), *VARIANTS[2:]]
 
-    def judged(asked, given):
-        return judge(asked, variants, {name if key == "ssa" else key: value for key, value in given.items()})
+    def judged(asked, values):
+        return judge(asked, variants, {name if key == "ssa" else key: value for key, value in values.items()})
 
     unmeasured = {name: replace(variant, costs={}) for name, variant in BETTER.items()}
     verdicts = [
@@ -119,20 +119,22 @@ def test_headlines_have_at_most_15_words():
 
 def test_a_metric_from_0_to_1_is_not_rounded_away():
     of_mrr = design(margin=0.01, scale=1.0, unit="mrr", metric="mrr")
-    found = judge(of_mrr, VARIANTS, BETTER)
+    verdict = judge(of_mrr, VARIANTS, BETTER)
     d = [BETTER["ssa"].scores[s] - BETTER["baseline"].scores[s] for s in range(1, 11)]
     interval = paired(d, margin=0.01, resolution=0.001, alpha=0.05 / 2)
-    assert found.headline == f"ssa beats the tuned baseline by {sum(d) / 10:.3f} mrr"
-    assert f"ssa: +{sum(d) / 10:.3f} mrr, 95 % CI {interval.low:.3f} to {interval.high:.3f}." in found.figures
+    assert verdict.headline == f"ssa beats the tuned baseline by {sum(d) / 10:.3f} mrr"
+    assert (
+        f"ssa: +{sum(d) / 10:.3f} mrr, 95 % CI {interval.low:.3f} to {interval.high:.3f}." in verdict.figures
+    )
     guessing = judge(replace(of_mrr, chance=Chance(value=0.9, error=0.1, step=0.001)), VARIANTS, BETTER)
     assert guessing.remarks[0] == "The mrr of guessing is 0.9000."
 
 
-def test_a_metric_of_which_less_is_better():
-    found = judge(design(maximize=False, chance=0.95), VARIANTS, scores(ssa=-0.02))
-    assert found.final == "better"
-    assert found.lead is not None
-    assert found.lead.difference.mean == pytest.approx(2, abs=0.7)
+def test_metric_to_minimize():
+    verdict = judge(design(maximize=False, chance=0.95), VARIANTS, scores(ssa=-0.02))
+    assert verdict.final == "better"
+    assert verdict.lead is not None
+    assert verdict.lead.difference.mean == pytest.approx(2, abs=0.7)
     behind = judge(design(maximize=False, chance=0.95), VARIANTS, scores(ssa=0.02))
     assert "points, where above 0 is better, 95 % CI -" in behind.figures
     assert (
@@ -141,89 +143,89 @@ def test_a_metric_of_which_less_is_better():
     )
 
 
-def test_a_seed_counts_once_all_finalists_have_it():
-    found = judge(design(), VARIANTS, without(BETTER, "sagan", [7]))
-    assert list(found.used) == [1, 2, 3, 4, 5, 6]
-    assert found.final is None
-    assert found.winner is None
-    assert found.headline == "No verdict yet: 6 of 10 seeds are complete"
-    assert found.figures.startswith("So far ssa: +")
+def test_seed_counts_once_all_finalists_have_it():
+    verdict = judge(design(), VARIANTS, without(BETTER, "sagan", [7]))
+    assert list(verdict.used) == [1, 2, 3, 4, 5, 6]
+    assert verdict.final is None
+    assert verdict.winner is None
+    assert verdict.headline == "No verdict yet: 6 of 10 seeds are complete"
+    assert verdict.figures.startswith("So far ssa: +")
 
 
 def test_no_score_yet():
     nothing = {variant.name: scores(0)[variant.name] for variant in VARIANTS}
-    found = judge(design(), VARIANTS, nothing)
-    assert (found.outcome, found.complete, found.lead) == (None, False, None)
-    assert found.headline == "No verdict: fewer than two seeds are complete"
-    assert found.figures == "A seed counts once the baseline and all finalists have trained with it."
-    assert found.remarks == []
-    assert json.dumps(found.to_json(VARIANTS, nothing))
+    verdict = judge(design(), VARIANTS, nothing)
+    assert (verdict.outcome, verdict.complete, verdict.lead) == (None, False, None)
+    assert verdict.headline == "No verdict: fewer than two seeds are complete"
+    assert verdict.figures == "A seed counts once the baseline and all finalists have trained with it."
+    assert verdict.remarks == []
+    assert json.dumps(verdict.to_json(VARIANTS, nothing))
 
 
-def test_what_diverges_cannot_win_and_takes_nothing_from_the_others():
-    found = judge(design(), VARIANTS, without(BETTER, "ssa", [4], "the training loss became nan"))
-    assert found.complete
-    assert found.final != "better"
-    assert found.lead is not None
-    assert found.lead.variant.name == "sagan"
-    assert len(found.used) == 10
-    assert "ssa failed with seed 4: the training loss became nan" in found.warnings
+def test_diverged_finalist_cannot_win_and_leaves_the_others_unchanged():
+    verdict = judge(design(), VARIANTS, without(BETTER, "ssa", [4], "the training loss became nan"))
+    assert verdict.complete
+    assert verdict.final != "better"
+    assert verdict.lead is not None
+    assert verdict.lead.variant.name == "sagan"
+    assert len(verdict.used) == 10
+    assert "ssa failed with seed 4: the training loss became nan" in verdict.warnings
     other = judge(design(), VARIANTS, without(BETTER, "sagan", range(1, 10), "the training loss became nan"))
     assert (other.final, len(other.used)) == ("better", 10)
     assert other.lead is not None
     assert other.lead.p_holm == pytest.approx(2 * other.lead.difference.p), "there were two finalists"
 
 
-def test_with_a_finalist_gone_nothing_is_called_equivalent():
-    made = scores()
-    assert judge(design(margin=5), VARIANTS, made).final == "equivalent"
-    assert judge(design(margin=5), VARIANTS, without(made, "sagan", [2], "nan")).final == "undecided"
+def test_without_a_finalist_nothing_is_called_equivalent():
+    scored = scores()
+    assert judge(design(margin=5), VARIANTS, scored).final == "equivalent"
+    assert judge(design(margin=5), VARIANTS, without(scored, "sagan", [2], "nan")).final == "undecided"
 
 
-def test_all_finalists_gone():
-    made = without(without(scores(), "ssa", [2], "nan"), "sagan", [3], "nan")
-    found = judge(design(), VARIANTS, made)
-    assert (found.complete, found.outcome) == (True, None)
-    assert len(found.warnings) == 2
+def test_no_outcome_if_all_finalists_failed():
+    scored = without(without(scores(), "ssa", [2], "nan"), "sagan", [3], "nan")
+    verdict = judge(design(), VARIANTS, scored)
+    assert (verdict.complete, verdict.outcome) == (True, None)
+    assert len(verdict.warnings) == 2
 
 
-def test_an_error_costs_a_pair_and_nothing_else():
-    made = {**BETTER, "ssa": replace(without(BETTER, "ssa", [4])["ssa"], errors={4: "a disk was full"})}
-    found = judge(design(), VARIANTS, made)
-    assert found.final == "better"
-    assert 4 not in found.used
-    assert "ssa failed with seed 4: a disk was full" in found.warnings
+def test_error_costs_only_its_pair():
+    scored = {**BETTER, "ssa": replace(without(BETTER, "ssa", [4])["ssa"], errors={4: "a disk was full"})}
+    verdict = judge(design(), VARIANTS, scored)
+    assert verdict.final == "better"
+    assert 4 not in verdict.used
+    assert "ssa failed with seed 4: a disk was full" in verdict.warnings
 
 
-def test_too_few_seeds_say_so():
-    found = judge(design(5), VARIANTS, scores(5, ssa=0.05))
-    assert found.final == "undecided"
-    assert found.warnings == ["Run at least 7 seeds: 5 seeds cannot show any difference with 2 finalists."]
+def test_too_few_seeds_give_a_warning():
+    verdict = judge(design(5), VARIANTS, scores(5, ssa=0.05))
+    assert verdict.final == "undecided"
+    assert verdict.warnings == ["Run at least 7 seeds: 5 seeds cannot show any difference with 2 finalists."]
 
 
-def test_one_stops_early_only_if_it_may():
+def test_only_sequential_confirmations_stop_early():
     early = scores(40, ssa=0.03)
     some = {
         name: replace(s, scores={k: v for k, v in s.scores.items() if k <= 25}) for name, s in early.items()
     }
     assert judge(design(40), VARIANTS, some).final is None
-    found = judge(design(40, sequential=True), VARIANTS, some)
-    assert found.final == "better"
-    assert len(found.used) < 25
-    # What comes in later changes nothing.
-    assert judge(design(40, sequential=True), VARIANTS, early).used == found.used
-    late = without(early, "ssa", [len(found.used) + 1], "nan")
+    verdict = judge(design(40, sequential=True), VARIANTS, some)
+    assert verdict.final == "better"
+    assert len(verdict.used) < 25
+    # Later scores change nothing.
+    assert judge(design(40, sequential=True), VARIANTS, early).used == verdict.used
+    late = without(early, "ssa", [len(verdict.used) + 1], "nan")
     assert judge(design(40, sequential=True), VARIANTS, late).final == "better"
-    assert " of this interim analysis, adjusted for 2 finalists. " in found.figures
-    assert found.lead is not None
-    fixed = judge(design(len(found.used)), VARIANTS, some)
+    assert " of this interim analysis, adjusted for 2 finalists. " in verdict.figures
+    assert verdict.lead is not None
+    fixed = judge(design(len(verdict.used)), VARIANTS, some)
     assert fixed.lead is not None
-    assert found.lead.difference.low < fixed.lead.difference.low, "a look costs confidence"
+    assert verdict.lead.difference.low < fixed.lead.difference.low, "an interim analysis costs confidence"
 
 
-def test_what_the_controls_tell():
-    found = judge(design(), VARIANTS, scores(ssa=0.02, conv=0.02))
-    (remark,) = found.remarks
+def test_remarks_on_controls():
+    verdict = judge(design(), VARIANTS, scores(ssa=0.02, conv=0.02))
+    (remark,) = verdict.remarks
     assert remark.startswith("ssa against conv: ")
     assert remark.endswith("so the gain is not shown to come from attention.")
     (remark,) = judge(design(), VARIANTS, BETTER).remarks
@@ -234,7 +236,7 @@ STANDS_OUT = "Confirm conv with other seeds: it was better than the baseline, bu
 
 
 @pytest.mark.parametrize(
-    ("made", "more", "told"),
+    ("scored", "more", "expected"),
     [
         (scores(conv=0.02), {}, True),
         (scores(conv=-0.02), {"maximize": False}, True),
@@ -246,12 +248,12 @@ STANDS_OUT = "Confirm conv with other seeds: it was better than the baseline, bu
         (scores(conv=0.02, times={"conv": 1.2}), {"equal": "epochs"}, True),
     ],
 )
-def test_a_control_that_stands_out_where_no_finalist_does_gets_a_word(made, more, told):
-    found = judge(design(**more), VARIANTS, made)
-    assert any(remark.startswith(STANDS_OUT) for remark in found.remarks) == told
+def test_control_better_than_the_baseline_gets_a_remark_if_no_finalist_is(scored, more, expected):
+    verdict = judge(design(**more), VARIANTS, scored)
+    assert any(remark.startswith(STANDS_OUT) for remark in verdict.remarks) == expected
 
 
-def test_plain_values_have_every_score():
+def test_json_has_every_score():
     value = json.loads(json.dumps(judge(design(), VARIANTS, BETTER).to_json(VARIANTS, BETTER)))
     assert {"verdict", "winner", "difference", "interval", "p", "seeds", "seeds_needed", "variants"} <= set(
         value
@@ -270,13 +272,13 @@ def test_plain_values_have_every_score():
     assert holm["conv"] is None
 
 
-def test_scores_are_collected_from_what_has_ended():
+def test_scores_are_collected_from_ended_trials():
     def trial(number: int, variant: str, seed: int, state: State, reason: str | None = None) -> TrialRecord:
         history = [{"epoch": 1, "resource": 1, "accuracy": 0.8, "test_accuracy": 0.7}]
         config = VARIANTS[0].config.change(seed=seed)
         return TrialRecord(number, config, Role.FINALIST, state, history, reason=reason, variant=variant)
 
-    found = collect(
+    verdict = collect(
         VARIANTS,
         [
             trial(0, "ssa", 1, State.COMPLETE),
@@ -285,15 +287,15 @@ def test_scores_are_collected_from_what_has_ended():
             trial(3, "ssa", 4, State.ERROR, "boom"),
             trial(4, "ssa", 4, State.COMPLETE),
             trial(6, "ssa", 99, State.COMPLETE),
-            trial(5, "somebody else", 1, State.COMPLETE),
+            trial(5, "unknown variant", 1, State.COMPLETE),
         ],
         "test_accuracy",
         [1, 2, 3, 4],
     )
-    assert found["ssa"].scores == {1: 0.7, 4: 0.7}
-    assert found["ssa"].failed == {3: "nan"}
-    assert found["ssa"].errors == {}
-    assert found["baseline"].scores == {}
+    assert verdict["ssa"].scores == {1: 0.7, 4: 0.7}
+    assert verdict["ssa"].failed == {3: "nan"}
+    assert verdict["ssa"].errors == {}
+    assert verdict["baseline"].scores == {}
 
 
 # Time.
@@ -312,77 +314,79 @@ def test_scores_are_collected_from_what_has_ended():
 )
 def test_longer_training_is_not_called_better(gain, ratio, outcome, text):
     times = {"ssa": ratio, "sagan": ratio}
-    found = judge(design(), VARIANTS, scores(ssa=gain, sagan=min(gain, 0) * 1.2, times=times))
-    assert found.final == outcome
-    assert text in f"{found.headline}\n{found.figures}"
-    assert (found.winner is not None) == (outcome == "better")
+    verdict = judge(design(), VARIANTS, scores(ssa=gain, sagan=min(gain, 0) * 1.2, times=times))
+    assert verdict.final == outcome
+    assert text in f"{verdict.headline}\n{verdict.figures}"
+    assert (verdict.winner is not None) == (outcome == "better")
     equal = 0.95 < ratio < 1.05
-    assert ("Equal time." in found.figures) == equal
+    assert ("Equal time." in verdict.figures) == equal
     interval = "Time counts as equal if its 95 % CI is within 0.95 to 1.05."
-    assert (interval in found.remarks) == (outcome == "cannot tell")
-    given = judge(design(equal="epochs"), VARIANTS, scores(ssa=gain, sagan=min(gain, 0) * 1.2, times=times))
-    assert given.final == ("better" if gain > 0 else "worse"), "that is what was asked for"
-    assert f"Equal epochs, {ratio:.2f} times the baseline's training time." in given.figures
+    assert (interval in verdict.remarks) == (outcome == "cannot tell")
+    by_epochs = judge(
+        design(equal="epochs"), VARIANTS, scores(ssa=gain, sagan=min(gain, 0) * 1.2, times=times)
+    )
+    assert by_epochs.final == ("better" if gain > 0 else "worse"), "equal epochs were asked for"
+    assert f"Equal epochs, {ratio:.2f} times the baseline's training time." in by_epochs.figures
 
 
 @pytest.mark.parametrize(
-    ("ratio", "word"), [(1.0, "equivalent"), (1.09, "cannot tell"), (0.9, "cannot tell")]
+    ("ratio", "outcome"), [(1.0, "equivalent"), (1.09, "cannot tell"), (0.9, "cannot tell")]
 )
-def test_only_what_had_equal_time_is_equivalent(ratio, word):
-    found = judge(design(margin=5), VARIANTS, scores(times={"sagan": ratio}))
-    assert found.final == word
-    assert ("may have trained for another time" in found.headline) == (word == "cannot tell")
+def test_equivalence_needs_equal_time(ratio, outcome):
+    verdict = judge(design(margin=5), VARIANTS, scores(times={"sagan": ratio}))
+    assert verdict.final == outcome
+    assert ("may have trained for another time" in verdict.headline) == (outcome == "cannot tell")
 
 
-def test_a_second_finalist_may_win_in_equal_time():
-    found = judge(design(), VARIANTS, scores(ssa=0.03, sagan=0.02, times={"ssa": 1.2}))
-    assert (found.final, found.winner and found.winner.name) == ("better", "sagan")
+def test_second_finalist_wins_if_only_it_had_equal_time():
+    verdict = judge(design(), VARIANTS, scores(ssa=0.03, sagan=0.02, times={"ssa": 1.2}))
+    assert (verdict.final, verdict.winner and verdict.winner.name) == ("better", "sagan")
 
 
-def test_time_that_varies_is_not_equal_time():
-    made = scores(ssa=0.02)
-    shaky = {seed: TrainingCost(seconds=60 * (1.3 if seed % 3 else 0.6)) for seed in made["ssa"].scores}
-    found = judge(design(), VARIANTS, {**made, "ssa": replace(made["ssa"], costs=shaky)})
-    assert found.final == "cannot tell"
-    assert found.lead is not None
-    assert found.lead.time is not None
-    assert found.lead.time.mean == pytest.approx(1, abs=0.07)
+def test_varying_time_is_not_equal_time():
+    scored = scores(ssa=0.02)
+    shaky = {seed: TrainingCost(seconds=60 * (1.3 if seed % 3 else 0.6)) for seed in scored["ssa"].scores}
+    verdict = judge(design(), VARIANTS, {**scored, "ssa": replace(scored["ssa"], costs=shaky)})
+    assert verdict.final == "cannot tell"
+    assert verdict.lead is not None
+    assert verdict.lead.time is not None
+    assert verdict.lead.time.mean == pytest.approx(1, abs=0.07)
 
 
-def test_time_that_was_not_measured_is_not_equal():
-    made = {name: replace(variant, costs={}) for name, variant in BETTER.items()}
-    found = judge(design(), VARIANTS, made)
-    assert found.final == "cannot tell"
-    assert found.headline == "Cannot tell: training times were not measured"
-    assert "10 paired seeds. Time not measured." in found.figures
-    assert found.remarks[0] == "The gain may come from longer training."
-    given = judge(design(equal="epochs"), VARIANTS, made)
-    assert given.final == "better"
-    assert "Equal epochs, time not measured." in given.figures
-    assert json.dumps(found.to_json(VARIANTS, made))
+def test_unmeasured_time_is_not_equal_time():
+    scored = {name: replace(variant, costs={}) for name, variant in BETTER.items()}
+    verdict = judge(design(), VARIANTS, scored)
+    assert verdict.final == "cannot tell"
+    assert verdict.headline == "Cannot tell: training times were not measured"
+    assert "10 paired seeds. Time not measured." in verdict.figures
+    assert verdict.remarks[0] == "The gain may come from longer training."
+    by_epochs = judge(design(equal="epochs"), VARIANTS, scored)
+    assert by_epochs.final == "better"
+    assert "Equal epochs, time not measured." in by_epochs.figures
+    assert json.dumps(verdict.to_json(VARIANTS, scored))
 
 
-def test_the_processors_time_counts_where_all_have_it():
+def test_processor_time_is_used_if_all_trainings_have_it():
     def costs(clock, processor):
         return {
             seed: TrainingCost(seconds=clock * (1 + seed % 3), processor_seconds=processor)
             for seed in range(1, 11)
         }
 
-    made = {**BETTER, "baseline": replace(BETTER["baseline"], costs=costs(50, 60.0))}
-    made["ssa"] = replace(made["ssa"], costs=costs(90, 60.5))
-    found = judge(design(), VARIANTS, made)
-    assert found.lead is not None
-    assert found.lead.time is not None
-    assert found.lead.time.mean == pytest.approx(60.5 / 60)
-    made["ssa"] = replace(made["ssa"], costs=costs(90, 60.5) | {4: TrainingCost(seconds=90 * 2)})
-    again = judge(design(), VARIANTS, made)
+    scored = {**BETTER, "baseline": replace(BETTER["baseline"], costs=costs(50, 60.0))}
+    scored["ssa"] = replace(scored["ssa"], costs=costs(90, 60.5))
+    verdict = judge(design(), VARIANTS, scored)
+    assert verdict.lead is not None
+    assert verdict.lead.time is not None
+    assert verdict.lead.time.mean == pytest.approx(60.5 / 60)
+    scored["ssa"] = replace(scored["ssa"], costs=costs(90, 60.5) | {4: TrainingCost(seconds=90 * 2)})
+    again = judge(design(), VARIANTS, scored)
     assert again.lead is not None
     assert again.lead.time is not None
     assert again.lead.time.mean == pytest.approx(90 / 50)
 
 
-def test_what_a_training_took_is_in_its_epochs():
+def test_training_cost_is_read_from_the_epochs():
     def epoch(number, **more):
         return {"epoch": number, "resource": number, "seconds": 2.5, "steps": 7 * number, **more}
 
@@ -395,9 +399,9 @@ def test_what_a_training_took_is_in_its_epochs():
 
 def test_warnings_about_time():
     devices = {1: "a fast one", 2: "a slow one"}
-    made = {**BETTER, "ssa": replace(BETTER["ssa"], estimated=True, devices=devices)}
-    made["baseline"] = replace(made["baseline"], devices={1: "a slow one", 2: "a slow one"})
-    estimated, unlike = sorted(judge(design(), VARIANTS, made).warnings)
+    scored = {**BETTER, "ssa": replace(BETTER["ssa"], estimated=True, devices=devices)}
+    scored["baseline"] = replace(scored["baseline"], devices={1: "a slow one", 2: "a slow one"})
+    estimated, unlike = sorted(judge(design(), VARIANTS, scored).warnings)
     assert "partly estimated from operation counts" in estimated
     assert estimated.startswith("Do not rely on equal time for ssa: ")
     assert "the variants of 1 seed trained on different devices (a fast one, a slow one)" in unlike
@@ -409,24 +413,24 @@ def test_few_seeds_are_reported_as_few():
     assert " 10 paired seeds. Equal" in judge(design(), VARIANTS, BETTER).figures
 
 
-# What a test split cannot tell.
+# Limits of a test split.
 
 
-def test_at_chance_one_cannot_tell():
+def test_cannot_tell_at_chance_level():
     at_chance = scores(level=1 / 3, sd=0.0)
-    found = judge(design(chance=1 / 3, inputs=120), VARIANTS, at_chance)
-    assert found.final == "cannot tell"
-    assert found.winner is None
-    assert found.headline == "Cannot tell: no variant is shown to beat guessing"
-    assert found.remarks[0] == "The accuracy of guessing is 33.3 %."
-    # One variant that has learned something is enough.
-    one = judge(design(chance=1 / 3, inputs=120), VARIANTS, scores(level=1 / 3, sagan=0.4))
-    assert one.final == "better"
+    verdict = judge(design(chance=1 / 3, inputs=120), VARIANTS, at_chance)
+    assert verdict.final == "cannot tell"
+    assert verdict.winner is None
+    assert verdict.headline == "Cannot tell: no variant is shown to beat guessing"
+    assert verdict.remarks[0] == "The accuracy of guessing is 33.3 %."
+    # One variant above chance is enough.
+    learned = judge(design(chance=1 / 3, inputs=120), VARIANTS, scores(level=1 / 3, sagan=0.4))
+    assert learned.final == "better"
     assert judge(design(chance=None), VARIANTS, scores(level=1 / 3, sagan=0.4)).final == "better"
 
 
 @pytest.mark.parametrize(
-    ("margin", "inputs", "gain", "word"),
+    ("margin", "inputs", "gain", "outcome"),
     [
         (0.5, 100, 0.0, "cannot tell"),
         (0.5, 1000, 0.0, "equivalent"),
@@ -434,60 +438,62 @@ def test_at_chance_one_cannot_tell():
         (0.5, 100, 0.05, "better"),
     ],
 )
-def test_less_than_one_image_is_not_seen(margin, inputs, gain, word):
-    found = judge(design(margin=margin, inputs=inputs), VARIANTS, scores(sd=0.0001, ssa=gain))
-    assert found.final == word
+def test_margin_below_one_input_cannot_be_resolved(margin, inputs, gain, outcome):
+    verdict = judge(design(margin=margin, inputs=inputs), VARIANTS, scores(sd=0.0001, ssa=gain))
+    assert verdict.final == outcome
     assert (
         "Set a larger --margin than 0.5 points: one of the 100 test inputs changes the score by 1 points."
-        in found.remarks
-    ) == (word == "cannot tell")
+        in verdict.remarks
+    ) == (outcome == "cannot tell")
 
 
-def test_saturated_scores_have_an_interval_with_width():
-    found = judge(design(inputs=400), VARIANTS, scores(sd=0.0, level=1.0))
-    assert found.final == "equivalent"
-    assert found.lead is not None
-    d = found.lead.difference
+def test_saturated_scores_have_an_interval_wider_than_zero():
+    verdict = judge(design(inputs=400), VARIANTS, scores(sd=0.0, level=1.0))
+    assert verdict.final == "equivalent"
+    assert verdict.lead is not None
+    d = verdict.lead.difference
     assert d.low < 0 < d.high
     assert d.sd == pytest.approx(0.25 / 6**0.5)
 
 
-def test_the_interval_over_images_is_beside_the_one_over_seeds():
-    made = answered(scores(ssa=0.05), 400)
-    found = judge(design(inputs=400), VARIANTS, made)
-    assert found.final == "better"
-    assert found.lead is not None
-    assert found.lead.images is not None
-    d, (low, high) = found.lead.difference, found.lead.images
+def test_interval_over_inputs_is_printed_after_that_over_seeds():
+    scored = answered(scores(ssa=0.05), 400)
+    verdict = judge(design(inputs=400), VARIANTS, scored)
+    assert verdict.final == "better"
+    assert verdict.lead is not None
+    assert verdict.lead.images is not None
+    d, (low, high) = verdict.lead.difference, verdict.lead.images
     assert low < d.low < d.high <= high
-    assert f"to {d.high:.2f}. Over seeds and test examples {low:.2f} to {high:.2f}. p = " in found.figures
-    value = json.loads(json.dumps(found.to_json(VARIANTS, made)))
+    assert f"to {d.high:.2f}. Over seeds and test examples {low:.2f} to {high:.2f}. p = " in verdict.figures
+    value = json.loads(json.dumps(verdict.to_json(VARIANTS, scored)))
     assert value["interval_inputs"] == [low, high]
     assert f"(over seeds and test examples {low:.2f} to {high:.2f})" in value["comparisons"][0]["sentence"]
-    # Answers that one training lacks, or to other images, say nothing.
-    for values in ({}, {**made["ssa"].values, 3: made["ssa"].values[3][:-1]}):
-        lacking = judge(design(inputs=400), VARIANTS, {**made, "ssa": replace(made["ssa"], values=values)})
+    # Without answers of a training, or with other images, there is no interval.
+    for values in ({}, {**scored["ssa"].values, 3: scored["ssa"].values[3][:-1]}):
+        lacking = judge(
+            design(inputs=400), VARIANTS, {**scored, "ssa": replace(scored["ssa"], values=values)}
+        )
         assert lacking.lead is not None
         assert lacking.lead.images is None
 
 
-def test_a_gain_on_too_few_images_is_one_on_these():
-    made = {}
+def test_gain_on_too_few_inputs_gets_a_remark():
+    scored = {}
     for name, variant in scores().items():  # with each seed two images of 60 more
         right = np.arange(60) < (52 if name == "ssa" else 50)
-        shares = dict.fromkeys(variant.scores, right.mean())
-        made[name] = replace(
-            variant, scores=shares, values=dict.fromkeys(variant.scores, right.astype(float))
+        accuracies = dict.fromkeys(variant.scores, right.mean())
+        scored[name] = replace(
+            variant, scores=accuracies, values=dict.fromkeys(variant.scores, right.astype(float))
         )
-    found = judge(design(inputs=60, margin=2), VARIANTS, made)
-    assert found.final == "better"
-    assert found.lead is not None
-    assert found.lead.images is not None
-    assert found.lead.images[0] <= 0 < found.lead.difference.low
-    assert "these 60 test examples contains 0." in " ".join(found.remarks)
+    verdict = judge(design(inputs=60, margin=2), VARIANTS, scored)
+    assert verdict.final == "better"
+    assert verdict.lead is not None
+    assert verdict.lead.images is not None
+    assert verdict.lead.images[0] <= 0 < verdict.lead.difference.low
+    assert "these 60 test examples contains 0." in " ".join(verdict.remarks)
 
 
-def test_times_and_scores_are_in_plain_values():
+def test_json_has_times_and_costs():
     value = judge(design(), VARIANTS, BETTER).to_json(VARIANTS, BETTER)
     assert value["variants"][1]["costs"]["3"] == vars(BETTER["ssa"].costs[3])
     assert value["time"] == value["comparisons"][0]["time"]
@@ -496,39 +502,39 @@ def test_times_and_scores_are_in_plain_values():
     assert (value["equal"], value["inputs"], value["resolution"]) == ("time", 1000, 0.1)
 
 
-def test_no_look_ends_with_not_being_able_to_tell():
+def test_interim_analysis_never_ends_with_cannot_tell():
     """More seeds may still show that the times are equal."""
-    made = scores(20, ssa=0.03, times={"ssa": 1.2})
-    found = judge(design(20, sequential=True), VARIANTS, made)
-    assert (found.final, len(found.used)) == ("cannot tell", 20)
+    scored = scores(20, ssa=0.03, times={"ssa": 1.2})
+    verdict = judge(design(20, sequential=True), VARIANTS, scored)
+    assert (verdict.final, len(verdict.used)) == ("cannot tell", 20)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_printed_of_a_difference_is_of_one_test(seed):
-    """The interval leaves out 0 where p, adjusted for all finalists, is small enough, and only there."""
+def test_interval_and_p_are_of_the_same_test(seed):
+    """The interval excludes 0 exactly if p, adjusted for all finalists, is small enough."""
     generator = np.random.default_rng(seed)
     gains = {"ssa": 0.02 * generator.random(), "sagan": -0.02 * generator.random()}
-    made = scores(8, sd=0.01, **gains)
-    skewed = {s: v + 0.03 * generator.gamma(0.5) for s, v in made["ssa"].scores.items()}
-    found = judge(design(8), VARIANTS, {**made, "ssa": replace(made["ssa"], scores=skewed)})
-    for comparison in found.comparisons[:2]:
+    scored = scores(8, sd=0.01, **gains)
+    skewed = {s: v + 0.03 * generator.gamma(0.5) for s, v in scored["ssa"].scores.items()}
+    verdict = judge(design(8), VARIANTS, {**scored, "ssa": replace(scored["ssa"], scores=skewed)})
+    for comparison in verdict.comparisons[:2]:
         d = comparison.difference
         assert comparison.p_holm is not None
         assert (d.low > 0 or d.high < 0) == (comparison.p_holm <= 0.05)
-    assert found.lead is not None
-    assert (found.outcome in ("better", "worse")) == (found.lead.p_holm <= 0.05)
+    assert verdict.lead is not None
+    assert (verdict.outcome in ("better", "worse")) == (verdict.lead.p_holm <= 0.05)
 
 
 def test_too_few_seeds_have_no_interval():
-    found = judge(design(4), VARIANTS, scores(4, ssa=0.5))
-    assert ", no 95 % CI with 4 seeds. p = 0.25" in found.figures
-    value = json.loads(json.dumps(found.to_json(VARIANTS, scores(4))))
+    verdict = judge(design(4), VARIANTS, scores(4, ssa=0.5))
+    assert ", no 95 % CI with 4 seeds. p = 0.25" in verdict.figures
+    value = json.loads(json.dumps(verdict.to_json(VARIANTS, scores(4))))
     assert value["interval"] is None
     assert value["comparisons"][0]["interval"] is None
 
 
-def test_the_advice_is_about_the_difference_that_was_seen():
-    """Beside the margin, for which thousands of seeds may be needed."""
+def test_advice_is_about_the_observed_difference_too():
+    """The margin alone may need thousands of seeds."""
     wide = judge(design(6), VARIANTS[:2], scores(6, sd=0.08, ssa=0.07))
     assert wide.final == "undecided"
     assert wide.lead is not None
@@ -544,12 +550,12 @@ def test_the_advice_is_about_the_difference_that_was_seen():
 
 def slower(gate: float | None) -> dict[str, Scores]:
     """The finalist makes half of the baseline's steps in the same time, and is worse."""
-    made = scores(ssa=-0.03)
+    scored = scores(ssa=-0.03)
     seeds = range(1, 11)
-    costs = {seed: replace(cost, steps=14) for seed, cost in made["ssa"].costs.items()}
-    of_ssa = replace(made["ssa"], costs=costs, gates={} if gate is None else dict.fromkeys(seeds, gate))
-    theirs = {seed: replace(cost, steps=30) for seed, cost in made["baseline"].costs.items()}
-    return {**made, "ssa": of_ssa, "baseline": replace(made["baseline"], costs=theirs)}
+    costs = {seed: replace(cost, steps=14) for seed, cost in scored["ssa"].costs.items()}
+    of_ssa = replace(scored["ssa"], costs=costs, gates={} if gate is None else dict.fromkeys(seeds, gate))
+    theirs = {seed: replace(cost, steps=30) for seed, cost in scored["baseline"].costs.items()}
+    return {**scored, "ssa": of_ssa, "baseline": replace(scored["baseline"], costs=theirs)}
 
 
 @pytest.mark.parametrize(
@@ -561,10 +567,10 @@ def slower(gate: float | None) -> dict[str, Scores]:
     ],
 )
 def test_fewer_steps_are_named_as_the_cause_of_a_loss(gate, cause):
-    found = judge(design(), VARIANTS[:2], slower(gate))
-    assert found.final == "worse"
-    assert "14 steps against 30." in found.figures
-    assert cause in found.remarks
+    verdict = judge(design(), VARIANTS[:2], slower(gate))
+    assert verdict.final == "worse"
+    assert "14 steps against 30." in verdict.figures
+    assert cause in verdict.remarks
     even = judge(design(equal="epochs"), VARIANTS[:2], slower(gate))
     assert cause not in even.remarks
 
@@ -575,35 +581,35 @@ WITH_OWN = [VARIANTS[0], replace(VARIANTS[1], plain="own"), OWN]
 
 def with_own(gain: float, seeds: range = range(1, 11), failed: bool = False) -> dict[str, Scores]:
     """The plain backbone with the finalist's hyperparameters is better than the baseline by `gain`."""
-    made = scores(ssa=0.03)
+    scored = scores(ssa=0.03)
     noise = 0.005 * np.random.default_rng(9).normal(size=10)
     values = {seed: 0.9 + gain + noise[seed - 1] for seed in seeds}
-    return {**made, "own": Scores(scores=values, failed={3: "nan"} if failed else {})}
+    return {**scored, "own": Scores(scores=values, failed={3: "nan"} if failed else {})}
 
 
-def test_better_is_better_than_the_own_plain_model_too():
-    found = judge(design(), WITH_OWN, with_own(0.0))
-    assert found.final == "better"
-    assert "Against the plain backbone with its own hyperparameters (own): +" in found.remarks[0]
-    assert found.lead is not None
-    assert found.lead.plain is not None
-    assert found.lead.plain.low > 0
+def test_better_needs_a_gain_over_the_finalists_own_plain_model():
+    verdict = judge(design(), WITH_OWN, with_own(0.0))
+    assert verdict.final == "better"
+    assert "Against the plain backbone with its own hyperparameters (own): +" in verdict.remarks[0]
+    assert verdict.lead is not None
+    assert verdict.lead.plain is not None
+    assert verdict.lead.plain.low > 0
 
 
-def test_a_gain_of_the_hyperparameters_is_none_of_attention():
-    found = judge(design(), WITH_OWN, with_own(0.03))
-    assert found.final == "cannot tell"
-    assert found.headline == "Cannot tell: the gain may come from the hyperparameters"
+def test_gain_of_the_hyperparameters_is_not_one_of_attention():
+    verdict = judge(design(), WITH_OWN, with_own(0.03))
+    assert verdict.final == "cannot tell"
+    assert verdict.headline == "Cannot tell: the gain may come from the hyperparameters"
 
 
-def test_the_verdict_awaits_the_own_plain_model_of_a_finalist_that_is_ahead():
-    found = judge(design(), WITH_OWN, with_own(0.0, seeds=range(1, 4)))
-    assert (found.complete, found.awaited) == (False, [OWN])
+def test_verdict_waits_for_the_plain_model_of_a_leading_finalist():
+    verdict = judge(design(), WITH_OWN, with_own(0.0, seeds=range(1, 4)))
+    assert (verdict.complete, verdict.awaited) == (False, [OWN])
     worse = judge(design(), WITH_OWN, {**with_own(0.0, seeds=range(1, 4)), **scores(ssa=-0.03)})
     assert (worse.final, worse.awaited) == ("worse", [])
 
 
-def test_a_plain_model_that_cannot_be_trained_takes_nothing_from_its_finalist():
-    found = judge(design(), WITH_OWN, with_own(0.03, seeds=range(4, 11), failed=True))
-    assert found.final == "better"
-    assert "own failed with seed 3: nan" in found.warnings
+def test_failed_plain_model_does_not_change_the_outcome():
+    verdict = judge(design(), WITH_OWN, with_own(0.03, seeds=range(4, 11), failed=True))
+    assert verdict.final == "better"
+    assert "own failed with seed 3: nan" in verdict.warnings
