@@ -50,7 +50,7 @@ def config(placement: Mapping[str, Spec] | None = None, **training: Any) -> Tria
 def record(
     number: int, value: float, placement: Mapping[str, Spec] | None = None, **more: Any
 ) -> TrialRecord:
-    """A finished trial of a search."""
+    """Return the record of a finished trial of a search."""
     training = more.pop("training", {})
     metrics = {"epoch": 1, "resource": 1, "accuracy": value, "seconds": 1}
     state = more.pop("state", State.COMPLETE)
@@ -79,7 +79,7 @@ def design(seeds: int = 10, **more: Any) -> Design:
         "chance": 0.1,
     } | more
     chance, inputs = values["chance"], values["inputs"]
-    if isinstance(chance, float):  # the share of a class of all inputs
+    if isinstance(chance, float):  # the fraction of a class
         error = (chance * (1 - chance) / inputs) ** 0.5
         values["chance"] = Chance(value=chance, error=error, step=1 / inputs)
     return Design(**values)
@@ -93,31 +93,31 @@ def scores(
     times: Mapping[str, float] | None = None,
     **gains: float,
 ) -> dict[str, Scores]:
-    """Accuracies around `level`, with gains as they are named, such as `ssa=0.02`.
+    """Return accuracies around `level`, with gains by the name of the variant, such as `ssa=0.02`.
 
-    times: how many times longer than the baseline a variant trained; each training is off by half a percent.
+    `times` are the time ratios of variants. The time of each training varies by half a percent.
     """
     generator, clock = np.random.default_rng(5), np.random.default_rng(6)
-    made = {}
+    scored = {}
     for variant in VARIANTS:
         values = level + gains.get(variant.name, 0.0) + sd * generator.normal(size=seeds)
         spent = 60 * (times or {}).get(variant.name, 1.0) * np.exp(0.005 * clock.normal(size=seeds))
-        made[variant.name] = Scores(
+        scored[variant.name] = Scores(
             scores=dict(enumerate(values.tolist(), start=1)),
             costs={
                 seed: TrainingCost(steps=100, seconds=seconds)
                 for seed, seconds in enumerate(spent.tolist(), start=1)
             },
         )
-    return made
+    return scored
 
 
-def answered(made: Mapping[str, Scores], inputs: int, seed: int = 0) -> dict[str, Scores]:
-    """`made` with answers to `inputs` images, hard and easy ones, and the scores that these give."""
+def answered(scored: Mapping[str, Scores], inputs: int, seed: int = 0) -> dict[str, Scores]:
+    """Add answers to `inputs` images, hard and easy ones, and replace the scores by theirs."""
     generator = np.random.default_rng(seed)
     hard = generator.random(inputs)
     answers = {}
-    for name, variant in made.items():
+    for name, variant in scored.items():
         values = {
             seed: (hard < score + 0.05 * generator.normal(size=inputs)).astype(float)
             for seed, score in variant.scores.items()
@@ -129,17 +129,17 @@ def answered(made: Mapping[str, Scores], inputs: int, seed: int = 0) -> dict[str
 
 
 def without(
-    made: Mapping[str, Scores], name: str, seeds: Sequence[int], reason: str | None = None
+    scored: Mapping[str, Scores], name: str, seeds: Sequence[int], reason: str | None = None
 ) -> dict[str, Scores]:
-    """`made` as if a variant had no score at some seeds, because it failed there if there is a reason."""
-    left = {seed: value for seed, value in made[name].scores.items() if seed not in seeds}
+    """Remove the scores of a variant at some seeds. With a reason, it failed there."""
+    left = {seed: value for seed, value in scored[name].scores.items() if seed not in seeds}
     failed = dict.fromkeys(seeds, reason) if reason else {}
-    return {**made, name: replace(made[name], scores=left, failed=failed)}
+    return {**scored, name: replace(scored[name], scores=left, failed=failed)}
 
 
 PLAN = Plan(trials=6, budget=1, metric=ACCURACY, objectives=["accuracy"])
 
-FOUND = [
+RECORDS = [
     record(0, 0.80),
     record(1, 0.85, SSA, training={"learning_rate": 2e-3}),
     record(2, 0.84, SAGAN),
@@ -148,22 +148,22 @@ FOUND = [
 
 
 def fake_search(
-    storage: Path | Storage, records: Sequence[TrialRecord] = FOUND, name: str = "mine", **more: Any
+    storage: Path | Storage, records: Sequence[TrialRecord] = RECORDS, name: str = "mine", **more: Any
 ) -> Path:
-    """The folder of a search with these trials, without their checkpoints. more: settings."""
+    """Create the folder of a search with these trials, without checkpoints. `more` are settings."""
     settings = Settings(**{"space": "digits", "name": name, "storage": str(storage), **more})
-    config = (records or FOUND)[0].config
+    config = (records or RECORDS)[0].config
     manifest = task_of(config).manifest(config)
     mark = fingerprint(load_space(settings.space))
     with new_folder(settings, PLAN, fingerprint=mark, data=manifest.digest) as (folder, _):
         write_manifest(folder, manifest)
         study = create_study(folder, name=name, directions=[StudyDirection.MAXIMIZE])
         planned = FixedScheduler(study, PLAN, [])
-        for one in records:
-            role = Role.CANDIDATE if one.config.model.placement else Role.BASELINE
-            added = planned._add(role, one.config)
-            report = Report(history=one.history, finished=one.state is State.COMPLETE)
-            if one.state is State.RUNNING:
+        for trial in records:
+            role = Role.CANDIDATE if trial.config.model.placement else Role.BASELINE
+            added = planned._add(role, trial.config)
+            report = Report(history=trial.history, finished=trial.state is State.COMPLETE)
+            if trial.state is State.RUNNING:
                 planned.report(added.number, report)
             else:
                 planned.end(added.number, report)
@@ -171,9 +171,9 @@ def fake_search(
 
 
 def fake_confirmation(folder: Path) -> Path:
-    """The folder of a confirmation of a search, in which `ssa` wins, without a training."""
-    metadata, place = read_metadata(folder, str(folder.parent)), folder / CONFIRM_FOLDER
-    place.mkdir()
+    """Create the folder of a confirmation in which `ssa` wins, without training."""
+    metadata, confirm_folder = read_metadata(folder, str(folder.parent)), folder / CONFIRM_FOLDER
+    confirm_folder.mkdir()
     confirmation = Confirmation(
         number=1,
         options=Options(top=2, seeds=7, sequential=False),
@@ -183,8 +183,8 @@ def fake_confirmation(folder: Path) -> Path:
         inputs=1000,
         chance=None,
     )
-    write_json(place / CONFIRM_FILE, confirmation, format=FORMAT)
-    scheduler = open_scheduler(place, metadata, confirmation)
+    write_json(confirm_folder / CONFIRM_FILE, confirmation, format=FORMAT)
+    scheduler = open_scheduler(confirm_folder, metadata, confirmation)
     planned = scheduler.planned
     scheduler.update(False)
     while (trial := planned.ask()) is not None:
@@ -192,16 +192,15 @@ def fake_confirmation(folder: Path) -> Path:
         metrics = {"epoch": 1, "resource": 1, "accuracy": 0.5, "steps": 20, "seconds": 1}
         planned.end(trial.number, Report(history=[{**metrics, "test_accuracy": score}], finished=True))
         scheduler.update(False)
-    return place
+    return confirm_folder
 
 
 class FakeWorkers:
-    """Trains nothing: each trial's test accuracy comes from `score(variant, seed)`, its validation from
-    `valid`.
+    """Workers that do not train. `score` gives test accuracies and `valid` validation scores.
 
-    most: trials after which a run ends, as if a signal had come. broken: those that end in an error.
-    shuffled: trials end in another order than they began in.
-    seconds: of a training. images: of the test split, whose answers are kept where it is given.
+    A run ends after `most` trials as if by a signal. Trials in `broken` end in an error. With `shuffled`,
+    trials end in another order than they began in. `seconds` is the time of a training. With `images`,
+    answers to as many test inputs are kept.
     """
 
     def __init__(
@@ -230,26 +229,26 @@ class FakeWorkers:
         assert how["test"]
         scheduler.callbacks = how["callbacks"]
         running = []
-        while (one := scheduler.ask()) is not None:
+        while (trial := scheduler.ask()) is not None:
             if len(self.trained) >= self.most:
                 self.interrupt.signal = 15
                 return
-            self.trained.append((one.variant, one.config.seed))
+            self.trained.append((trial.variant, trial.config.seed))
             if self.shuffled:
-                running.append(one)
+                running.append(trial)
             else:
-                self._end(scheduler, location, one)
-        for one in reversed(running):
-            self._end(scheduler, location, one)
+                self._end(scheduler, location, trial)
+        for trial in reversed(running):
+            self._end(scheduler, location, trial)
 
-    def _end(self, scheduler: TrialScheduler, location: Storage, one: TrialRecord) -> None:
-        variant, seed = one.variant, one.config.seed
+    def _end(self, scheduler: TrialScheduler, location: Storage, trial: TrialRecord) -> None:
+        variant, seed = trial.variant, trial.config.seed
         if (variant, seed) in self.broken:
-            scheduler.end(one.number, Report(error="boom"))
+            scheduler.end(trial.number, Report(error="boom"))
             return
         score = self.score(variant, seed)
         if score is None:
-            scheduler.end(one.number, Report(infeasible="the training loss became nan"))
+            scheduler.end(trial.number, Report(infeasible="the training loss became nan"))
             return
         metrics = {"epoch": 1, "resource": 1, "accuracy": self.valid(variant, seed), "steps": 20}
         metrics["seconds"] = self.seconds(variant, seed)
@@ -259,13 +258,13 @@ class FakeWorkers:
             answers = Answers(
                 labels=["cat", "dog"], true=true, answered=1 - right, values=right.astype(float)
             )
-            answers.save(location / one.folder)
-        (location / one.folder).write("checkpoint.pt", b"")
-        scheduler.end(one.number, Report(history=[{**metrics, "test_accuracy": score}], finished=True))
+            answers.save(location / trial.folder)
+        (location / trial.folder).write("checkpoint.pt", b"")
+        scheduler.end(trial.number, Report(history=[{**metrics, "test_accuracy": score}], finished=True))
 
 
 class PlayedWorkers(FakeWorkers):
-    """Trains nothing in a search, either: each of its trials has two epochs and the accuracy 0.5."""
+    """Workers that do not train in a search either: each trial has two epochs and the accuracy 0.5."""
 
     def run(self, scheduler: TrialScheduler, *, location: Storage, **how: Any) -> None:
         if how["test"]:
@@ -280,7 +279,7 @@ class PlayedWorkers(FakeWorkers):
 
 
 class NoTracker:
-    """In the place of MLflow, which takes seconds for the runs of a confirmation."""
+    """Tracker without MLflow, which takes seconds for the runs of a confirmation."""
 
     runs: Mapping[int, str] = {}
     silent = True

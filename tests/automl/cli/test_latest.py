@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from confirm_cases import FOUND, FakeWorkers, NoTracker, fake_search
+from confirm_cases import RECORDS, FakeWorkers, NoTracker, fake_search
 
 import automl.confirm.run_confirm
 import automl.report
@@ -65,7 +65,7 @@ def test_all_commands_use_the_search_that_was_used_last(
     address = str(storage)
     for name in ("older", "newer"):
         fake_search(storage, name=name)
-        for trial in FOUND:
+        for trial in RECORDS:
             (storage / name / trial.folder).write("checkpoint.pt", b"")
     assert [act(address) for act in (reported, shown_by_status, listed, exported)] == ["newer"] * 4
     with old_folder("older", address) as (folder, metadata):  # as `--resume` does

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confirm_cases import FOUND, fake_search
+from confirm_cases import RECORDS, fake_search
 from filelock import FileLock
 
 from attention import InputError
@@ -18,7 +18,7 @@ Cli = Callable[..., tuple[int, str, str]]
 
 def test_search_is_deleted_and_nothing_else(storage: Storage) -> None:
     folder, other = fake_search(storage), fake_search(storage, name="other")
-    (storage / "mine" / FOUND[0].folder).write("checkpoint.pt", b"weights")
+    (storage / "mine" / RECORDS[0].folder).write("checkpoint.pt", b"weights")
     (storage / ".data").write("images", b"")
     before = (storage / "other").files()
     removed = run_remove("mine", str(storage))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confirm_cases import CONV, FOUND, SSA, fake_search, record
+from confirm_cases import CONV, RECORDS, SSA, fake_search, record
 from filelock import FileLock
 
 from automl.cli.searches import Listed, list_searches, searches_table
@@ -15,7 +15,7 @@ from automl.storage.storage import Storage
 from search.record import State
 
 Cli = Callable[..., tuple[int, str, str]]
-WHOLE = [*FOUND, record(4, 0.5, SSA), record(5, 0.5, CONV)]
+WHOLE = [*RECORDS, record(4, 0.5, SSA), record(5, 0.5, CONV)]
 
 
 def test_searches_are_sorted_by_last_use(storage: Storage) -> None:
@@ -34,9 +34,9 @@ def test_searches_are_sorted_by_last_use(storage: Storage) -> None:
 @pytest.mark.parametrize(
     ("records", "locked", "state", "trials"),
     [
-        (FOUND, False, "stopped", "4/6"),
-        (FOUND, True, "running", "4/6"),
-        ([*FOUND, record(4, 0.5, SSA, state=State.RUNNING)], False, "stopped", "4/6"),
+        (RECORDS, False, "stopped", "4/6"),
+        (RECORDS, True, "running", "4/6"),
+        ([*RECORDS, record(4, 0.5, SSA, state=State.RUNNING)], False, "stopped", "4/6"),
         (WHOLE, False, "finished", "6/6"),
     ],
 )

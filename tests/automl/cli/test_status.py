@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from confirm_cases import CONV, FOUND, SSA, FakeWorkers, NoTracker, fake_search, record
+from confirm_cases import CONV, RECORDS, SSA, FakeWorkers, NoTracker, fake_search, record
 from filelock import FileLock
 
 import automl.confirm.run_confirm
@@ -76,7 +76,7 @@ def test_remaining_time_counts_training_only(slots: int, left: float, tmp_path: 
 
 def test_running_trial_without_a_process_is_interrupted(tmp_path: Path) -> None:
     running = [record(i, 0.5, CONV, state=State.RUNNING) for i in (4, 5)]
-    folder = fake_search(tmp_path, [*FOUND, *running])
+    folder = fake_search(tmp_path, [*RECORDS, *running])
     status = read_status("mine", str(tmp_path))
     assert (status.state, status.states["interrupted"], status.states["running"]) == ("stopped", 2, 0)
     assert status.lines()[1] == "trials    4 of 6 ended (4 complete, 2 interrupted)"
@@ -91,7 +91,7 @@ def test_running_trial_without_a_process_is_interrupted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("running", [False, True])
 def test_lost_study(how: str, running: bool, storage: Storage) -> None:
     folder = fake_search(storage)
-    (storage / "mine" / FOUND[0].folder).write("checkpoint.pt", b"")
+    (storage / "mine" / RECORDS[0].folder).write("checkpoint.pt", b"")
     with old_folder("mine", str(storage)):
         (folder / "study.journal").unlink()
         if how == "empty":
@@ -114,14 +114,14 @@ def test_search_without_trials_is_not_lost(tmp_path: Path) -> None:
 
 
 def test_finished_search(tmp_path: Path) -> None:
-    fake_search(tmp_path, [*FOUND, record(4, 0.5, SSA), record(5, 0.5, CONV)])
+    fake_search(tmp_path, [*RECORDS, record(4, 0.5, SSA), record(5, 0.5, CONV)])
     status = read_status("mine", str(tmp_path))
     assert (status.state, status.outcome) == ("finished", None)
     assert not any(line.startswith("next") for line in status.lines())
 
 
 def test_decided_placements_need_no_more_trials(tmp_path: Path) -> None:
-    folder = fake_search(tmp_path, FOUND, init="shared")
+    folder = fake_search(tmp_path, RECORDS, init="shared")
     assert read_status("mine", str(tmp_path)).state == "stopped"
     resume_study(folder, name="mine").set_user_attr(PLACEMENT_VERDICT, "no difference that matters")
     assert read_status("mine", str(tmp_path)).state == "finished"
@@ -135,7 +135,7 @@ def test_command(folder: Path, cli) -> None:
     assert json.loads(out)["states"]["complete"] == 3
 
 
-@pytest.mark.parametrize("records", [FOUND, [*FOUND, record(4, 0.5, SSA), record(5, 0.5, CONV)]])
+@pytest.mark.parametrize("records", [RECORDS, [*RECORDS, record(4, 0.5, SSA), record(5, 0.5, CONV)]])
 def test_status_of_a_confirmation(records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
     monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
@@ -166,7 +166,7 @@ def test_status_of_a_confirmation(records, tmp_path: Path, monkeypatch: pytest.M
 def test_missing_search_is_reported(tmp_path: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert "there is no search in searches" in cli("status")[2]
-    fake_search(tmp_path / "searches", FOUND)
+    fake_search(tmp_path / "searches", RECORDS)
     code, _, err = cli("status", "other")
     assert code == 2
     assert "no search called 'other' in searches; there are mine" in err

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from automl_cases import HERE, tiny
-from confirm_cases import FOUND, SAGAN, SSA, FakeWorkers, NoTracker, fake_search
+from confirm_cases import RECORDS, SAGAN, SSA, FakeWorkers, NoTracker, fake_search
 from mlflow import MlflowClient
 
 import automl.confirm.run_confirm
@@ -133,7 +133,7 @@ def test_answers_are_kept_and_widen_the_interval(search, at_work):
 
 def run_plan(search: Path) -> dict[str, Any]:
     """Return the fields of the plan that describe the test split."""
-    task = open_task(FOUND[0].config, HERE)
+    task = open_task(RECORDS[0].config, HERE)
     return {"inputs": task.size("test"), "chance": to_json(task.chance("test"))}
 
 
@@ -219,7 +219,7 @@ def test_finalists_do_not_wait_for_the_baseline(search, at_work, sequential, fir
 
 
 def test_shared_trainings_that_are_needed_in_any_case_go_first(search, at_work):
-    longer = [replace(record, config=record.config.change(training={"epochs": 4})) for record in FOUND]
+    longer = [replace(record, config=record.config.change(training={"epochs": 4})) for record in RECORDS]
     fake_search(search.parent, longer, name="longer")
     workers = at_work(FakeWorkers(noise_alone))
     run_confirm("longer", top=1, seeds=8, init="shared")
@@ -488,7 +488,7 @@ def test_mistakes_are_reported(search, cli, options, message):
 
 
 def test_search_without_finalists_is_rejected(store, tmp_path, cli):
-    fake_search(tmp_path / "searches", FOUND[:1])
+    fake_search(tmp_path / "searches", RECORDS[:1])
     code, _, err = cli("confirm")
     assert code == 2
     assert "there is nothing to confirm: no other trial has completed" in err

@@ -1,4 +1,4 @@
-"""How often a confirmation says `better` where attention is the identity and noise chooses the baseline."""
+"""Rate of `better` in simulated confirmations in which attention has no effect."""
 
 from dataclasses import replace
 
@@ -52,7 +52,7 @@ SETTINGS = [(2, 2), (2, 8), (8, 2), (5, 5), (8, 8), (3, 6), (6, 3), (8, 4)]
 
 @pytest.mark.parametrize(("fair", "least", "most"), [(True, 0, 0.05), (False, 0.08, 1)])
 def test_a_noisily_chosen_baseline_makes_no_winner(fair, least, most):
-    """2,000 searches and confirmations; that the old rule fails shows that the simulation can."""
+    """In 2,000 searches and confirmations. The old rule fails, so the simulation can detect a fault."""
     generator = np.random.default_rng(0)
     claims = [
         simulate(spread, noise, generator, fair=fair)

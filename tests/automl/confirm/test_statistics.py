@@ -1,4 +1,4 @@
-"""Agreement with scipy and statsmodels, and the rates that are promised, on noise from real trainings."""
+"""Agreement with scipy and statsmodels, and error rates on noise from real trainings."""
 
 from itertools import pairwise, product
 from pathlib import Path
@@ -65,7 +65,7 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("count", [2, 5, 6, 8, 10, 14, 20])
 def test_an_interval_is_what_its_test_does_not_reject(count, shape, alpha):
-    """So what is printed of a difference never says that 0 is excluded beside a large p."""
+    """So a printed interval never excludes 0 beside a large p."""
     for seed in range(5):
         d = SHAPES[shape](np.random.default_rng(seed), count)
         difference = paired(d, margin=0.5, resolution=0.01, alpha=alpha)
@@ -187,7 +187,7 @@ def test_the_error_over_images_does_not_shrink_with_seeds():
     assert not above([1 / 3], 100)
 
 
-def test_what_is_not_fair_is_not_said():
+def test_outcomes_that_are_not_fair_give_cannot_tell():
     def of(mean):
         return paired(mean + np.linspace(-0.1, 0.1, 10), margin=0.5)
 
@@ -236,7 +236,7 @@ def test_boundaries_are_those_that_are_published(analyses, bounds):
     assert bound == pytest.approx(bounds, abs=1e-3)
 
 
-def test_all_looks_together_have_the_level():
+def test_all_analyses_together_have_the_level():
     analyses = tuple(range(6, 21))
     bounds = stats.norm.isf(np.array(nominal_levels(analyses, 0.05)) / 2)
     generator = np.random.default_rng(0)
@@ -264,11 +264,11 @@ def test_power_is_that_of_statsmodels():
     assert pairs_needed(1e-9, 1) is None
 
 
-# What is promised of verdicts.
+# Error rates of verdicts.
 
 
 def trainings():
-    """Recorded trainings from scratch, and of each the images that it gets, 0 or 100."""
+    """Return recorded trainings from scratch, and the score of each on each image, 0 or 100."""
     rows = pq.read_table(TABLE).to_pylist()
     images = len(rows[0]["losses"])
     hits = np.array([np.unpackbits(np.frombuffer(row["hits"], np.uint8))[:images] for row in rows])
@@ -277,7 +277,7 @@ def trainings():
 
 @pytest.fixture(scope="module")
 def noise():
-    """How far real trainings lie from the mean of their placement, in points."""
+    """Return the deviations of real trainings from the mean of their placement, in points."""
     rows, hits = trainings()
     placements: dict[str, list[float]] = {}
     for row, score in zip(rows, hits.mean(1), strict=True):
@@ -288,40 +288,40 @@ def noise():
 
 
 def experiments(noise, seeds, finalists, gains=0.0, count=EXPERIMENTS):
-    """Paired differences (count, finalists, seeds) of finalists that are better by `gains` points."""
+    """Return paired differences (count, finalists, seeds) of finalists better by `gains` points."""
     generator = np.random.default_rng(3)
     baseline = generator.choice(noise, (count, 1, seeds))
-    ours = generator.choice(noise, (count, finalists, seeds))
-    return ours - baseline + np.reshape(gains, (-1, 1))
+    scores = generator.choice(noise, (count, finalists, seeds))
+    return scores - baseline + np.reshape(gains, (-1, 1))
 
 
-def said(differences):
+def decide_all(differences):
     return [decide([paired(d, margin=0.5) for d in sample])[0] for sample in differences]
 
 
 @pytest.mark.parametrize("finalists", [1, 3])
-def test_nothing_is_claimed_where_nothing_is(noise, finalists):
-    words = said(experiments(noise, 10, finalists))
-    assert np.isin(words, ["better", "worse"]).mean() <= 0.05
+def test_no_effect_is_called_better_or_worse_at_most_in_5_percent(noise, finalists):
+    outcomes = decide_all(experiments(noise, 10, finalists))
+    assert np.isin(outcomes, ["better", "worse"]).mean() <= 0.05
 
 
 @pytest.mark.parametrize("finalists", [1, 3])
-def test_looking_again_and_again_claims_nothing_either(noise, finalists):
+def test_interim_analyses_keep_the_error_rate(noise, finalists):
     analyses = tuple(range(least_pairs(ALPHA / finalists), 13))
     claims = 0
     for differences in experiments(noise, analyses[-1], finalists):
         for i, seeds in enumerate(analyses):
             now = [paired(d[:seeds], margin=0.5) for d in differences]
-            word, _ = decide(now, level=lambda alpha, i=i: nominal_levels(analyses, alpha)[i])
-            if word != "undecided":
-                claims += word in ("better", "worse")
+            outcome, _ = decide(now, level=lambda alpha, i=i: nominal_levels(analyses, alpha)[i])
+            if outcome != "undecided":
+                claims += outcome in ("better", "worse")
                 break
     assert claims / EXPERIMENTS <= 0.05
 
 
 @pytest.mark.parametrize("finalists", [1, 3])
 def test_the_interval_covers_the_truth(noise, finalists):
-    """That of the finalist which leads, too, though it is picked for its mean."""
+    """This holds for the leading finalist, too, although it is chosen by its mean."""
     gains = np.array([0.4, 0.0, -0.3])[:finalists]
     covered = []
     for differences in experiments(noise, 10, finalists, gains):
@@ -339,28 +339,28 @@ PLAIN = 6  # with the least spread
 
 @pytest.fixture(scope="module")
 def pools():
-    """Accuracies of real trainings in points on a tenth of the images each, less their mean there."""
+    """Return accuracies of real trainings on tenths of the images, in points, minus their mean."""
     scores = [hits.mean(1) for hits in np.array_split(trainings()[1], 10, axis=1)]
     pool = -2.2 * np.random.default_rng(5).gamma(2.0, size=10_000)
     return {**{i: values - values.mean() for i, values in enumerate(scores)}, "made": pool - pool.mean()}
 
 
 def unlike(pools, pool, seeds, finalists=1, count=EXPERIMENTS):
-    """Paired differences of variants that do not differ in the mean, but in spread and skewness."""
+    """Return paired differences of variants that differ only in spread and skewness."""
     generator = np.random.default_rng(4)
-    ours = generator.choice(pools[pool], (count, finalists, seeds))
-    return ours - generator.choice(pools[PLAIN], (count, 1, seeds))
+    scores = generator.choice(pools[pool], (count, finalists, seeds))
+    return scores - generator.choice(pools[PLAIN], (count, 1, seeds))
 
 
 @pytest.mark.parametrize("seeds", [6, 10, 14])
 @pytest.mark.parametrize("pool", UNLIKE)
 def test_nothing_is_claimed_of_variants_that_differ_in_spread_and_skewness_alone(pools, pool, seeds):
-    words = said(unlike(pools, pool, seeds))
-    assert np.isin(words, ["better", "worse"]).mean() <= 0.05
+    outcomes = decide_all(unlike(pools, pool, seeds))
+    assert np.isin(outcomes, ["better", "worse"]).mean() <= 0.05
 
 
 def test_sign_flips_alone_would_claim_something(pools):
-    """Why they are not alone."""
+    """This is the reason for the second test."""
     wider = {**pools, "made": 2 * pools["made"]}
     alone = [sign_flip(d) <= ALPHA for samples in unlike(wider, "made", 10, count=20_000) for d in samples]
     assert np.mean(alone) > 0.055
@@ -373,7 +373,7 @@ def test_the_interval_covers_the_truth_of_unlike_variants(pools, pool):
 
 
 def answers(generator, seeds, images, spread=0.01):
-    """Right answers of two variants to images of a population in which neither is better, as differences.
+    """Return the differences of right answers of two variants that are equally good in the population.
 
     Each image has a probability of its own, another one for each variant; each training is off by `spread`.
     """
@@ -393,7 +393,7 @@ def test_the_interval_over_images_covers_the_truth(seeds, images, spread):
     assert 0.93 <= np.mean([abs(d.mean()) <= reach_over_inputs(d) for d in samples]) <= 0.97
 
 
-def test_more_seeds_do_not_make_up_for_few_images():
+def test_more_seeds_do_not_compensate_for_few_images():
     generator = np.random.default_rng(1)
     few, many = (
         np.mean([reach_over_inputs(answers(generator, seeds, 50)) for _ in range(50)]) for seeds in (10, 400)
@@ -421,10 +421,10 @@ def test_the_promised_power_holds(noise, finalists):
     seeds = pairs_needed(gain, sd, ALPHA / finalists)
     assert seeds is not None
     gains = np.array([gain, 0.0, 0.0])[:finalists]
-    words = said(experiments(noise, seeds, finalists, gains, count=2400))
-    assert np.mean([word == "better" for word in words]) == pytest.approx(0.8, abs=0.05)
+    outcomes = decide_all(experiments(noise, seeds, finalists, gains, count=2400))
+    assert np.mean([outcome == "better" for outcome in outcomes]) == pytest.approx(0.8, abs=0.05)
 
 
 def test_a_difference_within_the_margin_is_seldom_called_equivalent_at_its_edge(noise):
-    words = said(experiments(noise, 40, 1, 0.5, count=500))
-    assert np.mean([word == "equivalent" for word in words]) <= 0.07
+    outcomes = decide_all(experiments(noise, 40, 1, 0.5, count=500))
+    assert np.mean([outcome == "equivalent" for outcome in outcomes]) <= 0.07

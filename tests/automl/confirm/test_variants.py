@@ -1,4 +1,4 @@
-"""Who takes part in a confirmation."""
+"""Selection of the variants of a confirmation."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def named(variant_set, role):
 
 
 BASELINE = record(0, 0.8)
-FOUND = [
+RECORDS = [
     BASELINE,
     record(1, 0.85, training={"learning_rate": 1e-3}),
     record(2, 0.9, SSA),
@@ -49,8 +49,8 @@ FOUND = [
 ]
 
 
-def test_the_best_that_were_trained_to_their_end_take_part():
-    variant_set = choose(*FOUND)
+def test_best_complete_trials_are_the_finalists():
+    variant_set = choose(*RECORDS)
     assert named(variant_set, Role.BASELINE) == ["baseline (trial 1)"]
     assert named(variant_set, Role.FINALIST) == [
         "ssa @ stage1.block2.branch + sagan @ stage2.block1 (trial 3)", "sagan @ stage2.block1 (trial 4)",
@@ -61,58 +61,58 @@ def test_the_best_that_were_trained_to_their_end_take_part():
 
 
 def test_further_plain_trials_and_the_plain_backbone_of_each_finalist_may_become_the_baseline():
-    variant_set = choose(*FOUND)
+    variant_set = choose(*RECORDS)
     assert [variant.name for variant in variant_set.baseline_candidates] == ["baseline (trial 0)", OF_3]
     assert [variant.plain for variant in variant_set.variants[1:3]] == [OF_3, "baseline (trial 0)"]
     assert variant_set.baseline_candidates[1].config.training.learning_rate == 2e-3
     assert variant_set.baseline_candidates[1].config.model.placement == {}
 
 
-def test_a_finalist_whose_plain_trial_was_a_bad_one_is_still_held_against_it():
-    """A plain trial with other hyperparameters that was lucky does not take its place."""
+def test_finalist_is_compared_with_its_own_plain_trial_even_if_that_was_bad():
+    """A lucky plain trial with other hyperparameters does not replace it."""
     better = [record(10 + i, 0.86 + i / 100, training={"learning_rate": (11 + i) * 1e-3}) for i in range(4)]
-    variant_set = choose(*FOUND, *better)
+    variant_set = choose(*RECORDS, *better)
     assert variant_set.variants[0].trial == 13
     assert [variant.trial for variant in variant_set.baseline_candidates] == [12, 11, None, 0]
     assert [variant.plain for variant in variant_set.variants[1:3]] == [OF_3, "baseline (trial 0)"]
 
 
 @pytest.mark.parametrize(("spread", "near"), [(0.001, []), (0.02, [0])])
-def test_what_is_out_of_reach_of_the_noise_is_no_candidate(spread, near):
-    """Trials of one configuration tell how far seeds are apart."""
+def test_plain_trials_far_behind_the_best_are_no_candidates(spread, near):
+    """The noise over seeds is estimated from trials that repeat a configuration."""
     again = [record(20 + i, 0.7 + spread * (-1) ** i, CONV) for i in range(7)]
-    for i, one in enumerate(again):
-        one.config = one.config.change(seed=i + 1)
-    variant_set = choose(*FOUND[:2], *FOUND[3:4], *again, top=1)
+    for i, repeated in enumerate(again):
+        repeated.config = repeated.config.change(seed=i + 1)
+    variant_set = choose(*RECORDS[:2], *RECORDS[3:4], *again, top=1)
     assert [variant.trial for variant in variant_set.baseline_candidates if variant.trial is not None] == near
-    told = choose(*FOUND[:2], *FOUND[3:4], *again, top=1, noise=0.02)
-    assert [variant.trial for variant in told.baseline_candidates if variant.trial is not None] == [0]
+    with_noise = choose(*RECORDS[:2], *RECORDS[3:4], *again, top=1, noise=0.02)
+    assert [variant.trial for variant in with_noise.baseline_candidates if variant.trial is not None] == [0]
 
 
-def test_the_variant_by_chance_has_as_many_modules():
-    variant_set = choose(*FOUND)
+def test_random_placement_has_as_many_modules():
+    variant_set = choose(*RECORDS)
     (chance,) = (variant for variant in variant_set.variants if variant.role is Role.RANDOM)
     finalist = variant_set.variants[1]
     assert len(chance.config.model.placement) == 2
     assert chance.config.model.placement != finalist.config.model.placement
     assert {spec.type for spec in chance.config.model.placement.values()} != {"conv1x1"}
     assert chance.config.training == finalist.config.training
-    assert choose(*FOUND) == variant_set, "chance of a seed"
+    assert choose(*RECORDS) == variant_set, "the draw depends only on the seed"
 
 
-def test_a_control_is_made_where_none_was_found():
-    (control,) = (variant for variant in choose(*FOUND[:5]).variants if variant.role is Role.CONTROL)
+def test_control_is_created_if_the_search_has_none():
+    (control,) = (variant for variant in choose(*RECORDS[:5]).variants if variant.role is Role.CONTROL)
     assert control.trial is None
     assert control.config.model.placement == {site: Spec("conv1x1") for site in TWO}
     assert control.config.training.learning_rate == 2e-3
 
 
-def test_repetitions_are_one():
+def test_repetitions_of_a_configuration_count_once():
     again = record(7, 0.94, SAGAN)
     again.config = again.config.change(seed=9)
     assert [
         variant.trial
-        for variant in choose(*FOUND[:5], again, top=3).variants
+        for variant in choose(*RECORDS[:5], again, top=3).variants
         if variant.role is Role.FINALIST
     ] == [
         3,
@@ -122,40 +122,43 @@ def test_repetitions_are_one():
 
 
 def test_fewer_finalists_than_asked():
-    variant_set = choose(*FOUND[:3], top=3)
+    variant_set = choose(*RECORDS[:3], top=3)
     assert variant_set.warnings[0].startswith("Only 1 of 3 finalists are confirmed: the search has no other")
 
 
-def test_a_space_that_cannot_draw_by_chance():
+def test_space_without_another_placement_gives_a_warning():
     only = Space(name="only", draw=lambda trial: TrialConfig(), baseline={}, summary="")
-    variant_set = choose(*FOUND, space=only)
+    variant_set = choose(*RECORDS, space=only)
     assert named(variant_set, Role.RANDOM) == []
     assert "No variant has a random placement" in variant_set.warnings[0]
 
 
-@pytest.mark.parametrize(("records", "missing"), [(FOUND[2:], "baseline"), (FOUND[:2], "other trial")])
+@pytest.mark.parametrize(("records", "missing"), [(RECORDS[2:], "baseline"), (RECORDS[:2], "other trial")])
 def test_nothing_to_confirm(records, missing):
     with pytest.raises(InputError, match=f"no {missing} has completed.*--resume mine"):
         choose(*records)
 
 
-def test_ablations_leave_one_out():
-    variant = choose(*FOUND).variants[1]
-    made = ablations(variant)
-    assert [a.name for a in made] == ["without ssa @ stage1.block2.branch", "without sagan @ stage2.block1"]
-    assert [set(a.config.model.placement) for a in made] == [set(SAGAN), set(SSA)]
+def test_ablations_lack_one_module_each():
+    variant = choose(*RECORDS).variants[1]
+    variants = ablations(variant)
+    assert [variant.name for variant in variants] == [
+        "without ssa @ stage1.block2.branch",
+        "without sagan @ stage2.block1",
+    ]
+    assert [set(variant.config.model.placement) for variant in variants] == [set(SAGAN), set(SSA)]
 
 
-def test_less_is_better():
+def test_metric_to_minimize():
     plan = Plan(trials=9, budget=1, metric=replace(ACCURACY, maximize=False), objectives=["accuracy"])
     assert [
-        variant.trial for variant in choose(*FOUND, plan=plan).variants if variant.role is Role.FINALIST
+        variant.trial for variant in choose(*RECORDS, plan=plan).variants if variant.role is Role.FINALIST
     ] == [2, 4]
 
 
 def test_the_random_placement_starts_from_the_weights_of_the_others():
     weights = {"weights": "/shared partial training.pt", "weights_digest": "abc"}
-    changed = [replace(r, config=r.config.change(model=weights)) for r in FOUND]
+    changed = [replace(r, config=r.config.change(model=weights)) for r in RECORDS]
     variant_set = choose(*changed)
     assert named(variant_set, Role.RANDOM)
     assert {
@@ -165,7 +168,7 @@ def test_the_random_placement_starts_from_the_weights_of_the_others():
 
 
 def test_a_placement_drawn_for_other_options_counts_where_it_fits():
-    """Depth is an option of a ViT; a placement in a block that this one lacks does not fit."""
+    """Depth is an option of a ViT. A placement in a block that the model lacks does not fit."""
 
     def deep(trial):
         depth = trial.suggest_categorical("depth", [2, 4])
@@ -191,7 +194,7 @@ def test_a_placement_drawn_for_other_options_counts_where_it_fits():
 
 
 def test_on_a_shared_training_all_variants_have_the_baselines_hyperparameters():
-    longer = [replace(r, config=r.config.change(training={"epochs": 8})) for r in FOUND]
+    longer = [replace(r, config=r.config.change(training={"epochs": 8})) for r in RECORDS]
     variant_set = choose(*longer, init="shared")
     shared_training = variant_set.variants[0].config.training
     assert (shared_training.insert_at, shared_training.schedule, shared_training.learning_rate) == (
@@ -210,7 +213,30 @@ def test_on_a_shared_training_all_variants_have_the_baselines_hyperparameters():
         choose(*longer[:3], replace(longer[3], config=wide), init="shared")
 
 
-def test_of_trials_with_an_expectation_the_best_is_expected_to_be():
-    lucky, worth = replace(FOUND[2], expected=0.8), replace(FOUND[4], expected=0.9)
-    variants = choose(BASELINE, worth, lucky, top=1).variants
+def test_finalist_has_the_highest_expectation_of_the_model():
+    lucky, strong = replace(RECORDS[2], expected=0.8), replace(RECORDS[4], expected=0.9)
+    variants = choose(BASELINE, strong, lucky, top=1).variants
     assert [variant.trial for variant in variants[:2]] == [0, 4]
+
+
+def test_names_have_options_only_where_two_would_be_equal():
+    """A finalist with more than three modules has the first two in its name."""
+    wide = {"stage1.block2.branch": Spec("ssa", {"ks": 3})}
+    sites = ["stage1.block1", "stage1.block2", "stage2.block1", "stage2.block2"]
+    several = {site: Spec("ssa" if site != sites[1] else "sagan") for site in sites}
+    variant_set = choose(
+        BASELINE,
+        record(1, 0.95, wide),
+        record(2, 0.94, SSA),
+        record(3, 0.93, SAGAN),
+        record(4, 0.92, several),
+        record(5, 0.91, {site: Spec("ssa") for site in sites[:2]}),
+        top=5,
+    )
+    assert named(variant_set, Role.FINALIST) == [
+        "ssa(ks=3) @ stage1.block2.branch (trial 1)",
+        f"{SSA['stage1.block2.branch']} @ stage1.block2.branch (trial 2)",
+        "sagan @ stage2.block1 (trial 3)",
+        "ssa @ stage1.block1 + sagan @ stage1.block2 + 2 more (trial 4)",
+        "ssa @ stage1.block1, stage1.block2 (trial 5)",
+    ]

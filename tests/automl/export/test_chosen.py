@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from confirm_cases import FOUND, SSA, FakeWorkers, NoTracker, fake_search, record
+from confirm_cases import RECORDS, SSA, FakeWorkers, NoTracker, fake_search, record
 
 import automl.confirm.run_confirm
 import automl.trials.session
@@ -25,7 +25,7 @@ Confirm = Callable[..., None]
 def search(storage: Storage) -> Storage:
     """A search whose trials have checkpoints."""
     fake_search(storage)
-    for trial in FOUND:
+    for trial in RECORDS:
         (storage / "mine" / trial.folder).write("checkpoint.pt", b"")
     return storage
 
@@ -55,10 +55,10 @@ def confirm(search: Storage, monkeypatch: pytest.MonkeyPatch) -> Confirm:
 
 def test_the_best_without_a_verdict(search: Storage) -> None:
     chosen = choose("mine", str(search))
-    assert chosen.checkpoint == search / "mine" / FOUND[1].folder
-    assert (chosen.name, chosen.number, chosen.run_id) == (FOUND[1].name, 1, None)
+    assert chosen.checkpoint == search / "mine" / RECORDS[1].folder
+    assert (chosen.name, chosen.number, chosen.run_id) == (RECORDS[1].name, 1, None)
     assert chosen.choice == "the search's best; not confirmed"
-    assert chosen.origin == f"trial {FOUND[1].name} of search mine"
+    assert chosen.origin == f"trial {RECORDS[1].name} of search mine"
 
 
 def test_the_winner_as_it_was_retrained(search: Storage, confirm: Confirm) -> None:
@@ -108,7 +108,7 @@ def test_a_model_that_is_not_better_is_exported_with_a_warning(
 def test_no_winner(search: Storage, confirm: Confirm) -> None:
     confirm(0)
     chosen = choose("mine", str(search))
-    assert chosen.checkpoint == search / "mine" / FOUND[1].folder
+    assert chosen.checkpoint == search / "mine" / RECORDS[1].folder
     assert not chosen.confirmed
     assert chosen.verdict
     assert chosen.choice == f"the search's best; confirmation found no winner: {chosen.verdict}"
@@ -121,11 +121,11 @@ def test_a_confirmation_that_was_stopped_says_nothing(search: Storage, confirm: 
 
 
 def test_the_best_that_still_has_a_checkpoint(search: Storage) -> None:
-    (search / "mine" / FOUND[1].folder).remove("checkpoint.pt")
+    (search / "mine" / RECORDS[1].folder).remove("checkpoint.pt")
     chosen = choose("mine", str(search))
     assert chosen.number == 2
     assert chosen.choice == "the search's best that still has a checkpoint; not confirmed"
-    for trial in FOUND:
+    for trial in RECORDS:
         if trial.number != 1:
             (search / "mine" / trial.folder).remove("checkpoint.pt")
     with pytest.raises(

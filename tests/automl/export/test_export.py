@@ -15,7 +15,7 @@ import onnxruntime
 import pytest
 import torch
 from automl_cases import CPU, EVERY_ATTENTION, HERE, opened, tiny
-from confirm_cases import FOUND, fake_search
+from confirm_cases import RECORDS, fake_search
 from mlflow import MlflowClient
 from safetensors.torch import load_file
 from services import ObjectStore
@@ -344,7 +344,7 @@ def search(trained: TrainResult, store: MlflowClient, tmp_path: Path) -> Path:
     """The folder of a search, each of whose trials has the checkpoint of `trained`."""
     folder = fake_search(tmp_path / "searches")
     write_manifest(folder, opened().manifest(tiny()))
-    for trial in FOUND:
+    for trial in RECORDS:
         (folder / trial.folder).mkdir(parents=True)
         shutil.copy(trained.checkpoint, folder / trial.folder / checkpoint.CHECKPOINT_FILE)
     return folder
@@ -366,7 +366,7 @@ def test_the_best_of_a_search(search: Path, tmp_path: Path, cli: Callable[..., t
     for named in ("mine", None):
         result = run_export(tmp_path / "out", best=True, search=named)
         assert result.run_id == runs[1]
-        assert result.chosen.checkpoint.local == search / FOUND[1].folder
+        assert result.chosen.checkpoint.local == search / RECORDS[1].folder
     away = shutil.move(search.parent, tmp_path / "away")
     code, out, err = cli("export", "--best", "--storage", str(away), "--out", str(tmp_path / "out"))
     assert (code, err.splitlines()[-1]) == (0, f"the latest search in {away} is mine")
@@ -433,10 +433,10 @@ def test_the_winner_by_its_runs_id(trained: TrainResult, store: MlflowClient, tm
 
 
 def test_a_damaged_checkpoint(search: Path, tmp_path: Path) -> None:
-    (search / FOUND[1].folder / checkpoint.CHECKPOINT_FILE).write_bytes(b"not a checkpoint")
+    (search / RECORDS[1].folder / checkpoint.CHECKPOINT_FILE).write_bytes(b"not a checkpoint")
     with pytest.raises(InputError, match="is corrupt or in an unsupported format"):
         run_export(tmp_path / "out", best=True, search="mine")
-    for trial in FOUND:
+    for trial in RECORDS:
         (search / trial.folder / checkpoint.CHECKPOINT_FILE).unlink()
     with pytest.raises(
         InputError, match=r"no trial of search 'mine' has a checkpoint in .*; were they deleted"
@@ -446,7 +446,7 @@ def test_a_damaged_checkpoint(search: Path, tmp_path: Path) -> None:
 
 
 def test_weights_that_do_not_fit_the_model(search: Path, tmp_path: Path) -> None:
-    file = search / FOUND[1].folder / checkpoint.CHECKPOINT_FILE
+    file = search / RECORDS[1].folder / checkpoint.CHECKPOINT_FILE
     content = torch.load(file, weights_only=True)
     content["model"].popitem()
     torch.save(content, file)

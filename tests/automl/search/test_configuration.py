@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confirm_cases import FOUND, fake_search
+from confirm_cases import RECORDS, fake_search
 
 from attention import InputError, Spec
 from automl.search.configuration import like, of_space, read_settings, set_values
@@ -133,8 +133,8 @@ def test_settings_are_read() -> None:
 @pytest.mark.usefixtures("store")
 def test_the_configuration_of_a_search(tmp_path: Path) -> None:
     fake_search(tmp_path / "searches")
-    assert like("mine", "searches") == FOUND[1].config, "the best"
-    assert like("mine:0", "searches") == FOUND[0].config
+    assert like("mine", "searches") == RECORDS[1].config, "the best"
+    assert like("mine:0", "searches") == RECORDS[0].config
     with pytest.raises(InputError, match="has no trial '99'; its trials are 0, 1"):
         like("mine:99", "searches")
     with pytest.raises(InputError, match="no search called 'yours'"):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confirm_cases import FOUND, SSA, fake_confirmation, fake_search, record
+from confirm_cases import RECORDS, SSA, fake_confirmation, fake_search, record
 
 from attention import InputError
 from automl.cli.searches import list_searches, searches_table
@@ -63,7 +63,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Create a storage with two searches. `mine` is confirmed."""
     storage = tmp_path_factory.mktemp("whole") / "searches"
     fake_search(storage, name="good")
-    folder = fake_search(storage, [*FOUND, record(4, 0.5, SSA, state=State.RUNNING)])
+    folder = fake_search(storage, [*RECORDS, record(4, 0.5, SSA, state=State.RUNNING)])
     fake_confirmation(folder)
     for trials in (folder / "trials", folder / "confirm/trials"):
         for number in range(30):

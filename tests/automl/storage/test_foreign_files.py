@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 import pytest
 import torch
-from confirm_cases import FOUND, fake_confirmation, fake_search
+from confirm_cases import RECORDS, fake_confirmation, fake_search
 from mlflow import MlflowClient
 from onnx import TensorProto, helper
 from PIL import Image
@@ -80,12 +80,12 @@ def plant_in(file: Path, kinds: list[str], workspace: Path) -> None:
 
 def plant_checkpoint(folder: Path, kind: str, workspace: Path) -> TrialConfig:
     folder.mkdir(parents=True, exist_ok=True)
-    config = plant(FOUND[1].config.to_json(), [kind], workspace)
+    config = plant(RECORDS[1].config.to_json(), [kind], workspace)
     empty: dict[str, Any] = {
         key: {} for key in ("profile", "model", "average", "optimizer", "scaler", "generators")
     }
     torch.save({"config": config, "history": [], "epoch": 1, **empty}, folder / "checkpoint.pt")
-    return FOUND[1].config
+    return RECORDS[1].config
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def test_reading_a_checkpoint_or_export_runs_no_code(kind: str, workspace: Path)
     run = MlflowClient().create_run("0", tags={"automl.checkpoint": str(workspace / "searches/a")})
     with pytest.raises(InputError, match="--trust" if kind in READ else "unknown attention"):
         run_export("out", run=run.info.run_id)
-    model = exported_model(workspace / "model", config=plant(FOUND[1].config.to_json(), [kind], workspace))
+    model = exported_model(workspace / "model", config=plant(RECORDS[1].config.to_json(), [kind], workspace))
     Image.new("RGB", (8, 8)).save(workspace / "a.png")
     for read in (
         lambda: run_predict(model, [workspace / "a.png"]),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from automl_cases import HERE
-from confirm_cases import FOUND, PLAN, FakeWorkers, NoTracker, fake_search
+from confirm_cases import PLAN, RECORDS, FakeWorkers, NoTracker, fake_search
 from optuna.study import StudyDirection
 from PIL import Image
 
@@ -61,7 +61,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def trials_of_photos(photos: Path) -> list[TrialRecord]:
     data = {"source": "folder", "path": str(photos), "size": 32}
     parts: dict[str, Any] = {"data": data, "training": {"batch_size": 16}}
-    return [replace(trial, config=trial.config.change(**parts)) for trial in FOUND]
+    return [replace(trial, config=trial.config.change(**parts)) for trial in RECORDS]
 
 
 def searched(photos: Path, name: str = "mine") -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from automl_cases import HERE, tiny
-from confirm_cases import FOUND, fake_search
+from confirm_cases import RECORDS, fake_search
 
 from attention import InputError
 from automl.cli.sync import run_sync
@@ -66,7 +66,7 @@ def silent(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 def test_commands_that_need_mlflow_say_what_they_wait_for(
     silent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fake_search(tmp_path / "searches", FOUND)
+    fake_search(tmp_path / "searches", RECORDS)
     commands: list[Callable[[], object]] = [
         lambda: run_compare([RUN, RUN]),
         lambda: run_sync("mine"),
@@ -82,7 +82,7 @@ def test_commands_that_need_mlflow_say_what_they_wait_for(
 def test_a_report_and_a_training_go_on_without_it(
     silent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fake_search(tmp_path / "searches", FOUND)
+    fake_search(tmp_path / "searches", RECORDS)
     search = read_search("mine", "searches")
     assert _links(search) == {}
     assert _track(search, tmp_path, []) is None

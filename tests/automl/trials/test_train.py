@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from automl_cases import CPU, HERE, timeless, tiny
-from confirm_cases import FOUND, fake_search
+from confirm_cases import RECORDS, fake_search
 from mlflow import MlflowClient
 from PIL import Image
 
@@ -281,7 +281,7 @@ def test_a_configuration_of_a_search_can_be_trained_again(
     content = checkpoint.read(Storage("searches/again"), CPU)
     config = TrialConfig.from_json(content["config"])
     change = {"data": {"subset": 0.2}, "training": {"epochs": 1}, "seed": 5}
-    assert config == FOUND[1].config.change(**change)
+    assert config == RECORDS[1].config.change(**change)
     for arguments, message in {
         ("--like", "mine", "--space", "digits"): "--space, --like and --dataset each name what is trained",
         ("--like", "mine", "--set", "heads=8"): "--set heads: a parameter needs the space",
