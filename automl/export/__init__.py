@@ -1,20 +1,20 @@
-"""From a trained trial to a deployed model: its choice, its formats, their checks.
+"""Export of trained models, and predictions with exported ones.
 
-run_export      Exports a trained trial as files that work without this project
-chosen          Chooses the trial to export: the confirmed winner, or else the best one
-destination     The folder of an export: a new one or an earlier export's, on disk or in an object store
-formats         Writes the formats of an exported model
-onnx_program    What the ONNX exporter cannot translate, as operations that it can
-served_model    What `mlflow-model` runs, without this project
-served_encoder  The same of encoders that take texts
-parity          Compares each exported form, read back from its file, with the trained model
-onnx_session    An ONNX file as a function of numpy arrays, on the CPU
-quantize        A smaller ONNX model: 8-bit weights and activations, their ranges taken from training inputs
-export_scores   What deployed models answer to a whole split
+run_export      Export a trained trial as files that work without this project
+chosen          Choose the trial to export: the confirmed winner, or else the best one
+destination     The folder of an export, on a disk or in an object store
+formats         Write the formats of an exported model
+onnx_program    Replace operations that the ONNX exporter cannot translate
+served_model    The code of `mlflow-model`, which does not need this project
+served_encoder  The code of `mlflow-model` for encoders of texts
+parity          Compare each exported form with the trained model
+onnx_session    Run an ONNX file on numpy arrays, on the CPU
+quantize        Quantise an ONNX model to 8 bits
+export_scores   Answers of deployed models for a whole split
 speed           Latency and throughput of deployed models on this machine
 model_card      The model card
 predict         Predictions of an exported model for files
-code_search     What an exported code search finds in a folder of code
-code_index      The vectors of all functions of a folder, in a file that is brought up to date
-text_encoder    An exported encoder as a function from texts to vectors
+code_search     Search a folder of code with an exported model
+code_index      The vectors of all functions of a folder, in a file that is kept up to date
+text_encoder    An exported encoder of texts
 """

@@ -1,6 +1,6 @@
-"""Chooses the trial of a search to export: the confirmed winner, or else the best one.
+"""Choose the trial of a search to export: the confirmed winner, or else the best one.
 
-It is found in the search's storage; MLflow need not have it.
+It is read from the search's storage, so MLflow is not needed.
 """
 
 from dataclasses import dataclass, replace
@@ -20,15 +20,20 @@ from search.study import STUDY_FILE, read_records
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """A trained trial, and why it is this one.
+    """Trained trial, and the reason of its choice.
 
-    name: of the trial. checkpoint: the folder of its file. what: which trial it is, in words.
-    search: that it is of; None where a run of MLflow's was named.
-    verdict: the headline of the latest confirmation; None before there is one. figures: the line below it.
-    confirmed: it is the winner that the verdict speaks of.
-    warning: that the confirmation prefers the baseline; empty where it does not.
-    identity, number: of what it is a trial of, and its number there, by which MLflow has it.
-    run_id: of its run in MLflow; None where there is none, or it was not looked up.
+    Attributes:
+        name: Name of the trial.
+        checkpoint: Folder of its checkpoint.
+        what: Description of the trial, such as `confirmed winner`.
+        search: Name of its search. None for an MLflow run.
+        verdict: Headline of the latest confirmation. None without a confirmation.
+        figures: Line of figures below the headline.
+        confirmed: True if it is the winner of the confirmation.
+        warning: Advice to export the baseline instead, or an empty text.
+        identity: Identity of its search or confirmation in MLflow.
+        number: Number of the trial there.
+        run_id: ID of its MLflow run. None if there is none, or it was not looked up.
     """
 
     name: str
@@ -52,7 +57,7 @@ class Chosen:
 
     @property
     def short_name(self) -> str:
-        """The search's name, or that of the training's folder; `mine-0003` for a trial of a search."""
+        """Name of the search or of the training's folder. `mine-0003` for a trial of a search."""
         if self.search is not None:
             return self.search
         *above, owner, trials, number = ["", "", *str(self.checkpoint).rstrip("/").split("/")]
@@ -69,13 +74,12 @@ class Chosen:
 
 
 def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
-    """The confirmed winner of the search called `search`, or else its best trial that has a checkpoint.
+    """Choose the confirmed winner of a search, or else its best trial with a checkpoint.
 
-    baseline: the tuned baseline of the confirmation instead, or else the best trial without attention.
+    With `baseline`, choose the tuned baseline of the confirmation, or else the best trial without attention.
+    It only reads, so it can be called while the search runs.
 
-    Reads alone, so that it can be asked while the search runs.
-
-    Raises InputError when there is no such search, when it has nothing to choose from, or when it is damaged.
+    Raise InputError if the search does not exist, has no suitable trial, or is damaged.
     """
     folder, metadata = find_search(search, storage)
     latest = latest_verdict(folder)
@@ -93,8 +97,8 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
             won = _trained(metadata, verdict_folder, verdict.winner)
             if won is None:
                 raise InputError(
-                    f"{verdict_folder} names the winner {verdict.winner!r}, and "
-                    f"{verdict_folder / STUDY_FILE} has no training of that; is one of these damaged or lost?"
+                    f"{verdict_folder} names the winner {verdict.winner!r}, but "
+                    f"{verdict_folder / STUDY_FILE} has no training of it; restore these files from a backup"
                 )
             return replace(
                 won,
@@ -109,9 +113,7 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
     done = [record for record in records if record.state is State.COMPLETE]
     if baseline:
         done = [record for record in done if record.role is Role.BASELINE]
-    done.sort(
-        key=lambda record: -plan.signed_value(record)
-    )  # of equals the first, as `select_leaders` has it
+    done.sort(key=lambda record: -plan.signed_value(record))  # stable, as in `select_leaders`
     if not done:
         raise InputError(
             f"search {metadata.name!r} has no completed trial{' without attention' if baseline else ''}. "
@@ -122,8 +124,8 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
     best = next(kept, None)
     if best is None:
         raise InputError(
-            f"no trial of search {metadata.name!r} has a checkpoint in {metadata.location}; were they "
-            f"deleted, or written on another machine?"
+            f"no trial of search {metadata.name!r} has a checkpoint in {metadata.location}; check whether "
+            f"they were deleted, or written on another machine"
         )
     return Chosen(
         name=best.name,
@@ -141,7 +143,7 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
 
 
 def choose_run(run_id: str) -> Chosen:
-    """The trial of a run of MLflow's. Raises InputError when there is no such run or it has no checkpoint."""
+    """Return the trial of an MLflow run. Raise InputError if the run or its checkpoint does not exist."""
     run = find_run(run_id)
     return Chosen(
         name=run.name,
@@ -164,9 +166,7 @@ def _warning(verdict: WrittenVerdict, search: str, storage: str) -> str:
 
 
 def _trained(metadata: SearchMetadata, verdict_folder: Path, variant: str) -> Chosen | None:
-    """Return a variant's training with the best validation, of the confirmation in `place`; None without
-    one.
-    """
+    """Return the training of a variant with the best validation score, or None if there is none."""
     confirmation = Confirmation.read(verdict_folder)
     metric = metadata.plan.metric
     records = read_records(verdict_folder, study_name(verdict_folder, metadata), [metric.name])

@@ -1,11 +1,12 @@
-"""The index of a folder of code: a vector of each function, in one Arrow file that is mapped when it is read.
+"""The index of a folder of code: a vector of each function, in one memory-mapped Arrow file.
 
-Columns: file, line, name, summary (the first line of the docstring), code (SHA-256 of the code that is
-encoded) and vector (float32). The schema's metadata holds the size and the time of change of
-each source file, by which it is seen whether the folder is as it was, and why files were left out.
+Columns: file, line, name, summary (the first line of the docstring), code (SHA-256 of the encoded code) and
+vector (float32). The metadata of the schema contains the size and the time of change of each source file, to
+detect changes, and the reasons why files were skipped.
 
-A query is one matrix product with all vectors: for a million of 128 numbers 22 ms on two cores, and 60 ms to
-open and check the file (benchmarks/bench_code_index.py). So no approximate search, as by faiss, is needed.
+A query is one matrix product with all vectors. For a million vectors of 128 numbers it takes 22 ms on two
+cores, and 60 ms to open and check the file (benchmarks/bench_code_index.py). So approximate search (faiss) is
+not needed.
 """
 
 import hashlib
@@ -34,15 +35,18 @@ from automl.data.preparation_progress import progress
 from automl.export.text_encoder import TextEncoder
 from automl.storage.cache_folder import cache_root, once
 
-FORMAT = 2  # of the file, and of what the reader of code makes: raise it with either
-KEY = 32  # bytes of a SHA-256
+FORMAT = 2  # increase it when the file or the reader of code changes
+KEY = 32  # size of a SHA-256 [bytes]
 
-Stamp = tuple[int, int]  # size and time of change of a file
+Stamp = tuple[int, int]  # size [bytes] and time of change [ns] of a file
 
 
 class CodeIndex(ArrowFile):
-    """An opened index of N functions. vectors: float32 `(N, D)`, mapped. files: of each its stamp, and why it
-    was left out or None.
+    """Opened index of N functions.
+
+    Attributes:
+        vectors: Memory-mapped vectors, float32 `(N, D)`.
+        files: Stamp of each file, and the reason why it was skipped or None.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +57,7 @@ class CodeIndex(ArrowFile):
         }
         column = self.table["vector"].chunk(0)
         self.vectors: np.ndarray = column.values.to_numpy().reshape(len(column), -1)
-        # Pages that a crash has left unwritten are zero. A vector is not: each function has some token.
+        # Pages that were not written before a crash are zero. A vector is not, as each function has a token.
         lengths = np.einsum("nd,nd->n", self.vectors, self.vectors)
         if not (np.isfinite(lengths) & (lengths > 0)).all():
             raise ValueError("a vector is missing")
@@ -68,7 +72,7 @@ class CodeIndex(ArrowFile):
 
     @cached_property
     def functions(self) -> "list[Indexed]":
-        """All of them; for one to be shown see `function`."""
+        """All functions. `function` reads a single one."""
         columns = (self.table[name].to_pylist() for name in ("file", "line", "name", "summary", "code"))
         return [Indexed(*values) for values in zip(*columns, strict=True)]
 
@@ -76,9 +80,14 @@ class CodeIndex(ArrowFile):
         return Indexed(*(self.table[n][row].as_py() for n in ("file", "line", "name", "summary", "code")))
 
     def best(self, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of the `count` nearest functions of each query, the best first, and their products.
+        """Return the rows of the `count` nearest functions of each query, the best first, and their scores.
 
-        queries: their vectors, float32 `(Q, D)`. Both are `(Q, min(count, N))`.
+        Args:
+            queries: Vectors of the queries, float32 `(Q, D)`.
+            count: Number of functions for each query.
+
+        Returns:
+            Rows and scores, both `(Q, min(count, N))`.
         """
         scores = queries @ self.vectors.T
         count = min(count, len(self))
@@ -90,7 +99,7 @@ class CodeIndex(ArrowFile):
 
 @dataclass(frozen=True)
 class Indexed:
-    """A function of an index. file: in its folder. summary: the first line of the docstring, or nothing."""
+    """Function of an index. `summary` is the first line of its docstring, or empty."""
 
     file: str
     line: int
@@ -104,13 +113,12 @@ class Indexed:
 
 
 def open_index(folder: str | Path, encoder: TextEncoder) -> CodeIndex:
-    """The index of the Python files in and below `folder`, as they are now.
+    """Return the up-to-date index of the source files in and below `folder`.
 
-    It is kept in the cache folder. Where a file has changed since it was written, its functions are read
-    again, and those whose code is new are encoded. encoder: of code; another one has another index.
+    It is stored in the cache folder, one for each encoder. Only changed files are read again, and only new
+    code is encoded.
 
-    Raises InputError where there is no such folder or no function in it, and when the cache folder is full or
-    cannot be written.
+    Raise InputError if the folder does not exist or has no functions, or the cache cannot be written.
     """
     root = resolve_code_folder(folder).resolve()
     stamps = {name_to_text(path.relative_to(root)): (path, _stamp(path)) for path in list_source_files(root)}
@@ -126,7 +134,7 @@ def open_index(folder: str | Path, encoder: TextEncoder) -> CodeIndex:
 
     def write(path: Path) -> None:
         if target.exists() and not opened:
-            print(f"the index {target} is damaged and is built again", file=sys.stderr, flush=True)
+            print(f"the index {target} is damaged and will be rebuilt", file=sys.stderr, flush=True)
         _write(path, root, stamps, encoder, opened[0] if opened else None)
         opened.clear()
 
@@ -140,7 +148,7 @@ def write_index(
     vectors: np.ndarray,
     files: Mapping[str, tuple[Stamp, str | None]],
 ) -> None:
-    """Write the file. vectors: of these functions, float32 `(N, D)`."""
+    """Write the file. `vectors` are those of the functions, float32 `(N, D)`."""
     columns = {
         "file": pa.array([function.file for function in functions], pa.string()),
         "line": pa.array([function.line for function in functions], pa.int32()),
@@ -160,13 +168,13 @@ def _write(
     encoder: TextEncoder,
     old: CodeIndex | None,
 ) -> None:
-    """Write the index to `path`, with what can be taken over from the old one."""
+    """Write the index to `path`. Reuse entries of the old one."""
     begin = time.monotonic()
     before = {} if old is None else _by_file(old.functions)
     known = {} if old is None else {function.code: row for row, function in enumerate(old.functions)}
     functions: list[Indexed] = []
     files: dict[str, tuple[Stamp, str | None]] = {}
-    codes: dict[bytes, str] = {}  # to encode, each once
+    codes: dict[bytes, str] = {}  # code to encode, without duplicates
     with progress("reading files of code", len(stamps)) as advance:
         for file, (source_path, stamp) in stamps.items():
             if old is not None and file in old.files and old.files[file][0] == stamp:
@@ -191,18 +199,18 @@ def _write(
         if indexed.code in rows:
             vectors[row] = encoded[rows[indexed.code]]
         else:
-            assert old is not None, "what is known is of the old one"
+            assert old is not None, "known vectors come from the old index"
             vectors[row] = old.vectors[known[indexed.code]]
     write_index(path, functions, vectors, files)
     if old is None:
         done = f"{_count_text(len(functions), 'function')} of {_count_text(len(files), 'file')}"
         print(f"indexed {done} in {time.monotonic() - begin:.1f} s", file=sys.stderr, flush=True)
     elif change := _difference(old.functions, functions):
-        print(f"the index is brought up to date: {change}", file=sys.stderr, flush=True)
+        print(f"updated the index: {change}", file=sys.stderr, flush=True)
 
 
 def _difference(old: Sequence[Indexed], new: Sequence[Indexed]) -> str:
-    """`12 functions new or changed, 3 gone`; nothing where they only stand in other lines."""
+    """Format `12 functions new or changed, 3 gone`. Return an empty text if only lines have changed."""
     changed = Counter((function.file, function.name, function.code) for function in new)
     changed -= Counter((function.file, function.name, function.code) for function in old)
     gone = Counter((function.file, function.name) for function in old)
@@ -230,13 +238,13 @@ def _indexed(function: Function, code: str) -> Indexed:
 
 
 def _text(text: str) -> str:
-    """Without halves of characters, which Python's strings may hold, and Arrow's and the tokenizer's not."""
+    """Replace surrogates, which Arrow and the tokenizer reject."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _stamp(path: Path) -> Stamp:
     try:
         state = path.stat()
-    except OSError:  # a link to nothing, which is left out
+    except OSError:  # a broken link, which is skipped
         return 0, 0
     return state.st_size, state.st_mtime_ns

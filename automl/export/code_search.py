@@ -17,7 +17,15 @@ TOP = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
-    """A function that was found. score: its similarity to the query. summary: the docstring's first line."""
+    """Function that matches a query.
+
+    Attributes:
+        score: Similarity to the query.
+        file: Its file.
+        line: Its line.
+        name: Its name.
+        summary: First line of its docstring.
+    """
 
     score: float
     file: str
@@ -41,7 +49,7 @@ class Hit:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """hits: the best first."""
+    """Functions that match a query, the best first."""
 
     query: str
     hits: Sequence[Hit]
@@ -53,12 +61,12 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CodeSearch(Summary):
-    """The functions that a code search found.
+    """Result of a code search.
 
     Attributes:
         answers: The best functions for each query, in the order of the queries.
-        functions: The number of functions that were searched.
-        skipped: Why files of the folder were left out, by name.
+        functions: The number of searched functions.
+        skipped: The reasons of skipped files, by name.
 
     Example:
         After the example of `run_code_search`:
@@ -82,13 +90,13 @@ class CodeSearch(Summary):
 def run_code_search(
     exported: str | Path | Exported, queries: Sequence[str], *, corpus: str | Path, top: int = TOP
 ) -> CodeSearch:
-    """Search the functions in and below a folder with an exported code search.
+    """Search the functions in and below a folder with an exported model.
 
-    The vectors of the functions are kept in the cache folder and updated when files have changed.
+    The vectors of the functions are cached, and updated when files have changed.
 
     Args:
-        exported: The folder of an exported code search, or the result of `run_export`.
-        queries: What to search for, in words.
+        exported: The folder of an exported model for code search, or the result of `run_export`.
+        queries: The queries, in words.
         corpus: The folder with the code.
         top: The number of functions for each query.
 
@@ -96,8 +104,8 @@ def run_code_search(
         The best functions for each query.
 
     Raises:
-        InputError: The folder holds no code search, the model knows no word of a query, or `corpus` holds no
-            functions.
+        InputError: The folder has no model for code search, the model knows no word of a query, or `corpus`
+            has no functions.
 
     Example:
         >>> import automl
@@ -108,7 +116,7 @@ def run_code_search(
     if top < 1:
         raise InputError(f"--top must be 1 or more; got {top}")
     if not queries:
-        raise InputError('name at least one query, such as "read a csv file"')
+        raise InputError('give at least one query, such as "read a csv file"')
     encoders = _open(exported_folder(exported))
     for query in queries:
         encoders[QUERY].tokenizer.check_known(query)
@@ -136,8 +144,8 @@ def _open(folder: Path) -> dict[str, TextEncoder]:
     graphs = exported["graphs"]
     if not {QUERY, CODE} <= set(graphs):
         task = exported["config"].get("task", "another task")
-        raise InputError(f"--corpus is for models that search code; that in {folder} is for {task}")
+        raise InputError(f"--corpus needs a model for code search; the one in {folder} is for {task}")
     try:
         return {name: TextEncoder(folder, name, graphs[name]) for name in (QUERY, CODE)}
-    except Exception as error:  # onnxruntime has a different error for each kind of damage
+    except Exception as error:  # onnxruntime raises different errors for different damage
         raise no_export(folder, error) from error

@@ -13,7 +13,7 @@ from automl.storage.disk import free, no_room
 from automl.storage.storage import Storage, is_address
 from automl.tasks.deployment import MODEL
 
-LEAST = 1e6  # bytes; a disk with fewer is full
+LEAST = 1e6  # a disk with less free space counts as full [bytes]
 
 
 def destination(out: str | Path) -> Path | Storage:
@@ -28,32 +28,32 @@ def destination(out: str | Path) -> Path | Storage:
 
 
 def _folder(out: str | Path) -> Path:
-    """`out` as an absolute path, if an export may go there."""
+    """Return `out` as an absolute path. Raise InputError if it may not be written."""
     try:
         folder = Path(out).expanduser().resolve()
         if folder.exists() and not _replaceable(folder):
-            raise InputError(f"--out {folder} holds something else; name a new folder")
+            raise InputError(f"--out {folder} contains other files; choose a new folder")
     except (OSError, RuntimeError) as error:  # a name too long, an unknown home folder, no permission
         raise InputError(f"--out {out} cannot be written ({error})") from error
     return folder
 
 
 def _check_store(target: Storage) -> None:
-    """Raises InputError where an export may not go."""
+    """Raise InputError if an export may not be written there."""
     try:
         held = {name.partition("/")[0] for name in target.files()}
         config = target.read(CONFIG) if CONFIG in held else b""
     except OSError as error:
         raise InputError(f"--out {target} cannot be reached ({error})") from error
     if not _is_ours(held, config):
-        raise InputError(f"--out {target} holds something else; name a new folder")
+        raise InputError(f"--out {target} contains other files; choose a new folder")
 
 
 def send(folder: Path, target: Storage) -> None:
-    """Put an export into a store; of an earlier one there nothing stays."""
+    """Copy an export to a store, and delete files of an earlier export there."""
     names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
     try:
-        for name in sorted(names, key=lambda name: name == CONFIG):  # which says that it is all there
+        for name in sorted(names, key=lambda name: name == CONFIG):  # it marks a complete export
             target.send(folder / name, name)
         for name in target.files().keys() - names:
             target.remove(name)
@@ -70,7 +70,7 @@ def _replaceable(folder: Path) -> bool:
 
 
 def _is_ours(held: Collection[str], config: bytes) -> bool:
-    """held: the names in a folder. config: the content of the CONFIG among them, which names the others."""
+    """Return True if a folder with the names `held` is empty or an export with this CONFIG."""
     graphs, files = _named(config)
     needed = {CONFIG, *map(onnx_file, graphs)}
     ours = {INT8, WEIGHTS, CARD, CONFUSION, MLFLOW_MODEL, *map(pt2_file, graphs), *files}
@@ -78,7 +78,7 @@ def _is_ours(held: Collection[str], config: bytes) -> bool:
 
 
 def _named(config: bytes) -> tuple[list[str], list[str]]:
-    """The graphs and the other files that a CONFIG names; of one that does not, the graph MODEL alone."""
+    """Return the graphs and other files that a CONFIG names. The default is the graph MODEL."""
     try:
         content = json.loads(config)
         return list(content.get("graphs", [MODEL])), list(content.get("files", []))
@@ -87,7 +87,7 @@ def _named(config: bytes) -> tuple[list[str], list[str]]:
 
 
 def open_up(folder: Path) -> None:
-    """Give all files the folder's read permissions: some libraries write for the owner only."""
+    """Give all files the read permissions of the folder, since some libraries write for the owner only."""
     mode = folder.stat().st_mode & 0o777
     for path in folder.rglob("*"):
         path.chmod(mode if path.is_dir() else mode & 0o666)

@@ -14,18 +14,18 @@ from search.score_card import ScoreCard
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """The true label of each input of a split and what each model answers, int64 (N,)."""
+    """True labels of a split and the answers of each model, int64 `(N,)`."""
 
     labels: Sequence[str]
     true: NDArray[np.int64]
     answered: Mapping[str, NDArray[np.int64]]
 
     def card(self, model: str) -> ScoreCard:
-        """The score card of one model."""
+        """Return the score card of a model."""
         return ScoreCard.of(self.labels, self.true, self.answered[model])
 
     def agreement(self, first: str, second: str) -> float:
-        """The share of inputs that two models give the same answer for."""
+        """Return the fraction of inputs for which two models give the same answer."""
         return float((self.answered[first] == self.answered[second]).mean())
 
 

@@ -35,12 +35,12 @@ CONFIG, CARD, MLFLOW_MODEL = "config.json", "MODEL_CARD.md", "mlflow-model"
 
 
 def save_weights(folder: Path, model: nn.Module) -> None:
-    """`model.safetensors`. Its format has no tensors in common: what two modules share is there twice."""
+    """Write `model.safetensors`. A tensor shared by two modules is stored twice, as the format requires."""
     save_file({k: v.clone().contiguous() for k, v in model.state_dict().items()}, folder / WEIGHTS)
 
 
 def bake(model: nn.Module) -> None:
-    """Replace parametrised weights, which are computed at every use, by the weights alone."""
+    """Replace parametrised weights, which are computed at each use, by plain weights."""
     for module in list(model.modules()):
         if parametrize.is_parametrized(module):
             for name in list(module.parametrizations):  # type: ignore[arg-type]
@@ -48,8 +48,8 @@ def bake(model: nn.Module) -> None:
 
 
 def save_programs(folder: Path, graph: str, deployment: Deployment) -> None:
-    """`GRAPH.pt2` and `GRAPH.onnx`."""
-    # An axis of one name is one dimension, wherever it is.
+    """Write `GRAPH.pt2` and `GRAPH.onnx`."""
+    # Axes of the same name are the same dimension.
     names = {name for axes in deployment.dynamic.values() for name in axes.values()}
     bounds = {name: deployment.bounds.get(name, (SHORTEST, None)) for name in names}
     bounds[BATCH_AXIS] = (1, None)
@@ -74,16 +74,16 @@ def save_programs(folder: Path, graph: str, deployment: Deployment) -> None:
 
 
 def save_mlflow(folder: Path, graphs: Mapping[str, Interface], deployments: Mapping[str, Deployment]) -> None:
-    """`mlflow-model`: the ONNX models with what checks inputs and names answers, and requirements.
+    """Write `mlflow-model`: the ONNX models, code that checks inputs and names outputs, and requirements.
 
-    Graphs with a tokenizer take texts; of others there is one.
+    A model with several graphs needs a tokenizer and takes texts.
     """
     import mlflow.pyfunc
     from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
     from mlflow.models import ModelSignature
     from mlflow.types import Schema
 
-    MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)  # of two files on this disk
+    MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)  # only two local files are copied
 
     takes_texts = (folder / TOKENIZER).exists()
     if len(graphs) > 1 and not takes_texts:
@@ -96,7 +96,7 @@ def save_mlflow(folder: Path, graphs: Mapping[str, Interface], deployments: Mapp
     if takes_texts:
         artifacts["tokenizer"] = str(folder / TOKENIZER)
     served = Path(__file__).with_name("served_encoder.py" if takes_texts else "served_model.py")
-    outputs = next(iter(graphs.values())).outputs  # which those of texts have in common
+    outputs = next(iter(graphs.values())).outputs  # all graphs of texts have the same outputs
     with TemporaryDirectory() as scratch:
         about = Path(scratch) / "about.json"
         about.write_text(json.dumps(describe(graphs, deployments)))
@@ -104,7 +104,7 @@ def save_mlflow(folder: Path, graphs: Mapping[str, Interface], deployments: Mapp
             str(folder / MLFLOW_MODEL),
             python_model=str(served),
             artifacts={**artifacts, "about": str(about)},
-            # Of the outputs alone: by one of the inputs MLflow would convert what the model is to refuse.
+            # Without a signature of inputs, as MLflow would convert inputs that the model must reject.
             signature=ModelSignature(outputs=Schema([_tensor_spec(value) for value in outputs])),
             metadata={"graphs": {name: graph.to_json() for name, graph in graphs.items()}},
             pip_requirements=[f"{name}=={version(name)}" for name in needed],
@@ -112,7 +112,7 @@ def save_mlflow(folder: Path, graphs: Mapping[str, Interface], deployments: Mapp
 
 
 def describe(graphs: Mapping[str, Interface], deployments: Mapping[str, Deployment]) -> dict[str, Any]:
-    """The labels, and of each graph its inputs, outputs and details, in JSON's types."""
+    """Return the labels, and the inputs, outputs and details of each graph, for JSON."""
     details = {name: dict(graph.details) for name, graph in deployments.items()}
     return {
         "labels": list(labels_of(deployments)),
@@ -121,7 +121,7 @@ def describe(graphs: Mapping[str, Interface], deployments: Mapping[str, Deployme
 
 
 def labels_of(deployments: Mapping[str, Deployment]) -> Sequence[str]:
-    """Those of a task with one graph; none of several."""
+    """Return the labels of a task with one graph. They are empty for several graphs."""
     return deployments[MODEL].labels if MODEL in deployments else ()
 
 
@@ -133,7 +133,7 @@ def _tensor_spec(value: Signature) -> Any:
 
 
 def _name_axes(file: Path, deployment: Deployment) -> None:
-    """Call the axes that vary by their names in the model's inputs and outputs: PyTorch makes some up."""
+    """Set the names of variable axes, some of which PyTorch invents."""
     import onnx
 
     model = onnx.load(file)

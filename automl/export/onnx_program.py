@@ -8,10 +8,9 @@ from torch.export import ExportedProgram
 
 
 def for_onnx(program: ExportedProgram) -> ExportedProgram:
-    """Return the program, in which every scaled dot-product attention is on four dimensions.
+    """Return the program with every scaled dot-product attention in four dimensions.
 
-    torch 2.15 exports no other; models of windows (Hiera) and those without a dimension of heads (SAM) have
-    others.
+    torch 2.15 cannot export others, as in models with windows (Hiera) or without a dimension of heads (SAM).
     """
     table = {ops.aten.scaled_dot_product_attention.default: _in_four_dimensions}
     decomposed: ExportedProgram = program.run_decompositions(table)
@@ -21,7 +20,7 @@ def for_onnx(program: ExportedProgram) -> ExportedProgram:
 def _in_four_dimensions(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *rest: Any, **named: Any
 ) -> Any:
-    """Queries, keys and values `(*any, length, width)` as `(product of any, 1, length, width)`."""
+    """Reshape queries, keys and values `(*any, length, width)` to `(product of any, 1, length, width)`."""
     if query.ndim == 4:
         return NotImplemented
     before = query.shape[:-2]

@@ -1,4 +1,4 @@
-"""An ONNX file as a function of numpy arrays, on the CPU."""
+"""Run an ONNX file on numpy arrays, on the CPU."""
 
 from pathlib import Path
 
@@ -11,9 +11,10 @@ from automl.tasks.deployment import Arrays, Run
 
 
 def open_onnx(file: Path) -> Run:
-    """The model in `file`, from all its inputs to all its outputs, with as many threads as torch has here.
+    """Return a function from all inputs of the model in `file` to all its outputs.
 
-    The function raises InputError for no inputs, which onnxruntime's kernels fail at, each in its own words.
+    It uses as many threads as torch. It raises InputError for an empty batch, for which onnxruntime has no
+    clear message.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
@@ -24,7 +25,7 @@ def open_onnx(file: Path) -> Run:
         for name, value in inputs.items():
             if not len(value):
                 raise InputError(
-                    f"{file.name} takes one input or more; got an array {name} of shape {value.shape}"
+                    f"{file.name} needs at least one input; got an array {name} of shape {value.shape}"
                 )
         values = session.run(outputs, dict(inputs))
         return {name: np.asarray(value) for name, value in zip(outputs, values, strict=True)}

@@ -1,4 +1,4 @@
-"""Compares each exported form, read back from its file, with the trained model."""
+"""Compare each exported form, read back from its file, with the trained model."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,12 +25,15 @@ def check_parity(
     served: Mapping[str, Any],
     expected: Mapping[str, Arrays],
 ) -> Mapping[str, float]:
-    """Return the distance of each form's outputs for the raw `inputs` from the `expected` ones.
+    """Return the maximum difference of each form's outputs from the `expected` ones, over all graphs.
 
-    Of a form that is of all graphs the furthest. served: the inputs as `mlflow-model` takes them.
+    Args:
+        inputs: Raw inputs of each graph.
+        served: The same inputs in the form that `mlflow-model` takes.
 
-    Raises RuntimeError for one that is further than the task's tolerance, InputError where that is because
-    the model is random.
+    Raises:
+        RuntimeError: A difference exceeds the task's tolerance.
+        InputError: It does because the model is random.
     """
     differences: dict[str, float] = {}
     for graph, deployment in deployments.items():
@@ -47,7 +50,7 @@ def check_parity(
 
 
 def _check_repeats(task: Task, deployment: Deployment, inputs: Arrays) -> None:
-    """Raise InputError for a model whose own answers to the same inputs differ."""
+    """Raise InputError if the outputs of the model for the same inputs differ."""
     device = task.runtime.device
     tensors = {name: torch.from_numpy(value).to(device) for name, value in inputs.items()}
     difference = task.compare(deployment.run(tensors), deployment.run(tensors))

@@ -25,13 +25,13 @@ BATCH = 32
 
 @dataclass(frozen=True)
 class Prediction:
-    """The answer of a model to one input.
+    """Prediction for one input.
 
     Attributes:
-        input: The file of the input, or how else the task calls it.
-        text: The answer in a line.
-        values: The answer as values of JSON. Of a classifier `label`, `probability` and `probabilities`.
-        files: The files that were written.
+        input: The file of the input, or another name that the task gives it.
+        text: The prediction in one line.
+        values: The prediction for JSON. A classifier has `label`, `probability` and `probabilities`.
+        files: The written files.
 
     Example:
         After the example of `run_predict`:
@@ -55,11 +55,11 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Predictions:
-    """The answers of a model.
+    """Predictions of a model.
 
     Attributes:
         predictions: The prediction for each input.
-        unread: Why a file gave no input, by its name.
+        unread: The error message of each file that could not be read.
 
     Example:
         After the example of `run_predict`:
@@ -73,21 +73,18 @@ class Predictions:
 
 
 class Exported(Protocol):
-    """The result of an export."""
+    """Result of an export."""
 
     @property
     def folder(self) -> object:
-        """Return the address of the files: a path, or one in an object store."""
+        """Path of the files, or their address in an object store."""
 
 
 def exported_folder(exported: str | Path | Exported) -> Path:
-    """Return the folder of an exported model, given by its path or by the result of `run_export`.
-
-    Raises InputError for a model that is in an object store.
-    """
+    """Return the folder of an exported model. Raise InputError if it is in an object store."""
     folder = exported if isinstance(exported, str | Path) else exported.folder
     if not isinstance(folder, str | Path):
-        raise InputError(f"the model is in {folder}; copy that folder to this machine and name the copy")
+        raise InputError(f"the model is in {folder}; copy that folder to this machine and give its path")
     return Path(folder)
 
 
@@ -102,17 +99,17 @@ def run_predict(
 
     Args:
         exported: The folder of an exported model, or the result of `run_export`.
-        files: Files and folders. A folder stands for all files in and below it that the task reads.
-        out: A folder for answers that are files, such as pictures. They get the names of the inputs.
-        trust: Run the code of a user-defined task, which then reads the files and describes the answers.
-            Without it, inputs are NPZ files with an array for each input of the model.
+        files: Files and folders. In and below a folder, all files that the task reads are used.
+        out: A folder for predictions that are files, such as images. They get the names of the inputs.
+        trust: Allow running the code of a user-defined task, to read files and describe predictions. Without
+            it, inputs must be NPZ files with an array for each input of the model.
 
     Returns:
         A prediction for each input.
 
     Raises:
-        InputError: The folder holds no export, there is no file, no file can be read, or the answers cannot
-            be written.
+        InputError: The folder has no exported model, there is no file, no file can be read, or the
+            predictions cannot be written.
 
     Example:
         >>> import automl
@@ -125,7 +122,7 @@ def run_predict(
     examples = [example for file in files for example in _files(Path(file), task)]
     if not examples:
         raise InputError(
-            f"name at least one file of {task.noun}, or a folder of such: {', '.join(sorted(task.suffixes))}"
+            f"give at least one file of {task.noun}, or a folder: {', '.join(sorted(task.suffixes))}"
         )
     unread: dict[str, str] = {}
     predictions = []
@@ -137,10 +134,10 @@ def run_predict(
             described = [task.describe(config, answer) for answer in answers]
         except InputError:
             raise
-        except Exception as error:  # whatever onnxruntime raises, or a task for answers that are not its own
+        except Exception as error:  # onnxruntime and tasks raise various errors
             raise InputError(f"the model in {folder} does not fit its {CONFIG} ({error})") from error
-        for name, mine, (text, values) in zip(names, answers, described, strict=True):
-            written = [] if out is None else _write(task, config, name, mine, Path(out), used)
+        for name, answer, (text, values) in zip(names, answers, described, strict=True):
+            written = [] if out is None else _write(task, config, name, answer, Path(out), used)
             predictions.append(Prediction(input=name, text=text, values=values, files=written))
     if not predictions and unread:
         raise InputError(next(iter(unread.values())))
@@ -155,7 +152,7 @@ def _write(
     folder: Path,
     used: Counter[str],
 ) -> list[Path]:
-    """used: how often each name has come, which is counted on."""
+    """Write the files of a prediction. `used` counts each name, to number duplicates."""
     stem = Path(name).stem
     used[stem] += 1
     number = f"-{used[stem]}" if used[stem] > 1 else ""
@@ -189,32 +186,32 @@ def read_exported(folder: Path) -> dict[str, Any]:
         exported: dict[str, Any] = json.loads((folder / CONFIG).read_text())
         TrialConfig.from_json(exported["config"]), exported["labels"]
         return exported | dict(exported["graphs"].get(MODEL, {}))
-    except Exception as error:  # of a file with anything in it
+    except Exception as error:  # the file may have any content
         raise no_export(folder, error) from error
 
 
 def no_export(folder: Path, error: Exception) -> InputError:
     """Return the error of a folder without an exported model."""
-    return InputError(f"{folder} holds no exported model; make one with `automl export`. ({error})")
+    return InputError(f"{folder} has no exported model; create one with `automl export`. ({error})")
 
 
 def _open(folder: Path, trust: bool) -> tuple[dict[str, Any], type[Task], Run]:
     exported = read_exported(folder)
     if MODEL not in exported["graphs"]:
-        raise InputError(f"the model in {folder} searches code; name a folder of it, --corpus FOLDER")
+        raise InputError(f"the model in {folder} searches code; add a folder of code with --corpus FOLDER")
     try:
         run = open_onnx(folder / ONNX)
     except Exception as error:  # onnxruntime has a different error for each kind of damage
         raise no_export(folder, error) from error
     config = TrialConfig.from_json(exported["config"])
     if not loading.is_user_defined(config.task) or loading.get_loaded_object(config.task) is not None:
-        return exported, task_of(config), run  # it is ours, or was loaded before, and runs nothing now
+        return exported, task_of(config), run  # no user-defined code runs here
     if trust:
         announce(f"predicting with {folder}", [config.task])
         return exported, task_of(config), run
     print(
-        f"the model's task, {config.task!r}, is user-defined and was not loaded: inputs are read as NPZ "
-        f"files. If you trust its author, --trust loads it",
+        f"the user-defined task {config.task!r} of the model was not loaded, so inputs are read as NPZ "
+        f"files. If you trust its author, add --trust",
         file=sys.stderr,
     )
     return exported, Task, run

@@ -1,11 +1,11 @@
-"""A smaller ONNX model: 8-bit weights and activations, their ranges taken from training inputs.
+"""Quantise an ONNX model to 8 bits, with ranges from training inputs.
 
-Static post-training quantisation as onnxruntime does it: QDQ nodes, a scale for each output channel of the
-weights (one for all of them changed 1.1 % of the answers on digits, these 0.3 %), activations as uint8 by
-their smallest and largest value (by percentiles or entropy nothing changed). Signed activations have no fast
-kernels on x86: 1.7 times the latency of the float model.
+Static post-training quantisation of onnxruntime: QDQ nodes, one scale for each output channel of the weights
+(a single scale changed 1.1 % of the answers on digits, these 0.3 %), and uint8 activations with minimum and
+maximum (percentiles or entropy made no difference). Signed activations have no fast kernels on x86: 1.7 times
+the latency of the float model.
 
-What stays in float32, measured on xresnet18 at a quarter of its width with `ssa`, and with every attention:
+These stay in float32, measured on xresnet18 at a quarter of its width with `ssa`, and with every attention:
 
 - normalisation and softmax: a probability of 8 bits would have steps of 1/256, and neither takes time;
 - the first convolution, which has 3 input channels and no fast 8-bit kernel: with it, latency is 0.93 of the
@@ -29,7 +29,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from attention import InputError
 from automl.tasks.deployment import Arrays, iterate_batches
 
-CALIBRATION_INPUTS = 256  # training inputs that the ranges are taken from
+CALIBRATION_INPUTS = 256  # number of training inputs for the ranges
 BATCH = 32
 KINDS = ("int8",)
 QUANTIZED = ("Conv", "Gemm", "Add", "MaxPool", "Relu")
@@ -37,11 +37,17 @@ QUANTIZED = ("Conv", "Gemm", "Add", "MaxPool", "Relu")
 
 @dataclass(frozen=True, kw_only=True)
 class Quantized:
-    """A quantised model, measured beside the float one on the whole test split.
+    """Quantised model, compared with the float model on the whole test split.
 
-    calibrated: training inputs that its ranges come from. accuracy, and its difference from the float
-    model's. agreement: the share of inputs that both answer alike. size: bytes of the file; size_ratio,
-    latency_ratio: over the float model's.
+    Attributes:
+        kind: Type of quantisation.
+        calibrated: Number of training inputs for the ranges.
+        accuracy: Accuracy.
+        difference: Its difference from the float model's.
+        agreement: Fraction of inputs for which both give the same answer.
+        size: Size of the file [bytes].
+        size_ratio: Size divided by the float model's.
+        latency_ratio: Latency divided by the float model's.
     """
 
     kind: str
@@ -61,7 +67,7 @@ class Quantized:
 
 
 class _Reader(CalibrationDataReader):
-    """`inputs` in batches."""
+    """Calibration reader that yields `inputs` in batches."""
 
     def __init__(self, inputs: Arrays) -> None:
         self.batches = iterate_batches(inputs, BATCH)
@@ -71,14 +77,14 @@ class _Reader(CalibrationDataReader):
 
 
 def quantize_int8(source: Path, target: Path, inputs: Arrays) -> None:
-    """Write the ONNX model in `source` to `target` in 8 bits, calibrated on the raw `inputs`.
+    """Quantise the ONNX model in `source` to `target`, calibrated on the raw `inputs`.
 
-    Raises InputError for a model without convolutions that gain by it.
+    Raise InputError for a model without convolutions beyond the first.
     """
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        # Shapes and folded constants; without this the file is a seventh to a third larger.
+        # Infer shapes and fold constants. Otherwise the file is a seventh to a third larger.
         prepared = Path(folder) / "prepared.onnx"
-        # With an axis beside the batch that may vary, onnxruntime's inference of symbolic shapes gives up.
+        # Onnxruntime's symbolic shape inference fails with a variable axis beside the batch.
         varying = [
             i for i in onnx.load(source).graph.input for d in i.type.tensor_type.shape.dim[1:] if d.dim_param
         ]
@@ -87,8 +93,8 @@ def quantize_int8(source: Path, target: Path, inputs: Arrays) -> None:
         alone = left_alone(graph)
         if not any(node.op_type == "Conv" and node.name not in alone for node in graph.node):
             raise InputError(
-                "--quantize int8 is for convolutional networks: only convolutions beyond the first gain by 8 "
-                "bits, and this model has none; export it without --quantize"
+                "--quantize int8 needs a convolutional network: only convolutions beyond the first get "
+                "faster, and this model has none. Export it without --quantize"
             )
         quantize_static(
             prepared,
@@ -104,7 +110,7 @@ def quantize_int8(source: Path, target: Path, inputs: Arrays) -> None:
 
 
 def left_alone(graph: onnx.GraphProto) -> list[str]:
-    """The convolutions that are not quantised, by name: the first one, and those behind average pooling."""
+    """Return the names of convolutions that are not quantised: the first, and those after average pooling."""
     convolutions = [node for node in graph.node if node.op_type == "Conv"]
     pooled = {out for node in graph.node if node.op_type == "AveragePool" for out in node.output}
     return [n.name for i, n in enumerate(convolutions) if i == 0 or n.input[0] in pooled]

@@ -63,22 +63,22 @@ EXPORTS = "exports"  # the folder of exports that are given no other
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ExportResult(Summary):
-    """An exported model. It shows itself in a few lines.
+    """Exported model. Its `repr` is a few lines.
 
     Attributes:
-        folder: The folder, with `model.onnx`, `model.pt2`, `model.safetensors`, `config.json`,
-            `MODEL_CARD.md` and `mlflow-model`. With quantisation also `model.int8.onnx`. With more than 20
-            labels also `confusion.csv`. A task with several graphs has `NAME.onnx` and `NAME.pt2` of each,
-            and one that takes texts has `tokenizer.json`.
-        chosen: The exported trial, and why it was chosen.
-        differences: The difference of each exported form from the outputs of the trained model.
-        test: The metrics on the test split.
-        scores: The answers of `model.onnx` on the test split. None for a task without labels.
-        speeds: The speed of each ONNX model, by the name of its file.
-        machine: The machine that the speeds were measured on.
-        quantized: What quantisation costs, or None.
+        folder: The folder with `model.onnx`, `model.pt2`, `model.safetensors`, `config.json`,
+            `MODEL_CARD.md` and `mlflow-model`. Quantisation adds `model.int8.onnx`, more than 20 labels add
+            `confusion.csv`. A task with several graphs has `NAME.onnx` and `NAME.pt2` for each, and a task
+            with texts has `tokenizer.json`.
+        chosen: The exported trial, and the reason of its choice.
+        differences: Difference of each exported form from the outputs of the trained model.
+        test: Metrics on the test split.
+        scores: Score card of `model.onnx` on the test split. None for a task without labels.
+        speeds: Speed of each ONNX model, by file name.
+        machine: Hardware of the speed measurement.
+        quantized: Size, speed and accuracy of the quantised model, or None.
         registered: The registered version, or None.
-        searches: True for a model that is asked in words.
+        searches: True for a model that takes queries in words.
 
     Example:
         After the example of `run_export`:
@@ -137,28 +137,28 @@ def run_export(
 ) -> ExportResult:
     """Export the model of one trial as files that work without this project.
 
-    Every exported form is compared with the trained model. The folder appears when everything is written and
-    checked, and replaces an earlier export.
+    Each exported form is compared with the trained model. The folder appears when all files are written and
+    checked. It replaces an earlier export.
 
     Args:
-        out: The folder, or its address in an object store. By default `exports/NAME`.
+        out: The folder, or its address in an object store. Default: `exports/NAME`.
         best: Export the confirmed winner, or else the best trial.
         baseline: Export the best trial without attention.
-        search: The name of the search, or its result. By default the latest search in `storage`.
-        run: The ID of an MLflow run to export instead.
-        storage: The storage of the search. By default that of the result, or `searches`.
-        quantize: `int8` for a quantised ONNX model beside the others.
-        register_as: A name in MLflow's model registry.
-        alias: The alias that the registered version gets. By default `champion`.
-        trust: Run the user-defined code that the configuration names.
+        search: The name of the search, or its result. Default: the latest search in `storage`.
+        run: The ID of an MLflow run, instead of a search.
+        storage: The storage of the search. Default: that of the result, or `searches`.
+        quantize: `int8` to add a quantised ONNX model.
+        register_as: The name in MLflow's model registry.
+        alias: The alias of the registered version. Default: `champion`.
+        trust: Allow running the user-defined code of the configuration.
 
     Returns:
-        The folder and what was measured.
+        The folder and the measurements.
 
     Raises:
-        InputError: The choice is ambiguous, there is no readable checkpoint, the data have changed, the
-            folder holds something else, the disk is full, MLflow refuses the name, or user-defined code would
-            run without `trust`.
+        InputError: The choice is ambiguous, the checkpoint is not readable, the data have changed, the folder
+            contains other files, the disk is full, MLflow rejects the name, or user-defined code would run
+            without `trust`.
         RuntimeError: An exported form differs from the model by more than the task tolerates.
 
     Example:
@@ -168,16 +168,16 @@ def run_export(
         True
     """
     if best + baseline + (run is not None) != 1:
-        raise InputError("say what to export: --best or --baseline, each with [--search NAME], or --run ID")
+        raise InputError("give exactly one of --best, --baseline and --run ID; --search NAME is optional")
     if search is not None and run is not None:
         raise InputError(
-            f"--search {resolve_search(search)[0]} goes with --best or --baseline; "
-            f"--run names a run by itself"
+            f"--search {resolve_search(search)[0]} cannot be combined with --run; give --best or --baseline "
+            f"with it"
         )
     if quantize is not None and quantize not in KINDS:
         raise unknown("quantisation", quantize, KINDS)
     if alias is not None and register_as is None:
-        raise InputError(f"--alias {alias} needs --register NAME, the model that it is an alias of")
+        raise InputError(f"--alias {alias} needs --register NAME; add the name of the model")
     alias = ALIAS if alias is None else alias
     target = None if out is None else destination(out)
     if register_as is not None:
@@ -202,7 +202,7 @@ def run_export(
 def _of_search(
     search: str | NamedSearch | None, storage: str | None, *, baseline: bool, needed: bool
 ) -> Chosen:
-    """Choose the trial of a search and find its run. needed: raise InputError if MLflow has no run."""
+    """Choose the trial of a search and find its run. If `needed`, raise InputError without a run."""
     name, storage = resolve_search(search, storage)
     chosen = choose(name, storage, baseline=baseline)
     try:
@@ -214,15 +214,15 @@ def _of_search(
                 f"--register needs the run of {chosen.name!r}, and {error}; write it there with {sync}"
             ) from error
         print(
-            f"warning: the model card names no run of {chosen.name!r}: {error}; when it answers, {sync} "
-            f"writes it there",
+            f"warning: the model card has no MLflow run of {chosen.name!r}: {error}. When MLflow is "
+            f"available, write it with {sync}",
             file=sys.stderr,
         )
         return chosen
 
 
 def _export(out: Path, chosen: Chosen, quantize: str | None, trust: bool) -> ExportResult:
-    """Write the files of an export to `out`, all or none."""
+    """Write all files of an export to `out`, or none."""
     content = checkpoint.read(chosen.checkpoint, torch.device("cpu"))
     config = TrialConfig.from_json(content["config"])
     names = config.user_code()
@@ -376,7 +376,7 @@ def _write(
 
 
 def _quantize(folder: Path, task: Task) -> int:
-    """Write the quantised model. Returns how many training inputs it was calibrated on."""
+    """Write the quantised model. Return the number of calibration inputs."""
     inputs = as_arrays(task.model_inputs("train", CALIBRATION_INPUTS))
     quantize_int8(folder / ONNX, folder / INT8, inputs)
     return count_rows(inputs)

@@ -1,6 +1,6 @@
 """Serve encoders of texts in `mlflow-model`. MLflow copies this file into the model, as served_model.
 
-It takes texts, makes them into tokens by `tokenizer.json`, and says in words what is wrong with them.
+It converts texts to tokens with `tokenizer.json`, and reports errors in words.
 """
 
 import json
@@ -19,7 +19,7 @@ BATCH = 64  # texts at once
 
 
 class ServedEncoder(mlflow.pyfunc.PythonModel):
-    """From the texts for one of its encoders to their vectors."""
+    """Model that maps texts to vectors, by one of its encoders."""
 
     def load_context(self, context: Any) -> None:
         self.tokenizer = Tokenizer.from_file(context.artifacts["tokenizer"])
@@ -29,11 +29,11 @@ class ServedEncoder(mlflow.pyfunc.PythonModel):
             for name in self.graphs
         }
 
-    # MLflow takes types in its signature for those of a table's rows, and warns.
+    # With type hints, MLflow would expect rows of a table, and warn.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
-        """`{"query": [text, ...]}` or `{"code": [text, ...]}` to `{"vectors": float32 (N, D)}`.
+        """Map `{"query": [text, ...]}` or `{"code": [text, ...]}` to `{"vectors": float32 (N, D)}`.
 
-        Raises MlflowException, which a server answers with 400, for what does not fit.
+        Raise MlflowException for invalid inputs. A server responds with status 400.
         """
         inputs_by_name = model_input if isinstance(model_input, Mapping) else {}
         if len(inputs_by_name) != 1 or not set(inputs_by_name) <= set(self.graphs):
@@ -50,7 +50,7 @@ class ServedEncoder(mlflow.pyfunc.PythonModel):
         return {output: np.concatenate(parts)}
 
     def checked(self, name: str, value: Any) -> list[str]:
-        """`value` as a list of texts, each with a token that the model knows."""
+        """Return `value` as a list of texts. Raise MlflowException if the model knows no word of a text."""
         texts = value.tolist() if isinstance(value, np.ndarray) else value
         if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
             raise refused(f"{name} must be a list of texts, such as ['read a csv file']")
@@ -63,7 +63,7 @@ class ServedEncoder(mlflow.pyfunc.PythonModel):
         return list(texts)
 
     def tokens(self, texts: list[str], details: Mapping[str, Any]) -> np.ndarray:
-        """int64 `(N, T)`, cut at the most that the encoder takes, and padded."""
+        """Return tokens, int64 `(N, T)`, truncated to the maximum length of the encoder, and padded."""
         rows = [encoding.ids[: details["length"]] for encoding in self.tokenizer.encode_batch(texts)]
         rows_of_tokens = np.full((len(rows), max(map(len, rows))), details["padding"], np.int64)
         for to, row in zip(rows_of_tokens, rows, strict=True):

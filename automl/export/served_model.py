@@ -1,7 +1,7 @@
 """Serve a model in `mlflow-model`. MLflow copies this file into the model, so it imports nothing else.
 
-It checks what it is given, and says in words what is wrong. A signature would not: by it, MLflow's server
-turns an image of floats between 0 and 1 into one of zeros, and answers.
+It checks inputs and reports errors in words. A signature would not: with it, MLflow's server converts an
+image of floats between 0 and 1 to zeros without an error.
 """
 
 import json
@@ -17,7 +17,7 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
 
 class ServedModel(mlflow.pyfunc.PythonModel):
-    """From named arrays to the outputs; of a classifier also `label` and `probability` of each input."""
+    """Model that maps named arrays to its outputs. A classifier adds `label` and `probability`."""
 
     def load_context(self, context: Any) -> None:
         about = json.loads(Path(context.artifacts["about"]).read_text())
@@ -27,11 +27,11 @@ class ServedModel(mlflow.pyfunc.PythonModel):
             context.artifacts["model"], providers=["CPUExecutionProvider"]
         )
 
-    # MLflow takes types in its signature for those of a table's rows, and warns.
+    # With type hints, MLflow would expect rows of a table, and warn.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
-        """A mapping of arrays or lists by name; where there is one input, the array or list alone will do.
+        """Return the outputs for a mapping of arrays or lists. A single input needs no name.
 
-        Raises MlflowException, which a server answers with 400, for what does not fit.
+        Raise MlflowException for invalid inputs. A server responds with status 400.
         """
         names = [spec["name"] for spec in self.inputs]
         arguments = model_input
@@ -53,12 +53,12 @@ class ServedModel(mlflow.pyfunc.PythonModel):
             scores = values[0]
             answer["label"] = np.array([self.labels[i] for i in scores.argmax(-1)])
             answer["probability"] = scores.max(-1)
-            answer["labels"] = np.array(self.labels)  # of the probabilities, in their order
+            answer["labels"] = np.array(self.labels)  # in the order of the probabilities
         return answer
 
 
 def array(value: Any, expected: Mapping[str, Any]) -> np.ndarray:
-    """`value` in the type and shape that an input has."""
+    """Convert a value to the type of an input. Raise MlflowException if type or shape do not fit."""
     name, kind, shape = expected["name"], np.dtype(expected["dtype"]), expected["shape"]
     try:
         converted = np.asarray(value)

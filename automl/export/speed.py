@@ -1,4 +1,4 @@
-"""Latency and throughput of deployed models on this machine, timed in turn so that noise slows all alike."""
+"""Latency and throughput of deployed models on this machine. Timings alternate, so that noise is shared."""
 
 import platform
 import statistics
@@ -12,17 +12,20 @@ import torch
 from automl.config.device import processor
 from automl.tasks.deployment import Arrays, Run, count_rows, iterate_batches
 
-BATCH = 32  # inputs at once when throughput is measured
-ROUNDS = (5, 60)  # of one timing of each model, at least and at most
-SECONDS = 3.0  # after which no round begins, once there are the least
+BATCH = 32  # batch size of the throughput measurement
+ROUNDS = (5, 60)  # minimum and maximum number of rounds, each with one timing of each model
+SECONDS = 3.0  # after this time and the minimum number, no round is started
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """The medians of all rounds.
+    """Speed of a model. Values are medians of all rounds.
 
-    latency: ms of one input. throughput: inputs a second, in batches of `batch`.
-    ratio: this model's latency over the first one's, of the same round.
+    Attributes:
+        latency: Latency of one input [ms].
+        throughput: Inputs per second, in batches of `batch`.
+        batch: Batch size of the throughput.
+        ratio: Latency divided by that of the first model in the same round.
     """
 
     latency: float
@@ -32,7 +35,7 @@ class Speed:
 
 
 def measure_speed(models: Mapping[str, Run], inputs: Arrays) -> dict[str, Speed]:
-    """The speed of each of `models` for up to BATCH of the raw `inputs`."""
+    """Measure the speed of each model on up to BATCH of the raw `inputs`."""
     batch, example = next(iterate_batches(inputs, BATCH)), next(iterate_batches(inputs, 1))
     single, whole = _times(models, example), _times(models, batch)
     first = next(iter(single.values()))
@@ -49,7 +52,7 @@ def measure_speed(models: Mapping[str, Run], inputs: Arrays) -> dict[str, Speed]
 
 def _times(models: Mapping[str, Run], inputs: Arrays) -> dict[str, list[float]]:
     for run in models.values():
-        run(inputs)  # memory is taken and kernels are chosen the first time
+        run(inputs)  # the first run allocates memory and selects kernels
     times: dict[str, list[float]] = {name: [] for name in models}
     begun = time.perf_counter()
     for done in range(ROUNDS[1]):

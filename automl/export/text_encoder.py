@@ -1,4 +1,4 @@
-"""An exported encoder as a function from texts to vectors."""
+"""An exported encoder of texts."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -17,14 +17,15 @@ BATCH = 64  # texts at once
 
 
 class TextEncoder:
-    """One graph of an export with its tokenizer.
+    """Graph of an export with its tokenizer. Damaged files raise various errors.
 
-    channels: of a vector. key: a hash of all that the vectors depend on. Raises errors of every kind for
-    files that are damaged.
+    Attributes:
+        channels: Size of a vector.
+        key: Hash of the model, the tokenizer and the maximum length.
     """
 
     def __init__(self, folder: Path, graph: str, about: Mapping[str, Any]) -> None:
-        """about: what `config.json` says of the graph."""
+        """Open a graph. `about` is its entry in `config.json`."""
         file, details = folder / onnx_file(graph), about["details"]
         content = (folder / TOKENIZER).read_text(encoding="utf-8")
         self.tokenizer = Tokenizer(content)
@@ -36,7 +37,7 @@ class TextEncoder:
     def encode(self, texts: Sequence[str], advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
         """Return vectors `(N, D)` in the order of the texts. `advance` gets the number of texts done."""
         vectors = np.empty((len(texts), self.channels), np.float32)
-        # Texts of about one length together: a batch is padded to its longest.
+        # Sort texts by length, since a batch is padded to its longest text.
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         for begin in range(0, len(order), BATCH):
             rows = order[begin : begin + BATCH]

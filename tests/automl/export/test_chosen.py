@@ -129,7 +129,7 @@ def test_the_best_that_still_has_a_checkpoint(search: Storage) -> None:
         if trial.number != 1:
             (search / "mine" / trial.folder).remove("checkpoint.pt")
     with pytest.raises(
-        InputError, match=r"no trial of search 'mine' has a checkpoint in .*mine.*; were they"
+        InputError, match=r"no trial of search 'mine' has a checkpoint in .*mine.*; check whether"
     ):
         choose("mine", str(search))
 

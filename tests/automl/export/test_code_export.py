@@ -247,11 +247,11 @@ def test_such_an_export_may_be_replaced_and_nothing_else(folder: Path, tmp_path:
     out = shutil.copytree(folder, tmp_path / "out")
     assert destination(out) == out
     (out / "mine.onnx").touch()
-    with pytest.raises(InputError, match="holds something else"):
+    with pytest.raises(InputError, match="contains other files"):
         destination(out)
     (out / "mine.onnx").unlink()
     (out / "code.onnx").unlink()
-    with pytest.raises(InputError, match="holds something else"):
+    with pytest.raises(InputError, match="contains other files"):
         destination(out)
 
 
@@ -279,5 +279,5 @@ def test_8_bits_are_for_labels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 def test_files_are_not_predicted_with_it(folder: Path) -> None:
-    with pytest.raises(InputError, match=r"searches code; name a folder of it, --corpus FOLDER"):
+    with pytest.raises(InputError, match=r"searches code; add a folder of code with --corpus FOLDER"):
         run_predict(folder, ["read a csv file"])

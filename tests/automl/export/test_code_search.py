@@ -174,7 +174,7 @@ def test_only_new_functions_are_encoded(model: Path, corpus: Path, encoded: list
         "def get_http_server(port):\n    return HTTPServer(port)",
         "def load(path):\n    return 1",
     ]
-    assert "the index is brought up to date: 2 functions new or changed, 1 gone\n" in capfd.readouterr().err
+    assert "updated the index: 2 functions new or changed, 1 gone\n" in capfd.readouterr().err
     expected = by_hand(model, corpus, "read a csv file")
     (answer,) = run_code_search(model, ["read a csv file"], corpus=corpus).answers
     assert {f"{hit.file}:{hit.line}": pytest.approx(hit.score, abs=1e-4) for hit in answer.hits} == expected
@@ -233,7 +233,7 @@ def test_a_damaged_index_is_built_again(
     capfd.readouterr()
     assert find_functions(model, corpus) == first
     lines = capfd.readouterr().err.splitlines()
-    assert lines[0] == f"the index {file} is damaged and is built again"
+    assert lines[0] == f"the index {file} is damaged and will be rebuilt"
     assert lines[1].startswith("indexed 3 functions of 2 files")
     assert CodeIndex.is_sound(file)
 
@@ -321,11 +321,11 @@ REFUSED: dict[str, tuple[Callable[[Path, Path], list[str]], str]] = {
     ),
     "no corpus": (
         lambda model, corpus: [str(model), "read a csv file"],
-        "searches code; name a folder of it, --corpus FOLDER",
+        "searches code; add a folder of code with --corpus FOLDER",
     ),
     "no model": (
         lambda model, corpus: [str(corpus), "read", "--corpus", str(corpus)],
-        "holds no exported model; make one with `automl export`",
+        "has no exported model; create one with `automl export`",
     ),
 }
 
@@ -348,7 +348,7 @@ def test_an_export_that_is_damaged(
 ) -> None:
     folder = shutil.copytree(model, tmp_path / "export")
     (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
-    with pytest.raises(InputError, match="holds no exported model"):
+    with pytest.raises(InputError, match="has no exported model"):
         run_code_search(folder, ["read"], corpus=corpus)
 
 
@@ -356,13 +356,13 @@ def test_a_classifier_searches_nothing(exported: ExportResult, corpus: Path, cli
     code, _, err = cli("predict", str(exported.folder), "read", "--corpus", str(corpus))
     assert code == 2
     assert err == (
-        f"error: --corpus is for models that search code; that in {exported.folder} is for "
+        f"error: --corpus needs a model for code search; the one in {exported.folder} is for "
         f"image-classification\n"
     )
 
 
 def test_no_queries(model: Path, corpus: Path) -> None:
-    with pytest.raises(InputError, match="name at least one query"):
+    with pytest.raises(InputError, match="give at least one query"):
         run_code_search(model, [], corpus=corpus)
 
 

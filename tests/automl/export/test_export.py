@@ -218,7 +218,7 @@ def test_an_object_store_takes_it(
     run_export(out.address, run=trained.run_id)
     assert (out.read("model.onnx"), out.exists("model.pt2")) == (b"new", False)
     out.write("notes.txt", b"mine")
-    with pytest.raises(InputError, match=r"--out s3://.* holds something else; name a new folder"):
+    with pytest.raises(InputError, match=r"--out s3://.* contains other files; choose a new folder"):
         run_export(out.address, run=trained.run_id)
     gone = out.address.replace(str(object_store.port), "9")
     with pytest.raises(InputError, match=r"--out s3://.* cannot be reached"):
@@ -270,7 +270,7 @@ def test_another_folder_is_refused(
     out = tmp_path / "out"
     fill(out)
     before = snapshot(tmp_path)
-    with pytest.raises(InputError, match="holds something else; name a new folder"):
+    with pytest.raises(InputError, match="contains other files; choose a new folder"):
         run_export(out, run=trained.run_id)
     assert snapshot(tmp_path) == before
 
@@ -294,7 +294,7 @@ MISTAKES = [
     ({}, r"--best or --baseline, .* or --run"),
     ({"best": True, "run": "a"}, r"--best or --baseline, .* or --run"),
     ({"best": True, "baseline": True}, r"--best or --baseline, .* or --run"),
-    ({"search": "mine", "run": "a"}, "--search mine goes with --best"),
+    ({"search": "mine", "run": "a"}, "--search mine cannot be combined with --run"),
     (
         {"best": True, "quantize": "int4"},
         "unknown quantisation 'int4'; choose from int8. Did you mean 'int8'",
@@ -407,7 +407,7 @@ def test_without_mlflow(
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///elsewhere.db")
     code, out, err = cli("export", "--best", "--search", "mine", "--out", str(tmp_path / "out"))
     assert code == 0
-    assert re.match(rf"warning: the model card names no run of '001 .*{mlflow}.* automl sync mine", err)
+    assert re.match(rf"warning: the model card has no MLflow run of '001 .*{mlflow}.* automl sync mine", err)
     assert re.search(r"from trial 001 xresnet18\(.*\) ssa @ stage1.block2.branch of search mine\n", out)
     code, _, err = cli("export", "--best", "--out", str(tmp_path / "registered"), "--register", "digits")
     assert code == 2
@@ -439,7 +439,7 @@ def test_a_damaged_checkpoint(search: Path, tmp_path: Path) -> None:
     for trial in RECORDS:
         (search / trial.folder / checkpoint.CHECKPOINT_FILE).unlink()
     with pytest.raises(
-        InputError, match=r"no trial of search 'mine' has a checkpoint in .*; were they deleted"
+        InputError, match=r"no trial of search 'mine' has a checkpoint in .*; check whether they were deleted"
     ):
         run_export(tmp_path / "out", best=True)
     assert not (tmp_path / "out").exists()
@@ -527,7 +527,7 @@ def test_no_images_are_refused_in_words(exported: ExportResult) -> None:
     run = open_onnx(exported.folder / "model.onnx")
     image = {"images": np.zeros((1, 24, 24, 3), np.uint8)}
     assert run(image)["probabilities"].shape == (1, 10)
-    with pytest.raises(InputError, match=r"model.onnx takes one input or more; .* shape \(0, 24, 24, 3\)"):
+    with pytest.raises(InputError, match=r"model.onnx needs at least one input; .* shape \(0, 24, 24, 3\)"):
         run({"images": image["images"][:0]})
 
 

@@ -213,7 +213,7 @@ def test_numbers_are_predicted(
 @pytest.mark.parametrize("case", ["larnn, lengths"], indirect=True)
 def test_int8_is_rejected_where_it_does_not_fit(case: Task, result: ExportResult, tmp_path: Path) -> None:
     inputs = as_arrays(case.model_inputs("train", 8))
-    with pytest.raises(InputError, match="--quantize int8 is for convolutional networks"):
+    with pytest.raises(InputError, match="--quantize int8 needs a convolutional network"):
         quantize_int8(Path(str(result.folder)) / ONNX, tmp_path / "a.onnx", inputs)
 
 

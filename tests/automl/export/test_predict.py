@@ -90,9 +90,9 @@ def test_a_truncated_image(exported: ExportResult, tmp_path: Path) -> None:
 def test_a_missing_image_and_none_and_a_folder(exported: ExportResult, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no image .*b.png"):
         run_predict(exported.folder, [tmp_path / "b.png"])
-    with pytest.raises(InputError, match="name at least one file of images"):
+    with pytest.raises(InputError, match="give at least one file of images"):
         run_predict(exported.folder, [])
-    with pytest.raises(InputError, match=r"name at least one file of images, or a folder of such: .*\.bmp"):
+    with pytest.raises(InputError, match=r"give at least one file of images, or a folder: .*\.bmp"):
         run_predict(exported.folder, [tmp_path])
 
 
@@ -145,7 +145,7 @@ def test_a_folder_without_a_sound_export(damage: str, exported: ExportResult, tm
     for name in ("config.json", "model.onnx"):
         shutil.copy(exported.folder / name, folder)
     DAMAGES[damage](folder)
-    with pytest.raises(InputError, match="holds no exported model; make one with `automl export`"):
+    with pytest.raises(InputError, match="has no exported model; create one with `automl export`"):
         run_predict(folder, [picture(tmp_path / "a.png")])
 
 
