@@ -285,8 +285,14 @@ def make_result(
     """Create the result of a search.
 
     Args:
-        runs: The MLflow run of each trial.
+        folder: Folder of the search.
+        name: Name of the search.
+        scheduler: Scheduler with the records of the trials.
+        settings: Settings of the search.
+        runs: MLflow run of each trial.
         begun: Start of the search on the monotonic clock [s].
+        untracked: Number of trials that MLflow lacks.
+        page: Address of the search's page in MLflow, or nothing.
         devices: Number of devices of a trial.
     """
     plan, records = scheduler.plan, list(scheduler.records.values())
