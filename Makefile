@@ -32,7 +32,7 @@ check: setup
 	$(BIN)/mypy --no-warn-return-any benchmarks scripts
 	$(BIN)/lint-imports
 	$(BIN)/codespell
-	$(MAKE) docs
+	$(MAKE) docs prose
 
 # Build the documentation site in site/. A broken link or a page outside the navigation is an error.
 docs: setup
