@@ -1,4 +1,4 @@
-"""The model card: what an exported model is, how good and how fast it is, how to use it."""
+"""The model card: description, scores, speed and use of an exported model."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -122,11 +122,14 @@ def model_card(
     machine: str,
     quantized: Quantized | None = None,
 ) -> str:
-    """The card in Markdown.
+    """Return the card in Markdown.
 
-    labels: of the deployed model. graphs: what each of its graphs takes and answers.
-    test: metrics of the trained model on the test split. scores: the answers of the exported one to it.
-    speeds: of each ONNX model, by the name of its file.
+    Args:
+        labels: Labels of the deployed model.
+        graphs: Inputs and outputs of each of its graphs.
+        test: Metrics of the trained model on the test split.
+        scores: Score card of the exported model on the test split.
+        speeds: Speed of each ONNX model, by file name.
     """
     model, training, data = task.config.model, task.config.training, task.config.data
     about = {
@@ -181,7 +184,7 @@ def _verdict(chosen: Chosen) -> str:
 
 
 def table(heading: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
-    """A Markdown table."""
+    """Format a Markdown table."""
     lines = [[markdown(cell) for cell in row] for row in (heading, *rows)]
     lines.insert(1, ["---"] * len(lines[0]))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -202,7 +205,7 @@ def _programs(graphs: Iterable[str]) -> str:
 
 
 def _metrics(test: Mapping[str, float], metric: Metric) -> str:
-    """`accuracy 0.8213 (82.13 %), loss 0.5210`."""
+    """Format `accuracy 0.8213 (82.13 %), loss 0.5210`."""
     shown = {key: f"{key} {value:.4f}" for key, value in test.items()}
     if metric.unit and metric.name in test:
         shown[metric.name] += f" ({metric.show(test[metric.name])})"
@@ -276,5 +279,5 @@ A CPU without VNNI instructions adds 8-bit products in 16 bits, which can overfl
 
 
 def _with_options(name: str, options: Mapping[str, Any]) -> str:
-    """`xresnet18, width 0.25`."""
+    """Format `xresnet18, width 0.25`."""
     return ", ".join([name, *(f"{key} {value}" for key, value in options.items())])

@@ -1,4 +1,4 @@
-"""Exports a trained trial as files that work without this project, each checked against the model."""
+"""Export a trained trial as files that work without this project, each checked against the model."""
 
 import json
 import sys
@@ -55,8 +55,8 @@ from search.atomic import locked, remove, sweep, temporary_path
 from search.config import TrialConfig
 from search.score_card import ScoreCard
 
-INPUTS = 100  # test inputs that the exported forms are compared on
-COPIES = 5  # of the weights that are written: four forms, and what MLflow copies
+INPUTS = 100  # number of test inputs for comparing the exported forms
+COPIES = 5  # number of written copies of the weights: four forms and MLflow's copy
 ALIAS = "champion"
 EXPORTS = "exports"  # the folder of exports that are given no other
 

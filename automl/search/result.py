@@ -40,7 +40,7 @@ LEADING = 5
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """One trial of a search.
+    """Trial of a search.
 
     Attributes:
         number: The number of the trial.

@@ -46,7 +46,7 @@ class StudyResult:
 
     @property
     def missing(self) -> list[str]:
-        """The cells without a result."""
+        """Cells of the grids without a result."""
         return [cell for result in self.results for cell in result.missing]
 
 

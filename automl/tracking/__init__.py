@@ -1,9 +1,9 @@
 """MLflow: one experiment a space, a parent run a search, a child run a trial. Written by the driver alone.
 
 tracker   A callback that mirrors trials as MLflow runs, without blocking training
-process   Runs the writer in a separate process
-writer    Writes runs, metrics and artifacts to MLflow
-runs      Reads runs from MLflow
+process   Run the writer in a separate process
+writer    Write runs, metrics and artifacts to MLflow
+runs      Read runs from MLflow
 run_spec  What is tracked: experiment, names, tags and parameters of the runs
 tags      The tags of the runs
 names     What a trial's numbers are called in MLflow, with their units

@@ -24,11 +24,11 @@ from automl.tracking.silence import MlflowSilent
 from search.atomic import locked, replacing, sweep
 
 LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` listens
-LIMIT = 20.0  # seconds for the first answer, where MLFLOW_HTTP_REQUEST_TIMEOUT gives no other limit
-NEWS = 2.0  # seconds after which standard error names what is awaited
-MEMORY = 60.0  # seconds for which a server that was silent is not asked again
+LIMIT = 20.0  # time limit of the first answer, unless MLFLOW_HTTP_REQUEST_TIMEOUT is set [s]
+NEWS = 2.0  # time after which a message about the wait is printed [s]
+MEMORY = 60.0  # time during which a silent server is not contacted again [s]
 
-_silent: dict[str, float] = {}  # when, on the monotonic clock, each server was found to be silent
+_silent: dict[str, float] = {}  # time of the last timeout of each server, on the monotonic clock [s]
 
 
 def open_client(*, create: bool = False) -> Any:
@@ -70,9 +70,9 @@ def open_client(*, create: bool = False) -> Any:
 
 
 def _tracking_uri() -> str:
-    """MLflow's address of its store; of a file with the path as it is.
+    """Return MLflow's address of its store. The path of a file is not quoted.
 
-    MLflow quotes the path of its default, and then also makes a folder with the quoted name.
+    MLflow quotes the path of its default, and then creates a folder with the quoted name.
     """
     uri: str = mlflow.get_tracking_uri()
     path = str(local_path(uri))
@@ -86,9 +86,9 @@ def _client() -> Any:
 
 
 def _create_database(file: Path) -> None:
-    """Create MLflow's tables where there are none: whole or not at all, and by one process of several.
+    """Create MLflow's tables if there are none, atomically and by a single process.
 
-    MLflow itself takes no lock: of two processes that create them, one or both fail.
+    MLflow itself does not lock: if two processes create them, one or both fail.
     """
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore  # takes a second
 
@@ -98,7 +98,7 @@ def _create_database(file: Path) -> None:
         if not _has_content(file):
             sweep(file.parent, file.name)
             with replacing(file) as new:
-                # An address, since MLflow puts it into SQL as it is, with the quotes of the folder's name.
+                # Use an address, as MLflow inserts it into SQL without escaping quotes of the folder.
                 artifacts = Path(DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH).resolve().as_uri()
                 SqlAlchemyStore(f"sqlite:///{new}", artifacts).engine.dispose()
 
@@ -110,8 +110,8 @@ def _has_content(file: Path) -> bool:
 def _answering_client(uri: str, limit: float) -> Any:
     """Return the client of a server that answers within `limit` seconds.
 
-    The request runs in a thread that is left behind: a server that sends a byte now and then keeps it for as
-    long as it likes, whatever the timeouts of HTTP.
+    The request runs in a thread that may be abandoned, since a server that sends a byte now and then prevents
+    timeouts of HTTP.
     """
     if time.monotonic() - _silent.get(uri, -MEMORY) < MEMORY:
         raise _silence(uri, limit)
@@ -146,7 +146,7 @@ def _silence(uri: str, limit: float) -> MlflowSilent:
 
 
 def find_experiment(client: Any, name: str) -> str | None:
-    """Return the id of the experiment, None where there is none. Raises InputError where it was deleted."""
+    """Return the ID of the experiment, or None if it does not exist. Raise InputError if it was deleted."""
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         return None
@@ -177,10 +177,10 @@ def artifact_location(experiment: str) -> str | None:
 
 
 def find_runs(client: Any, experiment_ids: Sequence[str], tags: Mapping[str, str]) -> Iterator[Any]:
-    """Yield the runs that have all of these tags, whatever quotes their values hold.
+    """Yield the runs that have all of these tags, with any quotes in their values.
 
-    MLflow's filters know no escape: a value in quotes holds none of that kind. Where a value has both kinds,
-    `_` of LIKE stands for any character, and the runs that come are compared.
+    MLflow's filters have no escape character, so a quoted value cannot contain that kind of quote. A value
+    with both kinds is matched by LIKE, with `_` for any character, and the results are compared.
     """
     tags = {name: mlflow_value(value) for name, value in tags.items()}
     query, token = tag_filter(tags), None
@@ -191,7 +191,7 @@ def find_runs(client: Any, experiment_ids: Sequence[str], tags: Mapping[str, str
 
 
 def tag_filter(tags: Mapping[str, str]) -> str:
-    """Return MLflow's filter for the runs with these tags, and maybe more; see `find_runs`."""
+    """Return MLflow's filter for the runs with these tags. It may match more runs; see `find_runs`."""
     parts = []
     for name, value in tags.items():
         if "'" not in value:
@@ -204,5 +204,5 @@ def tag_filter(tags: Mapping[str, str]) -> str:
 
 
 def experiments(client: Any) -> list[str]:
-    """The ids of all experiments, where runs are looked for."""
+    """Return the IDs of all experiments."""
     return [experiment.experiment_id for experiment in client.search_experiments()]

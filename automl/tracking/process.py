@@ -1,7 +1,7 @@
-"""Writes to MLflow in a separate process.
+"""Write to MLflow in a separate process.
 
-MLflow's client takes tens of milliseconds of Python for a trial, and the driver, which waits for hundreds of
-slots, has one Python for all that it does.
+MLflow's client needs tens of milliseconds of Python for a trial. The driver serves hundreds of slots, so it
+must not spend this time itself.
 """
 
 import logging
@@ -23,8 +23,8 @@ from automl.storage.logs import library_logs_to
 from automl.tracking.run_spec import RunSpec
 from search.record import State, TrialRecord
 
-SECONDS = 10.0  # that the end waits for a call under way
-ANSWER = 120.0  # seconds after which a call is given up, and the process with it
+SECONDS = 10.0  # maximum wait for a running call at the end [s]
+ANSWER = 120.0  # time after which a call is abandoned and the process is killed [s]
 NICE = 3  # once it has begun: the driver and its trials come first, but a busy machine must not starve it
 
 
@@ -43,13 +43,13 @@ def prepared() -> Iterator[None]:
 
 
 class MlflowProcess:
-    """A `MlflowWriter` of `run_spec` in another process, which ends with this one. Use as a context.
+    """A `MlflowWriter` of `run_spec` in another process. Use it as a context manager.
 
-    The process starts at once, or is the one of `prepared`, and makes the store where there is none, which
-    takes seconds; the first call waits for that. Calls come one after the other. If the process ends, the
-    next call starts another, which finds the runs that there are. What is logged there is logged here.
+    The process starts at once, or is that of `prepared`. It creates the store if there is none, which takes
+    seconds, and the first call waits for it. Calls are serialised. If the process dies, the next call starts
+    another one, which continues the existing runs. Its log records are logged in this process.
 
-    Calls raise InputError as `MlflowWriter` does, and RuntimeError for whatever else goes wrong there.
+    Calls raise InputError as `MlflowWriter` does, and RuntimeError for other errors.
     """
 
     def __init__(self, run_spec: RunSpec) -> None:
@@ -63,7 +63,7 @@ class MlflowProcess:
 
     def __exit__(self, *error: object) -> None:
         self._closed = True
-        # Between two calls there is nothing to lose, and a call that takes so long is lost anyway.
+        # No data are lost between two calls, and a call that takes longer is lost anyway.
         idle = self._lock.acquire(timeout=SECONDS)
         if not self._is_created:
             self._line.poll(SECONDS)  # a store that is half made is of no use to any run
@@ -74,7 +74,7 @@ class MlflowProcess:
     def contact(self) -> None:
         """Wait until MLflow answers.
 
-        Raises InputError when it does not or the experiment was deleted, and MlflowSilent after some time.
+        Raise InputError if it fails or the experiment was deleted, and MlflowSilent after a timeout.
         """
         with self._lock:
             self._contact()
@@ -153,7 +153,7 @@ class MlflowProcess:
 
 
 def _begin() -> tuple[subprocess.Popen[bytes], Connection]:
-    """A process that serves, and the line to it."""
+    """Start a process that runs `serve`. Return it and the connection to it."""
     line, theirs = Pipe()
     with theirs:
         process = subprocess.Popen(
@@ -173,8 +173,8 @@ def _end(process: subprocess.Popen[bytes], line: Connection) -> None:
 
 
 def serve(line: Connection) -> None:
-    """Answer calls until the other end is gone."""
-    # These import MLflow, which the driver need not load.
+    """Answer calls until the connection is closed."""
+    # Import them here, since they load MLflow, which the driver does not need.
     from automl.tracking.client import find_experiment, open_client
     from automl.tracking.writer import MlflowWriter
 
@@ -203,7 +203,7 @@ def serve(line: Connection) -> None:
 
 
 if __name__ == "__main__":
-    # A terminal's Ctrl-C and the stop of a job reach all processes; this one ends when the driver has.
+    # Ctrl-C and the stop of a job reach all processes, but this one must outlive the driver.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     serve(Connection(int(sys.argv[1])))

@@ -16,7 +16,7 @@ from automl.tracking.client import open_client
 
 @dataclass(frozen=True, kw_only=True)
 class Registered:
-    """A version of a model in MLflow's registry, which `alias` names until another version gets it."""
+    """Version of a model in MLflow's registry. `alias` refers to it until another version gets the alias."""
 
     name: str
     version: str
@@ -29,9 +29,9 @@ class Registered:
 
 
 def check_registry(name: str, alias: str) -> None:
-    """Raises InputError where MLflow would refuse to register a model so, before there is one to register."""
+    """Raise InputError if MLflow would reject the name or alias of a model."""
     client = open_client()
-    # MLflow looks at the alias when it is set, and the version would be there by then.
+    # MLflow checks the alias only when it is set, after the version was created.
     if not re.fullmatch(r"[\w-]{1,255}", alias, re.ASCII) or re.fullmatch(r"(?i)latest|v\d+", alias):
         raise InputError(
             f"--alias must consist of letters, digits, _ and -, and not be `latest` or v and a number, which "
@@ -56,13 +56,13 @@ def register(
 ) -> Registered:
     """Register the MLflow model in `folder` as a new version of `name`, and give it the alias.
 
-    Its files are copied to where the store keeps artifacts. The version, and the model that it is made of,
-    belong to the run. Raises InputError when MLflow refuses or does not answer.
+    The files are copied to the artifact store, and belong to the run. Raise InputError if MLflow rejects them
+    or does not answer.
     """
     client = open_client()
     try:
         experiment = client.get_run(run_id).info.experiment_id
-        # Each version has separate files: a second export of a run leaves those of the first alone.
+        # Each version has separate files, so a second export of a run keeps those of the first.
         model = client.create_logged_model(experiment, name="exported", source_run_id=run_id, tags=dict(tags))
         client.log_model_artifacts(model.model_id, str(folder))
         client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)

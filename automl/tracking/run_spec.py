@@ -61,7 +61,7 @@ class RunSpec:
 
 
 def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
-    """The search that is kept at `location`."""
+    """Return the specification of a search's runs. `location` is the folder of the search."""
     settings, plan = metadata.settings, metadata.plan
     return RunSpec(
         name=metadata.name,
@@ -91,7 +91,7 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
 
 
 def flat(config: TrialConfig) -> dict[str, Any]:
-    """A configuration as few, readable parameters for MLflow's table and its parallel coordinates."""
+    """Convert a configuration to a few readable parameters for MLflow's table and plots."""
     model, training = config.model, config.training
     return {
         "backbone": model.backbone,
@@ -123,5 +123,5 @@ def _note(metadata: SearchMetadata) -> str:
 
 
 def below(location: Storage, trial: TrialRecord) -> Storage:
-    """The folder of a trial's checkpoint, of what is kept at `location`."""
+    """Return the folder of a trial's checkpoint below `location`."""
     return location / trial.folder

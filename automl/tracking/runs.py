@@ -40,7 +40,7 @@ class TrackedRun:
 
 
 def find_run(run_id: str) -> TrackedRun:
-    """The trial of a run. Raises InputError when there is no such run or it has no checkpoint."""
+    """Return the trial of a run. Raise InputError if the run or its checkpoint does not exist."""
     client = open_client()
     run = _find_run(client, run_id)
     parent = next(find_runs(client, experiments(client), {CONFIRMED: run_id}), None)
@@ -108,14 +108,14 @@ def _best_epoch(client: Any, run_id: str, metric: Metric | None) -> float | None
 
 
 def _metric(client: Any, run: Any) -> Metric | None:
-    """The metric that was logged with a training of a user-defined task, whose code is not run to read it."""
+    """Return the metric that a training of a user-defined task has logged, without running its code."""
     if all(file.path != METRIC_FILE for file in client.list_artifacts(run.info.run_id)):
         return None
     return from_json(Metric, _artifact(run, METRIC_FILE), METRIC_FILE)
 
 
 def _artifact(run: Any, name: str) -> Any:
-    """A JSON artifact of a run. Raises InputError for a damaged one, MlflowException for none."""
+    """Read a JSON artifact of a run. Raise InputError if it is damaged, MlflowException if it is missing."""
     address = f"{run.info.artifact_uri}/{name}"
     try:
         return parse_json(mlflow.artifacts.load_text(address))
@@ -135,9 +135,9 @@ def _digest(client: Any, run: Any) -> str | None:
 
 
 def find_trial_run(identity: str, number: int) -> str:
-    """The id of the run of a trial, of what has this identity: a search, or a confirmation.
+    """Return the ID of the run of a trial. `identity` is that of its search or confirmation.
 
-    Raises InputError when MLflow does not answer or has no such run.
+    Raise InputError if MLflow does not answer or has no such run.
     """
     uri = public(mlflow.get_tracking_uri())
     client = open_client()
@@ -153,9 +153,9 @@ def find_trial_run(identity: str, number: int) -> str:
 
 
 def trial_links(metadata: SearchMetadata) -> dict[int, str]:
-    """The address of each trial's run in MLflow's pages, by number, as far as it has them.
+    """Return the address of the MLflow page of each trial's run, by number. Missing runs are left out.
 
-    Raises InputError when MLflow does not answer.
+    Raise InputError if MLflow does not answer.
     """
     client = open_client()
     links: dict[int, str] = {}
@@ -173,9 +173,9 @@ def trial_links(metadata: SearchMetadata) -> dict[int, str]:
 
 
 def log_report(metadata: SearchMetadata, folder: Path, files: Sequence[str]) -> str:
-    """Log `files` of `folder` to the run of a search, below `report/`, and return the run's id.
+    """Log `files` of `folder` to the run of a search, below `report/`. Return the run's ID.
 
-    Raises InputError when MLflow does not answer, has no such run, or does not take them.
+    Raise InputError if MLflow does not answer, has no such run, or rejects them.
     """
     client = open_client()
     run = next(find_runs(client, experiments(client), {IDENTITY: metadata.identity}), None)
@@ -189,6 +189,6 @@ def log_report(metadata: SearchMetadata, folder: Path, files: Sequence[str]) -> 
     try:
         for file in files:
             client.log_artifact(run_id, str(folder / file), str(Path("report", file).parent))
-    except Exception as error:  # whatever its store of artifacts raises
+    except Exception as error:  # artifact stores raise various errors
         raise InputError(f"MLflow did not take it ({type(error).__name__}: {public(str(error))})") from error
     return run_id

@@ -1,4 +1,4 @@
-"""A server of MLflow that is there and does not answer."""
+"""An MLflow server that accepts connections but does not answer."""
 
 from typing import NoReturn
 

@@ -1,4 +1,4 @@
-"""The tags by which runs are found again. `state`, `role` and `reason` are for readers, without a prefix."""
+"""Names of tags by which runs are looked up. The tags `state`, `role` and `reason` are only for display."""
 
 # MLflow's own: the description that it shows, the command and the commit of the code.
 NOTE, SOURCE, COMMIT = "mlflow.note.content", "mlflow.source.name", "mlflow.source.git.commit"

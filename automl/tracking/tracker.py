@@ -1,8 +1,7 @@
-"""A callback that mirrors trials as MLflow runs, without blocking training.
+"""Callback that mirrors trials as MLflow runs, without blocking training.
 
-MLflow has a copy of the search's study, never the other way round. A thread updates each run, so training
-never waits for MLflow; what fails is retried, and what is missing in the end can be written from the study at
-any time (`automl sync`).
+MLflow has a copy of the search's study, which is the original. A thread updates the runs, so training never
+waits for MLflow. Failed writes are retried. Missing runs can be written from the study later (`automl sync`).
 """
 
 import copy
@@ -19,8 +18,8 @@ from search.record import State, TrialRecord
 
 log = logging.getLogger("mlflow")
 
-PATIENCE = 30.0  # seconds that the end of a search waits for MLflow to take what is left
-PAUSE = (1.0, 30.0)  # seconds between two tries, the first and the longest
+PATIENCE = 30.0  # maximum wait for the last writes of a search [s]
+PAUSE = (1.0, 30.0)  # first and longest pause between two attempts [s]
 
 
 class Writes(Protocol):
@@ -41,11 +40,13 @@ class Writes(Protocol):
 
 
 class Tracker(Callback):
-    """Mirrors each trial as a run.
+    """Callback that mirrors each trial as a run.
 
-    runs: the run of each trial that MLflow has. silent: MLflow did not answer the last call in time.
+    If the server does not answer at the start, print a warning and continue without it.
 
-    A server that is silent at first is named on standard error, and training continues without it.
+    Attributes:
+        runs: ID of the MLflow run of each trial.
+        silent: True if MLflow did not answer the last call in time.
     """
 
     def __init__(self, writer: Writes) -> None:
@@ -71,7 +72,7 @@ class Tracker(Callback):
         self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
         self._thread.start()
 
-    # The callback: notes what has changed, and returns.
+    # Events of the callback. They record the change and return.
 
     def on_trial_start(self, trial: TrialRecord) -> None:
         self.update(trial)
@@ -133,7 +134,7 @@ class Tracker(Callback):
     # The end.
 
     def drain(self, patience: float = PATIENCE) -> int:
-        """Wait until everything is mirrored, or `patience` seconds. Returns how many trials are not."""
+        """Wait until everything is mirrored, at most `patience` seconds. Return the number of missing ones."""
         until = time.monotonic() + patience
         with self._news:
             self._hurry = True
@@ -145,7 +146,7 @@ class Tracker(Callback):
             return len(self._wanted.keys() | self._busy)
 
     def close(self, patience: float = PATIENCE) -> int:
-        """Wait as `drain` does, and end the thread."""
+        """Call `drain` and end the thread."""
         missing = self.drain(patience)
         with self._news:
             self._closed = True
@@ -163,12 +164,19 @@ class Tracker(Callback):
         ranking: Sequence[int] = (),
         patience: float = PATIENCE,
     ) -> int:
-        """End the search's run with the best trial and how many trials ended in which state.
+        """End the run of the search.
 
-        metric, ranking: as in `MlflowWriter.finish`.
-        stopped: the search is to be resumed later; its running trials are marked so.
-        Returns how many trials MLflow has not taken, 0 if it has all of this; the search is then incomplete
-        in MLflow until `automl sync`.
+        Args:
+            best: The best trial.
+            metric: As in `MlflowWriter.finish`.
+            counts: Number of trials in each state.
+            stopped: True if the search was interrupted. Its running trials are marked as stopped.
+            ranking: As in `MlflowWriter.finish`.
+            patience: Maximum wait [s].
+
+        Returns:
+            The number of trials that MLflow does not have completely. If it is not 0, the search is
+            incomplete in MLflow until `automl sync`.
         """
         until = time.monotonic() + patience
         missing = self.close(patience)
@@ -178,17 +186,14 @@ class Tracker(Callback):
         return missing if ended else max(1, missing)
 
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> int:
-        """Write a verdict to the run of the search and to that of the confirmation; see `MlflowWriter`.
-
-        Returns 0, or 1 if MLflow did not take it.
-        """
+        """Write a verdict to the runs of the search and the confirmation. Return 1 if that failed, else 0."""
         until = time.monotonic() + PATIENCE
         if self.silent:
             return 1
         return not self._insist(lambda: self.writer.conclude(identity, verdict, winner), "verdict", until)
 
     def _insist(self, write: Callable[[], None], what: str, until: float) -> bool:
-        """Try until it is taken or it is too late, and at least once."""
+        """Call `write` until it succeeds or time is up, at least once."""
         pause, longest = PAUSE
         while True:
             try:

@@ -1,7 +1,7 @@
-"""Writes runs to MLflow: a run for each trial, nested in the run of its search or confirmation.
+"""Write runs to MLflow: a run for each trial, nested in the run of its search or confirmation.
 
-Each write raises what MLflow raises and can be repeated: a run that exists is continued from where it stands.
-The tracker decides when to write.
+Each write raises MLflow's errors and can be repeated, since existing runs are continued. The tracker decides
+when to write.
 """
 
 import json
@@ -85,7 +85,7 @@ def run_name(trial: TrialRecord) -> str:
 
 
 def _params(values: Mapping[str, Any]) -> list[Param]:
-    """Parameters in short; an artifact has every digit."""
+    """Format parameters with four digits. An artifact has all digits."""
     return [
         Param(mlflow_key(key), f"{v:.4g}" if isinstance(v, float) else mlflow_value(v))
         for key, v in values.items()
@@ -141,7 +141,7 @@ class _Run:
 
 
 class MlflowWriter:
-    """The runs of a `RunSpec`. Raises InputError when MLflow does not answer."""
+    """Writer of the runs of a `RunSpec`. Raise InputError if MLflow does not answer."""
 
     def __init__(self, run_spec: RunSpec) -> None:
         self.run_spec = run_spec
@@ -173,14 +173,14 @@ class MlflowWriter:
         return identifier
 
     def runs(self) -> dict[int, str]:
-        """The run of each trial that MLflow has."""
+        """Return the ID of the MLflow run of each trial."""
         return {number: run.run_id for number, run in self._runs.items()}
 
     def page(self) -> str:
-        """The address of the table of runs: of the server, or of `mlflow ui` on this machine.
+        """Return the address of the table of runs, on the server or in `mlflow ui` on this machine.
 
-        It names a state of the table, a tag of the experiment: the trials of this search alone, with the
-        columns that tell them apart. They are sorted by the metric, and by rank once the search has ended.
+        It refers to a stored view of the table, with the trials of this search and useful columns. They are
+        sorted by the metric, and by rank after the search has ended.
         """
         table = f"{pages(self.client)}/#/experiments/{self.experiment}/runs"
         if not self.run_spec.metric or self.parent is None:
@@ -188,7 +188,7 @@ class MlflowWriter:
         score = f"metrics.`{mlflow_key(self.run_spec.metric)}`"
         try:
             self._set_view(score, ascending=not self.run_spec.maximize)
-        except MlflowException:  # a server that does not let everyone write tags
+        except MlflowException:  # the server does not allow writing tags
             return table
         return f"{table}?viewStateShareKey={self._view}"
 
@@ -197,10 +197,10 @@ class MlflowWriter:
         return f"automl-{self.parent}"
 
     def _set_view(self, order: str, *, ascending: bool) -> None:
-        """Set what MLflow's page shows of the search. order: the column that it is sorted by."""
+        """Store the view of MLflow's page of the search, sorted by the column `order`."""
         score = f"metrics.`{mlflow_key(self.run_spec.metric)}`"
         state = {
-            # A confirmation is below the search, too, but is no trial.
+            # A confirmation is also a child run of the search, but is not a trial.
             "searchFilter": f"{tag_filter({PARENT: str(self.parent)})} and tags.`{TRIAL}` LIKE '%'",
             "selectedColumns": [
                 f"metrics.`{RANK}`",
@@ -234,10 +234,10 @@ class MlflowWriter:
             )
 
     def write(self, trial: TrialRecord) -> str:
-        """Update the trial's run, and return the run's id.
+        """Update the trial's run. Return the run's ID.
 
-        Each call of the client is a request, so there are few: one begins the run, one logs its artifact, one
-        ends it, and one logs all that is new.
+        Each call of the client is a request, so there are few: one starts the run, one logs its artifact, one
+        ends it, and one logs all new values.
         """
         run = self._runs.get(trial.number)
         if run is None:
@@ -270,14 +270,14 @@ class MlflowWriter:
         return {**tags, PARENT: self.parent} if self.parent else tags
 
     def _log_data(self, run_id: str, config: TrialConfig) -> None:
-        """The datasets of a trial's run and, with its first trial, of the run above it."""
+        """Log the datasets of a trial's run. With the first trial, also log those of the parent run."""
         runs = [run_id] if self.parent is None or self._has_data else [run_id, self.parent]
         for run in runs:
             self.client.log_inputs(run, datasets(config, self.run_spec.data, self.run_spec.splits))
         self._has_data = True
 
     def _end(self, run: _Run, trial: TrialRecord) -> dict[str, str]:
-        """The tags of a trial's end that are not there yet."""
+        """Return the tags of a trial's end that the run does not have yet."""
         storage = self.run_spec.checkpoint(trial)
         checkpoint = str(storage) if storage.exists(CHECKPOINT_FILE) else ""
         tags = {CHECKPOINT: checkpoint} if run.checkpoint != checkpoint else {}
@@ -290,9 +290,9 @@ class MlflowWriter:
     def _log(
         self, run: _Run, trial: TrialRecord, params: Sequence[Param] = (), tags: Mapping[str, str] = NONE
     ) -> None:
-        """The next epochs, and what comes with them.
+        """Log the next epochs, with parameters and tags.
 
-        MLflow takes parameters, metrics and tags in this order, so a run with the tag of its end is whole.
+        MLflow writes parameters, metrics and tags in this order, so a run with the tag of its end is whole.
         """
         new = trial.history[run.epochs : run.epochs + EPOCHS]
         metrics = []
@@ -317,12 +317,15 @@ class MlflowWriter:
         stopped: bool,
         ranking: Sequence[int] = (),
     ) -> None:
-        """End the run above the trials', and those of its trials that have not ended.
+        """End the parent run, and the runs of trials that have not ended.
 
-        ranking: the numbers of the completed trials, the best one first.
-
-        metric: by which the best one is that, and whose value is a metric of the run. None where the largest
-        value says nothing, such as the luckiest seed's on the test split.
+        Args:
+            best: The best trial.
+            metric: The metric that ranks trials, logged with the value of the best one. None for a
+                confirmation, where the best of all seeds has no meaning.
+            counts: Number of trials in each state.
+            stopped: True if the search was interrupted.
+            ranking: Numbers of the completed trials, the best first.
         """
         for run in self._runs.values():
             if run.state == str(State.RUNNING):
@@ -350,10 +353,10 @@ class MlflowWriter:
         self.client.set_terminated(self.parent, "KILLED" if stopped else _ENDS[end])
 
     def _rank(self, ranking: Sequence[int]) -> None:
-        """Give the leading trials their rank, and those that had one, and sort the page by it.
+        """Log the rank of leading trials and of those with an earlier rank, and sort the page by it.
 
-        The metric does not tell which trial was announced: several have the same value, one that was pruned
-        has a higher one, and a model of placements may expect more of another.
+        The metric alone does not identify the best trial: several may have the same value, a pruned trial may
+        have a higher one, and a model of placements may expect more of another.
         """
         now = get_current_time_millis()
         for rank, number in enumerate(ranking, 1):
@@ -368,7 +371,7 @@ class MlflowWriter:
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> None:
         """Write a verdict to the run of the search with this identity: headline, figures, file, winner.
 
-        The run above the trials' runs gets it too, with its numbers as metrics.
+        The parent run of the trials also gets it, with its numbers as metrics.
         """
         tags = {VERDICT: mlflow_value(verdict["headline"]), FIGURES: mlflow_value(verdict["figures"])}
         text = f"**{markdown(verdict['headline'])}.** {markdown(verdict['figures'])}"
