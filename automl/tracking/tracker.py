@@ -134,7 +134,7 @@ class Tracker(Callback):
     # The end.
 
     def drain(self, patience: float = PATIENCE) -> int:
-        """Wait until everything is mirrored, at most `patience` seconds. Return the number of missing ones."""
+        """Wait until everything is mirrored, at most `patience` seconds. Return how many are missing."""
         until = time.monotonic() + patience
         with self._news:
             self._hurry = True
