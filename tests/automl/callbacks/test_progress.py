@@ -53,7 +53,7 @@ def tell(
     reason: str | None = None,
     profile: dict[str, float] | None = None,
 ) -> None:
-    """One trial's life, as the scheduler has it."""
+    """Run the events of one trial, as the scheduler does."""
     placement = {"stage1.block2.branch": Spec("ssa")} if number else {}
     trial = TrialRecord(number, TrialConfig(model=Model(placement=placement)), profile=profile or {})
     progress.records[number] = trial  # type: ignore[index]
@@ -122,7 +122,7 @@ def test_few_lines_summarise_many_trials(
     ]  # fmt: skip
 
 
-def test_a_log_that_was_quiet_for_long_has_an_epoch(
+def test_quiet_log_gets_an_epoch(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     progress = make(5)
@@ -135,7 +135,7 @@ def test_a_log_that_was_quiet_for_long_has_an_epoch(
     assert "complete at epoch 3" in end
 
 
-def test_a_long_epoch_is_reported_before_its_end(
+def test_progress_within_a_long_epoch_is_shown(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for interval in ("QUIET", "READ_INTERVAL"):
@@ -217,7 +217,7 @@ def test_remaining_time(
     assert matches(r"about (\S+) left", lines(capsys)[-1:]) == [None if left is None else (left,)]
 
 
-def test_a_terminal_shows_every_trial(
+def test_terminal_shows_every_trial(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "120"}.items():
@@ -234,9 +234,7 @@ def test_a_terminal_shows_every_trial(
     assert "2/2 trials" in output
 
 
-def test_a_notebook_has_one_output(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_notebook_has_one_output(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     shown: list[tuple[str, str]] = []
     output = SimpleNamespace(show=lambda html, text: shown.append((html, text)))
     monkeypatch.setattr(automl.callbacks.search_progress, "notebook_output", lambda: output)

@@ -28,7 +28,7 @@ def plan(*objectives: str, maximize: bool = True, guessing: float | None = None)
 def trial(
     folder: Path, number: int, value: float, state: State = State.COMPLETE, macs: float = 0
 ) -> TrialRecord:
-    """A trial with a checkpoint, which has ended."""
+    """Create an ended trial with a checkpoint."""
     role = Role.BASELINE if number in (0, 4) else Role.CANDIDATE
     history = [{"epoch": 1, "resource": 1, "accuracy": value}]
     record = TrialRecord(number, TrialConfig(), role, state, history, profile={"macs": macs})
@@ -45,7 +45,7 @@ def checkpoints(folder: Path) -> list[int]:
     ("keep", "maximize", "stay"),
     [(1, True, [0, 3]), (3, True, [0, 1, 3, 5]), (9, True, [0, 1, 3, 4, 5]), (1, False, [4])],
 )
-def test_the_best_few_and_the_best_baseline_stay(
+def test_best_trials_and_best_baseline_are_kept(
     keep: int, maximize: bool, stay: list[int], tmp_path: Path
 ) -> None:
     deleted: list[int] = []
@@ -77,7 +77,7 @@ def test_checkpoints_of_unfinished_trials_are_deleted(state: State, tmp_path: Pa
     assert checkpoints(tmp_path) == []
 
 
-def test_a_running_trials_checkpoint_is_left_alone(tmp_path: Path) -> None:
+def test_checkpoint_of_a_running_trial_is_kept(tmp_path: Path) -> None:
     running = trial(tmp_path, 1, 0.1, State.RUNNING)
     retention = CheckpointRetention(Storage(tmp_path), plan(), [running, trial(tmp_path, 2, 0.5)], keep=1)
     retention.on_trial_start(running)
@@ -95,7 +95,7 @@ def test_trials_of_an_earlier_run_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EBUSY, errno.EIO])
-def test_a_checkpoint_that_cannot_be_deleted_ends_no_search(
+def test_deletion_errors_are_logged(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(self: Storage, name: str) -> None:

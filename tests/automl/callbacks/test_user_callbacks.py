@@ -28,7 +28,7 @@ EVENTS = [name for name in vars(Callback) if name.startswith("on_")]
 
 
 class Heard(Callback):
-    """Notes every event."""
+    """Callback that records every event."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
@@ -43,7 +43,7 @@ class Heard(Callback):
 
 
 class Failing(Callback):
-    """Fails in every method."""
+    """Callback that fails in every method."""
 
     def __getattribute__(self, name: str) -> Any:
         if not name.startswith("on_"):
@@ -90,7 +90,7 @@ def test_a_callback_sees_every_event_of_a_confirmation(played, tmp_path, monkeyp
     assert heard.events[-1] == ("on_confirmation_end", result)
 
 
-def test_a_record_cannot_be_changed() -> None:
+def test_records_are_frozen() -> None:
     trial = TrialRecord(3, tiny(), history=[{"epoch": 1, "accuracy": 0.5}], profile={"params": 3.0})
     heard = Heard()
     UserCallbacks([heard]).on_epoch_end(trial)
@@ -146,7 +146,7 @@ def test_settings_keep_callbacks_by_name_alone() -> None:
 
 
 class FakeWriter:
-    """In the place of torch's `SummaryWriter`."""
+    """Replacement of torch's `SummaryWriter`."""
 
     written: ClassVar[dict[str, list[Any]]] = {}
 
@@ -203,7 +203,7 @@ class Write(Callback):
 
 
 @pytest.mark.long  # a search on Ray; that events reach callbacks is tested above
-def test_a_callback_of_the_command_line(store: MlflowClient, cli: Callable[..., Any]) -> None:
+def test_callback_given_on_the_command_line(store: MlflowClient, cli: Callable[..., Any]) -> None:
     Path("mine.py").write_text(MINE)
     options = ["--space", "digits", "--trials", "1", "--epochs", "1", "--subset", "0.2", "--name", "called"]
     code, _, err = cli("search", *options, "--callback", "mine.py:Write")

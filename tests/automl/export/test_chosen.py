@@ -1,4 +1,4 @@
-"""The choice of the trial that is exported."""
+"""Choice of the trial to export."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -23,7 +23,7 @@ Confirm = Callable[..., None]
 
 @pytest.fixture
 def search(storage: Storage) -> Storage:
-    """A search whose trials have checkpoints."""
+    """Create a search whose trials have checkpoints."""
     fake_search(storage)
     for trial in RECORDS:
         (storage / "mine" / trial.folder).write("checkpoint.pt", b"")
@@ -32,7 +32,7 @@ def search(storage: Storage) -> Storage:
 
 @pytest.fixture
 def confirm(search: Storage, monkeypatch: pytest.MonkeyPatch) -> Confirm:
-    """Confirms it, with so much of a gain, in points, and so many trainings before it is stopped."""
+    """Return a function that confirms it, with a gain in points and a number of trainings."""
     monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
     monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
     monkeypatch.setattr(
@@ -53,7 +53,7 @@ def confirm(search: Storage, monkeypatch: pytest.MonkeyPatch) -> Confirm:
     return run
 
 
-def test_the_best_without_a_verdict(search: Storage) -> None:
+def test_best_trial_is_chosen_without_a_verdict(search: Storage) -> None:
     chosen = choose("mine", str(search))
     assert chosen.checkpoint == search / "mine" / RECORDS[1].folder
     assert (chosen.name, chosen.number, chosen.run_id) == (RECORDS[1].name, 1, None)
@@ -61,7 +61,7 @@ def test_the_best_without_a_verdict(search: Storage) -> None:
     assert chosen.origin == f"trial {RECORDS[1].name} of search mine"
 
 
-def test_the_winner_as_it_was_retrained(search: Storage, confirm: Confirm) -> None:
+def test_retrained_winner_is_chosen(search: Storage, confirm: Confirm) -> None:
     confirm(+2)
     chosen = choose("mine", str(search))
     assert chosen.confirmed
@@ -79,7 +79,7 @@ def test_the_winner_as_it_was_retrained(search: Storage, confirm: Confirm) -> No
     assert choose("mine", str(search)).identity.endswith("-confirm-3")
 
 
-def test_the_best_without_attention(search: Storage, confirm: Confirm) -> None:
+def test_best_baseline_is_chosen(search: Storage, confirm: Confirm) -> None:
     chosen = choose("mine", str(search), baseline=True)
     assert (chosen.number, chosen.choice) == (0, "the search's best without attention; not confirmed")
     confirm(+2)
@@ -96,7 +96,7 @@ def test_the_best_without_attention(search: Storage, confirm: Confirm) -> None:
 @pytest.mark.parametrize(
     ("gain", "warned"), [(+2, ""), (0, "no finalist better"), (-3, "the best of them worse")]
 )
-def test_a_model_that_is_not_better_is_exported_with_a_warning(
+def test_model_that_is_not_better_has_a_warning(
     search: Storage, confirm: Confirm, gain: float, warned: str
 ) -> None:
     confirm(gain)
@@ -114,13 +114,13 @@ def test_no_winner(search: Storage, confirm: Confirm) -> None:
     assert chosen.choice == f"the search's best; confirmation found no winner: {chosen.verdict}"
 
 
-def test_a_confirmation_that_was_stopped_says_nothing(search: Storage, confirm: Confirm) -> None:
+def test_stopped_confirmation_is_ignored(search: Storage, confirm: Confirm) -> None:
     with pytest.raises(Stopped):
         confirm(+2, most=12)
     assert choose("mine", str(search)).choice == "the search's best; not confirmed"
 
 
-def test_the_best_that_still_has_a_checkpoint(search: Storage) -> None:
+def test_best_trial_with_a_checkpoint_is_chosen(search: Storage) -> None:
     (search / "mine" / RECORDS[1].folder).remove("checkpoint.pt")
     chosen = choose("mine", str(search))
     assert chosen.number == 2
@@ -134,7 +134,7 @@ def test_the_best_that_still_has_a_checkpoint(search: Storage) -> None:
         choose("mine", str(search))
 
 
-def test_the_first_of_equal_trials_is_chosen(storage: Storage) -> None:
+def test_first_of_equal_trials_is_chosen(storage: Storage) -> None:
     equal = [record(0, 0.8), record(1, 0.9, SSA), record(2, 0.9, SSA, training={"learning_rate": 2e-3})]
     fake_search(storage, equal)
     for trial in equal:

@@ -1,4 +1,4 @@
-"""An export of two graphs that texts are for: encoders of queries and of code."""
+"""Export of two encoders of texts: of queries and of code."""
 
 import json
 import re
@@ -79,7 +79,7 @@ def test_the_example_of_code_search_runs(
     run_examples(["run_code_search", "CodeSearch"])
 
 
-def test_the_configuration_describes_the_graphs(folder: Path) -> None:
+def test_config_describes_the_graphs(folder: Path) -> None:
     interface = json.loads((folder / "config.json").read_text())
     assert (interface["format"], interface["labels"], interface["files"]) == (3, [], ["tokenizer.json"])
     assert list(interface["graphs"]) == [QUERY, CODE]
@@ -97,7 +97,7 @@ def test_the_configuration_describes_the_graphs(folder: Path) -> None:
 def test_every_length_and_padding_give_the_encoders_vector(
     name: str, texts: int, exported: Any, folder: Path
 ) -> None:
-    """By the definition: the encoder without padding, its output divided by its length."""
+    """Compute the vector without padding, normalised to length 1."""
     encoder = getattr(exported[1], name)
     session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"))
     program = torch.export.load(folder / f"{name}.pt2").module()
@@ -113,12 +113,12 @@ def test_every_length_and_padding_give_the_encoders_vector(
             np.testing.assert_allclose(session.run(None, {"tokens": padded})[0], expected, atol=1e-4)
 
 
-def test_a_text_without_tokens_has_no_direction(folder: Path) -> None:
+def test_text_without_tokens_gives_a_zero_vector(folder: Path) -> None:
     session = onnxruntime.InferenceSession(str(folder / "query.onnx"))
     assert not session.run(None, {"tokens": np.zeros((2, 3), np.int64)})[0].any()
 
 
-def test_the_weights_are_those_of_the_model(exported: Any, folder: Path) -> None:
+def test_exported_weights_match_the_model(exported: Any, folder: Path) -> None:
     task, model, _ = exported
     again = task.model()
     nn.init.zeros_(again.code.positions)
@@ -144,9 +144,7 @@ np.savez("answered.npz", **{name: model.predict({name: texts})["vectors"] for na
 """
 
 
-def test_the_served_model_takes_texts_where_this_project_is_not(
-    exported: Any, folder: Path, tmp_path: Path
-) -> None:
+def test_served_model_works_without_this_project(exported: Any, folder: Path, tmp_path: Path) -> None:
     task, model, _ = exported
     shutil.copytree(folder / "mlflow-model", tmp_path / "mlflow-model")
     texts = {QUERY: [*QUERIES, "Read_CSV 漢字"], CODE: [*FUNCTIONS, FUNCTIONS[0] * 9]}
@@ -189,13 +187,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("inputs", "message"), REFUSED)
-def test_the_served_model_rejects_wrong_input(inputs: Any, message: str, served: Any) -> None:
+def test_served_model_rejects_wrong_input(inputs: Any, message: str, served: Any) -> None:
     with pytest.raises(mlflow.MlflowException, match=message) as refused:
         served.predict(inputs)
     assert refused.value.get_http_status_code() == 400
 
 
-def test_the_tokenizer_gives_the_same_where_nothing_else_is(folder: Path) -> None:
+def test_tokenizer_works_without_this_project(folder: Path) -> None:
     code = (
         "import json, sys, tokenizers\n"
         "t = tokenizers.Tokenizer.from_file('tokenizer.json')\n"
@@ -211,7 +209,7 @@ def test_the_tokenizer_gives_the_same_where_nothing_else_is(folder: Path) -> Non
     assert json.loads(done.stdout) == [row[real].tolist() for row, real in zip(tokens, mask, strict=True)]
 
 
-def test_the_cards_code_runs(exported: Any, folder: Path, tmp_path: Path) -> None:
+def test_code_of_the_card_runs(exported: Any, folder: Path, tmp_path: Path) -> None:
     page = (folder / "MODEL_CARD.md").read_text()
     usage, client = re.findall(r"```python\n(.*?)```", page, re.S)
     for name in ("query.onnx", "code.onnx", "tokenizer.json"):
@@ -228,7 +226,7 @@ def test_the_cards_code_runs(exported: Any, folder: Path, tmp_path: Path) -> Non
     assert re.search(r"\| code.onnx \| [\d.]+ ms", page)
 
 
-def test_a_graph_that_differs_is_named(exported: Any, folder: Path) -> None:
+def test_differing_graph_is_named(exported: Any, folder: Path) -> None:
     task, model, _ = exported
     tensors = task.graph_inputs("test", 4)
     arrays = {name: {"tokens": inputs["tokens"].numpy()} for name, inputs in tensors.items()}
@@ -261,7 +259,7 @@ def test_several_graphs_without_a_tokenizer_are_not_served(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("method", ["deployment", "model_inputs"])
-def test_a_task_without_a_graph_says_what_it_lacks(method: str) -> None:
+def test_task_without_a_method_is_reported(method: str) -> None:
     arguments = ("test", 2) if method == "model_inputs" else (nn.Identity(),)
     with pytest.raises(InputError, match=f"TinySearch needs a method `{method}`"):
         getattr(Task, method)(TinySearch(), *arguments)

@@ -1,4 +1,4 @@
-"""The task code-retrieval from its trained model to functions that are found with its export."""
+"""Task code-retrieval, from its trained model to a code search with its export."""
 
 import json
 from pathlib import Path
@@ -104,7 +104,7 @@ def written(task: CodeRetrieval, model: Any, folder: Path) -> Path:
     [pytest.param(case, marks=() if case in ALWAYS else pytest.mark.long) for case in CASES],
 )
 def test_each_encoder_at_every_length(case: str, corpus: Path, tmp_path: Path) -> None:
-    """Alone and padded, as the trained model has it without padding."""
+    """Outputs alone and padded match those of the trained model without padding."""
     task = opened(corpus, *CASES[case])
     model = task.model().eval()
     with torch.no_grad():
@@ -143,7 +143,7 @@ def test_with_attention_at_a_site(attention: str, corpus: Path, tmp_path: Path) 
 
 
 def test_inputs_that_the_export_is_checked_on_have_known_words(corpus: Path) -> None:
-    """The served model refuses others."""
+    """The served model rejects others."""
     task = opened(corpus, *CASES["bow, one encoder"])
     documented = task.texts.documented_rows("test")
     tokens, _ = task.texts.texts["docstring"].pad(documented, 7)

@@ -1,4 +1,4 @@
-"""Functions that are found in a folder by queries, and the index of the folder."""
+"""Code search in a folder, and the index of the folder."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The code that has been encoded, in the order in which it was asked for."""
+    """Record the encoded code, in order."""
     texts: list[str] = []
     encode = TextEncoder.encode
 
@@ -74,7 +74,7 @@ def find_functions(
 
 
 def by_hand(model: Path, corpus: Path, query: str) -> dict[str, float]:
-    """The cosine with each function, one after the other, by onnxruntime alone."""
+    """Return the cosine with each function, computed one by one by onnxruntime."""
     tokenizer = Tokenizer(TOKENIZER)
 
     def vector(graph: str, text: str) -> np.ndarray:
@@ -91,7 +91,7 @@ def by_hand(model: Path, corpus: Path, query: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_the_nearest_functions_are_found(query: str, model: Path, corpus: Path) -> None:
+def test_nearest_functions_come_first(query: str, model: Path, corpus: Path) -> None:
     (answer,) = run_code_search(model, [query], corpus=corpus).answers
     expected = by_hand(model, corpus, query)
     assert {f"{hit.file}:{hit.line}": pytest.approx(hit.score, abs=1e-4) for hit in answer.hits} == expected
@@ -112,7 +112,7 @@ def test_several_queries_and_the_best_alone(model: Path, corpus: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 50, 60])
-def test_the_best_of_many(count: int, tmp_path: Path) -> None:
+def test_best_of_many_functions(count: int, tmp_path: Path) -> None:
     """Compare with sorting all functions; the first of equals comes first."""
     draw = np.random.default_rng(0)
     vectors = draw.integers(-2, 3, (50, 4)).astype(np.float32)
@@ -148,7 +148,7 @@ def graphs(model: Path) -> dict[str, Any]:
     return graphs
 
 
-def test_the_index_is_used_again(model: Path, corpus: Path, encoded: list[str], capfd: Any) -> None:
+def test_index_is_reused(model: Path, corpus: Path, encoded: list[str], capfd: Any) -> None:
     first = find_functions(model, corpus)
     assert "indexed 3 functions of 2 files in" in capfd.readouterr().err
     encoded.clear()
@@ -208,7 +208,7 @@ def cut(file: Path) -> None:
 
 
 def zeros(file: Path) -> None:
-    """Zero a page of vectors, as if it had never been written."""
+    """Zero a page of vectors, as after a crash."""
     content = file.read_bytes()
     vector = CodeIndex(file).vectors[1].tobytes()
     assert content.count(vector) == 1
@@ -224,7 +224,7 @@ def junk(file: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, zeros, empty, junk])
-def test_a_damaged_index_is_built_again(
+def test_damaged_index_is_rebuilt(
     damage: Callable[[Path], None], model: Path, corpus: Path, cache: Path, capfd: Any
 ) -> None:
     first = find_functions(model, corpus)
@@ -257,7 +257,7 @@ def test_unreadable_files_are_named(model: Path, corpus: Path, cli: Cli) -> None
 
 
 def test_halves_of_characters(model: Path, tmp_path: Path) -> None:
-    """In a string, a docstring and a file's name: none of them can be written as UTF-8."""
+    """A string, a docstring and a file name contain them."""
     folder = tmp_path / "corpus"
     folder.mkdir()
     code = 'def f(x):\n    "Read \\udc80."\n    return f"{x}\\udc80" + "\\ud800"\n'
@@ -267,7 +267,7 @@ def test_halves_of_characters(model: Path, tmp_path: Path) -> None:
         assert find_functions(model, folder, "read") == [("\\xff.py", 1, "f")]
 
 
-def test_one_function_in_all(model: Path, tmp_path: Path, cli: Cli) -> None:
+def test_folder_with_a_single_function(model: Path, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "a.py").write_text(f"{FUNCTIONS[1].replace(':', ': ', 1)}")
     code, out, err = cli("predict", str(model), "close", "--corpus", str(tmp_path / "one"))
@@ -277,7 +277,7 @@ def test_one_function_in_all(model: Path, tmp_path: Path, cli: Cli) -> None:
     assert (location, name, -1 <= float(score) <= 1) == ("a.py:1", "close", True)
 
 
-def test_the_command_lines_answers(model: Path, corpus: Path, cli: Cli) -> None:
+def test_output_of_the_command(model: Path, corpus: Path, cli: Cli) -> None:
     arguments = ["predict", str(model), *QUERIES[:2], "--corpus", str(corpus), "--top", "2"]
     code, out, err = cli(*arguments)
     assert code == 0, err
@@ -343,7 +343,7 @@ def test_wrong_input_is_rejected(case: str, model: Path, corpus: Path, cli: Cli,
 
 @pytest.mark.parametrize("name", ["query.onnx", "code.onnx", "tokenizer.json"])
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe" * 50, None])
-def test_an_export_that_is_damaged(
+def test_damaged_export_is_reported(
     name: str, content: bytes | None, model: Path, corpus: Path, tmp_path: Path
 ) -> None:
     folder = shutil.copytree(model, tmp_path / "export")
@@ -352,7 +352,7 @@ def test_an_export_that_is_damaged(
         run_code_search(folder, ["read"], corpus=corpus)
 
 
-def test_a_classifier_searches_nothing(exported: ExportResult, corpus: Path, cli: Cli) -> None:
+def test_classifier_cannot_search_code(exported: ExportResult, corpus: Path, cli: Cli) -> None:
     code, _, err = cli("predict", str(exported.folder), "read", "--corpus", str(corpus))
     assert code == 2
     assert err == (
@@ -361,7 +361,7 @@ def test_a_classifier_searches_nothing(exported: ExportResult, corpus: Path, cli
     )
 
 
-def test_no_queries(model: Path, corpus: Path) -> None:
+def test_missing_queries_are_reported(model: Path, corpus: Path) -> None:
     with pytest.raises(InputError, match="give at least one query"):
         run_code_search(model, [], corpus=corpus)
 

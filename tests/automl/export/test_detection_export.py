@@ -1,4 +1,4 @@
-"""The task detection from its model to boxes and masks that are predicted with its export."""
+"""Task detection, from its model to predictions with its export."""
 
 import json
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def opened(masks: bool = True) -> Detection:
 
 
 def trained(task: Detection) -> Any:
-    """A model that finds much, with other statistics in its norms than a new one, and no two equal scores."""
+    """Create a model with many detections, changed statistics of norms and no equal scores."""
     model: Any = task.model().train()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -64,7 +64,7 @@ def trained(task: Detection) -> Any:
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("masks", [True, False], ids=["masks", "boxes"])
-def test_the_graph_finds_what_torchvision_finds(masks: bool) -> None:
+def test_graph_matches_torchvision(masks: bool) -> None:
     task = opened(masks)
     model = trained(task)
     numbers = torch.Generator().manual_seed(1)
@@ -111,7 +111,7 @@ def test_every_form_answers_like_the_model(result: ExportResult) -> None:
 
 
 def test_pictures_become_results_of_coco_and_pictures(result: ExportResult, tmp_path: Path) -> None:
-    """A large picture is scaled; detections are in its own pixels."""
+    """A large image is scaled. Detections are in its own pixels."""
     photo = scenes.read_scenes().splits["test"][0]
     small = Image.fromarray(np.asarray(photo.image))
     small.save(tmp_path / "small.png")

@@ -50,7 +50,7 @@ OURS = ("automl", "attention", "backbones", "search", "cluster", "fastai")
 
 @pytest.fixture(scope="module")
 def expected(trained: TrainResult) -> tuple[np.ndarray, np.ndarray]:
-    """100 test inputs, and the trained model's probabilities for them."""
+    """Return 100 test inputs and the probabilities of the trained model."""
     content = checkpoint.read(Storage(trained.checkpoint.parent), CPU)
     task = open_task(TrialConfig.from_json(content["config"]), HERE)
     model = task.model()
@@ -60,7 +60,7 @@ def expected(trained: TrainResult) -> tuple[np.ndarray, np.ndarray]:
         return inputs.numpy(), Probabilities(model).eval()(inputs).numpy()
 
 
-def test_the_exported_files(exported: ExportResult, trained: TrainResult, workplace: Path) -> None:
+def test_exported_files(exported: ExportResult, trained: TrainResult, workplace: Path) -> None:
     assert exported.folder == workplace / "exports" / "model"
     assert {file.name for file in exported.folder.iterdir()} == FILES
     assert {file.name for file in exported.folder.parent.iterdir()} == {"model"}
@@ -176,7 +176,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.usefixtures("at_work")
-def test_a_form_that_differs_is_not_exported(
+def test_differing_form_is_not_exported(
     trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export, "save_mlflow", lambda *args: None)
@@ -207,7 +207,7 @@ def test_an_earlier_export_is_replaced(trained: TrainResult, tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("at_work", "fast")
-def test_an_object_store_takes_it(
+def test_export_to_an_object_store(
     trained: TrainResult, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in object_store.environment.items():
@@ -226,7 +226,7 @@ def test_an_object_store_takes_it(
 
 
 @pytest.mark.usefixtures("at_work", "fast")
-def test_a_failed_export_leaves_the_earlier_one(
+def test_failed_export_keeps_the_earlier_one(
     trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_export(tmp_path / "out", run=trained.run_id)
@@ -276,7 +276,7 @@ def test_another_folder_is_refused(
 
 
 @pytest.mark.usefixtures("at_work", "fast")
-def test_an_empty_folder_is_taken(trained: TrainResult, tmp_path: Path) -> None:
+def test_export_to_an_empty_folder(trained: TrainResult, tmp_path: Path) -> None:
     run_export(tmp_path, run=trained.run_id)
     assert (tmp_path / "model.onnx").exists()
 
@@ -311,7 +311,7 @@ def test_conflicting_options_are_rejected(choice: dict[str, Any], message: str, 
 
 @pytest.mark.parametrize("out", ["x" * 300, "~nobody-has-this-name/out", "/proc/version/out", "/proc/out"])
 @pytest.mark.usefixtures("at_work", "fast")
-def test_a_folder_that_cannot_be(out: str, trained: TrainResult) -> None:
+def test_invalid_folder_is_rejected(out: str, trained: TrainResult) -> None:
     with pytest.raises(InputError, match=r"--out .* cannot be written"):
         run_export(out, run=trained.run_id)
 
@@ -325,7 +325,7 @@ class Net(nn.Sequential):
 
 
 @pytest.mark.usefixtures("store", "fast")
-def test_a_model_of_ones_own_is_exported_without_trust_where_it_was_trained(
+def test_user_defined_model_needs_no_trust_where_it_was_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.py").write_text(MINE)
@@ -341,7 +341,7 @@ def test_a_model_of_ones_own_is_exported_without_trust_where_it_was_trained(
 
 @pytest.fixture
 def search(trained: TrainResult, store: MlflowClient, tmp_path: Path) -> Path:
-    """The folder of a search, each of whose trials has the checkpoint of `trained`."""
+    """Return the folder of a search whose trials all have the checkpoint of `trained`."""
     folder = fake_search(tmp_path / "searches")
     write_manifest(folder, opened().manifest(tiny()))
     for trial in RECORDS:
@@ -351,7 +351,7 @@ def search(trained: TrainResult, store: MlflowClient, tmp_path: Path) -> Path:
 
 
 def writer(folder: Path) -> dict[int, str]:
-    """Bring the search to MLflow. Returns the run of each trial."""
+    """Write the search to MLflow. Return the run of each trial."""
     metadata = read_metadata(folder, str(folder.parent))
     tracker = Tracker(MlflowWriter(search_run_spec(metadata.location, metadata)))
     for record in read_records(folder, metadata.name):
@@ -361,7 +361,9 @@ def writer(folder: Path) -> dict[int, str]:
 
 
 @pytest.mark.usefixtures("fast")
-def test_the_best_of_a_search(search: Path, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]) -> None:
+def test_best_trial_of_a_search_is_exported(
+    search: Path, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
     runs = writer(search)
     for named in ("mine", None):
         result = run_export(tmp_path / "out", best=True, search=named)
@@ -374,9 +376,7 @@ def test_the_best_of_a_search(search: Path, tmp_path: Path, cli: Callable[..., t
 
 
 @pytest.mark.usefixtures("fast")
-def test_the_folder_of_an_export_has_a_default(
-    search: Path, cli: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_default_folder_of_an_export(search: Path, cli: Callable[..., tuple[int, str, str]]) -> None:
     runs = writer(search)
     code, out, _ = cli("export", "--best")
     assert code == 0
@@ -417,7 +417,7 @@ def test_without_mlflow(
 
 
 @pytest.mark.usefixtures("store", "fast")
-def test_the_winner_by_its_runs_id(trained: TrainResult, store: MlflowClient, tmp_path: Path) -> None:
+def test_winner_is_exported_by_run_id(trained: TrainResult, store: MlflowClient, tmp_path: Path) -> None:
     """Choose by run, as `automl export --run` does, without the search's folder."""
     folder = Storage(trained.checkpoint.parent)
     tracker = Tracker(MlflowWriter(RunSpec(experiment="space", name="mine", checkpoint=lambda trial: folder)))
@@ -432,7 +432,7 @@ def test_the_winner_by_its_runs_id(trained: TrainResult, store: MlflowClient, tm
     assert named == ["the run that was named; not confirmed", "confirmed winner: it is better"]
 
 
-def test_a_damaged_checkpoint(search: Path, tmp_path: Path) -> None:
+def test_damaged_checkpoint_is_reported(search: Path, tmp_path: Path) -> None:
     (search / RECORDS[1].folder / checkpoint.CHECKPOINT_FILE).write_bytes(b"not a checkpoint")
     with pytest.raises(InputError, match="is corrupt or in an unsupported format"):
         run_export(tmp_path / "out", best=True, search="mine")
@@ -522,7 +522,7 @@ def test_the_batch_has_a_name_in_the_graph(file: str, exported: ExportResult) ->
     assert [value.shape for value in session.get_outputs()] == [["N", 10]]
 
 
-def test_no_images_are_refused_in_words(exported: ExportResult) -> None:
+def test_empty_batch_is_rejected(exported: ExportResult) -> None:
     assert isinstance(exported.folder, Path)
     run = open_onnx(exported.folder / "model.onnx")
     image = {"images": np.zeros((1, 24, 24, 3), np.uint8)}
@@ -563,12 +563,12 @@ def mlflow_model(exported: ExportResult) -> Any:
 
 
 @pytest.mark.parametrize(("inputs", "message"), REFUSED, ids=[message[:20] for _, message in REFUSED])
-def test_the_mlflow_model_refuses_in_words(inputs: Any, message: str, mlflow_model: Any) -> None:
+def test_mlflow_model_rejects_wrong_input(inputs: Any, message: str, mlflow_model: Any) -> None:
     with pytest.raises(mlflow.MlflowException, match=message):
         mlflow_model.predict(inputs)
 
 
-def test_the_mlflow_model_answers_labels(mlflow_model: Any, expected: tuple[np.ndarray, np.ndarray]) -> None:
+def test_mlflow_model_returns_labels(mlflow_model: Any, expected: tuple[np.ndarray, np.ndarray]) -> None:
     inputs, probabilities = expected[0][:5], expected[1][:5]
     for form in (inputs, inputs.tolist(), {"images": inputs.astype(float)}):
         answer = mlflow_model.predict(form)

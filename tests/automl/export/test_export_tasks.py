@@ -1,4 +1,4 @@
-"""Every kind of task is exported, and predicted with where its dataset is not."""
+"""Export of every task, and predictions without its dataset."""
 
 import json
 from collections.abc import Callable
@@ -61,7 +61,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def model(case: Task) -> nn.Module:
-    """Nothing in it is the identity any more, nor zero."""
+    """Change all parameters that are zero or an identity."""
     model = case.model().eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -82,8 +82,8 @@ def test_every_form_answers_like_the_model(case: Task, result: ExportResult) -> 
     assert set(result.test) >= {case.metric.name}
 
 
-def test_the_deployed_model_scores_what_the_trained_one_does(case: Task, result: ExportResult) -> None:
-    """So raw inputs, normalised inside, are what evaluation sees."""
+def test_deployed_model_has_the_scores_of_the_trained_one(case: Task, result: ExportResult) -> None:
+    """So normalisation inside the model matches that of the evaluation."""
     if result.scores is None:
         assert case.metric.name == "rmse"
         x, y = case.table("test")  # type: ignore[attr-defined]
@@ -134,7 +134,7 @@ def test_any_length(result: ExportResult) -> None:
 
 
 def series_csv(file: Path, values: np.ndarray) -> None:
-    """With its channels in another order than in training."""
+    """The channels have another order than in training."""
     lines = ["series,time,dim1,dim0"]
     for name, (first, second) in zip("ab", values.tolist(), strict=True):
         lines += [f"{name},{t},{y},{x}" for t, (x, y) in enumerate(zip(first, second, strict=True))]
@@ -162,7 +162,7 @@ WRITERS: dict[str, Callable[[Path, np.ndarray], None]] = {
 def test_series_are_predicted(
     suffix: str, case: Task, model: nn.Module, result: ExportResult, tmp_path: Path
 ) -> None:
-    """Two series of 7 steps, in a file without labels that matter: as the model has them when padded."""
+    """Predictions for two series of 7 steps match those of the padded series."""
     values = np.random.default_rng(1).normal(size=(2, 2, 7)).astype(np.float32)
     file = tmp_path / f"mine{suffix}"
     WRITERS[suffix](file, values)
@@ -218,7 +218,7 @@ def test_int8_is_rejected_where_it_does_not_fit(case: Task, result: ExportResult
 
 
 @pytest.mark.parametrize("case", ["cnn and ssa"], indirect=True)
-def test_a_cnn_of_sequences_in_8_bits(case: Task, result: ExportResult, tmp_path: Path) -> None:
+def test_quantised_cnn_of_sequences(case: Task, result: ExportResult, tmp_path: Path) -> None:
     folder = Path(str(result.folder))
     quantize_int8(folder / ONNX, tmp_path / "a.onnx", as_arrays(case.model_inputs("train", 60)))
     inputs = as_arrays(case.model_inputs("test", 20))

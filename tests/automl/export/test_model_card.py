@@ -48,13 +48,13 @@ def card(task: Task | None = None, **more: Any) -> str:
 
 
 def rows(page: str, heading: str) -> list[list[str]]:
-    """The lines of the table under a heading's line, as cells."""
+    """Return the cells of the table under a heading."""
     lines = page.partition(heading)[2].splitlines()[2:]
     held = lines[: next((i for i, line in enumerate(lines) if not line.startswith("|")), None)]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in held]
 
 
-def test_the_card_of_an_export(exported: ExportResult, trained: TrainResult) -> None:
+def test_card_of_an_export(exported: ExportResult, trained: TrainResult) -> None:
     page = (exported.folder / "MODEL_CARD.md").read_text()
     assert f"`{trained.run_id}`" in page
     assert f"accuracy {exported.test['accuracy']:.4f}" in page
@@ -126,7 +126,7 @@ def test_ten_lines_of_python_as_predict_has_it(exported: ExportResult, tmp_path:
     ],
     ids=["none", "better", "undecided"],
 )
-def test_the_verdict(run: Chosen, sentences: list[str], limit: str) -> None:
+def test_card_has_the_verdict(run: Chosen, sentences: list[str], limit: str) -> None:
     page = card(chosen=run)
     verdict = page.partition("## Verdict")[2].partition("## Data")[0]
     assert all(part in verdict for part in sentences)
@@ -158,7 +158,7 @@ def test_many_labels() -> None:
     ]
 
 
-def test_a_task_that_is_not_classification() -> None:
+def test_card_of_another_task() -> None:
     page = card(Regression(), test={"error": 0.25})
     assert "## Scores on the test split\n\nerror 0.2500\n" in page
     assert "label" not in page

@@ -1,4 +1,4 @@
-"""Programs that the ONNX exporter cannot translate as they are."""
+"""Programs that the ONNX exporter cannot translate unchanged."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ BATCH = torch.export.Dim("N", min=1)
 
 
 class Attends(nn.Module):
-    """Scaled dot-product attention over `(N, *extra, 5, 8)`, with a mask for all or for each input."""
+    """Module with scaled dot-product attention over `(N, *extra, 5, 8)` and a mask."""
 
     def __init__(self, extra: tuple[int, ...], mask: str) -> None:
         super().__init__()

@@ -69,7 +69,9 @@ def test_agrees_with_what_evaluation_sees(
 
 
 @pytest.mark.parametrize("content", [b"", b"no image", b"\x89PNG\r\n\x1a\n" + bytes(100)])
-def test_a_file_that_is_no_image(content: bytes, exported: ExportResult, tmp_path: Path) -> None:
+def test_file_that_is_not_an_image_is_reported(
+    content: bytes, exported: ExportResult, tmp_path: Path
+) -> None:
     file = tmp_path / "a.png"
     file.write_bytes(content)
     with pytest.raises(InputError, match=r"a.png cannot be read as an image"):
@@ -80,14 +82,14 @@ def test_a_file_that_is_no_image(content: bytes, exported: ExportResult, tmp_pat
     assert list(result.unread) == [str(file)], "it costs that file alone"
 
 
-def test_a_truncated_image(exported: ExportResult, tmp_path: Path) -> None:
+def test_truncated_image_is_reported(exported: ExportResult, tmp_path: Path) -> None:
     file = picture(tmp_path / "a.png")
     file.write_bytes(file.read_bytes()[:-200])
     with pytest.raises(InputError, match=r"a.png cannot be read as an image"):
         run_predict(exported.folder, [file])
 
 
-def test_a_missing_image_and_none_and_a_folder(exported: ExportResult, tmp_path: Path) -> None:
+def test_missing_images_are_reported(exported: ExportResult, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no image .*b.png"):
         run_predict(exported.folder, [tmp_path / "b.png"])
     with pytest.raises(InputError, match="give at least one file of images"):
@@ -96,7 +98,7 @@ def test_a_missing_image_and_none_and_a_folder(exported: ExportResult, tmp_path:
         run_predict(exported.folder, [tmp_path])
 
 
-def test_a_folder_stands_for_its_images(exported: ExportResult, tmp_path: Path) -> None:
+def test_folder_gives_its_images(exported: ExportResult, tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     for name in ("notes.txt", "._a.png", "Thumbs.db"):
         (tmp_path / name).write_bytes(b"no picture")
@@ -109,8 +111,8 @@ def test_a_folder_stands_for_its_images(exported: ExportResult, tmp_path: Path) 
     assert [*result.unread] == [str(tmp_path / "e.jxl")]
 
 
-def test_a_file_is_read_as_for_training(exported: ExportResult, tmp_path: Path) -> None:
-    """Turned as EXIF says, and scaled from 12 bits: the same answer as for the picture that is seen."""
+def test_file_is_read_as_in_training(exported: ExportResult, tmp_path: Path) -> None:
+    """Rotation by EXIF and 12 bits do not change the prediction."""
     grey = np.asarray(Image.open(picture(tmp_path / "seen.png", "L")))
     exif = Image.Exif()
     exif[0x112] = 6
@@ -139,7 +141,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_folder_without_a_sound_export(damage: str, exported: ExportResult, tmp_path: Path) -> None:
+def test_damaged_export_is_reported(damage: str, exported: ExportResult, tmp_path: Path) -> None:
     folder = tmp_path / "export"
     folder.mkdir()
     for name in ("config.json", "model.onnx"):

@@ -32,12 +32,12 @@ def run(file: Path, inputs: np.ndarray, level: Any = Level.ORT_ENABLE_ALL) -> np
 
 @pytest.fixture(scope="module")
 def test_split() -> tuple[np.ndarray, np.ndarray]:
-    """All test inputs as the model takes them, and their labels."""
+    """Return all test inputs and their labels."""
     test = open_split("digits", "test", size=24)
     return centre_crop(test.gather(torch.arange(len(test))), test.aspect, 24).numpy(), test.labels.numpy()
 
 
-def test_the_reported_facts_are_true(
+def test_reported_figures_are_measured(
     quantized: ExportResult, test_split: tuple[np.ndarray, np.ndarray]
 ) -> None:
     inputs, labels = test_split
@@ -59,7 +59,7 @@ def test_the_reported_facts_are_true(
     assert "model.int8.onnx" not in quantized.differences  # it is another model, not another form
 
 
-def test_it_is_quantised_and_answers_nearly_alike(
+def test_quantised_model_gives_nearly_the_same_answers(
     quantized: ExportResult, test_split: tuple[np.ndarray, np.ndarray]
 ) -> None:
     file = quantized.folder / "model.int8.onnx"
@@ -136,7 +136,7 @@ def test_nothing_is_left_beside_it(quantized: ExportResult, tmp_path: Path) -> N
     }
 
 
-def test_a_task_without_labels(
+def test_task_without_labels_is_rejected(
     monkeypatch: pytest.MonkeyPatch, trained: TrainResult, at_work: Path, tmp_path: Path
 ) -> None:
     deployment: Callable[..., Deployment] = ImageClassification.deployment

@@ -18,7 +18,7 @@ from automl.tasks import open_task
 from search.score_card import ScoreCard
 
 
-def test_it_counts_what_predict_says(quantized: ExportResult, tmp_path: Path) -> None:
+def test_counts_match_predictions(quantized: ExportResult, tmp_path: Path) -> None:
     """Every test image as a file, classified by `automl predict`, counted by scikit-learn."""
     test = open_split("digits", "test", size=24)
     pixels = (load_digits().images * (255 / 16)).round().astype(np.uint8)
@@ -44,7 +44,7 @@ def card(true: list[int], answered: list[int], count: int = 3) -> ScoreCard:
     return Answers(labels=labels, true=np.array(true), answered={"it": np.array(answered)}).card("it")
 
 
-def test_a_card_of_few() -> None:
+def test_card_with_few_labels() -> None:
     scores = card([0, 0, 0, 1, 1, 1], [0, 1, 1, 0, 1, 2])
     assert scores.matrix.tolist() == [[1, 2, 0], [1, 1, 1], [0, 0, 0]]
     assert scores.accuracy == pytest.approx(2 / 6)
@@ -57,7 +57,7 @@ def test_a_card_of_few() -> None:
     ]
 
 
-def test_the_file_has_the_whole_matrix(tmp_path: Path) -> None:
+def test_file_has_the_whole_matrix(tmp_path: Path) -> None:
     draw = np.random.RandomState(0).randint(0, 30, (2, 500)).tolist()
     scores = card(*draw, count=30)
     scores.write_csv(tmp_path / "matrix.csv")
@@ -89,6 +89,6 @@ def test_answers_are_of_the_whole_split_in_its_order() -> None:
     assert torch.equal(inputs, task.model_inputs("test", len(test))["images"])
 
 
-def test_a_task_whose_answers_are_not_labels() -> None:
+def test_task_without_labels_has_no_card() -> None:
     task = Regression()
     assert answers(task, task.deployment(task.model()), "test", {"it": dict}) is None

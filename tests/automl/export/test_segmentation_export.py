@@ -1,4 +1,4 @@
-"""The task segmentation from its model to masks that are predicted with its export."""
+"""Task segmentation, from its model to predictions with its export."""
 
 import json
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ def test_every_form_answers_like_the_model(task: Segmentation, result: ExportRes
     assert details == {"labels": NAMES, "size": 64}
 
 
-def test_the_card_says_what_the_model_takes(result: ExportResult) -> None:
+def test_card_describes_the_inputs(result: ExportResult) -> None:
     card = (Path(result.folder) / "MODEL_CARD.md").read_text()
     assert "uint8 RGB, shape `(N, 64, 64, 3)`" in card
     assert 'Image.open("photo.jpg")' in card
@@ -96,7 +96,7 @@ def test_colours_are_those_of_pascal_voc() -> None:
     assert len(set(colours)) == 256
 
 
-def test_a_file_that_is_no_image_is_reported(result: ExportResult, tmp_path: Path) -> None:
+def test_file_that_is_not_an_image_is_reported(result: ExportResult, tmp_path: Path) -> None:
     (tmp_path / "broken.png").write_bytes(b"nothing")
     for name, message in (("broken.png", "cannot be read as an image"), ("none.png", "there is no image")):
         with pytest.raises(InputError, match=message):

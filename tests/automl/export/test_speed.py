@@ -7,7 +7,7 @@ from automl.tasks.deployment import Arrays, Run
 
 
 class Clock:
-    """Stands still until a model is run. A run takes 1 ms, and `each` ms for each input."""
+    """Fake clock that only advances when a model runs, by 1 ms and `each` ms per input."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""The task stereo from its model to disparities that are predicted with its export."""
+"""Task stereo, from its model to predictions with its export."""
 
 import json
 from pathlib import Path
@@ -110,6 +110,6 @@ def test_pairs_that_cannot_be_predicted_are_reported(
         run_predict(result.folder, [tmp_path / "nowhere.csv"])
 
 
-def test_an_image_larger_than_the_graph_is_refused() -> None:
+def test_image_larger_than_the_graph_is_rejected() -> None:
     with pytest.raises(InputError, match=r"big\.png must have 32 x 16 pixels or less.* got 40 x 16"):
         pad_image(np.zeros((16, 40, 3), np.uint8), 16, 32, "big.png")

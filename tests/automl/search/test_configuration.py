@@ -1,4 +1,4 @@
-"""One configuration: of a space, of a search, and with values that are set."""
+"""Configurations of a space or a search, with values set by the user."""
 
 from pathlib import Path
 from typing import Any

@@ -28,7 +28,7 @@ def photographs(folder: Path, *sizes: tuple[int, int]) -> str:
     ("sizes", "side"),
     [([(20, 30)], 32), ([(92, 112)], 64), ([(300, 200)], 128), ([(40, 300), (90, 90), (120, 94)], 64)],
 )
-def test_the_size_follows_the_images(sizes: list[tuple[int, int]], side: int, tmp_path: Path) -> None:
+def test_size_depends_on_the_images(sizes: list[tuple[int, int]], side: int, tmp_path: Path) -> None:
     space = fit(photographs(tmp_path / "photos", *sizes))
     assert space.settings == {"space": "folder", "backbone": "xresnet18", "size": side}
     assert f"backbone xresnet18 at {side} px, since there are " in space.why
@@ -61,7 +61,7 @@ def test_stereo_pairs_get_their_space(tmp_path: Path) -> None:
         ({}, {}, None),  # the bundled data have epochs of their own
     ],
 )
-def test_a_training_of_few_steps_gets_more_epochs(
+def test_training_with_few_steps_gets_more_epochs(
     settings: dict[str, Any], training: dict[str, Any], epochs: int | None
 ) -> None:
     fitted = fit_epochs(Settings(**{"space": "folder", **settings}), opened(training=training))
@@ -74,7 +74,7 @@ def test_a_training_of_few_steps_gets_more_epochs(
         assert "--epochs chooses another number" in fitted.why
 
 
-def test_a_search_of_few_photographs_says_how_long_it_trains(
+def test_chosen_epochs_are_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

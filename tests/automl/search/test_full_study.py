@@ -1,4 +1,4 @@
-"""A search whose study finds no room."""
+"""A search whose study does not fit on the disk."""
 
 import errno
 import os
@@ -31,7 +31,7 @@ from search.memory_study import memory_study
     ids=["disk", "quota", "rights"],
 )
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_it_says_what_is_wrong_and_how_to_go_on(
+def test_full_disk_is_reported_with_advice(
     error: OSError, message: str, wrapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*what: object, **more: object) -> None:

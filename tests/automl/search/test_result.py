@@ -44,7 +44,7 @@ def result(values: list[float], guess: float | None, state: State = State.COMPLE
     )  # type: ignore[arg-type]
 
 
-def test_a_search_of_guesses_warns() -> None:
+def test_search_at_chance_level_warns() -> None:
     (warning,) = result([0.10, 0.14], 0.155).warnings
     assert warning.startswith("train longer (--epochs)")
     assert "no trial beats chance. The best validation accuracy is 0.140" in warning
@@ -64,7 +64,7 @@ def test_otherwise_it_does_not(values: list[float], guess: float | None, state: 
     assert result(values, guess, state).warnings == []
 
 
-def test_the_plan_knows_what_a_guess_may_come_to() -> None:
+def test_plan_has_the_score_of_guessing() -> None:
     task = opened()
     plan = make_plan(Settings(space="digits"), task.config, task)
     chance, inputs = task.chance("validation"), task.size("validation")
@@ -75,7 +75,7 @@ def test_the_plan_knows_what_a_guess_may_come_to() -> None:
     assert make_plan(Settings(space="digits"), line.config, line).guessing is None
 
 
-def test_a_result_shows_itself_in_a_few_lines() -> None:
+def test_repr_of_a_result() -> None:
     summary = result([0.8, 0.9], None)
     assert repr(summary).splitlines() == [
         "search    mine",

@@ -55,7 +55,7 @@ def test_each_setting_is_compared_or_has_no_influence_on_scores(field: str) -> N
         assert field in reasons[0] or field in ("init", "augment")
 
 
-def test_the_same_weights_elsewhere_are_the_same() -> None:
+def test_path_of_weights_is_not_compared() -> None:
     here, other = (replace(BASE, weights=file, weights_digest="abc") for file in ("a.pt", "b.pt"))
     assert not incomparable(metadata(other), metadata(here), SPACES["digits"])
 

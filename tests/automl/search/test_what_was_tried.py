@@ -1,4 +1,4 @@
-"""Options of backbones and attentions are seen wherever a trial is, also those that no parameter draws."""
+"""Options of backbones and attentions are shown for each trial, also those that are not drawn."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A study is a grid with its published table: one row for each cell, and the figures beside ours."""
+"""Studies: grids with published tables, one row for each cell."""
 
 import math
 from pathlib import Path
@@ -57,14 +57,14 @@ def saved(storage: Path, space: str, runs: Runs, metric: Any = BOX_AP) -> Search
 
 
 @pytest.mark.parametrize("name", [name for name, study in STUDIES.items() if study.rows])
-def test_a_published_row_for_each_cell(name: str) -> None:
+def test_each_cell_has_a_published_row(name: str) -> None:
     for form in ("", SMALL):
         assert len(grid_cells(load_space(f"{name}{form}"))) == len(STUDIES[name].rows)
     known = {key.removesuffix(" max") for row in STUDIES[name].rows for key in row.figures}
     assert known <= set(STUDIES[name].columns)
 
 
-def test_the_rates_of_the_sweep_are_those_of_the_grid() -> None:
+def test_sweep_and_grid_have_the_same_rates() -> None:
     assert tuple(SWEEP) == RATES
 
 
@@ -105,7 +105,7 @@ def test_divergence_is_reported_without_normalisation(tmp_path: Path) -> None:
     assert rows[0][4:6] == ["NaN (diverged)", "diverged"]
 
 
-def test_the_tables_of_equal_time_have_both_tests(tmp_path: Path) -> None:
+def test_tables_of_equal_time_have_both_tests(tmp_path: Path) -> None:
     def run(*scores: float) -> list[dict[str, float]]:
         return [{"accuracy": score, "seconds": 30.0} for score in scores]
 
@@ -134,7 +134,7 @@ def test_the_tables_of_equal_time_have_both_tests(tmp_path: Path) -> None:
     assert any("last epoch: difference -0.0700" in note for note in scores.notes)
 
 
-def test_one_run_of_each_is_not_tested(tmp_path: Path) -> None:
+def test_single_runs_are_not_tested(tmp_path: Path) -> None:
     run = [{"accuracy": 0.8, "seconds": 1.0}]
     search = saved(tmp_path, "ssa-equal-time-0.008-small", {(0, 0): run, (1, 0): run}, ACCURACY)
     assert comparison_tables(search, 0.008)[1].notes[1].endswith("give --seeds 2 or more")
