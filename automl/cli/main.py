@@ -25,7 +25,7 @@ from automl.cli.space_commands import cost, data, sites, spaces
 from automl.cli.study_commands import studies, study
 from automl.cli.train_command import train
 from automl.config.escape import printable
-from automl.storage.addresses import public
+from automl.storage.addresses import redact
 
 COMMON: dict[str, Any] = {
     "pretty_exceptions_enable": False,
@@ -112,7 +112,7 @@ def _print_defect() -> NoReturn:
 
 def _plain(text: str) -> str:
     """Escape a message for the terminal, and hide passwords in addresses of servers."""
-    return printable(public(text), keep="\n\t")
+    return printable(redact(text), keep="\n\t")
 
 
 def run(

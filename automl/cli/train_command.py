@@ -229,7 +229,13 @@ def _of_images(context: typer.Context) -> "TrialConfig":
 def _of_any_task(context: typer.Context) -> "TrialConfig":
     """Return the configuration of a space or a trial, changed by the command line."""
     from automl.config.user_code import announce
-    from automl.search.configuration import is_dotted, like, of_space, read_settings, set_values
+    from automl.search.configuration import (
+        config_of_space,
+        config_of_trial,
+        is_dotted,
+        read_settings,
+        set_values,
+    )
     from backbones import loading
     from search.record import placement_name
     from search.spaces import load_space
@@ -244,7 +250,7 @@ def _of_any_task(context: typer.Context) -> "TrialConfig":
         if (source := context.get_parameter_source(option)) and source.name in ("COMMANDLINE", "DEFAULT_MAP")
     }
     if options["like"] is not None:
-        config = like(options["like"], options["storage"])
+        config = config_of_trial(options["like"], options["storage"])
         announce(f"--like {options['like']}", config.user_code())
         explicit |= parameters  # set_values rejects them with a message
     else:
@@ -252,7 +258,7 @@ def _of_any_task(context: typer.Context) -> "TrialConfig":
         if options["backbone"] is not None and chosen.with_backbone is not None:
             chosen = load_space(options["space"], loading.make_absolute(options["backbone"]), options["size"])
             explicit.pop("model.backbone")
-        config, drawn = of_space(chosen, parameters)
+        config, drawn = config_of_space(chosen, parameters)
         for key, value in drawn.items():
             print(f"drawn       {key}={value}; set it with --set", file=sys.stderr)
         if drawn:

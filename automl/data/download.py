@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from attention.errors import InputError
 from automl.data.archive import MAX_FRACTION_OF_DISK, enter_single_folder, unpack
 from automl.data.preparation_progress import progress
-from automl.storage.addresses import public
+from automl.storage.addresses import redact
 from automl.storage.cache_folder import once
 from automl.storage.disk import NO_ROOM
 
@@ -158,7 +158,7 @@ def _mirrored(address: str) -> str:
     mirror = os.environ.get("AUTOML_MIRROR")
     if mirror and "@" in urlsplit(mirror).netloc:
         raise InputError(
-            f"AUTOML_MIRROR={public(mirror)} must not contain a user or password; they are not sent"
+            f"AUTOML_MIRROR={redact(mirror)} must not contain a user or password; they are not sent"
         )
     return f"{mirror.rstrip('/')}/{address.rpartition('/')[2]}" if mirror else address
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from attention import InputError
 from automl.export.formats import CARD, CONFIG, INT8, MLFLOW_MODEL, WEIGHTS, onnx_file, pt2_file
 from automl.export.model_card import CONFUSION
-from automl.storage.disk import free, no_room
+from automl.storage.disk import free_bytes, full_disk_errno
 from automl.storage.storage import Storage, is_address
 from automl.tasks.deployment import MODEL
 
@@ -96,4 +96,4 @@ def open_up(folder: Path) -> None:
 def is_full(error: BaseException, folder: Path) -> bool:
     """Return True if the disk is full, which the library of the weights does not always report."""
     reason = os.strerror(errno.ENOSPC) in str(error)
-    return no_room(error) is not None or reason or (folder.exists() and free(folder) < LEAST)
+    return full_disk_errno(error) is not None or reason or (folder.exists() and free_bytes(folder) < LEAST)

@@ -39,7 +39,7 @@ from automl.export.onnx_session import open_onnx
 from automl.export.parity import check_parity
 from automl.export.quantize import CALIBRATION_INPUTS, KINDS, Quantized, quantize_int8
 from automl.export.speed import BATCH, Speed, machine, measure_speed
-from automl.storage.disk import disk_full
+from automl.storage.disk import format_disk_full
 from automl.storage.folder import NamedSearch, resolve_search
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
@@ -265,7 +265,7 @@ def _export(out: Path, chosen: Chosen, quantize: str | None, trust: bool) -> Exp
     except Exception as error:
         if is_full(error, unfinished):
             weights = sum(value.nbytes for value in model.state_dict().values())
-            why = disk_full(out.parent, COPIES * weights)
+            why = format_disk_full(out.parent, COPIES * weights)
             raise InputError(
                 f"--out {out} cannot be written: {why}; free disk space, or name another"
             ) from error

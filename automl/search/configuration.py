@@ -48,7 +48,7 @@ def is_dotted(key: str) -> bool:
     return key in ALONE or key.partition(".")[0] in PARTS
 
 
-def of_space(space: Space, parameters: Mapping[str, str]) -> tuple[TrialConfig, dict[str, Any]]:
+def config_of_space(space: Space, parameters: Mapping[str, str]) -> tuple[TrialConfig, dict[str, Any]]:
     """Return the space's baseline with some parameters set, and the parameters that were drawn.
 
     A parameter that the baseline lacks is taken from the published configuration that agrees most with
@@ -74,7 +74,7 @@ def of_space(space: Space, parameters: Mapping[str, str]) -> tuple[TrialConfig, 
     return config, sampler.drawn
 
 
-def like(name: str, storage: str) -> TrialConfig:
+def config_of_trial(name: str, storage: str) -> TrialConfig:
     """Return the configuration of a search's confirmed winner or best trial, or of the trial `SEARCH:NUMBER`.
 
     Raise InputError if the search or trial does not exist.

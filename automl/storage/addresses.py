@@ -10,7 +10,7 @@ _USER = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):(?P<slashes>//?)(?P<user>[^\s
 _OPTION = re.compile(rf"([?&][\w.-]*(?:{'|'.join(SECRETS)})[\w.-]*=)[^\s&#'\"]+", re.IGNORECASE)
 
 
-def public(text: str) -> str:
+def redact(text: str) -> str:
     """Replace credentials in all addresses of `text` by `***`: `http://***@host/path?token=***`."""
     return _OPTION.sub(r"\1***", _USER.sub(_without_user, text))
 

@@ -101,7 +101,7 @@ def read_answers(folder: Storage) -> Answers | None:
         return None
 
 
-def telling(ranks: NDArray[np.int64]) -> list[int]:
+def select_examples(ranks: NDArray[np.int64]) -> list[int]:
     """Return the indices of at most EXAMPLES queries of a retrieval, about half of them hits.
 
     Hits are spread over the split, and misses over the ranks.

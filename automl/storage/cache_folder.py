@@ -17,7 +17,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from attention.errors import InputError
-from automl.storage.disk import disk_full, no_room
+from automl.storage.disk import format_disk_full, full_disk_errno
 
 # NAME.PID.tmp, and the files that a download keeps beside it.
 _TEMPORARY = re.compile(r"(?P<name>.+)\.\d+\.tmp")
@@ -112,8 +112,8 @@ def _explained(folder: Path, needed: float | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if (code := no_room(error)) is not None:
-            problem = f"no disk space left for the dataset's cache: {disk_full(folder, needed, code)}"
+        if (code := full_disk_errno(error)) is not None:
+            problem = f"no disk space left for the dataset's cache: {format_disk_full(folder, needed, code)}"
         elif error.errno in NOT_WRITABLE or (error.errno == errno.ENOENT and not folder.exists()):
             problem = f"the dataset's cache must be writable: {folder} ({error.strerror})"
         else:

@@ -33,12 +33,12 @@ def room_for(path: Path, needed: float | None) -> Iterator[None]:
     except DiskFull:
         raise
     except Exception as error:
-        if (code := no_room(error)) is None:
+        if (code := full_disk_errno(error)) is None:
             raise
-        raise DiskFull(code, disk_full(path, needed, code)) from error
+        raise DiskFull(code, format_disk_full(path, needed, code)) from error
 
 
-def no_room(error: BaseException) -> int | None:
+def full_disk_errno(error: BaseException) -> int | None:
     """Return the errno of a full disk if `error` or one of its causes has it. Otherwise return None.
 
     PyTorch raises its own error for that of a file.
@@ -51,12 +51,12 @@ def no_room(error: BaseException) -> int | None:
     return None
 
 
-def disk_full(path: Path, needed: float | None, code: int = errno.ENOSPC) -> str:
+def format_disk_full(path: Path, needed: float | None, code: int = errno.ENOSPC) -> str:
     """Format `disk full at PATH, about 12 MB needed, 3 MB are free (No space left on device)`."""
     size = "" if needed is None else f" about {max(1, needed / 1e6):,.0f} MB needed,"
-    return f"disk full at {path},{size} {free(path) / 1e6:,.0f} MB are free ({os.strerror(code)})"
+    return f"disk full at {path},{size} {free_bytes(path) / 1e6:,.0f} MB are free ({os.strerror(code)})"
 
 
-def free(path: Path) -> int:
+def free_bytes(path: Path) -> int:
     """Return the free bytes of the disk of `path`, which need not exist."""
     return shutil.disk_usage(next(folder for folder in (path, *path.parents) if folder.exists())).free

@@ -25,7 +25,7 @@ from attention import InputError
 from automl.config.command_line import STORAGE, format_command
 from automl.config.settings import Settings
 from automl.storage import working_copy
-from automl.storage.disk import STUDY_ROOM, disk_full, no_room
+from automl.storage.disk import STUDY_ROOM, format_disk_full, full_disk_errno
 from automl.storage.provenance import Provenance, collect_provenance
 from automl.storage.storage import Storage
 from search.atomic import is_temporary, remove
@@ -202,8 +202,8 @@ def _name_taken(name: str, storage: str) -> InputError:
 
 
 def _not_written(settings: Settings, folder: Path, error: OSError) -> InputError:
-    code = no_room(error)
-    reason = error.strerror or error if code is None else disk_full(folder, STUDY_ROOM, code)
+    code = full_disk_errno(error)
+    reason = error.strerror or error if code is None else format_disk_full(folder, STUDY_ROOM, code)
     return InputError(
         f"--storage {settings.storage} cannot be written ({reason}); choose a folder that can be written"
     )

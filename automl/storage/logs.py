@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from automl.storage.addresses import public
+from automl.storage.addresses import redact
 
 LIBRARY_LOGGERS = ("ray", "ray.tune", "ray.train", "optuna", "mlflow", "alembic", "py.warnings")
 
@@ -45,4 +45,4 @@ class _Public(logging.Formatter):
     """Formatter that redacts passwords, since libraries log addresses of servers."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return public(super().format(record))
+        return redact(super().format(record))

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from automl.storage.addresses import public
+from automl.storage.addresses import redact
 
 PACKAGES = (
     "attention-automl",
@@ -59,7 +59,7 @@ def collect_provenance() -> dict[str, Any]:
 def _command() -> list[str]:
     """Return the command line. It is empty in a notebook, where it would be that of the kernel."""
     program = Path(sys.argv[0]).name
-    return [] if program.startswith("ipykernel") else [program, *map(public, sys.argv[1:])]
+    return [] if program.startswith("ipykernel") else [program, *map(redact, sys.argv[1:])]
 
 
 def _version(package: str) -> str | None:

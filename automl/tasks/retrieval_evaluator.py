@@ -9,7 +9,7 @@ from torch import Tensor
 
 from automl.config.runtime import Runtime
 from automl.data.code import CodeTexts
-from automl.storage.answers import Answers, Example, telling
+from automl.storage.answers import Answers, Example, select_examples
 from automl.tasks.evaluator import Evaluator
 from automl.tasks.retrieval_metrics import draw_distractors, mrr, rank_metrics, ranks_among, ranks_at
 from search.config import Similarity
@@ -88,7 +88,7 @@ class RetrievalEvaluator(Evaluator):
 
     def answers(self, runtime: Runtime) -> Answers:
         ranked = self.ranks.cpu().numpy()
-        return Answers(values=1 / ranked, examples=[self._example(i) for i in telling(ranked)])
+        return Answers(values=1 / ranked, examples=[self._example(i) for i in select_examples(ranked)])
 
     def _example(self, i: int) -> Example:
         """Return query `i` with its answer and its best candidate."""

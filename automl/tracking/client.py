@@ -18,7 +18,7 @@ from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
 
 from attention import InputError
 from automl.config.escape import mlflow_value
-from automl.storage.addresses import public
+from automl.storage.addresses import redact
 from automl.storage.working_dir import local_path
 from automl.tracking.silence import MlflowSilent
 from search.atomic import locked, replacing, sweep
@@ -39,7 +39,7 @@ def open_client(*, create: bool = False) -> Any:
 
     Raises InputError if it does not answer, and MlflowSilent if it takes longer than the limit.
     """
-    uri = public(mlflow.get_tracking_uri())
+    uri = redact(mlflow.get_tracking_uri())
     file = local_path(mlflow.get_tracking_uri())
     if not create and file is not None and not file.exists():
         raise InputError(
@@ -62,7 +62,7 @@ def open_client(*, create: bool = False) -> Any:
     except InputError:
         raise
     except Exception as error:
-        reason = public(str(error).strip().splitlines()[0])[:200]
+        reason = redact(str(error).strip().splitlines()[0])[:200]
         raise InputError(
             f"MLflow at {uri} does not answer; start the server, or correct or unset MLFLOW_TRACKING_URI. "
             f"({type(error).__name__}: {reason})"
@@ -153,7 +153,7 @@ def find_experiment(client: Any, name: str) -> str | None:
     identifier: str = experiment.experiment_id
     if experiment.lifecycle_stage != "active":
         raise InputError(
-            f"the experiment {name!r} of MLflow at {public(client.tracking_uri)} was deleted. Restore it: "
+            f"the experiment {name!r} of MLflow at {redact(client.tracking_uri)} was deleted. Restore it: "
             f"mlflow experiments restore --experiment-id {identifier}; or delete it for good: mlflow gc "
             f"--experiment-ids {identifier}"
         )
@@ -162,7 +162,7 @@ def find_experiment(client: Any, name: str) -> str | None:
 
 def pages(client: Any) -> str:
     """Return the address of MLflow's pages: the server, or `mlflow ui` on this machine."""
-    uri = public(client.tracking_uri)
+    uri = redact(client.tracking_uri)
     return uri.rstrip("/") if uri.startswith(("http://", "https://")) else LOCAL
 
 

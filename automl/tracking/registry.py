@@ -10,7 +10,7 @@ from mlflow.entities import LoggedModelOutput, LoggedModelStatus
 from mlflow.exceptions import MlflowException
 
 from attention import InputError
-from automl.storage.addresses import public
+from automl.storage.addresses import redact
 from automl.tracking.client import open_client
 
 
@@ -42,12 +42,12 @@ def check_registry(name: str, alias: str) -> None:
     except MlflowException as error:
         if error.error_code == "INVALID_PARAMETER_VALUE":
             raise InputError(
-                f"MLflow does not take {name!r} as the name of a model: {public(str(error))}"
+                f"MLflow does not take {name!r} as the name of a model: {redact(str(error))}"
             ) from error
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise InputError(
-                f"MLflow's model registry at {public(mlflow.get_registry_uri())} does not answer; correct or "
-                f"unset MLFLOW_REGISTRY_URI. ({public(str(error))})"
+                f"MLflow's model registry at {redact(mlflow.get_registry_uri())} does not answer; correct or "
+                f"unset MLFLOW_REGISTRY_URI. ({redact(str(error))})"
             ) from error
 
 
@@ -82,5 +82,5 @@ def register(
         ).version
         client.set_registered_model_alias(name, alias, version)
     except (MlflowException, OSError) as error:
-        raise InputError(f"MLflow did not register the model as {name!r} ({public(str(error))})") from error
+        raise InputError(f"MLflow did not register the model as {name!r} ({redact(str(error))})") from error
     return Registered(name=name, version=str(version), alias=alias)

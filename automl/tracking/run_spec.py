@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from automl.config.escape import markdown_code, shell
-from automl.storage.addresses import public
+from automl.storage.addresses import redact
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.tags import COMMIT, SEARCH, SOURCE, SOURCE_TYPE
@@ -118,7 +118,7 @@ def source(provenance: Mapping[str, Any]) -> dict[str, str]:
 def _note(metadata: SearchMetadata) -> str:
     command = metadata.provenance.get("command")
     origin = markdown_code(shell(command)) if command else "a notebook"
-    space, location = metadata.settings.space_name, public(str(metadata.location))
+    space, location = metadata.settings.space_name, redact(str(metadata.location))
     return f"Search of the space {markdown_code(space)} by {origin}, kept in {markdown_code(location)}."
 
 

@@ -10,7 +10,7 @@ from mlflow.exceptions import MlflowException
 
 from attention import InputError
 from automl.config.command_line import format_command
-from automl.storage.addresses import public
+from automl.storage.addresses import redact
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tasks import task_of
@@ -89,7 +89,7 @@ def find_scores(run_id: str) -> ScoredRun:
         own = loading.is_user_defined(config.task)
         primary = _metric(client, run) if own else task_of(config).spec.metric(config.metric)
     except MlflowException as error:
-        reason = public(str(error).splitlines()[0])[:200]
+        reason = redact(str(error).splitlines()[0])[:200]
         raise InputError(f"MLflow has no training {run_id!r} ({reason}); `mlflow ui` shows them") from error
     state = run.data.tags.get("state")
     if state != State.COMPLETE:
@@ -120,7 +120,7 @@ def _artifact(run: Any, name: str) -> Any:
     try:
         return parse_json(mlflow.artifacts.load_text(address))
     except ValueError as error:
-        raise InputError(f"{public(address)} is damaged ({error})") from error
+        raise InputError(f"{redact(address)} is damaged ({error})") from error
 
 
 def _digest(client: Any, run: Any) -> str | None:
@@ -139,7 +139,7 @@ def find_trial_run(identity: str, number: int) -> str:
 
     Raise InputError if MLflow does not answer or has no such run.
     """
-    uri = public(mlflow.get_tracking_uri())
+    uri = redact(mlflow.get_tracking_uri())
     client = open_client()
     try:
         names = experiments(client)
@@ -148,7 +148,7 @@ def find_trial_run(identity: str, number: int) -> str:
                 identifier: str = run.info.run_id
                 return identifier
     except MlflowException as error:
-        raise InputError(f"MLflow at {uri} does not answer ({public(str(error))})") from error
+        raise InputError(f"MLflow at {uri} does not answer ({redact(str(error))})") from error
     raise InputError(f"MLflow at {uri} has no run of it")
 
 
@@ -168,7 +168,7 @@ def trial_links(metadata: SearchMetadata) -> dict[int, str]:
                     links[int(run.data.tags[TRIAL])] = address
             break
     except MlflowException as error:
-        raise InputError(f"MLflow does not answer ({public(str(error))})") from error
+        raise InputError(f"MLflow does not answer ({redact(str(error))})") from error
     return links
 
 
@@ -181,7 +181,7 @@ def log_report(metadata: SearchMetadata, folder: Path, files: Sequence[str]) -> 
     run = next(find_runs(client, experiments(client), {IDENTITY: metadata.identity}), None)
     if run is None:
         raise InputError(
-            f"MLflow at {public(mlflow.get_tracking_uri())} has no run of search {metadata.name!r}; run this "
+            f"MLflow at {redact(mlflow.get_tracking_uri())} has no run of search {metadata.name!r}; run this "
             f"where the search ran or set MLFLOW_TRACKING_URI, or write the search there: "
             f"{format_command('sync', metadata.name, metadata.settings.storage)}"
         )
@@ -190,5 +190,5 @@ def log_report(metadata: SearchMetadata, folder: Path, files: Sequence[str]) -> 
         for file in files:
             client.log_artifact(run_id, str(folder / file), str(Path("report", file).parent))
     except Exception as error:  # artifact stores raise various errors
-        raise InputError(f"MLflow did not take it ({type(error).__name__}: {public(str(error))})") from error
+        raise InputError(f"MLflow did not take it ({type(error).__name__}: {redact(str(error))})") from error
     return run_id

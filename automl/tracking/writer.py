@@ -16,7 +16,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.time import get_current_time_millis
 
 from automl.config.escape import markdown, mlflow_key, mlflow_value
-from automl.storage.addresses import public
+from automl.storage.addresses import redact
 from automl.tracking.client import (
     artifact_location,
     find_experiment,
@@ -119,7 +119,7 @@ def datasets(config: TrialConfig, digest: str, splits: Sequence[str]) -> list[Da
     """
     data = config.data
     name = Path(data.path).name if data.path else data.source
-    kind, source = ("local", {"uri": public(data.path)}) if data.path else ("automl", {"source": data.source})
+    kind, source = ("local", {"uri": redact(data.path)}) if data.path else ("automl", {"source": data.source})
     return [
         DatasetInput(
             Dataset(mlflow_value(f"{name} {split}"), digest[:DIGEST] or "unknown", kind, json.dumps(source)),

@@ -4,7 +4,7 @@ import traceback
 
 from attention import InputError
 from automl.storage.cache_folder import cache_root
-from automl.storage.disk import DiskFull, disk_full, no_room
+from automl.storage.disk import DiskFull, format_disk_full, full_disk_errno
 from automl.storage.storage import Storage
 from search.record import Report
 
@@ -13,8 +13,8 @@ def classify_error(error: Exception, folder: Storage) -> Report:
     """Return the report of a trial that ended with `error`. A full disk is a fault of the node."""
     text = str(error).strip().splitlines()
     line = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
-    if (code := no_room(error)) is None:
+    if (code := full_disk_errno(error)) is None:
         return Report(error=line, traceback=traceback.format_exc())
     if isinstance(error, InputError | DiskFull):  # These errors already name the folder.
         return Report(fault=line)
-    return Report(fault=f"{disk_full(folder.local or cache_root(), None, code)}: {line}")
+    return Report(fault=f"{format_disk_full(folder.local or cache_root(), None, code)}: {line}")

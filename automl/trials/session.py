@@ -15,7 +15,7 @@ from automl.callbacks.prometheus import PrometheusGauges
 from automl.callbacks.search_progress import Progress
 from automl.config.limits import Limits
 from automl.config.settings import Settings
-from automl.storage.disk import STUDY_ROOM, disk_full, no_room
+from automl.storage.disk import STUDY_ROOM, format_disk_full, full_disk_errno
 from automl.storage.epoch_progress import read_part
 from automl.storage.folder import SearchMetadata
 from automl.storage.logs import capture_library_logs
@@ -155,10 +155,10 @@ class Workers:
                     stop=stops,
                 )
         except Exception as error:
-            code = no_room(error)
+            code = full_disk_errno(error)
             if code is None and not _is_study(error):
                 raise
-            full = _first_line(error) if code is None else disk_full(folder, STUDY_ROOM, code)
+            full = _first_line(error) if code is None else format_disk_full(folder, STUDY_ROOM, code)
             raise InputError(
                 f"the study in {folder} cannot be written ({full}); free disk space, then {self.advice}"
             ) from error

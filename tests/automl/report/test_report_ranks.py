@@ -19,7 +19,7 @@ from automl.report.per_class import per_class
 from automl.report.ranks import BINS, interval, ranks
 from automl.report.read import Search, Trial, read_search
 from automl.report.slices import slices
-from automl.storage.answers import EXAMPLES, Answers, Example, telling
+from automl.storage.answers import EXAMPLES, Answers, Example, select_examples
 from search.metric import MRR
 from search.study import VARIANT, create_study, read_records
 
@@ -46,7 +46,7 @@ def answers_of(ranks: np.ndarray) -> Answers:
         Example(
             query=f"close <b>{i}</b>\n now", wanted=f"f{i} (a.py:{i})", rank=int(ranks[i]), first="g (b.py:1)"
         )
-        for i in telling(ranks)
+        for i in select_examples(ranks)
     ]
     return Answers(values=1 / ranks, examples=examples)
 

@@ -7,7 +7,7 @@ import pytest
 from confirm_cases import RECORDS, fake_search
 
 from attention import InputError, Spec
-from automl.search.configuration import like, of_space, read_settings, set_values
+from automl.search.configuration import config_of_space, config_of_trial, read_settings, set_values
 from search.config import TASKS, TrialConfig
 from search.space import draw_randomly
 from search.spaces import SPACES
@@ -16,28 +16,30 @@ from search.spaces import SPACES
 @pytest.mark.parametrize("name", [name for name in SPACES if name not in ("sceneflow",)])
 def test_without_settings_it_is_the_baseline_of_the_space(name: str) -> None:
     space = SPACES[name]
-    config, drawn = of_space(space, {})
+    config, drawn = config_of_space(space, {})
     _, baseline = next(draw_randomly(space, 1, first=space.baseline))
     assert baseline is not None
     assert (config, drawn) == (baseline, {})
 
 
 def test_parameters_of_a_space_are_set() -> None:
-    config, drawn = of_space(SPACES["ucihar"], {"backbone": "larnn", "heads": "24", "learning_rate": "0.005"})
+    config, drawn = config_of_space(
+        SPACES["ucihar"], {"backbone": "larnn", "heads": "24", "learning_rate": "0.005"}
+    )
     assert config.model.backbone == "larnn"
     assert config.model.options["heads"] == 24
     assert config.training.learning_rate == 0.005
     assert config.model.options["window"] > 0, "what the baseline lacks is the published one's"
     assert drawn == {}
-    config, _ = of_space(SPACES["codesearch"], {"shared": "False", "encoder": "cnn"})
+    config, _ = config_of_space(SPACES["codesearch"], {"shared": "False", "encoder": "cnn"})
     assert (config.model.shared, config.model.backbone) == (False, "cnn")  # type: ignore[attr-defined]
-    config, _ = of_space(SPACES["digits"], {"modules": "1", "type1": "decomposed"})
+    config, _ = config_of_space(SPACES["digits"], {"modules": "1", "type1": "decomposed"})
     (spec,) = config.model.placement.values()
     assert spec.type == "decomposed"
 
 
 def test_missing_parameters_are_drawn_and_reported() -> None:
-    configs = [of_space(SPACES["digits"], {"modules": "3"}) for _ in range(2)]
+    configs = [config_of_space(SPACES["digits"], {"modules": "3"}) for _ in range(2)]
     assert configs[0] == configs[1]
     config, drawn = configs[0]
     assert len(config.model.placement) == 3
@@ -56,7 +58,7 @@ def test_missing_parameters_are_drawn_and_reported() -> None:
 )
 def test_parameters_that_cannot_be(space: str, parameters: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        of_space(SPACES[space], parameters)
+        config_of_space(SPACES[space], parameters)
 
 
 def test_keys_of_the_configuration_are_set() -> None:
@@ -133,9 +135,9 @@ def test_settings_are_read() -> None:
 @pytest.mark.usefixtures("store")
 def test_the_configuration_of_a_search(tmp_path: Path) -> None:
     fake_search(tmp_path / "searches")
-    assert like("mine", "searches") == RECORDS[1].config, "the best"
-    assert like("mine:0", "searches") == RECORDS[0].config
+    assert config_of_trial("mine", "searches") == RECORDS[1].config, "the best"
+    assert config_of_trial("mine:0", "searches") == RECORDS[0].config
     with pytest.raises(InputError, match="has no trial '99'; its trials are 0, 1"):
-        like("mine:99", "searches")
+        config_of_trial("mine:99", "searches")
     with pytest.raises(InputError, match="no search called 'yours'"):
-        like("yours", "searches")
+        config_of_trial("yours", "searches")

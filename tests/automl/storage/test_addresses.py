@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from attention import InputError
-from automl.storage.addresses import public
+from automl.storage.addresses import redact
 from automl.storage.logs import capture_library_logs
 from automl.storage.provenance import collect_provenance
 from automl.tracking import client
@@ -43,8 +43,8 @@ PUBLIC = "http://***@127.0.0.1:1/path"
     ],
 )
 def test_credentials_are_redacted(text: str, shown: str) -> None:
-    assert public(text) == shown
-    assert public(shown) == shown
+    assert redact(text) == shown
+    assert redact(shown) == shown
 
 
 def test_logs_of_libraries_are_redacted(tmp_path: Path) -> None:

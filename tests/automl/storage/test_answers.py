@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from automl.storage.answers import ANSWERS_FILE, EXAMPLES, Answers, Example, read_answers, telling
+from automl.storage.answers import ANSWERS_FILE, EXAMPLES, Answers, Example, read_answers, select_examples
 from automl.storage.storage import Storage
 
 
@@ -54,7 +54,7 @@ def test_answers_of_a_retrieval(tmp_path: Path) -> None:
 def test_select_examples(hits: int, misses: int, expected: tuple[int, int]) -> None:
     rng = np.random.default_rng(hits)
     ranks = rng.permutation(np.concatenate([np.ones(hits, np.int64), rng.integers(2, 1000, misses)]))
-    chosen = telling(ranks)
+    chosen = select_examples(ranks)
     assert len(set(chosen)) == len(chosen) == sum(expected)
     of = ranks[chosen]
     assert (int((of == 1).sum()), int((of > 1).sum())) == expected
