@@ -11,11 +11,11 @@ from attention.gated import Cost, Gated
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
-    """One type of attention in the table `attention.ATTENTIONS`.
+    """Attention type in the table `attention.ATTENTIONS`.
 
     Attributes:
         name: The name in configurations and on the command line.
-        module: Builds the module: `module(channels, **options)`.
+        module: Builds a module: `module(channels, **options)`.
         cost: Computes its cost by a formula: `cost(channels, positions, **options)`.
         source: The paper or code that it follows.
 
