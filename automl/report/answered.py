@@ -14,7 +14,12 @@ from search.study import STUDY_FILE, read_records
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """One configuration. what: its name in words. trainings: the answers of each, to the same inputs."""
+    """Answers of one configuration, from one or several trainings with the same inputs.
+
+    Attributes:
+        what: The name of the configuration in words.
+        trainings: The answers of each training.
+    """
 
     what: str
     trainings: Sequence[Answers]
@@ -22,14 +27,19 @@ class Answered:
 
 @dataclass(frozen=True, kw_only=True)
 class AnsweredSplit:
-    """split: `validation` or `test`. of: the best first, then the baseline, where it is another one."""
+    """Answers that a report uses.
+
+    Attributes:
+        split: `validation` or `test`.
+        of: The best configuration, then the baseline if it is another one.
+    """
 
     split: str
     of: Sequence[Answered]
 
     @property
     def lead(self) -> str:
-        """Answers of a section, by whom and on which split."""
+        """Introduction of a section: the configurations and the split."""
         many = (
             "; all trainings of a configuration count" if any(len(o.trainings) > 1 for o in self.of) else ""
         )
@@ -48,7 +58,7 @@ def answered(search: Search) -> AnsweredSplit:
 
 
 def _searched(search: Search) -> list[Answered]:
-    """The best trial of the search, and the best baseline, with what differs from them by the seed alone."""
+    """Return answers of the best trial and the best baseline, with trials that differ only in the seed."""
     trials: list[tuple[str, Trial]] = []
     for what, trial in (("best", search.best), ("best baseline", search.baseline)):
         if trial is None or any(trial is other for _, other in trials):
@@ -69,7 +79,7 @@ def _searched(search: Search) -> list[Answered]:
 
 
 def _alike(search: Search, trial: Trial) -> list[Trial]:
-    """The finished trials that differ from this one by the seed alone."""
+    """Return the finished trials that differ from this one only in the seed."""
     config = trial.record.config.change(seed=0)
     return [t for t in search.done if t is not trial and t.record.config.change(seed=0) == config]
 
@@ -79,7 +89,7 @@ def _folder(search: Search, trial: Trial) -> Storage:
 
 
 def _confirmed(search: Search, verdict: ReportedVerdict) -> list[Answered]:
-    """The leading finalist of a confirmation, and the baseline."""
+    """Return the answers of a confirmation's leading finalist and baseline."""
     number = verdict.confirmation
     folder = search.folder / (CONFIRM_FOLDER if number == 1 else f"{CONFIRM_FOLDER}-{number}")
     if not (folder / STUDY_FILE).exists():
@@ -106,6 +116,6 @@ def _confirmed(search: Search, verdict: ReportedVerdict) -> list[Answered]:
 
 
 def _of(folders: Sequence[Storage]) -> list[Answers]:
-    """The answers in all of these folders; none where one has none."""
+    """Return the answers in these folders, or none if one folder has none."""
     answers = [read for folder in folders if (read := read_answers(folder)) is not None]
     return answers if len(answers) == len(folders) else []

@@ -26,9 +26,14 @@ ENOUGH = 5  # trials that such a warning needs
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A rung of a type. `correlation` is None where too few trials, or equal scores, allow none.
+    """Correlation of scores at one rung with final scores, for one type.
 
-    count: finished trials. pruned: trials of the type that ended at this rung.
+    Attributes:
+        kind: The type, or `all`.
+        milestone: The epochs of the rung.
+        correlation: The rank correlation, or None with too few trials or equal scores.
+        count: The number of finished trials.
+        pruned: The number of trials of the type that ended at this rung.
     """
 
     kind: str
@@ -81,7 +86,7 @@ def _rank(pairs: list[tuple[float, float]]) -> float | None:
 
 
 def audit(search: Search) -> Plot:
-    """The checks, as points on a line from -1 to 1."""
+    """Plot the checks as points on a line from -1 to 1."""
     if not search.milestones:
         return absent(
             NAME,

@@ -1,4 +1,4 @@
-"""Read the files of `automl confirm` in a search's folder: `confirm/verdict.json`, `confirm-2/...`."""
+"""Read the confirmations in a search's folder: `confirm/verdict.json`, `confirm-2/...`."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,18 @@ from search.serialise import from_json, parse_json, read_file
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedComparison:
-    """A variant against the baseline. `p_holm` is None for those that are no finalists.
+    """A variant compared with the baseline.
 
-    interval_inputs: over seeds and test inputs. time: its training time, as times of the baseline's.
+    Attributes:
+        variant: The name of the variant.
+        role: Its role.
+        difference: Its difference from the baseline.
+        interval: The 95 % interval over seeds.
+        interval_inputs: The interval over seeds and test inputs.
+        time: The ratio of its training time to the baseline's.
+        p: The p-value.
+        p_holm: For a finalist, p adjusted for all finalists.
+        sentence: The comparison in words.
     """
 
     variant: str
@@ -34,10 +43,16 @@ class ReportedComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedVariant:
-    """One configuration that was trained on every seed.
+    """Configuration that was trained with every seed.
 
-    trial: its number in the search. scores: from 0 to 1 by seed. failed: why there is none.
-    costs: of each training, `steps`, `seconds` and `processor_seconds`, as far as they are known.
+    Attributes:
+        name: The name.
+        role: The role.
+        trial: The number of its trial in the search.
+        config: The configuration.
+        scores: The scores from 0 to 1 by seed.
+        failed: The reason of a missing score by seed.
+        costs: The `steps`, `seconds` and `processor_seconds` of each training, where they are known.
     """
 
     name: str
@@ -49,7 +64,7 @@ class ReportedVariant:
     costs: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
 
     def mean_cost(self, name: str) -> float | None:
-        """Return the mean of a cost over the trainings, or None if one has none."""
+        """Return the mean cost of its trainings, or None if not all have it."""
         values = [cost.get(name) for cost in self.costs.values()]
         known = [value for value in values if value is not None]
         return fmean(known) if known and len(known) == len(values) else None
@@ -57,10 +72,12 @@ class ReportedVariant:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedVerdict:
-    """A confirmation, finished or not; differences and `margin` are in `unit`.
+    """A confirmation, finished or not. Differences and `margin` are in `unit`.
 
-    verdict: None until there is one, which is never where the trainings of too many seeds failed.
-    finalist: the variant that leads. remarks: sentences on the other variants.
+    Attributes:
+        verdict: The outcome, or None before it is final or if too many trainings failed.
+        finalist: The name of the leading finalist.
+        remarks: Lines with reasons, advice and the results of the other variants.
     """
 
     confirmation: int
@@ -82,7 +99,7 @@ class ReportedVerdict:
 
 
 def read_verdicts(folder: Path) -> list[ReportedVerdict]:
-    """The confirmations of the search in `folder`, the latest last. Raises InputError for a damaged one."""
+    """Read the confirmations of a search, the latest last. Raise InputError for a damaged one."""
     verdicts = {}
     for file in folder.glob(f"{CONFIRM_FOLDER}*/{VERDICT_FILE}"):
         if match := re.fullmatch(rf"{CONFIRM_FOLDER}(?:-(\d+))?", file.parent.name):
@@ -109,7 +126,7 @@ def _read(file: Path, number: int) -> ReportedVerdict:
 
 
 def _with_ratio(comparison: object) -> object:
-    """A comparison with its ratio of times alone, in the place of that and its interval."""
+    """Replace the time of a comparison by its ratio, without the interval."""
     if not isinstance(comparison, dict) or not isinstance(comparison.get("time"), dict):
         return comparison
     return {**comparison, "time": comparison["time"].get("ratio")}

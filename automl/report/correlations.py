@@ -21,9 +21,9 @@ MOST = 10  # hyperparameters in the figure
 
 
 def correlations(search: Search, importances: Sequence[Importance]) -> Plot:
-    """A matrix of Spearman's rank correlation over the finished trials, the metric first.
+    """Plot Spearman's rank correlations over the finished trials as a matrix, the metric first.
 
-    found: the choices, the most important first; of them the numerical ones are shown.
+    `importances` are the choices, the most important first. The numerical ones are shown.
     """
     spans = domains(search.done)
     names = [i.name for i in importances if not isinstance(spans[i.name], CategoricalDistribution)][:MOST]

@@ -26,9 +26,9 @@ COSTS = {
 
 
 def pareto(search: Search, cost: str) -> list[Trial]:
-    """The finished trials that no other one beats in both the metric and the cost, the cheapest first.
+    """Return the finished trials that no other trial beats in both metric and cost, the cheapest first.
 
-    By more than noise, and of those that have learned something.
+    Differences within the noise do not count, nor do trials that may be guessing.
     """
     scores = {
         trial.number: (search.sign * search.score(trial), -trial.record.profile[cost])
@@ -46,7 +46,7 @@ def pareto(search: Search, cost: str) -> list[Trial]:
 
 
 def costs(search: Search) -> Plot:
-    """A chart for each cost, a mark for each finished trial."""
+    """Plot the metric over each cost, with a mark for each finished trial."""
     shown = [cost for cost in COSTS if any(cost in trial.record.profile for trial in search.done)]
     if not shown:
         return absent(NAME, TITLE, "No trial whose costs were measured has completed yet.")

@@ -25,7 +25,7 @@ POINTS = 40  # of a curve
 
 
 def curves(search: Search) -> Plot:
-    """The metric over the resource: trials that ended, that were pruned, the best and the best baseline."""
+    """Plot the metric over the resource: completed and pruned trials, the best one and the best baseline."""
     title = "Learning curves"
     running = [t for t in search.trials if t.state is State.RUNNING and t.record.history]
     ways = {
@@ -83,7 +83,7 @@ def curves(search: Search) -> Plot:
 
 
 def _rows(search: Search, trial: Trial, label: str) -> list[dict[str, Any]]:
-    """The curve of a trial as data; `end` marks its last point."""
+    """Return the curve of a trial as rows of data. `end` marks its last point."""
     curve = _curve(search, trial)
     return [
         {"trial": trial.number, "way": label, "epoch": round(float(x), 3), "value": float(f"{y:.5g}")}
@@ -142,7 +142,7 @@ def _chart(
 
 
 def _curve(search: Search, trial: Trial) -> NDArray[np.float64]:
-    """Resource and metric, at most POINTS of them with the last one."""
+    """Return resource and metric of a trial, at most POINTS pairs, the last one included."""
     history = [m for m in trial.record.history if search.metric in m]
     values: NDArray[np.float64] = np.array(
         [(m[RESOURCE], search.factor * m[search.metric]) for m in history], dtype=float
@@ -154,7 +154,7 @@ def _curve(search: Search, trial: Trial) -> NDArray[np.float64]:
 
 
 def _spread(search: Search, trials: Sequence[Trial]) -> list[Trial]:
-    """At most CURVES of the trials, evenly over their last scores."""
+    """Return at most CURVES of the trials, spread evenly over their last scores."""
     if len(trials) <= CURVES:
         return list(trials)
     ranked = sorted(trials, key=lambda trial: search.final(trial) or 0.0)
@@ -209,7 +209,7 @@ def fates(search: Search) -> Plot:
 
 
 def _ends(search: Search) -> dict[int, str]:
-    """By the number of each trial, how it ended."""
+    """Return the end of each trial in words, by its number."""
     ends = {}
     for trial in search.trials:
         end = str(trial.state)
@@ -221,7 +221,7 @@ def _ends(search: Search) -> dict[int, str]:
 
 
 def _colours_of(order: Sequence[str]) -> dict[str, str]:
-    """The colour of each end; those at rungs get darker from one to the next."""
+    """Return a colour for each end. Those at rungs get darker from one rung to the next."""
     at_rungs = [end for end in order if end.startswith("pruned")]
     shades = ["#f6d58a", style.ORANGE, "#a06e00"]
     colours = {end: shades[min(i, 2)] for i, end in enumerate(at_rungs)} | {

@@ -15,7 +15,10 @@ SHOWN = 12  # trials of a group that are named
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """Trials that ended alike. text: the first one's reason; the others differ in numbers at most."""
+    """Trials with the same reason of failure.
+
+    `text` is the reason of the first one. The others differ at most in numbers.
+    """
 
     state: State
     text: str
@@ -24,7 +27,7 @@ class Reason:
 
 
 def reasons(search: Search) -> list[Reason]:
-    """The groups, the largest first."""
+    """Return the groups of failed trials, the largest first."""
     groups = defaultdict(list)
     for trial in search.trials:
         if trial.state in (State.INFEASIBLE, State.ERROR):
@@ -43,7 +46,7 @@ def reasons(search: Search) -> list[Reason]:
 
 
 def failures(search: Search) -> Table:
-    """The groups as a table."""
+    """Return the groups of failed trials as a table."""
     rows: list[list[Cell]] = []
     for reason in reasons(search):
         numbers = ", ".join(map(str, reason.numbers[:SHOWN]))

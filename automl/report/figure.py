@@ -1,7 +1,7 @@
-"""A figure: Vega-Lite charts made by Altair, the same in the page, in a notebook and as files.
+"""Figures: Vega-Lite charts made by Altair, the same in the page, in a notebook and as files.
 
-The charts name their data; a page holds each set once, however many charts show it. What a chart needs in a
-browser is inlined (`library`), so nothing is ever asked for.
+Charts name their data. A page has each data set once, however many charts use it. The JavaScript of charts is
+inlined (`library`), so a page makes no requests.
 """
 
 import copy
@@ -32,8 +32,12 @@ Rows = Sequence[Mapping[str, Any]]
 class Figure:
     """Charts that belong together.
 
-    data: the rows of each name in the charts. zoom: the axes can be zoomed and moved.
-    narrow: the charts are small multiples, two side by side on a phone. wide: the figure takes a whole row.
+    Attributes:
+        charts: The charts.
+        data: The rows of each data set that the charts name.
+        zoom: True if the axes can be zoomed and moved.
+        narrow: True for small multiples, two side by side on a phone.
+        wide: True if the figure takes a whole row.
     """
 
     charts: Sequence[Chart]
@@ -43,7 +47,7 @@ class Figure:
     wide: bool = False
 
     def specs(self) -> list[dict[str, Any]]:
-        """Each chart for a browser, without its data."""
+        """Return the specification of each chart for a browser, without its data."""
         specs = []
         for chart in self.charts:
             spec = {**_dict(chart), "config": style.CONFIG, "background": "transparent"}
@@ -57,7 +61,7 @@ class Figure:
         return specs
 
     def svg(self) -> str:
-        """All charts as one SVG, which does not move."""
+        """Return all charts as one static SVG."""
         columns = 2 if self.narrow or len(self.charts) > 3 else 1
         wide = style.WIDTH if len(self.charts) == 1 or columns == 1 else style.WIDTH // 2 + 40
         parts = [{**_dict(chart), "width": wide} for chart in self.charts]
@@ -66,7 +70,7 @@ class Figure:
         return _numbered(str(vl_convert.vegalite_to_svg(spec, vl_version=VERSION)))
 
     def _repr_html_(self) -> str:
-        """For notebooks: the figure as it stands in the page, alone and offline, in a frame of its own."""
+        """Return the figure for a notebook: as in the page, offline, in a frame."""
         height = sum(spec.get("height", style.HEIGHT) + 110 for spec in self.specs())
         page = (
             f"<!DOCTYPE html><meta charset='utf-8'><style>:root {{ color-scheme: light dark }} "
@@ -79,7 +83,7 @@ class Figure:
         )
 
     def element(self, label: str = "figure") -> str:
-        """The place of the charts in a page, which the script fills."""
+        """Return the element of a page that the script fills with the charts."""
         charts = "".join(
             f'<div class="chart" style="min-height: {spec.get("height", style.HEIGHT)}px">'
             f'<script type="application/json">{inline(spec)}</script></div>'
@@ -97,7 +101,7 @@ def save(figure: Figure, folder: Any, name: str) -> None:
 
 
 def scripts(data: Mapping[str, Rows]) -> str:
-    """The elements at the end of a page that draw its charts: the data, the library and our script."""
+    """Return the elements at the end of a page that draw its charts: data, library and script."""
     return (
         f'<script type="application/json" id="data">{inline(data)}</script>'
         f"<script type='module'>{library()}</script><script type='module'>{_file('figures.js')}</script>"
@@ -105,18 +109,18 @@ def scripts(data: Mapping[str, Rows]) -> str:
 
 
 def stylesheet() -> str:
-    """Fields of charts and their tooltips."""
+    """Return the style sheet of charts and tooltips."""
     return _file("figures.css")
 
 
 def inline(value: Any) -> str:
-    """JSON that nothing in it can end the script element of."""
+    """Return JSON that cannot end the script element that contains it."""
     text = json.dumps(_visible(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def _visible(value: Any) -> Any:
-    """Without control characters in any text, which neither SVG nor UTF-8 have a place for."""
+    """Return the value without control characters in texts, which neither SVG nor UTF-8 allow."""
     if isinstance(value, str):
         return printable(value, keep="\n\t")
     if isinstance(value, Mapping):
@@ -133,7 +137,7 @@ def _numbered(svg: str) -> str:
 
 @cache
 def library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, from vl-convert."""
+    """Return Vega, Vega-Lite and Vega-Embed as one script, from vl-convert."""
     bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VERSION)
     return str(bundle).replace("</script", "<\\/script")
 
@@ -151,6 +155,6 @@ def _dict(chart: Chart) -> dict[str, Any]:
 
 
 def _continuous(spec: Mapping[str, Any]) -> list[str]:
-    """The axes of numbers."""
+    """Return the axes with numbers."""
     encoding = (spec["layer"][0] if "layer" in spec else spec).get("encoding", {})
     return [axis for axis in ("x", "y") if encoding.get(axis, {}).get("type") == "quantitative"]

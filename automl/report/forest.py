@@ -45,7 +45,7 @@ def forest(verdict: ReportedVerdict) -> Plot:
 
 
 def _table(verdict: ReportedVerdict) -> Table:
-    """The baseline, then each variant against it. Empty columns are left out."""
+    """Return a table of the baseline and each variant. Empty columns are left out."""
     columns = ["variant", verdict.unit, "95 % interval", "over inputs too", "p"]
     columns += [f"{verdict.split} {verdict.metric}", "steps", "time", "time ratio"]
     variants, digits = {variant.name: variant for variant in verdict.variants}, decimals(verdict.margin)
@@ -72,7 +72,7 @@ def _table(verdict: ReportedVerdict) -> Table:
 
 
 def _measured(variant: ReportedVariant) -> list[Cell]:
-    """Its score with the spread over seeds, its steps and the time of a training, by the clock."""
+    """Return the score with its spread over seeds, the steps, and the time of a training by the clock."""
     scores = list(variant.scores.values())
     score = None
     if scores:
@@ -91,7 +91,7 @@ def _sentence(c: ReportedComparison, unit: str, digits: int) -> str:
 
 
 def _named(c: ReportedComparison) -> str:
-    """The variant with its role, unless its name says that already."""
+    """Return the variant with its role, unless its name includes the role."""
     return c.variant if c.role == "ablation" or ":" in c.variant else f"{c.role}: {c.variant}"
 
 

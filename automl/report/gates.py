@@ -16,7 +16,7 @@ PREFIX = "gate."
 
 
 def gates(search: Search) -> Plot:
-    """|gate| after the last epoch of each module of the finished trials, by site and type."""
+    """Plot the absolute gate of each module of the finished trials after the last epoch, by site and type."""
     values_of: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     modules = 0
     for trial in search.done:

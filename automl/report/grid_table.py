@@ -46,9 +46,11 @@ NONE = "-"  # of a parameter that a cell does not have, and of a deviation of on
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """The scores of a cell's runs in one metric, as they are shown: an accuracy in percent.
+    """Scores of a cell's runs in one metric, in the unit of the report.
 
-    last: after the last epoch. best: over the epochs.
+    Attributes:
+        last: The scores after the last epoch.
+        best: The best scores over the epochs.
     """
 
     metric: Metric
@@ -64,8 +66,12 @@ class Scores:
 class GridCell:
     """A cell of a grid with its results.
 
-    label: as the scheduler has it. params: its choices. outcome: `trained`, or why some runs have no score.
-    records: its runs. scores: of those that have completed, by metric.
+    Attributes:
+        label: The label of the cell in the scheduler.
+        params: The choices of the cell.
+        outcome: `trained`, or the reason of missing scores.
+        records: The runs of the cell.
+        scores: The scores of the completed runs, by metric.
     """
 
     label: str
@@ -186,12 +192,12 @@ def grid_table(search: Search, cells: Sequence[GridCell] | None = None) -> Table
 
 
 def _kinds(metric: Metric) -> list[str]:
-    """The values that a table has of a metric: of the test split, only that of the last epoch."""
+    """Return the columns of a metric. The test split has only the score of the last epoch."""
     return ["last"] if metric.name.startswith(TEST) else ["last", "max" if metric.maximize else "min"]
 
 
 def grid(search: Search) -> list[Section]:
-    """The section of a search whose sampler was `grid`; none for others."""
+    """Return the section of a search whose sampler was `grid`, none for other searches."""
     if search.metadata.settings.sampler != GRID or not any(trial.record.variant for trial in search.trials):
         return []
     cells = read_grid(search)

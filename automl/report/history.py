@@ -19,7 +19,7 @@ LEADERS = {BEST: style.BLUE, PLAIN: style.INK}
 
 
 def records(search: Search, trials: Iterable[Trial]) -> list[tuple[int, float]]:
-    """The number and score of each finished trial that was better than all before it."""
+    """Return number and score of each finished trial that was better than all before it."""
     steps: list[tuple[int, float]] = []
     for trial in trials:
         score = search.score(trial)
@@ -29,7 +29,7 @@ def records(search: Search, trials: Iterable[Trial]) -> list[tuple[int, float]]:
 
 
 def history(search: Search) -> Plot:
-    """Completed and pruned trials by number, with the best completed one so far as a step line."""
+    """Plot completed and pruned trials by number, with the best completed one so far as a step line."""
     if not search.done and not search.pruned:
         return absent(NAME, TITLE, "No trial has completed or been pruned yet.")
     plain = [trial for trial in search.done if not trial.record.config.model.placement]

@@ -44,9 +44,14 @@ TREES = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Importance:
-    """Importance of one choice. An evaluator's fraction is None if it had too few trials.
+    """Importance of one choice.
 
-    count: finished trials that have it, of `total`.
+    Attributes:
+        name: The name of the choice.
+        count: The number of finished trials that have it.
+        total: The number of finished trials.
+        ped_anova: PED-ANOVA's fraction, or None with too few trials.
+        fanova: fANOVA's fraction, or None with too few trials.
     """
 
     name: str
@@ -57,7 +62,7 @@ class Importance:
 
     @property
     def common(self) -> bool:
-        """Every finished trial has it."""
+        """Return whether every finished trial has the choice."""
         return self.count == self.total
 
     @property
@@ -99,10 +104,10 @@ def importances(search: Search) -> list[Importance]:
 
 
 def domains(trials: Sequence[Trial]) -> dict[str, BaseDistribution]:
-    """One range for each parameter: what the trials' own ranges span together.
+    """Return one range for each parameter: the union of the trials' own ranges.
 
-    A range that depends on an earlier choice (a site above the one before) is another one in each trial,
-    and the evaluators would take each for a separate parameter.
+    A range that depends on an earlier choice, such as a site above the one before, differs between trials.
+    The evaluators would take each range for a separate parameter.
     """
     spans: dict[str, BaseDistribution] = {}
     for trial in trials:
@@ -136,7 +141,7 @@ def _ask(
     spans: dict[str, BaseDistribution],
     names: Sequence[str],
 ) -> dict[str, float]:
-    """The shares of `names`, which add up to 1; empty where the evaluator has no result."""
+    """Return the fraction of each name, which add up to 1. Return nothing if the evaluator has no result."""
     scores = {round(search.score(trial), 12) for trial in trials}
     if len(trials) < LEAST or len(scores) < 2 or not names:
         return {}
@@ -168,7 +173,7 @@ def _ask(
 
 
 def importance(search: Search, importances: Sequence[Importance]) -> Plot:
-    """Bars of PED-ANOVA and diamonds of fANOVA."""
+    """Plot PED-ANOVA as bars and fANOVA as diamonds."""
     shown = [i for i in importances if i.ped_anova is not None or i.fanova is not None]
     if not shown:
         return absent(

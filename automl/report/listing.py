@@ -1,4 +1,4 @@
-"""Every trial as a row, and everything that it takes to repeat the search."""
+"""Table of all trials, and instructions to repeat the search."""
 
 import json
 from collections.abc import Mapping
@@ -17,14 +17,19 @@ WORDS = 200  # letters of a reason in a row; the groups and `error.txt` have all
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """The trials as a table. same: the columns that have one value in all of them, which stand beside it."""
+    """Table of the trials.
+
+    Attributes:
+        table: The columns that differ between trials.
+        same: The columns with one value in all trials, which are listed beside the table.
+    """
 
     table: Table
     same: Mapping[str, Cell]
 
 
 def listing(search: Search) -> Listing:
-    """The trials by number, in as few columns as tell them apart."""
+    """Return the trials by number, with the columns in which they differ."""
     whole = _columns(search)
     same = {
         name: cells[0]
@@ -71,7 +76,14 @@ def _by(profile: Mapping[str, float]) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Repeat:
-    """Instructions to repeat a search. lines: short ones. configs: titles and configurations as JSON."""
+    """Instructions to repeat a search.
+
+    Attributes:
+        command: The command of the search.
+        lines: Short lines by title, such as hardware and seeds.
+        versions: The versions of packages.
+        configs: Configurations as JSON, by title.
+    """
 
     command: str
     lines: Mapping[str, str]
@@ -80,7 +92,7 @@ class Repeat:
 
 
 def repeat(search: Search) -> Repeat:
-    """From `search.json`, the best trials and the latest confirmation."""
+    """Return the instructions from `search.json`, the best trials and the latest confirmation."""
     metadata = search.metadata
     source = metadata.provenance
     gpus = source.get("gpus") or []

@@ -1,7 +1,7 @@
-"""Effect of each module on the score, by the model of placements, and whether it ranks them.
+"""Effect of each module on the score, by the model of placements, with a check that scores can rank them.
 
-Beside `automl.report.site_effects`, which shows means as they are, this takes apart what several modules of a
-trial, its hyperparameters and its shared partial training contributed, and says how sure that is.
+`automl.report.site_effects` shows plain means. This module separates the effects of several modules of a
+trial, its hyperparameters and its shared partial training, with intervals.
 """
 
 from math import ceil, isfinite, sqrt
@@ -29,7 +29,7 @@ Sites = dict[tuple[str, int], str]
 
 
 def parts(search: Search) -> Plot:
-    """Effects with 90 % intervals, and the placements that are expected to be best."""
+    """Plot effects with 90 % intervals, and name the placements that are expected to be best."""
     if len(search.plan.objectives) > 1:
         return absent(NAME, TITLE, "A model of placements knows one objective; this search has several.")
     if len(search.done) > MOST:
@@ -139,7 +139,7 @@ def _sites_of(trial: Trial) -> Sites:
 
 
 def _title(row: EffectRow, sites: Sites) -> str:
-    """An effect in words."""
+    """Return the name of an effect in words."""
     key = row.key
     if row.term == COST or not isinstance(key, tuple):
         return "each module" if row.term == COST else f"{key}"

@@ -1,4 +1,4 @@
-"""The page: one HTML file that holds everything it shows and makes no network requests."""
+"""The page: one HTML file that contains everything it shows and makes no network requests."""
 
 import time
 from collections.abc import Sequence
@@ -22,7 +22,10 @@ from search.record import State
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Plots that belong together. `dense`: tall and short ones are set without gaps, column by column."""
+    """Plots that belong together.
+
+    With `dense`, plots of different heights are set without gaps, column by column.
+    """
 
     id: str
     title: str
@@ -62,7 +65,7 @@ class Headline:
 
 @dataclass(frozen=True)
 class _Shown:
-    """A table with which of its columns are numbers."""
+    """A table with its columns of numbers marked."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -88,7 +91,10 @@ class _Part:
 def write_page(
     search: Search, forest: Plot | None, sections: Sequence[Section], *, reload: float | None = None
 ) -> str:
-    """The page as a string. reload: seconds after which a browser loads it again, while the search runs."""
+    """Return the page as a string.
+
+    `reload` is the number of seconds after which a browser loads it again, while the search runs.
+    """
     environment = Environment(
         loader=PackageLoader("automl.report", ""),
         autoescape=True,
@@ -130,7 +136,7 @@ def _visible(value: Any) -> Any:
 
 
 def _drawing(plot: Plot) -> Markup | None:
-    """The place of a figure. What is inside of it is known to screen readers by one label alone."""
+    """Return the element of a figure. Screen readers read only its label."""
     return None if plot.figure is None else Markup(plot.figure.element(f"{plot.title}. {plot.says}"))
 
 
@@ -145,7 +151,7 @@ def _numbers(table: Table | None) -> _Shown | None:
 
 
 def shown(cell: Cell) -> str:
-    """A cell as it stands in a table."""
+    """Return a cell of a table as text."""
     if cell is None:
         return ""
     if isinstance(cell, str):
@@ -191,7 +197,7 @@ _MARKS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?"
 
 
 def headline(search: Search) -> Headline:
-    """The verdict, or how to get one."""
+    """Return the verdict, or how to get one."""
     command = _command("confirm --search", search)
     if not search.verdicts:
         return _open(search, command)
@@ -265,7 +271,7 @@ def _line(verdict: ReportedVerdict) -> str:
 
 
 def numbers(search: Search) -> list[tuple[str, str, str]]:
-    """The figures at the top: title, value, detail."""
+    """Return the figures at the top of the page: title, value, detail."""
     counts, items = search.counts, []
     for title, trial in (
         ("best in the search", search.best),

@@ -21,16 +21,19 @@ PAIRS = 10  # the most confused ones that are listed
 
 @dataclass(frozen=True, kw_only=True)
 class _Scored:
-    """The answers of one model, or of several trainings of it together. what: its name in words."""
+    """Score card of a model, from one or several trainings.
+
+    `what` is its name in words.
+    """
 
     what: str
     card: ScoreCard
 
 
 def per_class(search: Search) -> list[Section]:
-    """The section of what `answered` finds.
+    """Return the section with results by class.
 
-    No section where there are no answers to go by: of a task without classes, or before a trial is done.
+    There is no section for a task without classes, or before a trial has completed.
     """
     answers = answered(search)
     scored = [
@@ -117,7 +120,7 @@ def _draw_classes(scored: Sequence[_Scored], shown: Sequence[int]) -> Figure:
 
 
 def _confusions(best: _Scored) -> Plot:
-    """The confusion matrix of few classes, and the most confused pairs."""
+    """Plot the confusion matrix if there are few classes, and list the most confused pairs."""
     name, title, card = "confusions", "Confusions", best.card
     pairs = card.confusions()
     if not pairs:

@@ -10,7 +10,7 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Columns and rows; numbers are aligned and sorted as numbers."""
+    """Columns and rows. Numbers are aligned and sorted as numbers."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -20,11 +20,14 @@ class Table:
 class Plot:
     """One figure of the report.
 
-    name: of its files. title: its heading.
-    figure: None where there is nothing to draw; `says` then says why.
-    says: what the figure shows, computed from the same numbers; it stands in for the figure.
-    note: how to read it. warnings: what should not be overlooked.
-    table: the numbers.
+    Attributes:
+        name: The name of its files.
+        title: Its heading.
+        figure: The figure, or None without data. `says` then has the reason.
+        says: The content of the figure in words, computed from the same numbers.
+        note: How to read it.
+        warnings: Warnings about the numbers.
+        table: The numbers.
     """
 
     name: str
@@ -37,5 +40,5 @@ class Plot:
 
 
 def absent(name: str, title: str, why: str, note: str = "") -> Plot:
-    """A plot that cannot be drawn, and why."""
+    """Return a plot without a figure, with the reason."""
     return Plot(name=name, title=title, figure=None, says=why, note=note)

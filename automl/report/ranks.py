@@ -24,7 +24,10 @@ LONGEST = 240  # characters of a query in a table
 
 @dataclass(frozen=True, kw_only=True)
 class _Ranked:
-    """The reciprocal ranks of one configuration's trainings, float `(seeds, queries)`. what: its name."""
+    """Reciprocal ranks of one configuration's trainings, float `(seeds, queries)`.
+
+    `what` is its name in words.
+    """
 
     what: str
     reciprocal: NDArray[np.float64]
@@ -44,7 +47,7 @@ class _Ranked:
 
 
 def ranks(search: Search) -> list[Section]:
-    """The section of what `answered` finds; none for other tasks, and before a trial is done."""
+    """Return the section with ranks. There is none for other tasks, or before a trial has completed."""
     answers = answered(search)
     groups = [ranked for group in answers.of if (ranked := _ranked(group)) is not None]
     if not groups:
@@ -85,7 +88,7 @@ def interval(values: NDArray[np.float64], *, level: float = 0.95) -> tuple[float
 
 
 def _ranks(groups: Sequence[_Ranked]) -> Plot:
-    """The share of queries by rank."""
+    """Plot the fraction of queries by rank."""
     rows: list[list[Cell]] = []
     sentences, few = [], []
     for group in groups:
@@ -157,7 +160,7 @@ def _draw(groups: Sequence[_Ranked]) -> Figure:
 
 
 def _examples(best: _Ranked) -> list[Plot]:
-    """Queries that found their function first, and such that did not; those of the first training."""
+    """List queries whose function was first, and queries whose was not, of the first training."""
     hits = [e for e in best.examples if e.rank == 1]
     misses = sorted((e for e in best.examples if e.rank > 1), key=lambda e: e.rank)
     lines = []
@@ -193,6 +196,6 @@ def _examples(best: _Ranked) -> list[Plot]:
 
 
 def _brief(text: str) -> str:
-    """In one line that a table can hold; the end of what is too long is left out."""
+    """Return the text in one line. A long text loses its end."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"

@@ -1,6 +1,6 @@
-"""Everything that a report is made of, read once: the search's folder, its study, its confirmations.
+"""Read everything that a report needs once: the search's folder, its study, its confirmations.
 
-The study may be written by a running search at the same time; what is here is how it stood at `made`.
+A running search may write the study at the same time. The report has its state at `made`.
 """
 
 import math
@@ -38,7 +38,7 @@ PLAIN, MIXED = "plain", "mixed"  # kinds of a trial that are no attention's name
 class Trial:
     """A trial with the parameters that the sampler chose and their distributions.
 
-    varied: the options of its backbone in which the trials of its search differ.
+    `varied` are the options of its backbone in which the trials of the search differ.
     """
 
     record: TrialRecord
@@ -58,12 +58,12 @@ class Trial:
 
     @property
     def types(self) -> list[str]:
-        """The attentions in it, each once; `plain` where there is none."""
+        """Types of its attention modules without repetition, or `plain`."""
         return sorted({spec.type for spec in self.record.config.model.placement.values()}) or [PLAIN]
 
     @property
     def kind(self) -> str:
-        """Its attention, `plain` or `mixed`."""
+        """Type of its attention, `plain` or `mixed`."""
         return self.types[0] if len(self.types) == 1 else MIXED
 
     @property
@@ -112,12 +112,12 @@ class Search:
 
     @property
     def search(self) -> str:
-        """The name of the search, by which functions that take a result find it."""
+        """Name of the search, for functions that take a search or its result."""
         return self.metadata.name
 
     @property
     def storage(self) -> str:
-        """The folder or object store that the search is in."""
+        """Folder or object store of the search."""
         return self.metadata.settings.storage
 
     @property
@@ -127,7 +127,7 @@ class Search:
 
     @property
     def sign(self) -> int:
-        """1 where more of the metric is better, -1 where less is."""
+        """1 if more of the metric is better, otherwise -1."""
         return self.plan.metric.sign
 
     @property
@@ -157,7 +157,7 @@ class Search:
 
     @cached_property
     def done(self) -> list[Trial]:
-        """The completed trials with a finite score."""
+        """Completed trials with a finite score."""
         return [
             trial
             for trial in self.trials
@@ -184,17 +184,17 @@ class Search:
 
     @property
     def best(self) -> Trial | None:
-        """By the metric."""
+        """Best completed trial by the metric."""
         return self._leaders[0]
 
     @property
     def baseline(self) -> Trial | None:
-        """The best without attention."""
+        """Best completed trial without attention."""
         return self._leaders[1]
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """The trials as data of charts."""
+        """Trials as rows of data for charts."""
         from automl.report.trials import rows
 
         return rows(self)
@@ -240,7 +240,7 @@ class Search:
 
 
 class NoTrialsError(InputError):
-    """A search that has no trials yet."""
+    """Error of a search that has no trials yet."""
 
 
 def read_search(

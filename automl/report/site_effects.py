@@ -18,9 +18,11 @@ NAME, TITLE = "placement", "Effect of each type at each site"
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """Over the trials with a type at a site; `spread` is their standard deviation, None of a single one.
+    """Mean effect of a type at a site over the trials that have it.
 
-    score: their mean final score, as it is shown.
+    Attributes:
+        spread: The standard deviation, or None for a single trial.
+        score: The mean final score, in the unit of the report.
     """
 
     mean: float
@@ -30,10 +32,10 @@ class Effect:
 
 
 def effects(search: Search) -> tuple[dict[tuple[str, str], Effect], int]:
-    """The effect of each (site, type), and how many finished trials have no baseline to be compared with.
+    """Return the effect of each (site, type), and the number of finished trials without a baseline.
 
-    A trial's effect is its final score minus that of the best finished baseline with the same backbone, the
-    larger the better. A trial with several modules counts at each of its sites.
+    A trial's effect is its final score minus that of the best finished baseline with the same backbone.
+    Larger is better. A trial with several modules counts at each of its sites.
     """
     best: dict[str, float] = {}
     for trial in search.done:
@@ -64,7 +66,7 @@ def effects(search: Search) -> tuple[dict[tuple[str, str], Effect], int]:
 
 
 def placement(search: Search) -> Plot:
-    """The heatmap of `effects`."""
+    """Plot `effects` as a heatmap."""
     cells, alone = effects(search)
     if not cells:
         why = (
@@ -111,13 +113,13 @@ def _sentence(search: Search, cell: tuple[str, str], cells: Mapping[tuple[str, s
 
 
 def _sites(done: Sequence[Trial], cells: Mapping[tuple[str, str], Effect]) -> list[str]:
-    """The sites that have a cell, in the order of the network as far as names tell."""
+    """Return the sites with a cell, in the order of the network as far as names show it."""
     measured = {site for site, _ in cells}
     return sorted(measured, key=natural)
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
-    """Orders `block10` behind `block9`, and a branch before the block that it ends in."""
+    """Return a sort key that puts `block10` after `block9`, and a branch before its block."""
     parts = []
     for part in name.split("."):
         letters = part.rstrip("0123456789")

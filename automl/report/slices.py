@@ -28,7 +28,7 @@ ASIDE = "(datum.trial * 0.618034) % 1"  # trials of one choice stand side by sid
 
 
 def slices(search: Search, importances: Sequence[Importance]) -> list[Plot]:
-    """Small multiples, every parameter of the search in one; the most important ones first."""
+    """Plot the metric over every parameter as small multiples, the most important first."""
     title = "Slices"
     if not search.done:
         return [absent("slices-1", title, "No trial has completed yet.")]
@@ -102,7 +102,7 @@ def _slice(search: Search, kind: BaseDistribution, name: str) -> alt.LayerChart:
 
 
 def pairs(search: Search, importances: Sequence[Importance]) -> Plot:
-    """The metric as colour over each two of the most important choices."""
+    """Plot the metric as colour over each two of the most important choices."""
     title = "Pairs of choices"
     names = [importance.name for importance in importances[:PAIRED]]
     spans = domains(search.done)
@@ -172,7 +172,7 @@ def _range(search: Search) -> list[float]:
 
 
 def _axis(search: Search, kind: BaseDistribution, name: str, which: str) -> tuple[Any, dict[str, Any]]:
-    """The encoding of a parameter on an axis, and of what sets the trials of one category apart."""
+    """Return the encoding of a parameter on an axis, and the offset that separates trials of one category."""
     field = columns(search)[name]
     make, offset = (alt.X, alt.XOffset) if which == "x" else (alt.Y, alt.YOffset)
     labels = names_of(name, kind, search.trials)
@@ -197,7 +197,7 @@ def _axis(search: Search, kind: BaseDistribution, name: str, which: str) -> tupl
 
 
 def _round(low: float, high: float) -> list[float]:
-    """Ticks of a logarithmic axis: powers of ten, and more between where these are few."""
+    """Return ticks of a logarithmic axis: powers of ten, and more between if these are few."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for factors in ((1,), (1, 3), (1, 2, 5)):
         ticks = [f * 10.0**p for p in powers for f in factors if low <= f * 10.0**p * 1.001 <= high * 1.002]
@@ -207,7 +207,7 @@ def _round(low: float, high: float) -> list[float]:
 
 
 def _shown(search: Search, name: str, trial: Trial) -> str:
-    """The value of a parameter in a trial, in words."""
+    """Return the value of a parameter in a trial, in words."""
     return site(name, trial) if is_site(name, search.trials) else value(trial.params[name])
 
 

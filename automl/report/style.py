@@ -63,7 +63,7 @@ CONFIG: dict[str, Any] = {
 
 
 def colour_and_shape(kind: str) -> tuple[str, str]:
-    """Colour and shape of an attention, of `plain` and of `mixed`."""
+    """Return colour and shape of an attention type, of `plain` or of `mixed`."""
     if kind in _KNOWN:
         return _KNOWN[kind]
     # An attention that this table does not know yet.
@@ -72,13 +72,13 @@ def colour_and_shape(kind: str) -> tuple[str, str]:
 
 
 def order(kinds: Iterable[str]) -> list[str]:
-    """Kinds as they are listed everywhere: plain, the attentions as their table has them, mixed."""
+    """Return the kinds in their common order: plain, the attention types as their table has them, mixed."""
     known = [PLAIN, *ATTENTIONS, MIXED]
     return sorted(set(kinds), key=lambda kind: (known.index(kind) if kind in known else 99, kind))
 
 
 def by_kind(kinds: Iterable[str], *, columns: int = 3) -> dict[str, Any]:
-    """The encodings of a mark for a trial of each kind."""
+    """Return the encodings of a mark for a trial of each kind."""
     present = order(kinds)
     colours, shapes = zip(*(colour_and_shape(kind) for kind in present), strict=True)
     legend = alt.Legend(columns=columns)
@@ -89,19 +89,19 @@ def by_kind(kinds: Iterable[str], *, columns: int = 3) -> dict[str, Any]:
 
 
 def named(colours: dict[str, str]) -> alt.Scale:
-    """A colour for each name, in this order."""
+    """Return a scale with a colour for each name, in this order."""
     return alt.Scale(domain=list(colours), range=list(colours.values()))
 
 
 def layer(*charts: alt.Chart, height: int) -> alt.LayerChart:
-    """Charts on top of each other."""
+    """Return charts on top of each other."""
     whole = alt.layer(*charts)
     assert isinstance(whole, alt.LayerChart)
     return whole.properties(height=height)
 
 
 def brief(text: str, most: int = 22) -> str:
-    """A name that fits: what is too long loses its middle."""
+    """Return a name that fits. A long name loses its middle."""
     if len(text) <= most:
         return text
     half = (most - 1) // 2
@@ -109,7 +109,7 @@ def brief(text: str, most: int = 22) -> str:
 
 
 def window(values: Sequence[float], *, maximize: bool, part: float = 0.05) -> list[float]:
-    """The range of an axis of scores; the worst `part` may leave it, so that the rest stays readable."""
+    """Return the range of an axis of scores. The worst `part` may be outside, so the rest stays readable."""
     low, high = np.quantile(values, [part, 1.0] if maximize else [0.0, 1.0 - part])
     margin = 0.06 * float(high - low) or 0.5
     return [float(low) - margin, float(high) + margin]

@@ -1,4 +1,4 @@
-"""The loss and the accuracy of training, of the best trial and of the best baseline."""
+"""Training loss and accuracy of the best trial and of the best baseline."""
 
 from itertools import accumulate
 from math import isfinite, nan
@@ -18,7 +18,7 @@ EPOCH_MEAN, RUNNING_MEAN = "mean of the epoch", "running mean"
 
 
 def training_curves(search: Search) -> Plot:
-    """Loss per epoch, accuracy per epoch, and the mean accuracy of all steps so far."""
+    """Plot loss per epoch, accuracy per epoch, and the mean accuracy of all steps so far."""
     colours: dict[str, str] = {}
     losses: list[dict[str, Any]] = []
     accuracies: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The trials as rows of data, once for all charts, and the tooltip of the trial under the pointer."""
+"""Trials as rows of data, once for all charts, and the tooltip of a trial."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ COSTS = ("time_ratio", "latency", "params", "macs")
 
 
 def rows(search: Search) -> list[dict[str, Any]]:
-    """A row of each trial that has a score yet, with its parameters: numbers as they are, others in words."""
+    """Return a row for each trial with a score, with its parameters: numbers, or words."""
     keys = columns(search)
     sites = {name for name in keys if is_site(name, search.trials)}
     result = []
@@ -38,7 +38,7 @@ def rows(search: Search) -> list[dict[str, Any]]:
 
 
 def columns(search: Search) -> dict[str, str]:
-    """The field of each parameter: their names may hold what a field's name cannot."""
+    """Return the field of each parameter. A parameter's name may have characters that a field cannot have."""
     names = sorted({name for trial in search.trials for name in trial.params})
     return {name: f"p{i}" for i, name in enumerate(names)}
 
@@ -53,12 +53,12 @@ def _cell(name: str, trial: Trial, sites: set[str]) -> Any:
 
 
 def source(search: Search) -> dict[str, list[dict[str, Any]]]:
-    """The data of a figure about trials."""
+    """Return the data of a figure about trials."""
     return {TRIALS: search.rows}
 
 
 def pointer_selection(search: Search, *more: alt.Tooltip) -> dict[str, Any]:
-    """The encodings of a mark that stands for a trial: what it is, and its run in MLflow as a link."""
+    """Return the encodings of a mark for a trial: its tooltip, and a link to its run in MLflow."""
     tips = [
         alt.Tooltip("trial:Q", title="trial", format="d"),
         alt.Tooltip("what:N", title="placement"),
@@ -72,10 +72,10 @@ def pointer_selection(search: Search, *more: alt.Tooltip) -> dict[str, Any]:
 
 
 def state(*wanted: State) -> str:
-    """A filter for trials in these states."""
+    """Return a filter for trials in these states."""
     return " || ".join(f"datum.state === '{state_name}'" for state_name in wanted)
 
 
 def scored(search: Search, trials: Sequence[Trial]) -> list[float]:
-    """The scores of trials that have one, at their last epoch."""
+    """Return the scores of the trials that have one, at their last epoch."""
     return [score for trial in trials if (score := search.final(trial)) is not None and score == score]

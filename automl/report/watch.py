@@ -1,4 +1,4 @@
-"""`automl report --watch`: the page of a running search, renewed until the search ends."""
+"""`automl report --watch`: write the page of a running search again until the search ends."""
 
 import time
 from collections.abc import Callable
@@ -28,12 +28,12 @@ def watch_report(
     every: float = EVERY,
     shown: Callable[[Path], None] = lambda page: None,
 ) -> ReportResult:
-    """Write the page every so many seconds while the search runs, then the whole report.
+    """Write the page every `every` seconds while the search runs, then the whole report.
 
-    A browser that shows the page loads it again as often and stays where it was. shown: called with the page
-    when it is there for the first time. Ctrl-C leaves the page as it is then, and it is not loaded again.
+    A browser that shows the page loads it again as often and stays where it was. `shown` is called with the
+    page once it exists. Ctrl-C leaves the page as it is, and it is not loaded again.
 
-    Raises InputError as `run_report` does, and where `every` is below one second or above a day.
+    Raises InputError as `run_report` does, and if `every` is below one second or above a day.
     """
     check_every(every)
     name, storage = resolve_search(search, storage)

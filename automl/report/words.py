@@ -14,7 +14,7 @@ _SITE = re.compile(r"(?:(.+)\.)?site(\d+)")
 
 @cache
 def words(name: str) -> str:
-    """A hyperparameter as it is shown. What is not of a built-in space loses its underscores alone."""
+    """Return the name of a hyperparameter in words. Names of user-defined spaces only lose underscores."""
     prefix, _, rest = name.rpartition(".")
     match = re.fullmatch(r"(.*?)_?(\d+)", rest)
     stem, module = (match[1], match[2]) if match and match[1] else (rest, "")
@@ -39,21 +39,21 @@ def is_site(name: str, trials: Sequence[Trial]) -> bool:
 
 
 def site(name: str, trial: Trial) -> str:
-    """The place that a parameter of `is_site` has in a trial."""
+    """Return the site that a parameter of `is_site` has in a trial."""
     match = _SITE.fullmatch(name)
     assert match is not None
     return list(trial.record.config.model.placement)[int(match[2]) - 1]
 
 
 def value(thing: object) -> str:
-    """A value of a hyperparameter."""
+    """Return a value of a hyperparameter as text."""
     if isinstance(thing, bool):
         return "yes" if thing else "no"
     return f"{thing:.4g}" if isinstance(thing, float) else str(thing)
 
 
 def names(name: str, kind: BaseDistribution, trials: Sequence[Trial]) -> list[str] | None:
-    """The categories of a parameter in their order, numbers in that of numbers; None of what is a number."""
+    """Return the categories of a parameter in their order, numbers sorted. Return None for a number."""
     if isinstance(kind, CategoricalDistribution):
         choices = list(kind.choices)
         if all(isinstance(c, int | float) and not isinstance(c, bool) for c in choices):
