@@ -89,7 +89,7 @@ class Search:
         trials: The trials with their parameters and records.
         verdicts: The confirmations, the latest last.
         links: The address of each trial's run in MLflow, by its number.
-        made: When it was read, in seconds since 1970.
+        read_at: Time of reading, in seconds since 1970.
 
     Example:
         After the example of `read_search`:
