@@ -67,7 +67,7 @@ def test_a_function_documents_its_parameters(name: str) -> None:
         str(parameter).partition(":")[0].partition("=")[0] for parameter in signature.parameters.values()
     ]
     text = inspect.getdoc(getattr(automl, name)) or ""
-    assert documented(name, "Args") == (["**settings"] if name == "run_search" else parameters)
+    assert documented(name, "Args") == (["*positional", "**settings"] if name == "run_search" else parameters)
     assert re.search(r"^Returns:\n    \S", text, re.M)
     assert documented(name, "Raises")[0] == "InputError"
 
