@@ -7,7 +7,7 @@ protocol          A confirmation on disk: its plan, fixed before the first trial
 scheduler         Decide which trainings are still missing whenever a score arrives
 scores            The results of the trainings: each variant's score and cost at each seed
 statistics        Differences over seeds: estimates, intervals, tests
-interim           Several finalists, interim analyses, and power
+decision          Choose the outcome: several finalists, interim analyses, power
 judge             The verdict on the finalists, from the scores so far
 verdict           The verdict and the comparisons, as values and as JSON
 written           Read `verdict.json`, for other commands

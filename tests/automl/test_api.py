@@ -92,7 +92,7 @@ def test_a_result_stands_for_its_search(tmp_path: Path) -> None:
     assert resolve_search("mine") == ("mine", "searches")
     assert resolve_search("mine", tmp_path) == ("mine", str(tmp_path))
     with pytest.raises(
-        InputError, match="given by its name or by a result, such as that of run_search; got 3"
+        InputError, match="a search must be a name or a result, such as that of run_search; got 3"
     ):
         resolve_search(3)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="there is no search in"):
