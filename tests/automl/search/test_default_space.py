@@ -71,7 +71,7 @@ def test_training_with_few_steps_gets_more_epochs(
         assert fitted is not None
         assert fitted.settings == {"epochs": epochs}
         assert "steps of" in fitted.why
-        assert "--epochs chooses another number" in fitted.why
+        assert "set another number with --epochs" in fitted.why
 
 
 def test_chosen_epochs_are_printed(
