@@ -73,7 +73,7 @@ def confirm(
 
 
 def print_confirm(result: "ConfirmResult", storage: str) -> None:
-    """Print the verdict, its comparisons, and the next commands."""
+    """Print the verdict, the other comparisons, and the next commands."""
     from automl.config.command_line import format_command
     from automl.config.user_code import trust_option
 
@@ -83,7 +83,8 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
     print(f"verdict   {verdict.headline}")
     print(f"          {verdict.figures}")
     for comparison in result.value["comparisons"]:
-        print(f"          {comparison['sentence']}")
+        if comparison["variant"] != result.value["finalist"]:  # whose figures are printed above
+            print(f"          {comparison['sentence']}")
     for remark in verdict.remarks:
         print(f"          {remark}")
     for warning in result.value["warnings"]:

@@ -24,7 +24,7 @@ _HYPERPARAMETERS = (
 )
 _LONGER = "the gain may come from longer training"
 _SHORTER = "the loss may come from shorter training"
-_OTHER_TIME = "a finalist may have trained for another time than the baseline"
+_OTHER_TIME = "finalists and baseline may have trained for different times"
 _UNEQUAL_TIME = {"better": _LONGER, "worse": _SHORTER, "equivalent": _OTHER_TIME}
 
 

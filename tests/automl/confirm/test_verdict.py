@@ -335,7 +335,7 @@ def test_longer_training_is_not_called_better(gain, ratio, outcome, text):
 def test_equivalence_needs_equal_time(ratio, outcome):
     verdict = judge(design(margin=5), VARIANTS, scores(times={"sagan": ratio}))
     assert verdict.final == outcome
-    assert ("may have trained for another time" in verdict.headline) == (outcome == "cannot tell")
+    assert ("may have trained for different times" in verdict.headline) == (outcome == "cannot tell")
 
 
 def test_second_finalist_wins_if_only_it_had_equal_time():
