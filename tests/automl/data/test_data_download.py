@@ -241,7 +241,7 @@ def test_published_datasets_are_listed(cli: Callable[..., tuple[int, str, str]])
     assert re.search(r"^ucihar +0.06 GB .*\n +CC BY 4.0; archive.ics.uci.edu", out, re.MULTILINE)
     for arguments in ((), ("photos", "--list")):
         code, _, err = cli("data", *arguments)
-        assert (code, "say what to look at: PATH, or --download NAME" in err) == (2, True)
+        assert (code, "give exactly one of PATH, --download NAME and --list" in err) == (2, True)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -77,7 +77,7 @@ def test_command_prints_the_summary_and_writes_the_sheet(
     ("arguments", "message"),
     [
         (("missing",), "there is no file or folder missing"),
-        ((".", "--size", "8"), "--size must lie between 24 and 1024 pixels; got 8"),
+        ((".", "--size", "8"), "--size must be between 24 and 1024 pixels; got 8"),
         (("series.csv",), "series.csv"),
         (("My photos", "--augment", "loud"), "unknown augmentation 'loud'"),
     ],

@@ -156,7 +156,7 @@ def test_damage(search: Storage, confirm: Confirm) -> None:
     folder = search.local / "mine" / "confirm"
     study = (folder / "study.journal").read_bytes()
     (folder / "study.journal").unlink()
-    with pytest.raises(InputError, match=r"study.journal has no training of that"):
+    with pytest.raises(InputError, match=r"study.journal has no training of it"):
         choose("mine", str(search))
     (folder / "study.journal").write_bytes(study)
     (folder / "verdict.json").write_text("{}")

@@ -140,7 +140,7 @@ def test_more_functions_than_a_batch_keep_their_vectors(model: Path, tmp_path: P
     index = CodeIndex(file)
     _, scores = index.best(TextEncoder(model, QUERY, graphs(model)[QUERY]).encode(["read"]), 1000)
     np.testing.assert_allclose(np.sort(scores[0]), np.sort(list(expected.values())), atol=1e-4)
-    assert [function.place for function in index.functions] == list(expected)
+    assert [function.location for function in index.functions] == list(expected)
 
 
 def graphs(model: Path) -> dict[str, Any]:
@@ -247,7 +247,7 @@ def test_unreadable_files_are_named(model: Path, corpus: Path, cli: Cli) -> None
     for _ in range(2):  # the index remembers
         code, _, err = cli("predict", str(model), "read", "--corpus", str(corpus))
         assert code == 0, err
-        (line,) = [line for line in err.splitlines() if line.startswith("left out: ")]
+        (line,) = [line for line in err.splitlines() if line.startswith("skipped: ")]
         assert line.endswith(", ... (5 in all)")
     skipped = run_code_search(model, ["read"], corpus=corpus).skipped
     assert skipped.keys() == {"latin.py", "broken.py", "large.py", "gone.py", "pipe.py"}

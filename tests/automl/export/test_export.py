@@ -291,9 +291,9 @@ def test_an_export_with_more_files_is_replaced(trained: TrainResult, tmp_path: P
 
 
 MISTAKES = [
-    ({}, r"--best or --baseline, .* or --run"),
-    ({"best": True, "run": "a"}, r"--best or --baseline, .* or --run"),
-    ({"best": True, "baseline": True}, r"--best or --baseline, .* or --run"),
+    ({}, r"exactly one of --best, --baseline and --run ID"),
+    ({"best": True, "run": "a"}, r"exactly one of --best, --baseline and --run ID"),
+    ({"best": True, "baseline": True}, r"exactly one of --best, --baseline and --run ID"),
     ({"search": "mine", "run": "a"}, "--search mine cannot be combined with --run"),
     (
         {"best": True, "quantize": "int4"},

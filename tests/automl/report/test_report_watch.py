@@ -43,7 +43,7 @@ def test_the_page_is_loaded_again_until_the_search_ends(
     code, out, _ = cli("report", "--watch", "--out", str(page.parent), "--storage", str(searches))
     assert (code, seen) == (0, [True, True])
     first, second = out.splitlines()[:2]
-    assert first == f"watching  {page}, renewed every 15 seconds until the search ends"
+    assert first == f"watching  {page}, updated every 15 s until the search ends"
     assert second.startswith(f"report    {page}")
     assert not reloads(page)
 

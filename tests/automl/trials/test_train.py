@@ -283,10 +283,10 @@ def test_a_configuration_of_a_search_can_be_trained_again(
     change = {"data": {"subset": 0.2}, "training": {"epochs": 1}, "seed": 5}
     assert config == RECORDS[1].config.change(**change)
     for arguments, message in {
-        ("--like", "mine", "--space", "digits"): "--space, --like and --dataset each name what is trained",
+        ("--like", "mine", "--space", "digits"): "--space, --like and --dataset exclude each other",
         ("--like", "mine", "--set", "heads=8"): "--set heads: a parameter needs the space",
-        ("--like", "mine", "--epochs", "3", "--set", "training.epochs=4"): "both set it",
-        ("--like", "mine", "--gpu", "0", "--device", "cpu"): "--gpu 0 and --device cpu both name a device",
+        ("--like", "mine", "--epochs", "3", "--set", "training.epochs=4"): "both set training.epochs",
+        ("--like", "mine", "--gpu", "0", "--device", "cpu"): "--gpu 0 and --device cpu both set the device",
         ("--like", "mine", "--workers", "0"): "--workers must be 1 or more; got 0",
         ("--like", "mine", "--workers", "7"): "must be a multiple of the workers that share it",
     }.items():
