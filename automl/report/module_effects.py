@@ -4,6 +4,8 @@
 trial, its hyperparameters and its shared partial training, with intervals.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from math import ceil, isfinite, sqrt
 
 import altair as alt
@@ -42,7 +44,7 @@ def parts(search: Search) -> Plot:
     except InputError as error:
         return absent(NAME, TITLE, f"{str(error)[0].upper()}{str(error)[1:]}.")
     sites = _sites(search)
-    rows = [(_title(row, sites), row) for row in posterior.effects]
+    rows = _name_effects(posterior.effects, sites)
     if not rows:
         return absent(NAME, TITLE, "No trial with attention has completed.")
     scale = search.factor
@@ -136,6 +138,16 @@ def _sites_of(trial: Trial) -> Sites:
     return {
         (placement.prefix, module.site): name for module, name in zip(placement.modules, names, strict=True)
     }
+
+
+def _name_effects(effects: Sequence[EffectRow], sites: Sites) -> list[tuple[str, EffectRow]]:
+    """Pair each effect with a name of its own. Sites of several backbones may have equal names."""
+    titles = [_title(row, sites) for row in effects]
+    count = Counter(titles)
+    return [
+        (f"{title} ({row.key[0]})" if count[title] > 1 and isinstance(row.key, tuple) else title, row)
+        for title, row in zip(titles, effects, strict=True)
+    ]
 
 
 def _title(row: EffectRow, sites: Sites) -> str:

@@ -181,7 +181,7 @@ def _draw(
     )  # fmt: skip
     shade = alt.condition("datum.dark", alt.value(style.WHITE), alt.value(style.DARK))
     words = [
-        base.mark_text(dy=dy).encode(text=f"{field}:N", color=shade)
+        base.mark_text(dy=dy, fontSize=9 if digits > 2 else 10.5).encode(text=f"{field}:N", color=shade)
         for field, dy in (("first", -11), ("spread", 0), ("count", 11))
     ]
     return Figure(charts=[style.layer(boxes, *words, height=40 * len(sites))], data={"effects": rows})
