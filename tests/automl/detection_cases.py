@@ -1,11 +1,17 @@
 """Fixtures of the tests of detection: a small detector, and few of the bundled scenes."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from automl.data.detection import scenes
+from automl.data.detection.objects import Photo
 from automl.tasks import detection
 from search.config import DetectionModel
 
@@ -30,3 +36,35 @@ def few_scenes(train: int, others: int) -> Iterator[None]:
         yield
     scenes.read_scenes.cache_clear()
     detection.load_images.cache_clear()
+
+
+def write_scenes(folder: Path, counts: Mapping[str, int] = scenes.COUNTS) -> None:
+    """Write the first `counts` scenes of each split as a folder in COCO's layout."""
+    listing = scenes.read_scenes()
+    for split, count in counts.items():
+        name = scenes.NAMES[split]
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / "annotations").mkdir(exist_ok=True)
+        photos = listing.splits[split][:count]
+        for photo in photos:
+            Image.fromarray(np.asarray(photo.image)).save(folder / photo.name)
+        content = {
+            "images": [_make_image_entry(i, photo) for i, photo in enumerate(photos, start=1)],
+            "annotations": _number_annotations(photos),
+            "categories": [{"id": number, "name": label} for number, label in listing.categories.items()],
+        }
+        (folder / "annotations" / f"instances_{name}.json").write_text(json.dumps(content))
+
+
+def _make_image_entry(number: int, photo: Photo) -> dict[str, Any]:
+    return {
+        "id": number,
+        "file_name": Path(photo.name).name,
+        "width": photo.width,
+        "height": photo.height,
+    }
+
+
+def _number_annotations(photos: Sequence[Photo]) -> list[dict[str, Any]]:
+    pairs = [(number, a) for number, photo in enumerate(photos, start=1) for a in photo.annotations]
+    return [{"id": i, "image_id": number, **a} for i, (number, a) in enumerate(pairs, start=1)]

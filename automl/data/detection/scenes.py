@@ -7,9 +7,8 @@ scenes.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,35 +123,3 @@ def _make_annotation(mask: np.ndarray, category: int) -> dict[str, Any]:
         "iscrowd": 0,
         "segmentation": {"size": [*mask.shape], "counts": masks.encode_masks(mask[None])[0].decode()},
     }
-
-
-def write_scenes(folder: Path, counts: Mapping[str, int] = COUNTS) -> None:
-    """Write the first `counts` scenes of each split as a folder in COCO's layout, to try out readers."""
-    listing = read_scenes()
-    for split, count in counts.items():
-        name = NAMES[split]
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        (folder / "annotations").mkdir(exist_ok=True)
-        photos = listing.splits[split][:count]
-        for photo in photos:
-            Image.fromarray(np.asarray(photo.image)).save(folder / photo.name)
-        content = {
-            "images": [_make_image_entry(i, photo) for i, photo in enumerate(photos, start=1)],
-            "annotations": _number_annotations(photos),
-            "categories": [{"id": number, "name": label} for number, label in listing.categories.items()],
-        }
-        (folder / "annotations" / f"instances_{name}.json").write_text(json.dumps(content))
-
-
-def _make_image_entry(number: int, photo: Photo) -> dict[str, Any]:
-    return {
-        "id": number,
-        "file_name": Path(photo.name).name,
-        "width": photo.width,
-        "height": photo.height,
-    }
-
-
-def _number_annotations(photos: Sequence[Photo]) -> list[dict[str, Any]]:
-    pairs = [(number, a) for number, photo in enumerate(photos, start=1) for a in photo.annotations]
-    return [{"id": i, "image_id": number, **a} for i, (number, a) in enumerate(pairs, start=1)]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from detection_cases import write_scenes
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -20,7 +21,6 @@ from automl.data.detection import open_detection_records as open_detection
 from automl.data.detection import open_split as open_detection_split
 from automl.data.detection import shared_name as shared_name_of_detection
 from automl.data.detection.detection_overview import summarise_detection
-from automl.data.detection.scenes import write_scenes
 from automl.data.images import open_image_records, open_split, shared_name
 from automl.data.images.image_overview import summarise_images
 from automl.data.manifest import compare_manifests

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from detection_cases import write_scenes
 from PIL import ExifTags, Image
 
 from attention import InputError
 from automl.data import shared
 from automl.data.detection import masks, open_detection_records, open_split, shared_name
 from automl.data.detection.detection_overview import summarise_detection
-from automl.data.detection.scenes import SEEN, read_scenes, write_scenes
+from automl.data.detection.scenes import SEEN, read_scenes
 from automl.storage.storage import Storage
 
 SPLITS = ("train", "validation", "test")
