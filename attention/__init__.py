@@ -10,6 +10,7 @@ multihead        Multi-head attention over positions
 conv1x1          The control: a gated 1x1 convolution, without attention
 position         Position encodings
 padding          A padding mask for the attention modules inside a model
+loading          Loads user-defined objects, and sends their code to other machines
 lazy             Exports that are loaded on first use
 errors           `InputError`, for mistakes of the user
 """

@@ -5,7 +5,6 @@ backbone_table   The table of backbones
 libraries        Models of torchvision, timm and segmentation_models_pytorch
 extras           Packages that only one task needs, imported on first use
 normalisation    Normalisation of a backbone's images
-loading          Loads user-defined objects, and sends their code to other machines
 xresnet          fastai's xresnets
 vit              Vision transformers with a choice of block
 resnet1d         A residual network for time series

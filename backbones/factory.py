@@ -25,10 +25,10 @@ import torch
 from torch import Tensor, nn
 
 from attention import InputError, unknown
+from attention.loading import load_object
 from backbones.backbone_table import BACKBONES, TASK_PARAMETERS, Backbone, check_value
 from backbones.lazy_layers import materialise
 from backbones.libraries import LIBRARIES
-from backbones.loading import load_object
 from backbones.normalisation import IMAGENET
 from backbones.output import logits
 

@@ -39,6 +39,10 @@ PUBLISHED: Mapping[str, Any] = {
     "label_smoothing": 0.1,
 }
 
+# Attention types of the built-in spaces unless --attention names others: those that were published for placing,
+# and the control. They are no copy of the table, since a new type must not change the spaces of old searches.
+TYPES = ("ssa", "ssa-sym", "sagan", "decomposed", "multihead", "conv1x1")
+
 # Strengths of augmentation in addition to crops and mirror images.
 AUGMENT: Mapping[str, Mapping[str, Any]] = {
     "light": {"policy": "none", "erasing": 0.0, "cutmix": 0.0},
@@ -105,7 +109,7 @@ def placement(
     *,
     most: int = 3,
     prefix: str = "",
-    kinds: Sequence[str] | None = None,
+    kinds: Sequence[str] = TYPES,
 ) -> Placement:
     """Draw up to `most` modules at different sites.
 
@@ -117,7 +121,7 @@ def placement(
         sites: The sites to choose from.
         most: The largest number of modules.
         prefix: Prefix of the parameters, which keeps backbones with different sites apart.
-        kinds: The attention types to choose from. By default all.
+        kinds: The attention types to choose from.
 
     Returns:
         The placement.
@@ -138,11 +142,9 @@ def ascending(trial: optuna.Trial, count: int, *, most: int, prefix: str = "") -
         lowest = index + 1
 
 
-def attention(trial: optuna.Trial, i: int, channels: int, kinds: Sequence[str] | None = None) -> Spec:
+def attention(trial: optuna.Trial, i: int, channels: int, kinds: Sequence[str] = TYPES) -> Spec:
     """Draw the type and the options of module `i` (from 1), for a site with `channels` channels."""
-    from attention.attention_table import ATTENTIONS  # importing torch takes seconds
-
-    kind = trial.suggest_categorical(f"{TYPE}{i}", list(ATTENTIONS if kinds is None else kinds))
+    kind = trial.suggest_categorical(f"{TYPE}{i}", list(kinds))
     options: dict[str, Option] = {}
     if kind == "ssa" or kind == "ssa-sym":
         options["ks"] = trial.suggest_categorical(f"ks{i}", [1, 3])

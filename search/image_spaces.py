@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import optuna
 
 import backbones
-from attention import InputError
-from backbones import loading
+from attention import InputError, loading
 from search import choices
 from search.config import ImageData, Model, TrialConfig
 from search.space import Space

@@ -6,7 +6,7 @@ import optuna
 from optuna.samplers import BaseSampler
 
 from attention import InputError, unknown
-from backbones.loading import load_module
+from attention.loading import load_module
 from search.choices import SITES
 from search.grid import GRID, grid_cells
 from search.placement_sampler import PlacementSampler

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 
 from attention import InputError
-from backbones.loading import load_object
+from attention.loading import load_object
 from search import study_spaces
 from search.config.tasks import TASKS, TaskSpec, registered_specs
 from search.space import Space, SpaceFunction, space_name, without_attention

@@ -4,8 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from attention import InputError
-from backbones import loading
+from attention import InputError, loading
 from search.callback import Callback, SearchRecord
 from search.record import TrialRecord
 

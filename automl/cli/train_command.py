@@ -189,9 +189,9 @@ def read_config(context: typer.Context) -> "TrialConfig":
 
 def _of_images(context: typer.Context) -> "TrialConfig":
     """Return the configuration of an image classifier. `--set` overrides other options."""
+    from attention import loading
     from automl.data.images import SOURCES
     from automl.search.configuration import read_settings, set_values
-    from backbones import loading
     from search.config import TrialConfig
     from search.spaces import SPACES
 
@@ -228,6 +228,7 @@ def _of_images(context: typer.Context) -> "TrialConfig":
 
 def _of_any_task(context: typer.Context) -> "TrialConfig":
     """Return the configuration of a space or a trial, changed by the command line."""
+    from attention import loading
     from automl.config.user_code import announce
     from automl.search.configuration import (
         config_of_space,
@@ -236,7 +237,6 @@ def _of_any_task(context: typer.Context) -> "TrialConfig":
         read_settings,
         set_values,
     )
-    from backbones import loading
     from search.record import placement_name
     from search.spaces import load_space
 

@@ -8,12 +8,11 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_args
 
-from attention import InputError, check_utf8, unknown
+from attention import InputError, check_utf8, loading, unknown
 from automl.config.command_line import STORAGE, option_name
 from automl.config.limits import Limits
 from automl.config.names import check_name, data_name, short_name
 from automl.config.units import parse_amounts, parse_count, parse_labels, parse_seconds, parse_size
-from backbones import loading
 from cluster.resources import TrialResources
 from search.callback import Callback
 from search.choices import AUGMENT

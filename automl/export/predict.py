@@ -10,14 +10,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from attention import InputError
+from attention import InputError, loading
 from automl.config.user_code import announce
 from automl.data.walk import walk
 from automl.export.formats import CONFIG, ONNX
 from automl.export.onnx_session import open_onnx
 from automl.tasks import Task, task_of
 from automl.tasks.deployment import MODEL, Arrays, Run
-from backbones import loading
 from search.config import TrialConfig
 
 BATCH = 32

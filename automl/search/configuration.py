@@ -13,10 +13,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
-from attention import InputError, Spec, unknown
+from attention import InputError, Spec, loading, unknown
 from automl.confirm.protocol import latest_verdict
 from automl.storage.folder import find_search
-from backbones import BACKBONES, ENCODERS, STEREO, find, loading
+from backbones import BACKBONES, ENCODERS, STEREO, find
 from search.config import TrialConfig
 from search.fixed_parameters import is_allowed
 from search.memory_study import memory_study

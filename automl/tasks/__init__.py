@@ -29,9 +29,9 @@ point of the group `automl.tasks`. Other tasks are named by `register_task`, or 
 """
 
 from attention import InputError
+from attention.loading import load_object
 from automl.config.runtime import Runtime
 from automl.tasks.base import Batch, EvaluationBatch, Inputs, Split, Task
-from backbones.loading import load_object
 from search.config import TASKS, TrialConfig
 from search.config.tasks import TaskSpec, load_spec, register, registered_specs, resolve
 

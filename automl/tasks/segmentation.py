@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from attention.loading import is_user_defined
 from automl.config.runtime import Runtime
 from automl.data.images.image_augment import crop_boxes, draw_boxes, normalise, resample
 from automl.data.images.image_formats import SUFFIXES
@@ -20,7 +21,6 @@ from automl.tasks.deployment import Arrays, Deployment, spread_indices
 from automl.tasks.initial import initialise, initialise_backbone
 from automl.tasks.segmentation_evaluator import SegmentationEvaluator, segmentation_loss
 from backbones import find
-from backbones.loading import is_user_defined
 from backbones.memory_format import find_crashing_layer, set_format
 from backbones.normalisation import Normalisation
 from backbones.unet import UNet

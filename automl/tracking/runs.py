@@ -8,7 +8,7 @@ from typing import Any
 import mlflow
 from mlflow.exceptions import MlflowException
 
-from attention import InputError
+from attention import InputError, loading
 from automl.config.command_line import format_command
 from automl.storage.addresses import redact
 from automl.storage.folder import SearchMetadata
@@ -17,7 +17,6 @@ from automl.tasks import task_of
 from automl.tracking.client import experiments, find_runs, open_client, pages
 from automl.tracking.run_spec import METRIC_FILE
 from automl.tracking.tags import CHECKPOINT, CONFIRMED, FIGURES, IDENTITY, PARENT, TRIAL, VERDICT
-from backbones import loading
 from search.config import TrialConfig
 from search.metric import Metric
 from search.record import State

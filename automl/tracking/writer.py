@@ -15,6 +15,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunT
 from mlflow.exceptions import MlflowException
 from mlflow.utils.time import get_current_time_millis
 
+from attention import loading
 from automl.config.escape import markdown, mlflow_key, mlflow_value
 from automl.storage.addresses import redact
 from automl.tracking.client import (
@@ -40,7 +41,6 @@ from automl.tracking.tags import (
     VERDICT,
     VIEW,
 )
-from backbones import loading
 from search.config import TrialConfig
 from search.record import (
     CHECKPOINT_FILE,

@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 
+from attention.loading import Code, receive
 from automl.config.device import device_for, synchronise
 from automl.config.runtime import Runtime
 from automl.costs.time_ratio import Epoch
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.training import checkpoint
-from backbones.loading import Code, receive
 from search.config import TrialConfig
 
 STEPS_FRACTION = 0.7  # fraction of the time for training steps; the rest is for validation

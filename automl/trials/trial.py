@@ -14,6 +14,7 @@ import ray
 import torch
 from ray import tune
 
+from attention.loading import receive
 from automl.config.device import device_for, device_name, empty_cache, is_out_of_memory
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime
@@ -25,7 +26,6 @@ from automl.tasks import open_task
 from automl.training import checkpoint, shared_training
 from automl.training.loop import Course, Diverged, evaluate, fit, plan_course, start
 from automl.trials.failure import classify_error
-from backbones.loading import receive
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
 from search.serialise import to_json

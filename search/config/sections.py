@@ -7,8 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 import backbones
-from attention import InputError
-from backbones import loading
+from attention import InputError, loading
 from backbones.placement import Placement, as_placement
 
 if TYPE_CHECKING:

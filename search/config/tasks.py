@@ -8,8 +8,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from attention import InputError
-from backbones import loading
+from attention import InputError, loading
 from search.class_metrics import CLASSIFICATION
 from search.config.classification_config import ClassificationTraining, ImageData, ImageTraining, SequenceData
 from search.config.detection_config import DetectionData, DetectionModel, DetectionTraining

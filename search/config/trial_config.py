@@ -5,8 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import backbones
-from attention import InputError, unknown
-from backbones import loading
+from attention import InputError, loading, unknown
 from search.config.opened import OPEN, with_keys
 from search.config.sections import Data, Model, Training
 from search.config.tasks import UNLOADED, TaskSpec, find_spec, load_spec, resolve_name

@@ -19,12 +19,14 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
-from attention import InputError, unknown
-from backbones.libraries import LIBRARIES
+from attention.errors import InputError, unknown
 
 OWN = "own_"  # Prefix of the names of modules that are loaded from a file.
 # Packages that are installed on every machine.
 EVERYWHERE = ("attention", "automl", "backbones", "cluster", "search")
+
+# Prefixes of names in libraries, such as `timm:convnext_atto`, which are no files or modules of the user.
+LIBRARIES = ("torchvision", "timm", "smp")
 
 # Files of a user-defined object, by their paths on the machine where it was loaded.
 Code = Mapping[str, bytes]

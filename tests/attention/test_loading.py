@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from attention import InputError
-from backbones import loading
+from attention import InputError, loading
+from backbones.libraries import LIBRARIES
 
 
 @pytest.fixture
@@ -61,7 +61,8 @@ def test_the_digest_does_not_depend_on_the_folder(
 
 PROGRAM = """
 import pickle, sys
-from backbones import loading
+from attention import loading
+from backbones.libraries import LIBRARIES
 name, files = pickle.load(sys.stdin.buffer)
 loading.receive(files)
 print(loading.load_object("backbone", "function", name, ())())
@@ -143,3 +144,7 @@ def test_mistakes_in_a_file_are_reported(project: Path) -> None:
         loading.code(f"{project}/net.py:make")
     with pytest.raises(InputError, match=r"there is no file gone\.py"):
         loading.code("gone.py:make")
+
+
+def test_libraries_are_those_that_have_models() -> None:
+    assert {*loading.LIBRARIES} == {*LIBRARIES}
