@@ -243,7 +243,7 @@ def test_samples_reach_the_whole_space(space: Space) -> None:
     params, configs = zip(*_samples(space.name), strict=True)
     placements = [config.model.placement for config in configs]
     assert {len(placement) for placement in placements} == {0, 1, 2, 3}
-    assert {spec.type for placement in placements for spec in placement.values()} == set(ATTENTIONS)
+    assert {spec.type for placement in placements for spec in placement.values()} == set(choices.TYPES)
     assert {config.training.optimizer for config in configs} == {"adamw", "sgd"}
     assert {config.training.schedule for config in configs} == {"one-cycle", "flat-cosine"}
     assert {config.training.batch_size for config in configs} == {32, 64, 128}
