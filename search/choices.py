@@ -39,8 +39,8 @@ PUBLISHED: Mapping[str, Any] = {
     "label_smoothing": 0.1,
 }
 
-# Attention types of the built-in spaces, unless --attention names others: those of the papers, and the control.
-# This is no copy of the table, since a new type must not change the spaces of old searches.
+# Attention types of the built-in spaces unless --attention names others: those of the papers, and the
+# control. A new type of the table is not added here, since it would change the spaces of old searches.
 TYPES = ("ssa", "ssa-sym", "sagan", "decomposed", "multihead", "conv1x1")
 
 # Strengths of augmentation in addition to crops and mirror images.
