@@ -16,7 +16,8 @@ class Attention:
     Attributes:
         name: The name in configurations and on the command line.
         module: Builds a module: `module(channels, **options)`.
-        cost: Computes its cost by a formula: `cost(channels, positions, **options)`.
+        cost: Computes its cost by a formula: `cost(channels, spatial, **options)`, with the extents of the
+            feature map. None if the cost is counted (`backbones.attention_cost`).
         source: The paper or code that it follows.
 
     Example:
@@ -29,7 +30,7 @@ class Attention:
 
     name: str
     module: Callable[..., Gated]
-    cost: Callable[..., Cost]
+    cost: Callable[..., Cost] | None
     source: str
 
     @property

@@ -5,6 +5,7 @@ only itself. If it wins as often as they do, the gain came from the parameters a
 """
 
 from collections.abc import Sequence
+from math import prod
 
 from torch import Tensor, nn
 
@@ -29,7 +30,7 @@ class GatedConv1x1(Gated):
         return project(self.conv, x)  # (B, N, C)
 
 
-def cost(channels: int, positions: int) -> Cost:
+def cost(channels: int, spatial: Sequence[int]) -> Cost:
     """Compute the cost of one `GatedConv1x1`."""
-    C, N = channels, positions
+    C, N = channels, prod(spatial)
     return Cost(parameters=C * C + 1, macs=N * C * C, memory=N * C)

@@ -19,6 +19,7 @@ of one head. The reprojection P returns to C channels.
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Literal, get_args
 
 from torch import Tensor, nn
@@ -107,7 +108,7 @@ def widths(channels: int, key_channels: int | None, value_channels: int | None) 
 
 def cost(
     channels: int,
-    positions: int,
+    spatial: Sequence[int],
     *,
     normalisation: Normalisation = "softmax",
     key_channels: int | None = None,
@@ -115,7 +116,7 @@ def cost(
     heads: int = 1,
 ) -> Cost:
     """Compute the cost of one `DecomposedAttention`."""
-    C, N = channels, positions
+    C, N = channels, prod(spatial)
     dk, dv = widths(C, key_channels, value_channels)
     return Cost(
         parameters=2 * dk * (C + 1) + dv * (C + 1) + C * (dv + 1) + 1,

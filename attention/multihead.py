@@ -6,6 +6,7 @@ bias for queries, keys and values, then the reprojection `out_proj`.
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import get_args
 
 import torch.nn.functional as F
@@ -64,9 +65,9 @@ class MultiHeadAttention(Gated):
         return project(self.out_proj, update.transpose(1, 2).flatten(2))  # (B, N, C)
 
 
-def cost(channels: int, positions: int, *, heads: int = 4, encoding: Encoding = "none") -> Cost:
+def cost(channels: int, spatial: Sequence[int], *, heads: int = 4, encoding: Encoding = "none") -> Cost:
     """Compute the cost of one `MultiHeadAttention`."""
-    C, N = channels, positions
+    C, N = channels, prod(spatial)
     absolute, relative = (encoding == name for name in ("absolute", "relative"))
     return Cost(
         parameters=4 * C * C + 4 * C + 1 + relative * AXES * BUCKETS * heads,

@@ -13,6 +13,7 @@ keeps them for the backward pass. Its memory is quadratic in N on every device.
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Literal, get_args
 
 import torch
@@ -79,9 +80,9 @@ def inner_channels(channels: int) -> int:
     return max(1, channels // 8)
 
 
-def cost(channels: int, positions: int, *, form: Form = "fused") -> Cost:
+def cost(channels: int, spatial: Sequence[int], *, form: Form = "fused") -> Cost:
     """Compute the cost of one `SelfAttention`."""
-    C, N, d = channels, positions, inner_channels(channels)
+    C, N, d = channels, prod(spatial), inner_channels(channels)
     return Cost(
         parameters=C * C + 2 * C * d + 1,
         macs=N * C * C + 2 * N * C * d + N * N * (C + d),

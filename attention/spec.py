@@ -8,7 +8,7 @@ from attention.errors import InputError, unknown
 
 # The table imports torch, which takes seconds. Reading and writing configurations must not need it.
 if TYPE_CHECKING:
-    from attention.gated import Cost, Gated
+    from attention.gated import Gated
 
 Option = int | str | None
 
@@ -66,17 +66,6 @@ class Spec:
         from attention.attention_table import ATTENTIONS
 
         return ATTENTIONS[self.type].module(channels, **self.options)
-
-    def cost(self, channels: int, positions: int) -> "Cost":
-        """Compute the cost of one module.
-
-        Args:
-            channels: Number of channels of the features.
-            positions: Number of positions, the product of the spatial extents.
-        """
-        from attention.attention_table import ATTENTIONS
-
-        return ATTENTIONS[self.type].cost(channels, positions, **self.options)
 
     def to_json(self) -> dict[str, Option]:
         """Return `{"type": ..., **options}`."""

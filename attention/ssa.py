@@ -13,6 +13,7 @@ spectral normalisation recomputes the weight from its own copy.
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Literal, get_args
 
 import torch
@@ -113,9 +114,9 @@ def resolve_order(order: Order, *, channels: int, positions: int) -> Order:
     return "xxt-first" if isinstance(positions, torch.SymInt) or positions >= channels else "conv-first"
 
 
-def cost(channels: int, positions: int, *, ks: int = 1, order: Order = "auto") -> Cost:
+def cost(channels: int, spatial: Sequence[int], *, ks: int = 1, order: Order = "auto") -> Cost:
     """Compute the cost of one `SimpleSelfAttention` or `SymmetricSelfAttention`."""
-    C, N = channels, positions
+    C, N = channels, prod(spatial)
     first = resolve_order(order, channels=C, positions=N)
     middle = C * C if first == "xxt-first" else N * N
     return Cost(

@@ -41,6 +41,7 @@ lazy_layers      Initialises lazy layers
 memory_format    Checks whether a model of images can be channels_last
 example          The example input that a model is traced with
 macs             Counts the multiply-adds of a forward pass
+attention_cost   The cost of an attention module at a site
 """
 
 from typing import TYPE_CHECKING

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention import Gated, InputError
+from attention import Gated, InputError, Spec
 from backbones.example import Example
 from backbones.lazy_layers import materialise
 from backbones.mixer import Mixer
@@ -75,14 +75,10 @@ def insert(
     modules = {}
     with torch.random.fork_rng(devices=[]):
         for name, spec in placement.items():
-            try:
-                module = spec.build(sites_by_name[name].channels)
-            except InputError as error:
-                raise InputError(f"{spec} at site {name!r}: {error}") from None
+            module = build_module(spec, sites_by_name[name])
             modules[name] = module.to(like.device, like.dtype).train(model.training)
     for name, module in sorted(modules.items(), key=lambda item: not sites_by_name[item[0]].replaces):
         site = sites_by_name[name]
-        module.site, module.layout, module.class_tokens = name, site.layout, site.class_tokens
         if site.replaces:
             _replace(model, site.path, module)
         else:
@@ -108,6 +104,24 @@ def gates(model: nn.Module) -> dict[str, Tensor]:
     A gate shows how much the model uses the module.
     """
     return {m.site: m.gamma.detach() for m in model.modules() if isinstance(m, Gated) and m.site}
+
+
+def build_module(spec: Spec, site: Site) -> Gated:
+    """Build a new module for a site, outside of a model.
+
+    Args:
+        spec: The attention.
+        site: The site.
+
+    Raises:
+        InputError: Options do not fit the channels of the site.
+    """
+    try:
+        module = spec.build(site.channels)
+    except InputError as error:
+        raise InputError(f"{spec} at site {site.name!r}: {error}") from None
+    module.site, module.layout, module.class_tokens = site.name, site.layout, site.class_tokens
+    return module
 
 
 def _replace(model: nn.Module, path: str, module: Gated) -> None:

@@ -65,9 +65,14 @@ class Site:
     replaces: bool = False
 
     @property
+    def spatial(self) -> tuple[int, ...]:
+        """Return the resolution without class tokens, which only a sequence of tokens has."""
+        return tuple(size - self.class_tokens for size in self.resolution)
+
+    @property
     def positions(self) -> int:
         """Return the number of positions without class tokens."""
-        return prod(self.resolution) - self.class_tokens
+        return prod(self.spatial)
 
 
 def sites(model: nn.Module, example: Example) -> list[Site]:

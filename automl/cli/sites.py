@@ -8,6 +8,7 @@ import torch
 from attention import ATTENTIONS, InputError, Spec
 from automl.config.units import format_count
 from backbones import Site
+from backbones.attention_cost import attention_cost
 
 
 def sites_table(sites: Sequence[Site]) -> Iterator[str]:
@@ -27,7 +28,7 @@ def sites_table(sites: Sequence[Site]) -> Iterator[str]:
 def _cost(attention: str, site: Site) -> str:
     if not _fits(attention, site.channels):
         return "-"
-    cost = Spec(attention).cost(site.channels, site.positions)
+    cost = attention_cost(Spec(attention), site)
     return f"{format_count(cost.parameters)}/{format_count(cost.macs)}"
 
 

@@ -1,8 +1,8 @@
 """Predicts the costs of a configuration before it is built.
 
-Parameters and MACs are exact from the start: the backbone is counted once, and the modules have formulas.
-Memory and latency are measured on every trial. After a few trials, a linear fit is precise enough to skip
-configurations far above a limit.
+Parameters and MACs are exact from the start: the backbone is counted once, and the modules have formulas, or
+are counted once at each site. Memory and latency are measured on every trial. After a few trials, a linear
+fit is precise enough to skip configurations far above a limit.
 """
 
 import json
@@ -11,12 +11,13 @@ from functools import cache
 
 import numpy as np
 
-from attention import Cost, InputError, Spec
+from attention import InputError
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
 from automl.config.units import format_count
 from automl.tasks import open_task
 from backbones import Site, sites
+from backbones.attention_cost import attention_cost
 from backbones.macs import count_macs
 from backbones.unknown_site import unknown_site
 from search.callback import Callback
@@ -56,7 +57,7 @@ def predict_cost(config: TrialConfig, runtime: Runtime) -> PredictedCost:
     params, macs, sites_by_name = _count_model(text, runtime)
     for name in config.model.placement.keys() - sites_by_name.keys():
         raise unknown_site(open_task(plain, runtime).model(), name, list(sites_by_name.values()))
-    costs = {name: _cost(spec, sites_by_name[name]) for name, spec in config.model.placement.items()}
+    costs = {name: attention_cost(spec, sites_by_name[name]) for name, spec in config.model.placement.items()}
     # No formula covers the layer that a module replaces, so such a model is built and counted.
     replacing = {name: spec for name, spec in config.model.placement.items() if sites_by_name[name].replaces}
     if replacing:
@@ -68,10 +69,6 @@ def predict_cost(config: TrialConfig, runtime: Runtime) -> PredictedCost:
         macs=macs + sum(cost.macs for cost in added),
         saved=sum(cost.memory for cost in costs.values()),
     )
-
-
-def _cost(spec: Spec, site: Site) -> Cost:
-    return spec.cost(site.channels, site.positions)
 
 
 @cache

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from attention import ATTENTIONS, Gated, Spec
+from attention import ATTENTIONS, Cost, Gated, Spec
 
 OPTIONS: dict[str, list[dict[str, int | str | None]]] = {
     "ssa": [
@@ -49,6 +49,13 @@ def new(spec: Spec, channels: int = CHANNELS, *, gate: float = 0.0) -> Gated:
     with torch.no_grad():
         module.gamma.fill_(gate)
     return module
+
+
+def formula(spec: Spec, channels: int, *spatial: int) -> Cost:
+    """Return the cost of a module by the formula of its type."""
+    cost = ATTENTIONS[spec.type].cost
+    assert cost is not None
+    return cost(channels, spatial, **spec.options)
 
 
 def features(*shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Tensor:

@@ -1,18 +1,21 @@
 """The cost formulas of the table compared with torch's counts, and tensors that must not be created."""
 
+from dataclasses import replace
 from math import prod
 
 import pytest
 import torch
-from attention_cases import every_spec, features, new
+from attention_cases import every_spec, features, formula, new
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from attention import ATTENTIONS, Spec
+from attention import ATTENTIONS, Layout, Spec
 from attention.sagan import inner_channels
 from attention.ssa import cost as ssa_cost
 from attention.ssa import resolve_order
+from backbones.attention_cost import attention_cost, count_cost
+from backbones.site import Site
 from backbones.torch_internals import TorchDispatchMode
 
 
@@ -42,7 +45,7 @@ def _padding(spec: Spec, channels: int, positions: int) -> tuple[int, int]:
 def test_parameters(spec: Spec) -> None:
     for channels in (8, 16, 24):
         total = sum(p.numel() for p in new(spec, channels).parameters())
-        assert spec.cost(channels, 30).parameters == total
+        assert formula(spec, channels, 30).parameters == total
 
 
 @resolutions
@@ -53,7 +56,7 @@ def test_macs(spec: Spec, channels: int, resolution: tuple[int, ...]) -> None:
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         module(features(1, channels, *resolution))
     extra, _ = _padding(spec, channels, prod(resolution))
-    assert spec.cost(channels, prod(resolution)).macs + extra == counter.get_total_flops() / 2
+    assert formula(spec, channels, *resolution).macs + extra == counter.get_total_flops() / 2
 
 
 @resolutions
@@ -65,7 +68,7 @@ def test_memory(spec: Spec, channels: int, resolution: tuple[int, ...]) -> None:
         for batch in (2, 3)
     ]
     _, extra = _padding(spec, channels, prod(resolution))
-    assert spec.cost(channels, prod(resolution)).memory + extra == values[1] - values[0]
+    assert formula(spec, channels, *resolution).memory + extra == values[1] - values[0]
 
 
 def _count_kept(module: nn.Module, x: Tensor) -> int:
@@ -80,6 +83,49 @@ def _count_kept(module: nn.Module, x: Tensor) -> int:
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
         module(x.requires_grad_())
     return sum(t.untyped_storage().nbytes() // t.element_size() for p, t in storages.items() if p not in own)
+
+
+def _site(channels: int, *resolution: int, class_tokens: int = 0) -> Site:
+    layout: Layout = "B*C" if class_tokens else "BC*"
+    return Site(
+        name="stem",
+        path="stem",
+        channels=channels,
+        stride=1,
+        resolution=resolution,
+        layout=layout,
+        class_tokens=class_tokens,
+    )
+
+
+@resolutions
+@every_spec
+def test_counts_without_a_formula_agree_with_it(
+    spec: Spec, channels: int, resolution: tuple[int, ...]
+) -> None:
+    count, expected = count_cost(spec, _site(channels, *resolution)), formula(spec, channels, *resolution)
+    macs, memory = _padding(spec, channels, prod(resolution))
+    assert count.parameters == expected.parameters
+    assert count.macs == expected.macs + macs
+    assert count.memory == expected.memory + memory
+
+
+@every_spec
+def test_class_tokens_do_not_count(spec: Spec) -> None:
+    with_token, without = (_site(16, size, class_tokens=size - 24) for size in (25, 24))
+    assert with_token.spatial == (24,)
+    count, expected = count_cost(spec, with_token), formula(spec, 16, 24)
+    assert count.parameters == expected.parameters
+    assert count.macs == expected.macs + _padding(spec, 16, 24)[0]
+    assert attention_cost(spec, with_token) == attention_cost(spec, without) == expected
+
+
+def test_a_type_without_a_formula_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = _site(16, 8, 8)
+    expected = attention_cost(Spec("multihead"), site)
+    record = replace(ATTENTIONS["multihead"], cost=None)
+    monkeypatch.setattr("backbones.attention_cost.ATTENTIONS", {"multihead": record})
+    assert attention_cost(Spec("multihead"), site) == expected
 
 
 class _Largest(TorchDispatchMode):
@@ -122,7 +168,7 @@ def test_the_explicit_form_keeps_a_matrix_of_all_pairs(positions: int) -> None:
 def test_auto_is_the_cheaper_order_on_both_sides_of_n_equal_c(name: str, ks: int) -> None:
     for positions in (1, 8, 15, 16, 17, 64, 400):
         auto, *orders = (
-            Spec(name, {"ks": ks, "order": order}).cost(16, positions)
+            formula(Spec(name, {"ks": ks, "order": order}), 16, positions)
             for order in ("auto", "xxt-first", "conv-first")
         )
         assert auto.macs == min(cost.macs for cost in orders)
@@ -134,7 +180,7 @@ def test_auto_is_the_cheaper_order_on_both_sides_of_n_equal_c(name: str, ks: int
 def test_auto_runs_the_order_that_its_formula_counts(positions: int) -> None:
     with FlopCounterMode(display=False) as counter:
         new(Spec("ssa")).eval()(features(1, 16, positions))
-    assert counter.get_total_flops() / 2 == ssa_cost(16, positions).macs
+    assert counter.get_total_flops() / 2 == ssa_cost(16, [positions]).macs
 
 
 @pytest.mark.parametrize("positions", [9, 25])

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from attention_cases import every_spec
+from attention_cases import every_spec, formula
 
 from attention import ATTENTIONS, InputError, Spec
 
@@ -25,7 +25,7 @@ def test_json_format() -> None:
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_cost_accepts_the_options_of_its_module(name: str) -> None:
     defaults = dict(ATTENTIONS[name].options)
-    assert Spec(name, defaults).cost(16, 64) == Spec(name).cost(16, 64)
+    assert formula(Spec(name, defaults), 16, 64) == formula(Spec(name), 16, 64)
     assert repr(Spec(name, defaults).build(16)) == repr(Spec(name).build(16))
 
 

@@ -9,8 +9,9 @@ from fvcore.nn import FlopCountAnalysis
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence
 
-from attention import ATTENTIONS, Spec
+from attention import Spec
 from backbones import build, insert, sites
+from backbones.attention_cost import attention_cost
 from backbones.macs import count_macs
 
 B, T, C, H = 2, 5, 3, 4
@@ -115,8 +116,9 @@ def test_multiply_adds_equal_fvcores_and_parameters_add_up(name: str, placed: bo
         known = [site for site in sites(model, example) if site.positions > 1 and not site.replaces]
         kinds = ("sagan", "multihead", "decomposed", "conv1x1", "ssa")
         placement = {site.name: Spec(kind) for site, kind in zip(known[1:], kinds, strict=False)}
-        channels = {site.name: site.channels for site in known}
-        parameters += sum(ATTENTIONS[s.type].cost(channels[n], 1).parameters for n, s in placement.items())
+        parameters += sum(
+            attention_cost(placement[s.name], s).parameters for s in known if s.name in placement
+        )
         insert(model, placement, example)
     assert sum(p.numel() for p in model.parameters()) == parameters
     counter = FlopCountAnalysis(model, image).unsupported_ops_warnings(False)

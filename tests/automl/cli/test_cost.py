@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 import automl.costs.model
-from attention import InputError, Spec
+from attention import InputError, Spec, decomposed
 from automl.cli.cost import read_placement
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -22,7 +22,7 @@ def test_costs_match_the_formula(cli: Cli) -> None:
     costs = json.loads(out)
     plain, placed = costs["plain"], costs["placement"]
     spec = Spec("decomposed", {"heads": 8, "normalisation": "scaling"})
-    formula = spec.cost(128, 4 * 4)
+    formula = decomposed.cost(128, (4, 4), **spec.options)
     assert placed["parameters"] - plain["parameters"] == formula.parameters
     assert placed["macs"] - plain["macs"] == formula.macs
     assert placed["activations"] > plain["activations"]
