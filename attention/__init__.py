@@ -7,6 +7,8 @@ ssa              Simple self-attention, and its symmetric variant
 sagan            Self-attention of SAGAN
 decomposed       Decomposed (efficient) attention, linear in the number of positions
 multihead        Multi-head attention over positions
+maps             Records what the inserted modules of a model attend to
+attention_map    The weights that a module computed in one forward pass
 conv1x1          The control: a gated 1x1 convolution, without attention
 position         Position encodings
 padding          A padding mask for the attention modules inside a model
@@ -21,8 +23,10 @@ from attention.errors import InputError, check_utf8, unknown
 from attention.lazy import lazily
 
 if TYPE_CHECKING:
+    from attention.attention_map import AttentionMap
     from attention.attention_table import ATTENTIONS, Attention
     from attention.gated import Cost, Gated, Layout
+    from attention.maps import attention_maps
     from attention.spec import Spec
 
 # These need torch, which takes seconds to import. `automl --help` and the process that writes to MLflow do
@@ -36,17 +40,21 @@ __getattr__ = lazily(
         "Spec": "spec",
         "ATTENTIONS": "attention_table",
         "Attention": "attention_table",
+        "AttentionMap": "attention_map",
+        "attention_maps": "maps",
     },
 )
 
 __all__ = [
     "ATTENTIONS",
     "Attention",
+    "AttentionMap",
     "Cost",
     "Gated",
     "InputError",
     "Layout",
     "Spec",
+    "attention_maps",
     "check_utf8",
     "unknown",
 ]

@@ -24,6 +24,7 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
+from attention.attention_map import AttentionMap
 from attention.errors import InputError
 from attention.gated import Cost, Gated, project
 
@@ -77,7 +78,25 @@ class DecomposedAttention(Gated):
         self.reprojection = nn.Linear(values, channels)
 
     def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
-        q, k, v = (self._heads(project(layer, x)) for layer in (self.query, self.key, self.value))
+        q, k = self._queries_and_keys(x, mask)
+        v = self._heads(project(self.value, x))
+        update = q @ (k.mT @ v)  # (B, heads, N, d_v)
+        return project(self.reprojection, update.transpose(1, 2).flatten(2))  # (B, N, C)
+
+    def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> AttentionMap:
+        q, k = self._queries_and_keys(x, mask)
+        maps = k.mT  # (B, heads, d_k, N)
+        return AttentionMap(
+            kind="global",
+            spatial=spatial,
+            mask=mask,
+            stored=maps,
+            compute_rows=lambda index: q[:, :, index] @ maps,
+        )
+
+    def _queries_and_keys(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return normalised queries and keys, `(B, heads, N, d_k)`."""
+        q, k = (self._heads(project(layer, x)) for layer in (self.query, self.key))
         if mask is not None:  # A masked key adds nothing to the context.
             masked_value = float("-inf") if self.normalisation == "softmax" else 0.0
             k = k.masked_fill(~mask[:, None, :, None], masked_value)
@@ -89,8 +108,7 @@ class DecomposedAttention(Gated):
         elif self.normalisation == "scaling-keys":
             root = q.shape[-1] ** 0.25
             q, k = q / root, k / root
-        update = q @ (k.mT @ v)  # (B, heads, N, d_v)
-        return project(self.reprojection, update.transpose(1, 2).flatten(2))  # (B, N, C)
+        return q, k
 
     def _heads(self, x: Tensor) -> Tensor:
         heads: Tensor = x.unflatten(2, (self.heads, -1)).transpose(1, 2)  # (B, heads, N, d)

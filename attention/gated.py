@@ -3,13 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
 from attention.padding import current_mask
+
+if TYPE_CHECKING:
+    from attention.attention_map import AttentionMap
 
 # Order of the dimensions: `(B, C, *spatial)` for convolutions, `(B, *spatial, C)` for linear layers.
 Layout = Literal["BC*", "B*C"]
@@ -83,6 +86,19 @@ class Gated(nn.Module, ABC):
             The update `(B, N, C)`. At masked positions any finite value will do.
         """
 
+    def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> "AttentionMap | None":
+        """Compute the weights that `attend` uses, for `attention.maps.attention_maps`.
+
+        Args:
+            x: As for `attend`, in float32 or float64.
+            mask: As for `attend`.
+            spatial: As for `attend`.
+
+        Returns:
+            The weights. None if the module has none.
+        """
+        return None
+
     def forward(self, x: Tensor) -> Tensor:
         """Add the gated update to `x`.
 
@@ -115,20 +131,31 @@ class Gated(nn.Module, ABC):
         first, rest = x.split([self.class_tokens, x.shape[1] - self.class_tokens], dim=1)
         return torch.cat([torch.zeros_like(first) if self.replaces else first, self._positions(rest)], dim=1)
 
-    def _positions(self, x: Tensor) -> Tensor:
+    def tokens(self, x: Tensor) -> tuple[Tensor, Tensor | None, Sequence[int]]:
+        """Arrange the positions of `x` as `attend` takes them.
+
+        Args:
+            x: Features as for `forward`, without class tokens.
+
+        Returns:
+            Features `(B, N, C)`, zero at padding; the padding mask `(B, N)` or None; the extents.
+        """
         channels_last = self.layout == "B*C"
         spatial = x.shape[1:-1] if channels_last else x.shape[2:]
         # With positions first, the result is a view of the input, whether it is contiguous or channels_last.
         tokens = x.flatten(1, -2) if channels_last else x.flatten(2).transpose(1, 2)  # (B, N, C)
-        mask, visible = current_mask(x.shape[0], spatial), None
+        mask = current_mask(x.shape[0], spatial)
         if mask is not None:
             tokens = tokens.masked_fill(~mask.unsqueeze(2), 0)
-            visible = mask | ~mask.any(1, keepdim=True)  # A softmax over no position would be NaN.
+        return tokens, mask, spatial
+
+    def _positions(self, x: Tensor) -> Tensor:
+        tokens, mask, spatial = self.tokens(x)
         if self.sums_over_positions and _is_half(x):
             with torch.autocast(x.device.type, enabled=False):
-                update = self.attend(tokens.float(), visible, spatial)
+                update = self.attend(tokens.float(), visible(mask), spatial)
         else:
-            update = self.attend(tokens, visible, spatial)
+            update = self.attend(tokens, visible(mask), spatial)
         if update.dtype == torch.float16:
             # The gate's gradient is a sum over the whole batch, which float16 cannot hold.
             update = update.float()
@@ -136,13 +163,23 @@ class Gated(nn.Module, ABC):
             update = update.masked_fill(~mask.unsqueeze(2), 0)
         update = (self.gamma.to(update.dtype) * update).to(x.dtype)
         update = (
-            update.unflatten(1, spatial) if channels_last else update.transpose(1, 2).unflatten(2, spatial)
+            update.unflatten(1, spatial)
+            if self.layout == "B*C"
+            else update.transpose(1, 2).unflatten(2, spatial)
         )
         y: Tensor = update if self.replaces else x + update
         return y
 
     def extra_repr(self) -> str:
         return f"channels={self.channels}"
+
+
+def visible(mask: Tensor | None) -> Tensor | None:
+    """Return the positions that may be attended to: the real ones, or all where there are none.
+
+    A softmax over no position would be NaN.
+    """
+    return None if mask is None else mask | ~mask.any(1, keepdim=True)
 
 
 def project(layer: nn.Linear, x: Tensor) -> Tensor:

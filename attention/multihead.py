@@ -12,6 +12,7 @@ from typing import get_args
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attention.attention_map import AttentionMap, softmax_map
 from attention.errors import InputError
 from attention.gated import Cost, Gated, project
 from attention.position import AXES, BUCKETS, Encoding, RelativeBias, sinusoids
@@ -50,19 +51,29 @@ class MultiHeadAttention(Gated):
         nn.init.zeros_(self.out_proj.bias)
 
     def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
-        qkv = project(self.in_proj, x)  # (B, N, 3C)
-        # The projection is linear, so that of the sinusoids is added to that of x.
-        if self.encoding == "absolute":
-            weight = self.in_proj.weight[: 2 * self.channels].to(qkv.dtype)
-            encoded = F.linear(sinusoids(spatial, self.channels, qkv), weight)  # (N, 2C)
-            qkv = qkv + F.pad(encoded, (0, self.channels))
-        q, k, v = qkv.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()  # (B, heads, N, d)
+        q, k, v = self._heads(x, spatial)
         logit_mask = None if mask is None else mask[:, None, None]  # (B, 1, 1, N)
         if self.encoding == "relative":
             bias = self.bias(spatial).to(q.dtype)  # (heads, N, N)
             logit_mask = bias[None] if logit_mask is None else bias.masked_fill(~logit_mask, float("-inf"))
         update = F.scaled_dot_product_attention(q, k, v, attn_mask=logit_mask)
         return project(self.out_proj, update.transpose(1, 2).flatten(2))  # (B, N, C)
+
+    def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> AttentionMap:
+        q, k, _ = self._heads(x, spatial)
+        bias = self.bias(spatial).to(q.dtype) if self.encoding == "relative" else None
+        return softmax_map(q / q.shape[-1] ** 0.5, k, spatial=spatial, mask=mask, bias=bias)
+
+    def _heads(self, x: Tensor, spatial: Sequence[int]) -> Sequence[Tensor]:
+        """Return queries, keys and values, `(B, heads, N, d)`."""
+        qkv = project(self.in_proj, x)  # (B, N, 3C)
+        # The projection is linear, so that of the sinusoids is added to that of x.
+        if self.encoding == "absolute":
+            weight = self.in_proj.weight[: 2 * self.channels].to(qkv.dtype)
+            encoded = F.linear(sinusoids(spatial, self.channels, qkv), weight)  # (N, 2C)
+            qkv = qkv + F.pad(encoded, (0, self.channels))
+        parts: Sequence[Tensor] = qkv.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+        return parts
 
 
 def cost(channels: int, spatial: Sequence[int], *, heads: int = 4, encoding: Encoding = "none") -> Cost:

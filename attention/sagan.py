@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
+from attention.attention_map import AttentionMap, softmax_map
 from attention.errors import InputError
 from attention.gated import Cost, Gated, project
 
@@ -73,6 +74,10 @@ class SelfAttention(Gated):
             f, g = (F.pad(t, (0, h.shape[-1] - t.shape[-1])) for t in (f, g))
         keys = None if mask is None else mask[:, None, None]  # (B, 1, 1, N)
         return F.scaled_dot_product_attention(g, f, h, attn_mask=keys, scale=1.0).squeeze(1)  # (B, N, C)
+
+    def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> AttentionMap:
+        f, g = (project(layer, x).unsqueeze(1) for layer in (self.f, self.g))  # (B, 1, N, d)
+        return softmax_map(g, f, spatial=spatial, mask=mask)
 
 
 def inner_channels(channels: int) -> int:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm
 
+from attention.attention_map import AttentionMap
 from attention.errors import InputError
 from attention.gated import Cost, Gated
 
@@ -61,21 +62,33 @@ class SimpleSelfAttention(Gated):
         spectral_norm(self.conv)
 
     def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
-        weight = self.conv.weight.to(x.dtype)  # (C, C, ks)
-        if weight.shape[-1] == 1:
-            h = F.linear(x, weight.squeeze(-1))  # (B, N, C)
-        elif mask is None:
-            h = _along_positions(weight, x)
-        else:
-            # The neighbours of a position are the nearest real ones, wherever padding is. Real positions are
-            # moved together for the convolution, and back after it.
-            index = (mask.long().cumsum(1) - 1).clamp(min=0).unsqueeze(2).expand_as(x)
-            compact = torch.zeros_like(x).scatter_add(1, index, x)  # Padded positions add zeros.
-            h = _along_positions(weight, compact).gather(1, index)
+        h = self._convolve(x, mask)
         # Rows are positions here, so each product is the transpose of that in the equation.
         if resolve_order(self.order, channels=self.channels, positions=x.shape[1]) == "xxt-first":
             return h @ (x.mT @ x)  # (B, N, C) @ (B, C, C)
         return (h @ x.mT) @ x  # (B, N, N) @ (B, N, C)
+
+    def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> AttentionMap:
+        h = self._convolve(x, mask)
+        return AttentionMap(
+            kind="channels",
+            spatial=spatial,
+            mask=mask,
+            stored=x.mT @ x,
+            compute_rows=lambda index: (h[:, index] @ x.mT).unsqueeze(1),
+        )
+
+    def _convolve(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        weight = self.conv.weight.to(x.dtype)  # (C, C, ks)
+        if weight.shape[-1] == 1:
+            return F.linear(x, weight.squeeze(-1))  # (B, N, C)
+        if mask is None:
+            return _along_positions(weight, x)
+        # The neighbours of a position are the nearest real ones, wherever padding is. Real positions are
+        # moved together for the convolution, and back after it.
+        index = (mask.long().cumsum(1) - 1).clamp(min=0).unsqueeze(2).expand_as(x)
+        compact = torch.zeros_like(x).scatter_add(1, index, x)  # Padded positions add zeros.
+        return _along_positions(weight, compact).gather(1, index)
 
 
 def _along_positions(weight: Tensor, x: Tensor) -> Tensor:

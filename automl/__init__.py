@@ -13,7 +13,7 @@ Manage:   read_search, Search, run_sync, run_remove
 Results:  SearchResult, TrialResult, ConfirmResult, Verdict, Compared, ReportResult, ExportResult,
           Predictions, Prediction, CodeSearch, TrainResult, StudyResult, Removable
 Spaces:   Settings, Space, TrialConfig
-Models:   Attention, Spec, Site, sites, insert
+Models:   Attention, Spec, Site, sites, insert, attention_maps, AttentionMap
 Tasks:    Task, TaskSpec, Metric, register_task
 Events:   Callback, SearchRecord, TrialRecord
 Errors:   InputError
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attention import Attention, InputError, Spec
+    from attention import Attention, AttentionMap, InputError, Spec, attention_maps
     from automl.cli.remove import Removable, run_remove
     from automl.cli.sync import run_sync
     from automl.config.settings import Settings
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Attention",
+    "AttentionMap",
     "Callback",
     "CodeSearch",
     "Compared",
@@ -80,6 +81,7 @@ __all__ = [
     "TrialRecord",
     "TrialResult",
     "Verdict",
+    "attention_maps",
     "insert",
     "read_search",
     "register_task",
@@ -102,6 +104,7 @@ __all__ = [
 # The module of each name. It is imported when the name is first used, since PyTorch and Ray take seconds.
 _MODULES = {
     "Attention": "attention",
+    "AttentionMap": "attention",
     "Callback": "search.callback",
     "CodeSearch": "automl.export.code_search",
     "Compared": "automl.confirm.compare",
@@ -128,6 +131,7 @@ _MODULES = {
     "TrialRecord": "search.record",
     "TrialResult": "automl.search.result",
     "Verdict": "automl.confirm.verdict",
+    "attention_maps": "attention",
     "insert": "backbones",
     "read_search": "automl.report.read",
     "register_task": "automl.tasks",
