@@ -5,8 +5,14 @@ missing file. The message states the rule, the value and the choices. The comman
 with code 2. Every other exception is a defect of this project and keeps its traceback.
 """
 
+import sys
+import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
+
+# Packages of this project, which are installed on every machine.
+OWN_PACKAGES = ("attention", "automl", "backbones", "cluster", "search")
 
 
 class InputError(ValueError):
@@ -70,3 +76,22 @@ def unknown(kind: str, name: object, choices: Iterable[str]) -> InputError:
         return InputError(f"unknown {kind} {name!r}; choose one of its {len(choices)}{examples}")
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return InputError(f"unknown {kind} {name!r}; choose from {', '.join(choices)}.{hint}")
+
+
+def describe_error(error: BaseException) -> str:
+    """Return type and message of an error in one line, with the last line of user-defined code that ran.
+
+    Args:
+        error: The error, which user-defined code raised.
+    """
+    text = (str(error).strip().splitlines() or [""])[0]
+    libraries = [Path(__file__).parents[1] / name for name in OWN_PACKAGES]
+    if torch := sys.modules.get("torch"):
+        libraries.append(Path(str(torch.__file__)).parent)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not any(Path(frame.filename).is_relative_to(library) for library in libraries)
+    ]
+    location = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {text}{location}"

@@ -19,11 +19,9 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
-from attention.errors import InputError, unknown
+from attention.errors import OWN_PACKAGES, InputError, unknown
 
 OWN = "own_"  # Prefix of the names of modules that are loaded from a file.
-# Packages that are installed on every machine.
-EVERYWHERE = ("attention", "automl", "backbones", "cluster", "search")
 
 # Prefixes of names in libraries, such as `timm:convnext_atto`, which are no files or modules of the user.
 LIBRARIES = ("torchvision", "timm", "smp")
@@ -326,7 +324,7 @@ def _statements(content: bytes) -> Sequence[tuple[int, Sequence[str]]]:
 
 def _files(folder: Path, names: Sequence[str], *, relative: bool = False) -> Iterator[Path]:
     """Return the files in `folder` that importing `a.b.c` runs: of a, a.b and a.b.c."""
-    if not relative and names[0] in EVERYWHERE:
+    if not relative and names[0] in OWN_PACKAGES:
         return
     for name in names:
         folder /= name

@@ -3,17 +3,16 @@
 import hashlib
 import inspect
 import json
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.distributions import distribution_to_json
 
 from attention import InputError
+from attention.errors import describe_error
 from search.config import TrialConfig
 from search.memory_study import memory_study
 
@@ -79,11 +78,7 @@ class Space:
         except (optuna.TrialPruned, InputError):
             raise
         except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            raise InputError(
-                f"space {self.name!r} raised {type(error).__name__}: {error} "
-                f"({Path(frame.filename).name}, line {frame.lineno})"
-            ) from error
+            raise InputError(f"space {self.name!r} raised {describe_error(error)}") from error
         if not isinstance(config, TrialConfig):
             raise InputError(
                 f"space {self.name!r} must return a search.config.TrialConfig; got {type(config).__name__}"

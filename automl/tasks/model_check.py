@@ -4,17 +4,16 @@ The most common fault of a user-defined model is `x.view(x.size(0), -1)`, which 
 only. A model that fails in channels_last but works contiguous is trained contiguous.
 """
 
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attention import InputError
+from attention.errors import describe_error
 from automl.config.device import forked_generators, is_out_of_memory
 from automl.config.runtime import Runtime
 from backbones import Example, call
@@ -88,11 +87,12 @@ def check_model(
                 if not formats:
                     inputs = tree_map_only(Tensor, lambda tensor: tuple(tensor.shape), example(TRAINED))
                     raise InputError(
-                        f"{name} cannot be trained on inputs of shape {inputs}: {_reason(error)}. It has to "
-                        f"take batches of any size, in training and in evaluation mode"
+                        f"{name} cannot be trained on inputs of shape {inputs}: {describe_error(error)}. It "
+                        f"has to take batches of any size, in training and in evaluation mode"
                     ) from error
                 notes.append(
-                    f"{name} is trained contiguous, which can be slower: in channels_last, {_reason(error)}"
+                    f"{name} is trained contiguous, which can be slower: in channels_last, "
+                    f"{describe_error(error)}"
                 )
                 model = build()
             else:
@@ -177,13 +177,3 @@ def _plain(output: Any) -> Any:
 def _first_float(output: Any) -> Tensor | None:
     leaves = (leaf for leaf in tree_leaves(_plain(output)) if isinstance(leaf, Tensor))
     return next((leaf.float() for leaf in leaves if leaf.is_floating_point()), None)
-
-
-def _reason(error: Exception) -> str:
-    """Return the error in one line, with the last line of code outside torch."""
-    text = (str(error).strip().splitlines() or [""])[0]
-    frames = traceback.extract_tb(error.__traceback__)
-    torch_files = str(Path(torch.__file__).parent)
-    own = [f for f in frames if not f.filename.startswith(torch_files) and f.filename != __file__]
-    location = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-    return f"{type(error).__name__}: {text}{location}"
