@@ -22,8 +22,9 @@ def attention_maps(model: nn.Module) -> Iterator[dict[str, AttentionMap]]:
     Args:
         model: A model with inserted modules.
 
-    Yields:
-        The map of each site in the latest pass. Modules without weights, such as `conv1x1`, have none.
+    Returns:
+        A context that yields the map of each site in the latest pass. Modules without weights, such as
+            `conv1x1`, have none.
 
     Raises:
         InputError: The model has no inserted module.
