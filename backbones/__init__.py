@@ -42,6 +42,7 @@ memory_format    Checks whether a model of images can be channels_last
 example          The example input that a model is traced with
 macs             Counts the multiply-adds of a forward pass
 attention_cost   The cost of an attention module at a site
+contract         Checks of an attention module at a site, before anything is trained
 """
 
 from typing import TYPE_CHECKING

@@ -1,0 +1,251 @@
+"""The contract of an attention module at a site, checked in under a second before anything is trained.
+
+Shapes are checked on fake tensors, at the real shape of the site. Values are checked on random features: at
+the real shape where that is quick (`MOST_MACS`), otherwise at a half of its extents, or a quarter.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from attention import Gated, InputError, Spec
+from attention.errors import describe_error
+from attention.padding import padding
+from backbones.attention_cost import features
+from backbones.insertion import build_module
+from backbones.macs import count_macs
+from backbones.site import Site
+from backbones.torch_internals import DataDependentOutputException, FakeCopyMode, FakeTensorMode
+
+BATCHES = (1, 2, 16)
+# MACs and values of one example up to which values are checked at the real shape of a site.
+MOST_MACS, MOST_VALUES = 200_000_000, 2**20
+SAME = 1e-4  # Relative difference that rounding may cause.
+ATTEMPTS = 4  # Draws of input and parameters, after which a gradient of zero is a fault.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """Result of one check.
+
+    Attributes:
+        name: Name of the check, one of `CHECKS`.
+        passed: True if the module keeps this part of the contract.
+        message: The type, the site and what the module did. Empty if it passed.
+    """
+
+    name: str
+    passed: bool
+    message: str = ""
+
+
+class _BrokenError(Exception):
+    """A fault of a module, as the predicate of a sentence."""
+
+
+def check_contract(spec: Spec, site: Site, *, padded: bool = False) -> list[Check]:
+    """Check the contract of an attention module at a site. The random generator keeps its state.
+
+    Args:
+        spec: The attention.
+        site: The site.
+        padded: True if inputs of the model differ in length, so that features have padding.
+
+    Returns:
+        The results in the order of `CHECKS`. After a failure they end, unless the check is in `INDEPENDENT`.
+    """
+    checks: list[Check] = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for name, check in {"build": _check_build, "shape": _check_shape}.items():
+            checks.append(_run(name, spec, site, partial(check, spec, site)))
+            if not checks[-1].passed:
+                return checks
+        site = _affordable(spec, site)
+        module, x = build_module(spec, site), torch.randn_like(features(site, 3))
+        # At one position, attention has no choice: the parameters of its weights have no effect.
+        left_out = {*(() if padded else ("padding",)), *(("gradient",) if site.positions == 1 else ())}
+        for name, check_values in _VALUES.items():
+            if name not in left_out:
+                checks.append(_run(name, spec, site, partial(check_values, copy.deepcopy(module), x.clone())))
+                if not checks[-1].passed and name not in INDEPENDENT:
+                    break
+    return checks
+
+
+def _run(name: str, spec: Spec, site: Site, check: Callable[[], None]) -> Check:
+    try:
+        check()
+    except InputError as error:
+        return Check(name=name, passed=False, message=str(error))
+    except _BrokenError as broken:
+        fault = str(broken)
+    except Exception as error:  # User-defined code may raise any error.
+        fault = f"raises {describe_error(error)}"
+    else:
+        return Check(name=name, passed=True)
+    return Check(name=name, passed=False, message=f"{spec} at {site.name} {fault}")
+
+
+def _check_build(spec: Spec, site: Site) -> None:
+    try:
+        build_module(spec, site)
+    except InputError:
+        raise
+    except Exception as error:
+        raise _BrokenError(
+            f"cannot be built for {site.channels} channels: {describe_error(error)}"
+        ) from error
+
+
+def _check_shape(spec: Spec, site: Site) -> None:
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+        module = _fake(spec, site, fake)
+        for batch in BATCHES:
+            for x in (features(site, batch).contiguous(), features(site, batch)):
+                try:
+                    y: object = module(x)
+                except DataDependentOutputException as error:
+                    raise _BrokenError(
+                        "needs the values of its input to choose what to compute; use torch.where"
+                    ) from error
+                except Exception as error:
+                    order = "" if x.is_contiguous() else ", with the channels innermost in memory"
+                    raise _BrokenError(
+                        f"fails for {tuple(x.shape)}{order}: {describe_error(error)}"
+                    ) from error
+                if not isinstance(y, Tensor) or y.shape != x.shape:
+                    returned = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
+                    raise _BrokenError(
+                        f"returns {returned} for {tuple(x.shape)}; a module must keep the shape"
+                    )
+                if y.dtype != x.dtype:
+                    raise _BrokenError(f"returns {y.dtype} for {x.dtype}; a module must keep the dtype")
+
+
+def _fake(spec: Spec, site: Site, fake: FakeTensorMode) -> Gated:
+    with FakeCopyMode(fake):
+        return copy.deepcopy(build_module(spec, site)).eval()
+
+
+def _affordable(spec: Spec, site: Site) -> Site:
+    """Return the site with its extents halved until a module there is quick to compute."""
+    smaller = site
+    while max(smaller.spatial) > 1 and not _is_quick(spec, smaller):
+        halves = tuple(-(-extent // 2) + site.class_tokens for extent in smaller.spatial)
+        smaller = replace(smaller, resolution=halves)
+    return smaller if _run("shape", spec, smaller, partial(_check_shape, spec, smaller)).passed else site
+
+
+def _is_quick(spec: Spec, site: Site) -> bool:
+    if site.channels * site.positions > MOST_VALUES:
+        return False
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+        return count_macs(_fake(spec, site, fake), features(site, 1)) <= MOST_MACS
+
+
+def _check_finite(module: Gated, x: Tensor) -> None:
+    if not _run_open(module, x).isfinite().all():
+        raise _BrokenError("returns infinite values or NaN for normally distributed features")
+
+
+def _check_identity(module: Gated, x: Tensor) -> None:
+    before = x.clone()
+    for training in (True, False):
+        y = module.train(training)(x).detach()
+        if not torch.equal(x, before):
+            raise _BrokenError("changes its input in place; let it compute a new tensor")
+        if not torch.equal(y, x):
+            raise _BrokenError("is not the identity while its gate is 0")
+
+
+def _check_deterministic(module: Gated, x: Tensor) -> None:
+    if not _are_close(_run_open(module, x), _run_open(module, x)):
+        raise _BrokenError("returns different values for the same features in evaluation mode")
+
+
+def _check_samples(module: Gated, x: Tensor) -> None:
+    y = _run_open(module, x)
+    for changed in (0, len(x) - 1):
+        other = x.clone()
+        other[changed] = 3 * x[changed] + 1
+        kept = [i for i in range(len(x)) if i != changed]
+        if not _are_close(_run_open(module, other)[kept], y[kept]):
+            raise _BrokenError(
+                "mixes the examples of a batch in evaluation mode: one example changes the output of another"
+            )
+
+
+def _check_gradient(module: Gated, x: Tensor) -> None:
+    """Check that every parameter has a gradient, for one of several inputs and values of the parameters."""
+    _open(module).train()
+    without = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            x = torch.randn_like(x)
+            with torch.no_grad():
+                for parameter in module.parameters():
+                    parameter.add_(0.05 * torch.randn_like(parameter))
+        module.zero_grad()
+        (module(x) * torch.randn_like(x)).sum().backward()
+        for name, parameter in module.named_parameters():
+            if name in without and parameter.grad is not None and parameter.grad.any():
+                without.remove(name)
+        if not without:
+            return
+    missing = ", ".join(sorted(without))
+    raise _BrokenError(f"has parameters without a gradient: {missing}; use them in forward or leave them out")
+
+
+def _check_padding(module: Gated, x: Tensor) -> None:
+    """Check that real positions depend neither on values at padded positions nor on their number."""
+    dimension = 1 if module.layout == "B*C" else 2
+    length = x.shape[dimension] - module.class_tokens
+    real = length - length // 3
+    mask = torch.arange(length) < real
+    others = x.shape[2:-1] if module.layout == "B*C" else x.shape[3:]
+    mask = mask.view(1, -1, *[1] * len(others)).expand(len(x), length, *others)
+    kept = module.class_tokens + real
+    other = x.clone()
+    other.narrow(dimension, kept, length - real).mul_(3).add_(1)
+    with padding(mask):
+        y, changed = (_run_open(module, full).narrow(dimension, 0, kept) for full in (x, other))
+    if not _are_close(changed, y):
+        raise _BrokenError("lets padding change real positions")
+    if not _are_close(_run_open(module, x.narrow(dimension, 0, kept)), y):
+        raise _BrokenError(
+            "lets the number of padded positions change real ones; give its forward a parameter `mask`"
+        )
+
+
+_VALUES: Mapping[str, Callable[[Gated, Tensor], None]] = {
+    "finite": _check_finite,
+    "deterministic": _check_deterministic,
+    "identity": _check_identity,
+    "samples": _check_samples,
+    "gradient": _check_gradient,
+    "padding": _check_padding,
+}
+CHECKS = ("build", "shape", *_VALUES)
+INDEPENDENT = ("samples", "gradient", "padding")  # Checks that may fail together.
+
+
+def _open(module: Gated) -> Gated:
+    """Set the gate to 1."""
+    with torch.no_grad():
+        module.gamma.fill_(1)
+    return module
+
+
+def _run_open(module: Gated, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        y: Tensor = _open(module).eval()(x)
+    return y
+
+
+def _are_close(first: Tensor, second: Tensor) -> bool:
+    return bool((first - second).abs().max() <= SAME * second.abs().max())

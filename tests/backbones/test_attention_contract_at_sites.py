@@ -1,0 +1,169 @@
+"""The contract of attention modules: types of the table keep it, and each way to break it has one message."""
+
+import re
+from collections.abc import Sequence
+from types import MappingProxyType
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attention import ATTENTIONS, Attention, Gated, Layout, Spec
+from backbones import Site
+from backbones.contract import CHECKS, check_contract
+
+
+def site(channels: int, *resolution: int, layout: Layout = "BC*", class_tokens: int = 0) -> Site:
+    return Site(
+        name="stage2.block1",
+        path="1.0",
+        channels=channels,
+        stride=1,
+        resolution=resolution,
+        layout=layout,
+        class_tokens=class_tokens,
+    )
+
+
+SITES = [
+    site(16, 8, 8),
+    site(16, 1, 1),
+    site(32, 7, 9),
+    site(16, 512, 512),  # Too large for values at this shape.
+    site(16, 30),
+    site(24, 17, layout="B*C", class_tokens=1),
+    site(16, 6, 5, layout="B*C"),
+    site(8, 4, 6, 8),
+]
+
+
+@pytest.mark.parametrize("at", SITES, ids=lambda s: f"{s.layout}{s.resolution}")
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_types_of_the_table_keep_it(name: str, at: Site) -> None:
+    state = torch.random.get_rng_state()
+    checks = check_contract(Spec(name), at, padded=len(at.resolution) == 1)
+    assert [check.message for check in checks if not check.passed] == []
+    assert {check.name for check in checks} >= set(CHECKS) - {"padding", "gradient"}
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+class Scale(Gated):
+    """A correct module, which each faulty one below changes in one way."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.scale = nn.Linear(channels, channels)
+
+    def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
+        return self.scale(x).tanh()  # type: ignore[no-any-return]
+
+
+class NeedsWidth(Scale):
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__(channels)
+
+
+class Halves(Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)[:, ::2]
+
+
+class Doubles(Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).double()
+
+
+class Even(Scale):
+    def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
+        assert spatial[0] % 2 == 0, "odd extents"
+        return super().attend(x, mask, spatial)
+
+
+class Views(Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.view(len(x), -1).view(x.shape))
+
+
+class Squeezes(Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).squeeze(0)
+
+
+class Reads(Scale):
+    def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
+        return super().attend(x, mask, spatial) if x.sum() > 0 else x
+
+
+class Overflows(Scale):
+    def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
+        return super().attend((1000 * x).exp(), mask, spatial)
+
+
+class Ungated(Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * 1.0001
+
+
+class InPlace(Scale):
+    def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
+        return super().attend(x.detach().relu_(), mask, spatial)
+
+
+class Random(Scale):
+    def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
+        return torch.nn.functional.dropout(super().attend(x, mask, spatial), 0.1)
+
+
+class Mixes(Scale):
+    def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
+        return super().attend(x.cumsum(0), mask, spatial)
+
+
+class Unused(Scale):
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.unused = nn.Linear(channels, channels)
+
+
+class Multiplied(Scale):
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.lost = nn.Parameter(torch.ones(1))
+
+    def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
+        return super().attend(x, mask, spatial) + 0 * self.lost
+
+
+class Averages(Scale):
+    def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
+        return super().attend(x.mean(1, keepdim=True).expand_as(x), mask, spatial)
+
+
+FAULTS = [
+    (NeedsWidth, "build", "cannot be built for 16 channels: TypeError: .* missing 1 .*'width'"),
+    (Halves, "shape", r"returns \(1, 8, 7, 6\) for \(1, 16, 7, 6\); a module must keep the shape"),
+    (Doubles, "shape", "returns torch.float64 for torch.float32; a module must keep the dtype"),
+    (Even, "shape", r"fails for \(1, 16, 7, 6\): AssertionError: odd extents \(.*py, line \d+\)"),
+    (Views, "shape", r"fails for \(1, 16, 7, 6\), with the channels innermost in memory: .*view"),
+    (Squeezes, "shape", r"returns \(16, 7, 6\) for \(1, 16, 7, 6\)"),
+    (Reads, "shape", "needs the values of its input to choose what to compute"),
+    (Overflows, "finite", "returns infinite values or NaN"),
+    (Ungated, "identity", "is not the identity while its gate is 0"),
+    (InPlace, "identity", "changes its input in place"),
+    (Random, "deterministic", "returns different values for the same features in evaluation mode"),
+    (Mixes, "samples", "mixes the examples of a batch in evaluation mode"),
+    (Unused, "gradient", "has parameters without a gradient: unused.bias, unused.weight"),
+    (Multiplied, "gradient", "has parameters without a gradient: lost"),
+    (Averages, "padding", "lets .* padded positions change real ones"),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "message"), FAULTS, ids=[case[0].__name__ for case in FAULTS])
+def test_each_fault_has_one_message(
+    module: type[Gated], name: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = Attention(name="own", module=module, cost=None, source="test")
+    monkeypatch.setattr("attention.attention_table.ATTENTIONS", MappingProxyType({"own": record}))
+    failed = [check for check in check_contract(Spec("own"), site(16, 7, 6), padded=True) if not check.passed]
+    assert [check.name for check in failed] == [name]
+    assert re.match(f"own at stage2.block1 {message}", failed[0].message), failed[0].message
