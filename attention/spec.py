@@ -51,6 +51,13 @@ class Spec:
                 expected = " or ".join("null" if t is type(None) else t.__name__ for t in _types(hints[name]))
                 raise InputError(f"option {name!r} of {self.type!r} must be {expected}; got {value!r}")
 
+    @property
+    def is_foreign(self) -> bool:
+        """Return whether the type is not in the table, so that no test holds it to the contract."""
+        from attention.attention_table import ATTENTIONS
+
+        return self.type not in ATTENTIONS
+
     def build(self, channels: int) -> "Gated":
         """Build a new module.
 
