@@ -92,6 +92,12 @@ def parse_parameter(parameter: str) -> PlacementParameter | None:
     return PlacementParameter(match["kind"] or SITE, int(match["module"]), match["prefix"] or "")
 
 
+def types_of(parameters: Mapping[str, Any]) -> set[str]:
+    """Return the attention types in the parameters of a trial."""
+    roles = ((parse_parameter(name), value) for name, value in parameters.items())
+    return {value for parameter, value in roles if parameter is not None and parameter.kind == TYPE}
+
+
 def papers(sites: Sequence["Site"], prefix: str = "") -> list[dict[str, Any]]:
     """Return parameters of the papers' placements with published defaults, for `placement` and `training`.
 
