@@ -73,11 +73,13 @@ class ForeignAttention(Attention):
         layout: Order of the dimensions that a module takes: `BC*` for `(B, C, *spatial)`, `B*C` for
             `(B, N, C)`.
         dimensions: The number of spatial dimensions that a module takes. None if it takes any.
+        draws_options: False if searches keep the defaults of its options.
     """
 
     multiplies: bool | None = None
     layout: Layout = "BC*"
     dimensions: int | None = None
+    draws_options: bool = True
 
     @property
     def options(self) -> Mapping[str, Option]:
@@ -113,6 +115,8 @@ class ForeignAttention(Attention):
         return wrapped
 
     def suggest(self, trial: Any, prefix: str, channels: int) -> dict[str, OptionValue]:
+        if not self.draws_options:
+            return {}
         own = getattr(self.module, "suggest", None)
         if own is None:
             return super().suggest(trial, prefix, channels)

@@ -68,4 +68,6 @@ def _of_timm(name: str) -> Attention:
     from timm.layers import get_attn  # takes seconds
 
     module: type[nn.Module] = get_attn(name.removeprefix(TIMM))
-    return ForeignAttention(name=name, module=module, cost=None, source="timm", dimensions=2, multiplies=True)
+    return ForeignAttention(
+        name=name, module=module, cost=None, source="timm", dimensions=2, multiplies=True, draws_options=False
+    )

@@ -120,8 +120,10 @@ class Spec:
         Raises:
             InputError: The text has another form, or names an unknown type or option.
         """
+        from attention.attention_table import ATTENTIONS
+
         name, colon, options = text.rpartition(":")
-        if not colon or "=" not in options:
+        if not colon or ("=" not in options and name not in ATTENTIONS):
             name, options = text, ""
         values = {}
         for option in filter(None, options.split(",")):
