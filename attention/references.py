@@ -8,8 +8,7 @@ from typing import Any, get_args
 
 from torch import nn
 
-from attention import loading
-from attention.attention_table import ATTENTIONS
+from attention import attention_table, loading
 from attention.attention_type import Attention, ForeignAttention
 from attention.errors import InputError, unknown
 from attention.gated import Layout
@@ -25,16 +24,14 @@ TIMM_NAMES = (
 
 def check_name(name: object) -> None:
     """Raise `InputError` unless `name` may be an attention type. Runs no user-defined code."""
-    if isinstance(name, str) and (name in ATTENTIONS or loading.is_user_defined(name)):
+    if isinstance(name, str) and (name in attention_table.ATTENTIONS or loading.is_user_defined(name)):
         return
     if isinstance(name, str) and name.startswith(TIMM):
         if name.removeprefix(TIMM) not in TIMM_NAMES:
             raise unknown("attention of timm", name.removeprefix(TIMM), TIMM_NAMES)
         return
-    raise InputError(f"{unknown('attention', name, ATTENTIONS)} {OTHERS}")
-
-
-OTHERS = "Or name one of timm as timm:NAME, or your own as file.py:Class."
+    hint = f"timm has one: {TIMM}{name}" if name in TIMM_NAMES else "Or take timm:NAME, or file.py:Class"
+    raise InputError(f"{unknown('attention', name, attention_table.ATTENTIONS)} {hint}")
 
 
 def find_attention(name: str) -> Attention:
@@ -44,11 +41,11 @@ def find_attention(name: str) -> Attention:
         InputError: There is no such type, or its code cannot be loaded.
     """
     check_name(name)
-    if name in ATTENTIONS:
-        return ATTENTIONS[name]
+    if name in attention_table.ATTENTIONS:
+        return attention_table.ATTENTIONS[name]
     if name.startswith(TIMM):
         return _of_timm(name)
-    module = loading.load_object("attention", "Class", name, ATTENTIONS)
+    module = loading.load_object("attention", "Class", name, attention_table.ATTENTIONS)
     values: dict[str, Any] = {}
     for key, default, choices in (
         ("layout", "BC*", get_args(Layout)),

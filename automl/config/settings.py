@@ -217,6 +217,8 @@ class Settings:
         from attention.references import check_name as check_type  # imports torch, which takes seconds
 
         types = self.attention_types or []
+        if self.attention is not None and not types:
+            raise InputError(f"--attention must name types, such as ssa,timm:se; got {self.attention!r}")
         for name in types:
             check_type(name)
         names = [loading.short_name(name) for name in types]
@@ -308,9 +310,7 @@ class Settings:
     @property
     def attention_types(self) -> list[str] | None:
         """The names in `attention`."""
-        if self.attention is None:
-            return None
-        return [name.strip() for name in self.attention.split(",") if name.strip()]
+        return split_types(self.attention)
 
     def user_code(self) -> list[str]:
         """Return the names of the user-defined code that a search with these settings runs."""
@@ -449,6 +449,11 @@ class Settings:
         if budget is not None:
             new = replace(new, budget=budget)
         return new
+
+
+def split_types(text: str | None) -> list[str] | None:
+    """Return the names in a list of attention types that are separated by commas. None stays None."""
+    return None if text is None else [name for part in text.split(",") if (name := part.strip())]
 
 
 def with_shared_training(config: TrialConfig) -> TrialConfig:

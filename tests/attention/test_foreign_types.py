@@ -200,8 +200,9 @@ def test_text_is_parsed(text: str, spec: Spec) -> None:
         (
             "cbam",
             {},
-            r"unknown attention 'cbam'; choose from conv1x1, .*timm:NAME, or your own as file.py:Class",
+            r"unknown attention 'cbam'; choose from conv1x1, .*timm has one: timm:cbam",
         ),
+        ("sse", {}, "unknown attention 'sse'; .*Or take timm:NAME, or file.py:Class"),
         ("torchvision:se", {}, "unknown attention 'torchvision:se'"),
         ("timm:se", {"ratio": 2}, "unknown option of attention 'timm:se' 'ratio'; .*Did you mean 'rd_ratio'"),
         ("timm:se", {"rd_divisor": "x"}, "option 'rd_divisor' of 'timm:se' must be int; got 'x'"),
@@ -220,7 +221,7 @@ def test_text_is_parsed(text: str, spec: Spec) -> None:
 )
 def test_mistakes_have_one_message(mine: str, name: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Spec(name if name == "cbam" or ":" in name else f"{mine}:{name}", options).build(16)  # type: ignore[arg-type]
+        Spec(name if name in ("cbam", "sse") or ":" in name else f"{mine}:{name}", options).build(16)  # type: ignore[arg-type]
 
 
 def test_a_missing_file_has_a_message(tmp_path: Path) -> None:
