@@ -134,7 +134,7 @@ class TrialConfig:
         Raises:
             InputError: The code cannot be loaded, or it rejects the values.
         """
-        if not self.user_code() and not any(":" in spec.type for spec in self.model.placement.values()):
+        if not self.user_code() and not any(spec.is_foreign for spec in self.model.placement.values()):
             return self
         spec = load_spec(self.task)
         config = replace(self, model=self.model.identified())  # whose sections have the task's types
