@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from typing import Literal
 
 import torch
@@ -118,6 +118,8 @@ def softmax_map(
     spatial: Sequence[int],
     mask: Tensor | None,
     bias: Tensor | None = None,
+    before: float = inf,
+    after: float = inf,
 ) -> AttentionMap:
     """Return the map of a softmax over positions.
 
@@ -127,6 +129,8 @@ def softmax_map(
         spatial: Extents of the feature map.
         mask: Bool `(B, N)`, True at positions that may be attended to.
         bias: Added to the logits, `(heads, N, N)`.
+        before: Number of positions before a query that it sees.
+        after: Number of positions after a query that it sees.
     """
 
     def rows(index: Tensor) -> Tensor:
@@ -135,9 +139,28 @@ def softmax_map(
             logits = logits + bias[:, index]
         if mask is not None:
             logits = logits.masked_fill(~mask[:, None, None], float("-inf"))
-        return logits.softmax(dim=-1)
+        if min(before, after) < inf:
+            logits = logits.masked_fill(outside(index, logits, mask, before, after), float("-inf"))
+        return logits.softmax(dim=-1).nan_to_num()  # A padded query may see no position.
 
     return AttentionMap(kind="positions", spatial=spatial, mask=mask, compute_rows=rows)
+
+
+def outside(
+    index: Tensor, rows: Tensor, mask: Tensor | None, before: float = inf, after: float = 0
+) -> Tensor:
+    """Return which positions lie outside the windows of some queries, bool `(B or 1, 1, Q, N)`.
+
+    Args:
+        index: The queries `(Q,)`.
+        rows: Their rows `(B, heads, Q, N)`.
+        mask: Bool `(B, N)`. A window counts only the positions where it is True.
+        before: Number of positions of the window before the query.
+        after: Number of positions of the window after the query. By default, the window is causal.
+    """
+    ranks = torch.arange(rows.shape[-1], device=rows.device)[None] if mask is None else mask.cumsum(1)
+    offset = ranks[:, None, None] - ranks[:, None, index, None]
+    return (offset < -before) | (offset > after)
 
 
 def rescaling_map(x: Tensor, y: Tensor, *, spatial: Sequence[int], mask: Tensor | None) -> AttentionMap:

@@ -16,17 +16,23 @@ Normalisations:
 
 The outputs of the last two grow with N. Several heads split the channels of keys and values; d_k is the width
 of one head. The reprojection P returns to C channels.
+
+A causal module sums over the positions up to that of the query, and so do its normalisations: keys are
+normalised over these positions, and `scaling` divides by their number. The sums are carried from one chunk of
+positions to the next, so the module stays linear in the positions.
 """
 
 from collections.abc import Sequence
 from math import prod
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor, nn
 
-from attention.attention_map import AttentionMap
+from attention.attention_map import AttentionMap, outside
 from attention.errors import InputError
 from attention.gated import Cost, Gated, project
+from attention.prefix_sums import MASKED, causal_softmax_sums, causal_sums, sums_cost
 
 Normalisation = Literal["softmax", "scaling", "scaling-keys", "none"]
 
@@ -41,6 +47,7 @@ class DecomposedAttention(Gated):
         key_channels: Width of keys and queries. Half of `channels` by default.
         value_channels: Width of values. Half of `channels` by default.
         heads: Number of heads. It must divide `key_channels` and `value_channels`.
+        causal: Let a position attend only to itself and to earlier ones.
 
     Raises:
         InputError: The normalisation is unknown, or `heads` does not divide the widths.
@@ -59,6 +66,7 @@ class DecomposedAttention(Gated):
         key_channels: int | None = None,
         value_channels: int | None = None,
         heads: int = 1,
+        causal: bool = False,
     ) -> None:
         super().__init__(channels)
         if normalisation not in get_args(Normalisation):
@@ -71,7 +79,7 @@ class DecomposedAttention(Gated):
                 f"heads must divide key_channels and value_channels: got {heads} heads, {keys} key and "
                 f"{values} value channels"
             )
-        self.normalisation, self.heads = normalisation, heads
+        self.normalisation, self.heads, self.causal = normalisation, heads, causal
         self.query = nn.Linear(channels, keys)
         self.key = nn.Linear(channels, keys)
         self.value = nn.Linear(channels, values)
@@ -80,28 +88,40 @@ class DecomposedAttention(Gated):
     def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
         q, k = self._queries_and_keys(x, mask)
         v = self._heads(project(self.value, x))
-        update = q @ (k.mT @ v)  # (B, heads, N, d_v)
+        if not self.causal:
+            update = q @ (k.mT @ v)  # (B, heads, N, d_v)
+        elif self.normalisation == "softmax":
+            update = causal_softmax_sums(q, k, v)
+        else:
+            update = causal_sums(q, k, v)
         return project(self.reprojection, update.transpose(1, 2).flatten(2))  # (B, N, C)
 
     def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> AttentionMap:
         q, k = self._queries_and_keys(x, mask)
-        maps = k.mT  # (B, heads, d_k, N)
-        return AttentionMap(
-            kind="global",
-            spatial=spatial,
-            mask=mask,
-            stored=maps,
-            compute_rows=lambda index: q[:, :, index] @ maps,
-        )
+        softmax = self.causal and self.normalisation == "softmax"
+        maps = (k.softmax(dim=-2) if softmax else k).mT  # (B, heads, d_k, N)
+
+        def rows(index: Tensor) -> Tensor:
+            if softmax:  # The maps of the last position, normalised over those that the query sees.
+                total = maps.cumsum(-1)[..., index].clamp(min=torch.finfo(maps.dtype).tiny)
+                weights = (q[:, :, index] / total.mT) @ maps
+            else:
+                weights = q[:, :, index] @ maps
+            return weights.masked_fill(outside(index, weights, mask), 0) if self.causal else weights
+
+        return AttentionMap(kind="global", spatial=spatial, mask=mask, stored=maps, compute_rows=rows)
 
     def _queries_and_keys(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return normalised queries and keys, `(B, heads, N, d_k)`."""
+        """Return queries and keys, `(B, heads, N, d_k)`. Only causal keys of a softmax are not normalised."""
         q, k = (self._heads(project(layer, x)) for layer in (self.query, self.key))
+        softmax = self.normalisation == "softmax"
         if mask is not None:  # A masked key adds nothing to the context.
-            masked_value = float("-inf") if self.normalisation == "softmax" else 0.0
-            k = k.masked_fill(~mask[:, None, :, None], masked_value)
-        if self.normalisation == "softmax":
-            q, k = q.softmax(dim=-1), k.softmax(dim=-2)
+            k = k.masked_fill(~mask[:, None, :, None], MASKED if softmax else 0.0)
+        if softmax:
+            q, k = q.softmax(dim=-1), k if self.causal else k.softmax(dim=-2)
+        elif self.normalisation == "scaling" and self.causal:
+            visible = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
+            q = q / visible.cumsum(1).clamp(min=1)[:, None, :, None]
         elif self.normalisation == "scaling":
             root = x.shape[1] ** 0.5 if mask is None else mask.sum(1).to(x.dtype).sqrt().view(-1, 1, 1, 1)
             q, k = q / root, k / root
@@ -132,13 +152,19 @@ def cost(
     key_channels: int | None = None,
     value_channels: int | None = None,
     heads: int = 1,
+    causal: bool = False,
 ) -> Cost:
     """Compute the cost of one `DecomposedAttention`."""
     C, N = channels, prod(spatial)
     dk, dv = widths(C, key_channels, value_channels)
+    softmax = normalisation == "softmax"
+    if causal:
+        macs, memory = sums_cost(N, dk, dv, heads, softmax=softmax)
+        memory += softmax * N * dk + (normalisation == "scaling") * N  # Normalised q, or its divisor.
+    else:  # Normalised q and k, v, and the context.
+        macs, memory = 2 * N * dk * dv // heads, 2 * N * dk + N * dv + dk * dv // heads
     return Cost(
         parameters=2 * dk * (C + 1) + dv * (C + 1) + C * (dv + 1) + 1,
-        macs=2 * N * C * (dk + dv) + 2 * N * dk * dv // heads,
-        # Normalised q and k, v, the context, the mixed values and the update.
-        memory=2 * N * dk + 2 * N * dv + dk * dv // heads + N * C,
+        macs=2 * N * C * (dk + dv) + macs,
+        memory=memory + N * dv + N * C,  # With the mixed values and the update.
     )

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import local
 
-from torch import Tensor
+from torch import Tensor, zeros_like
 
 _state = local()
 
@@ -29,11 +29,6 @@ def padding(mask: Tensor | None) -> Iterator[None]:
         yield
     finally:
         _state.mask = before
-
-
-def is_padding() -> bool:
-    """Return whether the call is inside a `padding` context with a mask."""
-    return getattr(_state, "mask", None) is not None
 
 
 def current_mask(batch: int, spatial: Sequence[int]) -> Tensor | None:
@@ -57,3 +52,18 @@ def current_mask(batch: int, spatial: Sequence[int]) -> Tensor | None:
             f"the padding mask is of shape {tuple(mask.shape)}; the features have {(batch, *spatial)}"
         )
     return mask.flatten(1)
+
+
+def gather_real(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Move the real positions of each row together, for modules to which the distance of positions matters.
+
+    Args:
+        x: Features `(B, N, C)`, zero at masked positions.
+        mask: Bool `(B, N)`, True at real positions.
+
+    Returns:
+        The real positions and then zeros, `(B, N, C)`; the new index of each position, int64 `(B, N, C)`.
+        `gather(1, ranks)` moves them back.
+    """
+    ranks = (mask.long().cumsum(1) - 1).clamp(min=0).unsqueeze(2).expand_as(x)
+    return zeros_like(x).scatter_add(1, ranks, x), ranks  # Masked positions add zeros.

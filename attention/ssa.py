@@ -25,6 +25,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 from attention.attention_map import AttentionMap
 from attention.errors import InputError
 from attention.gated import Cost, Gated
+from attention.padding import gather_real
 
 Order = Literal["auto", "xxt-first", "conv-first"]
 
@@ -86,8 +87,7 @@ class SimpleSelfAttention(Gated):
             return _along_positions(weight, x)
         # The neighbours of a position are the nearest real ones, wherever padding is. Real positions are
         # moved together for the convolution, and back after it.
-        index = (mask.long().cumsum(1) - 1).clamp(min=0).unsqueeze(2).expand_as(x)
-        compact = torch.zeros_like(x).scatter_add(1, index, x)  # Padded positions add zeros.
+        compact, index = gather_real(x, mask)
         return _along_positions(weight, compact).gather(1, index)
 
 

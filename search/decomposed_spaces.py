@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import optuna
 
-from attention.options import OptionValue
-from attention.spec import Spec
+from attention.spec import Option, Spec
 from search import choices
 from search.config import ImageData, Model, TrialConfig
 from search.image_spaces import PLAIN, list_sites
@@ -44,7 +43,7 @@ def decomposed(backbone: str) -> Callable[[optuna.Trial], TrialConfig]:
         chosen = [sites[i] for i in choices.ascending(trial, len(sites), most=MOST)]
         placement = {}
         if chosen:
-            kind: dict[str, OptionValue] = {
+            kind: dict[str, Option] = {
                 "normalisation": trial.suggest_categorical("normalisation", ["softmax", "scaling"]),
                 "heads": trial.suggest_categorical("heads", [1, 8, 32]),
             }

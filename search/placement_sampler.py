@@ -66,10 +66,7 @@ def parse_placement(params: Mapping[str, Any]) -> IndexedPlacement | None:
         options = sorted(
             (parameter.kind, value)
             for parameter, value in roles.items()
-            if parameter
-            and parameter.module == i
-            and parameter.kind not in (SITE, TYPE)
-            and not isinstance(value, float)
+            if parameter and parameter.module == i and parameter.kind not in (SITE, TYPE)
         )
         modules.append(
             IndexedModule(sites[i][1], roles.get(PlacementParameter(TYPE, i), NO_TYPE), tuple(options))
@@ -177,11 +174,7 @@ class PlacementSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         parameter = parse_parameter(param_name)
-        # An option with a range of numbers, of a user-defined type, is no choice of the model.
-        is_number = (
-            parameter and parameter.kind not in (MODULES, SITE) and not _has_choices(param_distribution)
-        )
-        if parameter is None or is_number or SITES not in trial.user_attrs:
+        if parameter is None or SITES not in trial.user_attrs:
             return self._others.sample_independent(study, trial, param_name, param_distribution)
         if trial.number not in self._plans:
             self._plans[trial.number] = self._plan(study, trial, param_distribution)
@@ -260,10 +253,6 @@ def _fits(value: Any, distribution: Any) -> bool:
     return value is not None and distribution.low <= value <= distribution.high
 
 
-def _has_choices(distribution: BaseDistribution) -> bool:
-    return isinstance(distribution, CategoricalDistribution)
-
-
 def _types(trials: Sequence[FrozenTrial]) -> dict[str, Any]:
     """Return the types and the options of each type that trials could choose from."""
     types: dict[str, None] = {}
@@ -276,7 +265,7 @@ def _types(trials: Sequence[FrozenTrial]) -> dict[str, Any]:
                 continue
             if parameter.kind == TYPE:
                 types.update(dict.fromkeys(distribution.choices))
-            elif _has_choices(distribution):
+            else:
                 kind = trial.params.get(f"{TYPE}{parameter.module}", NO_TYPE)
                 options.setdefault(kind, {})[parameter.kind] = distribution.choices
     return {"types": list(types) or [NO_TYPE], "options": options}

@@ -114,17 +114,15 @@ class TrialConfig:
         return {"data": spec.data, "model": spec.model, "training": spec.training}
 
     def user_code(self) -> list[str]:
-        """Return the names of the user-defined code that a training runs: its task, backbone and attention.
+        """Return the names of the user-defined code that a training runs: its task and its backbone.
 
         Returns:
-            The names, each once.
+            The names, empty if neither is user-defined.
         """
-        types = (spec.type for spec in self.model.placement.values())
-        names = dict.fromkeys((self.task, self.model.backbone, *types))
-        return [name for name in names if loading.is_user_defined(name)]
+        return [name for name in (self.task, self.model.backbone) if loading.is_user_defined(name)]
 
     def load(self) -> "TrialConfig":
-        """Load the user-defined code and timm's modules, and return the configuration with the code's types.
+        """Load the user-defined code, and return the configuration with that code's types.
 
         No other method runs user-defined code.
 
@@ -134,7 +132,7 @@ class TrialConfig:
         Raises:
             InputError: The code cannot be loaded, or it rejects the values.
         """
-        if not self.user_code() and not any(spec.is_foreign for spec in self.model.placement.values()):
+        if not self.user_code():
             return self
         spec = load_spec(self.task)
         config = replace(self, model=self.model.identified())  # whose sections have the task's types
@@ -147,10 +145,7 @@ class TrialConfig:
 
     def code(self) -> loading.Code:
         """Return the files of user-defined code, for machines that lack them."""
-        files: dict[str, bytes] = {}
-        for name in self.user_code():
-            files |= loading.code(name)
-        return files
+        return {**loading.code(self.task), **loading.code(self.model.backbone)}
 
     def to_json(self) -> dict[str, Any]:
         """Convert to dictionaries, lists, strings and numbers.

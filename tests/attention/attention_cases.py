@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from attention import ATTENTIONS, Cost, Gated, Spec
+from attention.spec import Option
 
-OPTIONS: dict[str, list[dict[str, int | str | None]]] = {
+OPTIONS: dict[str, list[dict[str, Option]]] = {
     "ssa": [
         {"order": "xxt-first"},
         {"order": "conv-first"},
@@ -23,8 +24,20 @@ OPTIONS: dict[str, list[dict[str, int | str | None]]] = {
         {"normalisation": "scaling", "key_channels": 4, "value_channels": 6, "heads": 2},
         {"normalisation": "scaling-keys", "heads": 2},
         {"normalisation": "none"},
+        {"causal": True},
+        {"causal": True, "heads": 2, "key_channels": 4, "value_channels": 6},
+        {"causal": True, "normalisation": "scaling"},
+        {"causal": True, "normalisation": "none", "heads": 2},
     ],
-    "multihead": [{"heads": 1}, {"encoding": "absolute"}, {"encoding": "relative"}],
+    "multihead": [
+        {"heads": 1},
+        {"encoding": "absolute"},
+        {"encoding": "relative"},
+        {"causal": True},
+        {"causal": True, "encoding": "relative"},
+    ],
+    "linear": [{"causal": True}, {"causal": True, "heads": 1}],
+    "sliding": [{"window": 4, "heads": 2}, {"causal": True}, {"causal": True, "window": 3, "heads": 1}],
 }
 
 SPECS = [Spec(name, options) for name in ATTENTIONS for options in ({}, *OPTIONS.get(name, []))]

@@ -17,6 +17,10 @@ SHAPES = {"1d": (3, CHANNELS, 30), "2d": (3, CHANNELS, 6, 5)}
 # The update of a module, given the weights and the module's input as tokens (B, N, C).
 UPDATES: dict[str, Callable[[Gated, Tensor, Tensor], Tensor]] = {
     "sagan": lambda module, rows, x: rows.squeeze(1) @ module.h(x),
+    "linear": lambda module, rows, x: module.out_proj(_join(rows @ module._heads(x, None)[2])),
+    "sliding": lambda module, rows, x: module.out_proj(
+        _join(rows @ module.split_heads(module.in_proj(x))[2])
+    ),
     "multihead": lambda module, rows, x: module.out_proj(_join(rows @ _values(module, x))),
     "decomposed": lambda module, rows, x: module.reprojection(_join(rows @ module._heads(module.value(x)))),
     "ssa": lambda module, rows, x: rows.squeeze(1) @ x,
@@ -54,7 +58,8 @@ def test_rows_are_the_weights_of_the_update(
     recorded = maps["here"]
     rows = recorded.rows(range(30))
     if _sums_to_one(spec):
-        torch.testing.assert_close(rows.sum(-1), torch.ones_like(rows[..., 0]))
+        total = rows.sum(-1) if mask is None else rows.sum(-1).mT[mask]  # A padded query may see nothing.
+        torch.testing.assert_close(total, torch.ones_like(total))
     update = (y - x)[:, 1:] if layout == "class token" else y - x
     update = update.flatten(1, -2) if layout != "BC*" else update.flatten(2).mT
     if mask is not None:
@@ -73,7 +78,7 @@ def test_rows_are_the_weights_of_the_update(
 
 
 def _sums_to_one(spec: Spec) -> bool:
-    return spec.type in ("sagan", "multihead") or (
+    return spec.type in ("sagan", "multihead", "linear", "sliding") or (
         spec.type == "decomposed" and spec.options.get("normalisation", "softmax") == "softmax"
     )
 
@@ -87,10 +92,13 @@ def test_kinds_and_shapes(spec: Spec) -> None:
     if spec.type == "conv1x1":
         assert not maps
         return
-    kind, heads = maps["here"].kind, spec.options.get("heads", 4 if spec.type == "multihead" else 1)
+    kind, heads = (
+        maps["here"].kind,
+        spec.options.get("heads", 4 if spec.type in ("multihead", "linear", "sliding") else 1),
+    )
     weights = maps["here"].weights
     assert not weights.requires_grad
-    if spec.type in ("sagan", "multihead"):
+    if spec.type in ("sagan", "multihead", "linear", "sliding"):
         assert (kind, weights.shape) == ("positions", (2, heads, 30, 30))
     elif spec.type == "decomposed":
         assert (kind, weights.shape) == ("global", (2, heads, module.query.out_features // heads, 30))

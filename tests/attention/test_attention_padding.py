@@ -150,6 +150,8 @@ EXPORTED = [
     *(Spec(name) for name in ATTENTIONS),
     Spec("ssa", {"ks": 3}),
     Spec("decomposed", {"normalisation": "scaling"}),
+    *(Spec(name, {"causal": True}) for name, record in ATTENTIONS.items() if "causal" in record.options),
+    Spec("decomposed", {"normalisation": "scaling", "causal": True}),
 ]
 
 

@@ -24,7 +24,7 @@ def test_json_format() -> None:
 
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_cost_accepts_the_options_of_its_module(name: str) -> None:
-    defaults = {key: option.default for key, option in ATTENTIONS[name].options.items()}
+    defaults = dict(ATTENTIONS[name].options)
     assert formula(Spec(name, defaults), 16, 64) == formula(Spec(name), 16, 64)
     assert repr(Spec(name, defaults).build(16)) == repr(Spec(name).build(16))
 
@@ -45,6 +45,7 @@ def test_cost_accepts_the_options_of_its_module(name: str) -> None:
         ({"type": "ssa", "ks": True}, "option 'ks' of 'ssa' must be int; got True"),
         ({"type": "ssa", "order": 1}, "option 'order' of 'ssa' must be str; got 1"),
         ({"type": "multihead", "heads": None}, "option 'heads' of 'multihead' must be int; got None"),
+        ({"type": "linear", "causal": 1}, "option 'causal' of 'linear' must be bool; got 1"),
         ({"type": "decomposed", "key_channels": "8"}, "'key_channels' .*must be int or null; got '8'"),
     ],
 )
@@ -68,6 +69,8 @@ def test_invalid_json_is_rejected(value: object, message: str) -> None:
             {"encoding": "learned"},
             "encoding must be one of none, absolute, relative; got 'learned'",
         ),
+        ("linear", {"heads": 3}, "heads must divide .*16 channels, 3 heads"),
+        ("sliding", {"window": 0}, "window must be at least 1; got 0"),
         ("decomposed", {"heads": 3}, "heads must divide .*3 heads, 8 key and 8 value"),
         ("decomposed", {"heads": 0}, "heads must divide .*0 heads"),
         ("decomposed", {"heads": 4, "key_channels": 8, "value_channels": 6}, "heads must divide .*6 value"),
@@ -81,16 +84,14 @@ def test_invalid_options_are_rejected(type: str, options: Mapping[str, object], 
 
 
 def test_options_and_defaults_come_from_the_module() -> None:
-    def defaults(name: str) -> dict[str, object]:
-        return {key: option.default for key, option in ATTENTIONS[name].options.items()}
-
-    assert defaults("ssa") == {"ks": 1, "order": "auto"}
-    assert defaults("sagan") == {"form": "fused"}
-    assert defaults("conv1x1") == {}
-    assert defaults("decomposed") == {
+    assert dict(ATTENTIONS["ssa"].options) == {"ks": 1, "order": "auto"}
+    assert dict(ATTENTIONS["sagan"].options) == {"form": "fused"}
+    assert dict(ATTENTIONS["conv1x1"].options) == {}
+    assert dict(ATTENTIONS["decomposed"].options) == {
         "normalisation": "softmax",
         "key_channels": None,
         "value_channels": None,
         "heads": 1,
+        "causal": False,
     }
-    assert defaults("multihead") == {"heads": 4, "encoding": "none"}
+    assert dict(ATTENTIONS["multihead"].options) == {"heads": 4, "encoding": "none", "causal": False}

@@ -66,7 +66,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"label": [3]}, "--label must be a list of text; got (3,)"),
     ({"space": 3}, "--space must be a name of `automl spaces`"),
     ({"space": ""}, "from Python a function; got ''"),
-    ({"lr": -1}, "unknown setting 'lr'; choose from attention, "),
+    ({"lr": -1}, "unknown setting 'lr'; choose from augment, "),
     ({"trails": 8}, "Did you mean 'trials'?"),
 ]
 

@@ -1,0 +1,47 @@
+"""Base class of attention with one projection for the queries, keys and values of several heads."""
+
+from torch import Tensor, nn
+
+from attention.errors import InputError
+from attention.gated import Gated, project
+
+
+class Heads(Gated):
+    """Attention whose heads split the C channels of queries, keys and values.
+
+    Parameter names and initialisation are those of `torch.nn.MultiheadAttention`: one projection with bias
+    for queries, keys and values, then the reprojection `out_proj`.
+
+    Args:
+        channels: Number of channels C of the features.
+        heads: Number of heads. It must divide `channels`.
+        causal: Let a position attend only to itself and to earlier ones.
+
+    Raises:
+        InputError: `heads` does not divide `channels`.
+    """
+
+    def __init__(self, channels: int, heads: int, causal: bool) -> None:
+        super().__init__(channels)
+        if heads < 1 or channels % heads:
+            raise InputError(f"heads must divide the channels: {channels} channels, {heads} heads")
+        self.heads, self.causal = heads, causal
+        self.in_proj = nn.Linear(channels, 3 * channels)
+        self.out_proj = nn.Linear(channels, channels)
+        nn.init.xavier_uniform_(self.in_proj.weight)
+        nn.init.zeros_(self.in_proj.bias)
+        nn.init.zeros_(self.out_proj.bias)
+
+    def split_heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values `(B, heads, N, d)` from their projection `(B, N, 3C)`."""
+        q, k, v = qkv.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+        return q, k, v
+
+    def join_heads(self, update: Tensor) -> Tensor:
+        """Return the reprojection `(B, N, C)` of the heads' values `(B, heads, N, d)`."""
+        return project(self.out_proj, update.transpose(1, 2).flatten(2))
+
+
+def parameters(channels: int) -> int:
+    """Return the number of parameters of `Heads`."""
+    return 4 * channels * channels + 4 * channels + 1

@@ -1,0 +1,104 @@
+"""Attention in a sliding window: `y = x + gamma * P concat_h softmax(q_i k_j^T / sqrt(d)) v_j`, j near i.
+
+Source: I. Beltagy et al., Longformer: The Long-Document Transformer (2020), arXiv 2004.05150, section 3.1. If
+it is causal, the window ends at the query, as in A. Q. Jiang et al., Mistral 7B (2023), arXiv 2310.06825,
+section 2.
+
+The positions of a feature map are in row-major order, without padding. They are split into blocks. Each block
+attends to itself and to the blocks beside it, so time and memory are linear in the positions.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attention.attention_map import AttentionMap, softmax_map
+from attention.blocks import join, shift, split
+from attention.errors import InputError
+from attention.gated import Cost, project
+from attention.heads import Heads, parameters
+from attention.padding import gather_real
+
+LEAST_BLOCK = 16  # positions. Products of smaller blocks take no less time.
+
+
+class SlidingAttention(Heads):
+    """Multi-head attention of each position to those in a window around it.
+
+    Args:
+        channels: Number of channels C of the features.
+        window: Number of positions that a position attends to. The window is centred at the position, or
+            ends there if `causal`. Of an even window, one position more is before it than behind.
+        heads: Number of heads. It must divide `channels`.
+        causal: Let a position attend only to itself and to earlier ones.
+
+    Raises:
+        InputError: `window` is below 1, or `heads` does not divide `channels`.
+
+    Shape:
+        `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
+    """
+
+    def __init__(self, channels: int, *, window: int = 33, heads: int = 4, causal: bool = False) -> None:
+        super().__init__(channels, heads, causal)
+        if window < 1:
+            raise InputError(f"window must be at least 1; got {window}")
+        self.window = window
+
+    def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
+        B, N = x.shape[:2]
+        end: Tensor | int = N
+        if mask is not None:  # A window counts real positions, wherever padding is.
+            x, ranks = gather_real(x, mask)
+            end = mask.sum(1).view(-1, 1, 1, 1)
+        before, after, block = _extent(self.window, self.causal)
+        q, k, v = (split(t, block) for t in self.split_heads(project(self.in_proj, x)))
+        k, v = (
+            torch.cat([shift(t, 1), t, *([shift(t, -1)] if after else [])], dim=-2) for t in (k, v)
+        )  # (B, heads, blocks, keys, d)
+        starts = torch.arange(q.shape[-3], device=x.device)[:, None, None] * block
+        i = starts + torch.arange(block, device=x.device)[:, None]  # (blocks, block, 1)
+        j = starts - block + torch.arange(k.shape[-2], device=x.device)  # (blocks, 1, keys)
+        visible = (j >= 0) & (j < end) & (i - j <= before) & (j - i <= after)  # (..., blocks, block, keys)
+        # A softmax over no position would be NaN, so every position attends to itself.
+        visible = (visible | (i == j)).expand(B, *visible.shape[-3:])
+        q, k, v = (t.transpose(1, 2).flatten(0, 1) for t in (q, k, v))  # (B blocks, heads, block, d)
+        update = F.scaled_dot_product_attention(q, k, v, attn_mask=visible.flatten(0, 1).unsqueeze(1))
+        update = update.unflatten(0, (B, -1)).transpose(1, 2)  # (B, heads, blocks, block, d)
+        update = self.join_heads(join(update, N))
+        return update if mask is None else update.gather(1, ranks)
+
+    def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> AttentionMap:
+        q, k, _ = self.split_heads(project(self.in_proj, x))
+        before, after, _ = _extent(self.window, self.causal)
+        scaled = q / q.shape[-1] ** 0.5
+        return softmax_map(scaled, k, spatial=spatial, mask=mask, before=before, after=after)
+
+
+def _extent(window: int, causal: bool) -> tuple[int, int, int]:
+    """Return how many positions a window has before and after its own, and the size of a block."""
+    after = 0 if causal else (window - 1) // 2
+    before = window - 1 - after
+    return before, after, max(before, LEAST_BLOCK)
+
+
+def cost(
+    channels: int, spatial: Sequence[int], *, window: int = 33, heads: int = 4, causal: bool = False
+) -> Cost:
+    """Compute the cost of one `SlidingAttention`."""
+    C, N = channels, prod(spatial)
+    _, after, block = _extent(window, causal)
+    padded = -(-N // block) * block
+    keys = (3 if after else 2) * block
+    # Queries, keys and values, the mask, the mixed values, and the log-sum-exp.
+    memory = padded * (2 * C + 2 * C * keys // block + keys + heads)
+    if heads > 1 or padded > N:
+        memory += N * C  # The joined heads. Otherwise they are the mixed values.
+    return Cost(
+        parameters=parameters(C),
+        macs=4 * N * C * C + 2 * padded * keys * C,
+        memory=memory + N * C,
+    )
