@@ -1,0 +1,98 @@
+"""A search over timm's and the user's own attention, to a deployed model."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+GATE = """
+from typing import Literal
+
+from pooling import pool
+from torch import nn
+
+
+class Gate(nn.Module):
+    def __init__(self, channels, kind: Literal["mean", "max"] = "mean", width: int = 4):
+        super().__init__()
+        self.kind = kind
+        self.layers = nn.Sequential(nn.Linear(channels, width), nn.ReLU(), nn.Linear(width, channels))
+
+    def forward(self, x):
+        gate = self.layers(pool(x, self.kind)).sigmoid()
+        return x * gate.view(*gate.shape, *[1] * (x.ndim - 2))
+"""
+
+POOLING = """
+def pool(x, kind):
+    return x.flatten(2).mean(2) if kind == "mean" else x.flatten(2).amax(2)
+"""
+
+# A later version, whose table and default types have one more.
+LATER = """
+from dataclasses import replace
+from attention import attention_table
+from search import choices
+
+record = attention_table.ATTENTIONS["ssa"]
+attention_table.ATTENTIONS = {**attention_table.ATTENTIONS, "new": replace(record, name="new")}
+choices.TYPES = (*choices.TYPES, "new")
+import automl
+
+result = automl.resume_search("gates", trials="+1")
+print(result.n_trials)
+"""
+
+FAST = ("--epochs", 2, "--subset", 0.3, "--concurrent", 1)
+
+
+def last(output):
+    return json.loads(output.strip().splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("types", "trials"),
+    [
+        ("timm:eca,mine.py:Gate", 4),
+        pytest.param("timm:se,timm:eca,timm:cbam,mine.py:Gate,decomposed", 12, marks=pytest.mark.long),
+    ],
+)
+def test_from_own_modules_to_a_deployed_model(automl, tmp_path: Path, types: str, trials: int) -> None:
+    folder = tmp_path
+    (folder / "mine.py").write_text(GATE)
+    (folder / "pooling.py").write_text(POOLING)
+    output = automl(
+        "search", "--space", "digits", "--attention", types, "--trials", trials, "--baseline-share", 0,
+        "--name", "gates", *FAST, "--json",
+    )  # fmt: skip
+    result = last(output)
+    assert (result["trials"], result["errors"]) == (trials, 0)
+    stored = json.loads((folder / "searches/gates/search.json").read_text())["settings"]["attention"]
+    assert stored.replace(f"{folder}/", "") == types
+
+    done = subprocess.run([sys.executable, "-c", LATER], cwd=folder, capture_output=True, text=True)
+    assert done.stdout.split() == [str(trials + 1)], done.stderr
+
+    verdict = last(automl("confirm", "--search", "gates", "--top", 1, "--seeds", 2, "--json"))
+    assert verdict["complete"]
+    page = Path(automl("report", "--search", "gates").split()[1]).read_text()
+    assert any(name in page for name in ("mine.py:Gate", "timm:eca"))
+
+    trained = automl(
+        "train", "--space", "digits", "--attention", "mine.py:Gate", "--option", "kind=max",
+        "--epochs", 1, "--subset", 0.3, "--name", "own",
+    )  # fmt: skip
+    export = next(line for line in trained.splitlines() if line.startswith("next")).split()
+    automl(*export[export.index("export") :])
+    pixels = np.random.default_rng(0).integers(0, 255, (8, 8), dtype=np.uint8)
+    Image.fromarray(pixels).save(folder / "digit.png")
+    (prediction,) = last(automl("predict", "exports/own", "digit.png", "--json"))
+    assert len(prediction["probabilities"]) == 10
+
+    (folder / "pooling.py").write_text(f"{POOLING}# changed\n")
+    with pytest.raises(AssertionError, match=r"the code of .*mine\.py:Gate has changed; restore it"):
+        automl("export", "--trust", "--run", export[export.index("--run") + 1], "--out", "again")
