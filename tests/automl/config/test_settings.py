@@ -66,7 +66,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"label": [3]}, "--label must be a list of text; got (3,)"),
     ({"space": 3}, "--space must be a name of `automl spaces`"),
     ({"space": ""}, "from Python a function; got ''"),
-    ({"lr": -1}, "unknown setting 'lr'; choose from augment, "),
+    ({"attention": "ssa,sagn"}, "unknown attention 'sagn'; choose from "),
+    ({"attention": "timm:ssa"}, "unknown attention of timm 'ssa'; choose from bat, "),
+    ({"attention": " , "}, "--attention must name types, such as ssa,timm:se; got ' , '"),
+    ({"attention": ["a/m.py:Gate", "b/m.py:Gate"]}, "each type once, also files of one name; got m.py:Gate"),
+    ({"lr": -1}, "unknown setting 'lr'; choose from attention, "),
     ({"trails": 8}, "Did you mean 'trials'?"),
 ]
 
