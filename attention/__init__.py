@@ -1,6 +1,10 @@
 """Attention modules on `(B, C, *spatial)` or `(B, *spatial, C)` features. A new module is the identity.
 
 attention_table  The table of attention types
+attention_type   The record of a type, and of a class that somebody else wrote
+references       Types by name: of the table, of timm, of the user
+options          Options of a module, with their types, defaults and choices
+wrapped          A module that somebody else wrote, behind the gate
 spec             An attention type with its options
 gated            The base class: a residual update behind a scalar gate that starts at zero; `Cost`
 ssa              Simple self-attention, and its symmetric variant
@@ -29,9 +33,12 @@ from attention.lazy import lazily
 
 if TYPE_CHECKING:
     from attention.attention_map import AttentionMap
-    from attention.attention_table import ATTENTIONS, Attention
+    from attention.attention_table import ATTENTIONS
+    from attention.attention_type import Attention
     from attention.gated import Cost, Gated, Layout
     from attention.maps import attention_maps
+    from attention.options import Choices
+    from attention.references import find_attention
     from attention.spec import Spec
 
 # These need torch, which takes seconds to import. `automl --help` and the process that writes to MLflow do
@@ -44,9 +51,11 @@ __getattr__ = lazily(
         "Layout": "gated",
         "Spec": "spec",
         "ATTENTIONS": "attention_table",
-        "Attention": "attention_table",
+        "Attention": "attention_type",
         "AttentionMap": "attention_map",
         "attention_maps": "maps",
+        "Choices": "options",
+        "find_attention": "references",
     },
 )
 
@@ -54,6 +63,7 @@ __all__ = [
     "ATTENTIONS",
     "Attention",
     "AttentionMap",
+    "Choices",
     "Cost",
     "Gated",
     "InputError",
@@ -61,5 +71,6 @@ __all__ = [
     "Spec",
     "attention_maps",
     "check_utf8",
+    "find_attention",
     "unknown",
 ]

@@ -1,43 +1,10 @@
 """The table of attention types. A new type is one file and one record here; the tests cover every record."""
 
-import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from attention import conv1x1, decomposed, linear, multihead, sagan, sliding, ssa
-from attention.gated import Cost, Gated
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attention:
-    """Attention type in the table `attention.ATTENTIONS`.
-
-    Attributes:
-        name: The name in configurations and on the command line.
-        module: Builds a module: `module(channels, **options)`.
-        cost: Computes its cost by a formula: `cost(channels, spatial, **options)`, with the extents of the
-            feature map. None if the cost is counted (`backbones.attention_cost`).
-        source: The paper or code that it follows.
-
-    Example:
-        >>> from attention import ATTENTIONS
-        >>> ATTENTIONS["sagan"].source
-        'arXiv 1805.08318'
-        >>> sorted(ATTENTIONS["multihead"].options)
-        ['causal', 'encoding', 'heads']
-    """
-
-    name: str
-    module: Callable[..., Gated]
-    cost: Callable[..., Cost] | None
-    source: str
-
-    @property
-    def options(self) -> Mapping[str, object]:
-        """Return the options and their defaults."""
-        parameters = inspect.signature(self.module).parameters.values()
-        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+from attention.attention_type import Attention
 
 
 def _table(*records: Attention) -> Mapping[str, Attention]:

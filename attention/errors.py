@@ -84,7 +84,6 @@ def describe_error(error: BaseException) -> str:
     Args:
         error: The error, which user-defined code raised.
     """
-    text = (str(error).strip().splitlines() or [""])[0]
     libraries = [Path(__file__).parents[1] / name for name in OWN_PACKAGES]
     if torch := sys.modules.get("torch"):
         libraries.append(Path(str(torch.__file__)).parent)
@@ -94,4 +93,6 @@ def describe_error(error: BaseException) -> str:
         if not any(Path(frame.filename).is_relative_to(library) for library in libraries)
     ]
     location = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    line = frames[-1].line if frames else ""  # An assertion without a message is its own message.
+    text = (str(error).strip() or line or "no message").splitlines()[0]
     return f"{type(error).__name__}: {text}{location}"

@@ -52,6 +52,8 @@ class Gated(nn.Module, ABC):
         replaces: True if the module replaces another one. It then returns only the update, which is zero at
             class tokens.
         sums_over_positions: True if the module sums products over all positions.
+        blends: True if the gate moves from the input to the update: `y = x + gamma * (attend(x) - x)`. At 1
+            the module is then exactly `attend`.
 
     Shape:
         `(B, C, *spatial)` with one to three spatial dimensions, or `(B, *spatial, C)` if `layout` is `B*C`,
@@ -62,6 +64,7 @@ class Gated(nn.Module, ABC):
     layout: Layout = "BC*"
     class_tokens = 0
     replaces = False
+    blends = False
 
     # Sums of N squares of features overflow float16. Such a module computes in float32 instead of float16.
     # The range of bfloat16 suffices.
@@ -161,14 +164,26 @@ class Gated(nn.Module, ABC):
             update = update.float()
         if mask is not None:
             update = update.masked_fill(~mask.unsqueeze(2), 0)
-        update = (self.gamma.to(update.dtype) * update).to(x.dtype)
-        update = (
-            update.unflatten(1, spatial)
-            if self.layout == "B*C"
-            else update.transpose(1, 2).unflatten(2, spatial)
-        )
-        y: Tensor = update if self.replaces else x + update
-        return y
+        if self.blends and not self.replaces:
+            return self._blend(x, update, mask, spatial)
+        update = self._with_extents((self.gamma.to(update.dtype) * update).to(x.dtype), spatial)
+        return update if self.replaces else x + update
+
+    def _blend(self, x: Tensor, update: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
+        """Return the features between `x` at gate 0 and `update`, `(B, N, C)`, at gate 1."""
+        update = self._with_extents(update, spatial)
+        dtype = torch.promote_types(x.dtype, update.dtype)
+        y = torch.lerp(x.to(dtype), update.to(dtype), self.gamma.to(dtype)).to(x.dtype)
+        if mask is None:
+            return y
+        mask = mask.unflatten(1, spatial).unsqueeze(-1 if self.layout == "B*C" else 1)
+        return torch.where(mask, y, x)
+
+    def _with_extents(self, tokens: Tensor, spatial: Sequence[int]) -> Tensor:
+        """Return tokens, `(B, N, C)`, in the layout of the features."""
+        last = self.layout == "B*C"
+        x: Tensor = tokens.unflatten(1, spatial) if last else tokens.transpose(1, 2).unflatten(2, spatial)
+        return x
 
     def extra_repr(self) -> str:
         return f"channels={self.channels}"

@@ -73,6 +73,11 @@ def is_user_defined(name: str) -> bool:
     return bool(colon) and first not in LIBRARIES
 
 
+def short_name(name: str) -> str:
+    """Return `name` without the folder of its file: `mine.py:Gate`."""
+    return name.rpartition("/")[2] if is_user_defined(name) else name
+
+
 def get_loaded_object(name: str) -> Any:
     """Return the object that `load_object` has loaded by this name. Runs no code.
 

@@ -31,6 +31,11 @@ def padding(mask: Tensor | None) -> Iterator[None]:
         _state.mask = before
 
 
+def is_padding() -> bool:
+    """Return whether the call is inside a `padding` context with a mask."""
+    return getattr(_state, "mask", None) is not None
+
+
 def current_mask(batch: int, spatial: Sequence[int]) -> Tensor | None:
     """Return the mask of the enclosing `padding` context.
 

@@ -1,16 +1,20 @@
 """An attention type with its options."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from attention.errors import InputError, unknown
+from attention import loading
+from attention.errors import InputError
+from attention.options import OptionValue, check_options
 
-# The table imports torch, which takes seconds. Reading and writing configurations must not need it.
+# The types need torch, which takes seconds to import. Reading and writing configurations must not need it.
 if TYPE_CHECKING:
+    from attention.attention_type import Attention
     from attention.gated import Gated
 
-Option = int | float | bool | str | None
+RESERVED = ("type", "code")  # keys of a spec in JSON that no option may have
 
 
 @dataclass(frozen=True)
@@ -18,11 +22,14 @@ class Spec:
     """Attention type with its options.
 
     Args:
-        type: Name of the type, such as `ssa` or `decomposed`.
+        type: Name of the type: of the table, such as `ssa` or `decomposed`, or `timm:NAME`, `file.py:Class`
+            or `package.module:Class`.
         options: Options that differ from the defaults of the type.
+        code: Hash of the code of a user-defined type. `identified` computes it.
 
     Raises:
-        InputError: The type or an option is unknown, or the value of an option has the wrong type.
+        InputError: The type or an option is unknown, or the value of an option has the wrong type. Options
+            of timm's and user-defined types are checked when they are loaded.
 
     Example:
         >>> import automl
@@ -33,47 +40,62 @@ class Spec:
     """
 
     type: str
-    options: Mapping[str, Option] = field(default_factory=dict)
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    code: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         from attention.attention_table import ATTENTIONS
+        from attention.references import check_name
 
-        if not isinstance(self.type, str) or self.type not in ATTENTIONS:
-            raise unknown("attention", self.type, ATTENTIONS)
-        known = ATTENTIONS[self.type].options
-        hints = get_type_hints(ATTENTIONS[self.type].module.__init__)
-        for name, value in self.options.items():
-            if name not in known:
-                if not known:
-                    raise InputError(f"attention {self.type!r} takes no options; got {name!r}")
-                raise unknown(f"option of attention {self.type!r}", name, known)
-            if type(value) not in _types(hints[name]):
-                expected = " or ".join("null" if t is type(None) else t.__name__ for t in _types(hints[name]))
-                raise InputError(f"option {name!r} of {self.type!r} must be {expected}; got {value!r}")
+        check_name(self.type)
+        name = loading.find_local_name(loading.make_absolute(self.type), self.code)
+        object.__setattr__(self, "type", name)
+        if name in ATTENTIONS:
+            check_options(name, self.options, ATTENTIONS[name].options)
 
-    def build(self, channels: int) -> "Gated":
+    @property
+    def is_foreign(self) -> bool:
+        """Return whether the type is not in the table, so that no test holds it to the contract."""
+        from attention.attention_table import ATTENTIONS
+
+        return self.type not in ATTENTIONS
+
+    @property
+    def name(self) -> str:
+        """Return the name of the type without the folder of its file: `mine.py:Gate`."""
+        return loading.short_name(self.type)
+
+    def identified(self) -> "Spec":
+        """Load a user-defined type, and return the spec with the hash of its code.
+
+        Raises:
+            InputError: The code cannot be loaded, has changed, or lacks an option.
+        """
+        self._find()
+        return self if self.code else replace(self, code=loading.hash_code(self.type))
+
+    def build(self, channels: int, size: Sequence[int] = (8, 8)) -> "Gated":
         """Build a new module.
 
         Args:
             channels: Number of channels of the features.
+            size: Extents of the features. Only modules whose class takes `size` depend on it.
 
         Returns:
             A `Gated` module, which is the identity while it is new.
 
         Raises:
-            InputError: An option does not suit `channels`.
+            InputError: An option does not suit `channels`, or user-defined code has changed or fails.
         """
-        from attention.attention_table import ATTENTIONS
+        return self._find().build(channels, size, self.options)
 
-        return ATTENTIONS[self.type].module(channels, **self.options)
-
-    def to_json(self) -> dict[str, Option]:
-        """Return `{"type": ..., **options}`."""
-        return {"type": self.type, **self.options}
+    def to_json(self) -> dict[str, OptionValue]:
+        """Return `{"type": ..., **options}`, with the hash of user-defined code as `code`."""
+        return {"type": self.type, **({"code": self.code} if self.code else {}), **self.options}
 
     @classmethod
     def from_json(cls, value: object) -> "Spec":
-        """Create a spec from `{"type": ..., **options}`, or from the name of a type.
+        """Create a spec from the result of `to_json`, or from the name of a type. Runs no user-defined code.
 
         Raises:
             InputError: `value` is neither, or names an unknown type or option.
@@ -82,15 +104,55 @@ class Spec:
             return cls(value)
         if not isinstance(value, Mapping) or "type" not in value:
             raise InputError(f'an attention is a name or {{"type": name, ...options}}; got {value!r}')
-        return cls(value["type"], {k: v for k, v in value.items() if k != "type"})
+        code = value.get("code", "")
+        if not isinstance(code, str):
+            raise InputError(f"code of attention {value['type']!r} must be text; got {code!r}")
+        return cls(value["type"], {k: v for k, v in value.items() if k not in RESERVED}, code)
+
+    @classmethod
+    def parse(cls, text: str, source: str) -> "Spec":
+        """Parse `TYPE` or `TYPE:option=value,option=value`.
+
+        Args:
+            text: The text.
+            source: What the user wrote it for, for messages: `--place stage3.block2`.
+
+        Raises:
+            InputError: The text has another form, or names an unknown type or option.
+        """
+        from attention.attention_table import ATTENTIONS
+
+        name, colon, options = text.rpartition(":")
+        if not colon or ("=" not in options and name not in ATTENTIONS):
+            name, options = text, ""
+        values = {}
+        for option in filter(None, options.split(",")):
+            key, equals, value = option.partition("=")
+            if not equals:
+                raise InputError(f"{source} takes TYPE or TYPE:option=value,option=value; got {text!r}")
+            values[key] = parse_option(value)
+        return cls(name, values)
 
     def __str__(self) -> str:
         options = ",".join(f"{k}={v}" for k, v in self.options.items())
-        return f"{self.type}({options})" if options else self.type
+        return f"{self.name}({options})" if options else self.name
+
+    def _find(self) -> "Attention":
+        from attention.references import find_attention
+
+        if self.code and loading.hash_code(self.type) != self.code:
+            raise InputError(f"the code of {self.type} has changed; restore it, or start a new search")
+        attention = find_attention(self.type)
+        check_options(self.name, self.options, attention.options)
+        return attention
 
 
-def _types(hint: Any) -> tuple[type, ...]:
-    """Return the types that an option accepts, by its annotation: `int`, `int | None` or a Literal."""
-    if get_origin(hint) is Literal:
-        return tuple({type(choice) for choice in get_args(hint)})
-    return get_args(hint) or (hint,)
+def parse_option(text: str) -> OptionValue:
+    """Parse a number, truth value or None. Return any other text unchanged."""
+    if text in ("True", "False", "None"):
+        return {"True": True, "False": False, "None": None}[text]
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, int | float | bool | None) else text

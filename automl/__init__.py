@@ -13,7 +13,7 @@ Manage:   read_search, Search, run_sync, run_remove
 Results:  SearchResult, TrialResult, ConfirmResult, Verdict, Compared, ReportResult, ExportResult,
           Predictions, Prediction, CodeSearch, TrainResult, StudyResult, Removable
 Spaces:   Settings, Space, TrialConfig
-Models:   Attention, Spec, Site, sites, insert, attention_maps, AttentionMap
+Models:   Attention, Choices, Spec, Site, sites, insert, attention_maps, AttentionMap
 Tasks:    Task, TaskSpec, Metric, register_task
 Events:   Callback, SearchRecord, TrialRecord
 Errors:   InputError
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attention import Attention, AttentionMap, InputError, Spec, attention_maps
+    from attention import Attention, AttentionMap, Choices, InputError, Spec, attention_maps
     from automl.cli.remove import Removable, run_remove
     from automl.cli.sync import run_sync
     from automl.config.settings import Settings
@@ -56,6 +56,7 @@ __all__ = [
     "Attention",
     "AttentionMap",
     "Callback",
+    "Choices",
     "CodeSearch",
     "Compared",
     "ConfirmResult",
@@ -106,6 +107,7 @@ _MODULES = {
     "Attention": "attention",
     "AttentionMap": "attention",
     "Callback": "search.callback",
+    "Choices": "attention",
     "CodeSearch": "automl.export.code_search",
     "Compared": "automl.confirm.compare",
     "ConfirmResult": "automl.confirm.run_confirm",

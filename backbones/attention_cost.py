@@ -7,7 +7,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from attention import ATTENTIONS, Cost, Gated, Spec
+from attention import Cost, Gated, InputError, Spec, find_attention
+from attention.errors import describe_error
 from backbones.insertion import build_module
 from backbones.macs import count_macs
 from backbones.site import Site
@@ -25,9 +26,9 @@ def attention_cost(spec: Spec, site: Site) -> Cost:
         Its parameters, and its MACs and memory for one example.
 
     Raises:
-        InputError: The options of `spec` do not suit the site.
+        InputError: The module does not suit the site.
     """
-    formula = ATTENTIONS[spec.type].cost
+    formula = find_attention(spec.type).cost
     if formula is None:
         return count_cost(spec, site)
     return formula(site.channels, site.spatial, **spec.options)
@@ -47,7 +48,7 @@ def count_cost(spec: Spec, site: Site) -> Cost:
         Its parameters, and its MACs and memory for one example.
 
     Raises:
-        InputError: The options of `spec` do not suit the site.
+        InputError: The module does not suit the site.
     """
     return _count(json.dumps(spec.to_json()), site)
 
@@ -55,13 +56,17 @@ def count_cost(spec: Spec, site: Site) -> Cost:
 @lru_cache(maxsize=256)
 def _count(text: str, site: Site) -> Cost:
     fake = FakeTensorMode(allow_non_fake_inputs=True)
+    spec = Spec.from_json(json.loads(text))
     with torch.random.fork_rng(devices=[]):
-        module = build_module(Spec.from_json(json.loads(text)), site)
+        module = build_module(spec, site)
     with FakeCopyMode(fake):
         module = copy.deepcopy(module)
-    with fake:
-        kept = [_count_kept(module.train(), features(site, batch)) for batch in (2, 3)]
-        macs = count_macs(module.eval(), features(site, 1))
+    try:
+        with fake:
+            kept = [_count_kept(module.train(), features(site, batch)) for batch in (2, 3)]
+            macs = count_macs(module.eval(), features(site, 1))
+    except Exception as error:  # Somebody else wrote the module.
+        raise InputError(f"{spec} at site {site.name!r} fails: {describe_error(error)}") from error
     parameters = sum(p.numel() for p in module.parameters())
     return Cost(parameters=parameters, macs=macs, memory=kept[1] - kept[0])
 

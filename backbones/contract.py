@@ -1,29 +1,30 @@
 """The contract of an attention module at a site, checked in under a second before anything is trained.
 
 Shapes are checked on fake tensors, at the real shape of the site. Values are checked on random features: at
-the real shape where that is quick (`MOST_MACS`), otherwise at a half of its extents, or a quarter.
+the real shape where that is quick (`MOST_MACS`, `MOST_MEMORY`), otherwise at a half or a quarter of its
+extents, and so on.
 """
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attention import Gated, InputError, Spec
 from attention.errors import describe_error
-from attention.padding import padding
-from backbones.attention_cost import features
+from attention.padding import is_padding, padding
+from backbones.attention_cost import count_cost, features
+from backbones.example import Example, call
 from backbones.insertion import build_module
-from backbones.macs import count_macs
 from backbones.site import Site
 from backbones.torch_internals import DataDependentOutputException, FakeCopyMode, FakeTensorMode
 
 BATCHES = (1, 2, 16)
-# MACs and values of one example up to which values are checked at the real shape of a site.
-MOST_MACS, MOST_VALUES = 200_000_000, 2**20
+# MACs and memory of one example up to which values are checked at the real shape of a site.
+MOST_MACS, MOST_MEMORY = 200_000_000, 4_000_000
 SAME = 1e-4  # Relative difference that rounding may cause.
 ATTEMPTS = 4  # Draws of input and parameters, after which a gradient of zero is a fault.
 
@@ -75,6 +76,34 @@ def check_contract(spec: Spec, site: Site, *, padded: bool = False) -> list[Chec
                 if not checks[-1].passed and name not in INDEPENDENT:
                     break
     return checks
+
+
+def find_padded(model: nn.Module, known: Sequence[Site], example: Example) -> frozenset[str]:
+    """Return the names of the sites whose features have padding, by a pass through the model.
+
+    Args:
+        model: The model.
+        known: Its sites.
+        example: An input of the model.
+    """
+    padded: set[str] = set()
+    if all(len(site.resolution) > 1 for site in known):
+        return frozenset()
+    handles = [
+        model.get_submodule(site.path).register_forward_hook(
+            lambda *_, name=site.name: padded.add(name) if is_padding() else None
+        )
+        for site in known
+    ]
+    training = model.training
+    try:
+        with torch.no_grad():
+            call(model.eval(), example)
+    finally:
+        model.train(training)
+        for handle in handles:
+            handle.remove()
+    return frozenset(padded)
 
 
 def _run(name: str, spec: Spec, site: Site, check: Callable[[], None]) -> Check:
@@ -134,18 +163,24 @@ def _fake(spec: Spec, site: Site, fake: FakeTensorMode) -> Gated:
 
 def _affordable(spec: Spec, site: Site) -> Site:
     """Return the site with its extents halved until a module there is quick to compute."""
-    smaller = site
-    while max(smaller.spatial) > 1 and not _is_quick(spec, smaller):
-        halves = tuple(-(-extent // 2) + site.class_tokens for extent in smaller.spatial)
-        smaller = replace(smaller, resolution=halves)
-    return smaller if _run("shape", spec, smaller, partial(_check_shape, spec, smaller)).passed else site
+    while max(site.spatial) > 1 and not _is_quick(spec, site):
+        for multiple in (1, 8):  # A module with windows needs multiples of their size, which is 8 or 7.
+            halves = (-(-extent // (2 * multiple)) * multiple for extent in site.spatial)
+            smaller = replace(site, resolution=tuple(half + site.class_tokens for half in halves))
+            if smaller != site and _run("shape", spec, smaller, partial(_check_shape, spec, smaller)).passed:
+                break
+        else:
+            return site
+        site = smaller
+    return site
 
 
 def _is_quick(spec: Spec, site: Site) -> bool:
-    if site.channels * site.positions > MOST_VALUES:
-        return False
-    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
-        return count_macs(_fake(spec, site, fake), features(site, 1)) <= MOST_MACS
+    try:
+        cost = count_cost(spec, site)
+    except Exception:  # The checks of values report the error.
+        return True
+    return cost.macs <= MOST_MACS and cost.memory <= MOST_MEMORY
 
 
 def _check_finite(module: Gated, x: Tensor) -> None:
@@ -215,10 +250,15 @@ def _check_padding(module: Gated, x: Tensor) -> None:
     with padding(mask):
         y, changed = (_run_open(module, full).narrow(dimension, 0, kept) for full in (x, other))
     if not _are_close(changed, y):
-        raise _BrokenError("lets padding change real positions")
-    if not _are_close(_run_open(module, x.narrow(dimension, 0, kept)), y):
+        raise _BrokenError("lets values at padded positions change real ones")
+    try:
+        trimmed = _run_open(module, x.narrow(dimension, 0, kept))
+    except Exception:  # The module takes one length only.
+        return
+    if not _are_close(trimmed, y):
         raise _BrokenError(
-            "lets the number of padded positions change real ones; give its forward a parameter `mask`"
+            "depends on the number of padded positions; where inputs differ in length, its forward needs a "
+            "parameter `mask`"
         )
 
 

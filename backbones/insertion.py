@@ -117,7 +117,7 @@ def build_module(spec: Spec, site: Site) -> Gated:
         InputError: Options do not fit the channels of the site.
     """
     try:
-        module = spec.build(site.channels)
+        module = spec.build(site.channels, site.spatial)
     except InputError as error:
         raise InputError(f"{spec} at site {site.name!r}: {error}") from None
     module.site, module.layout, module.class_tokens = site.name, site.layout, site.class_tokens

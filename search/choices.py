@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 import optuna
 
-from attention.spec import Option, Spec
+from attention import loading
+from attention.options import OptionValue
+from attention.spec import Spec
 from backbones.placement import Placement
 from search.config import ClassWeights, ImageTraining, Optimizer, Schedule, Training
 
@@ -17,12 +19,15 @@ if TYPE_CHECKING:
 AnyTraining = TypeVar("AnyTraining", bound=Training)
 
 # Parameters of a placement: the number of modules, then for module 1, 2, ... its site (after the prefix of
-# the backbone), its type and the options of the type.
+# the backbone), its type and the options of the type. Options of types outside of `TYPES` are called
+# `option1.TYPE.NAME`.
 MODULES, SITE, TYPE = "modules", "site", "type"
 OPTIONS = ("ks", "normalisation", "decomposed_heads", "reduction", "heads")
+OWN = "option"
 _PARAMETER = re.compile(
     rf"(?:(?P<prefix>.*\.)?{SITE}|(?P<kind>{TYPE}|{'|'.join(OPTIONS)}))(?P<module>[1-9]\d*)"
 )
+_OWN_OPTION = re.compile(rf"{OWN}(?P<module>[1-9]\d*)\.(?P<kind>.+)")
 
 # User attribute of a trial: the prefix of its sites and their number. It is set before the first module is
 # drawn, because a sampler of whole placements needs both and cannot get them from the parameters.
@@ -79,10 +84,18 @@ def parse_parameter(parameter: str) -> PlacementParameter | None:
     """Return the role of a parameter in a placement, or None if it has none."""
     if parameter == MODULES:
         return PlacementParameter(MODULES, 0)
+    if own := _OWN_OPTION.fullmatch(parameter):
+        return PlacementParameter(own["kind"], int(own["module"]))
     match = _PARAMETER.fullmatch(parameter)
     if match is None:
         return None
     return PlacementParameter(match["kind"] or SITE, int(match["module"]), match["prefix"] or "")
+
+
+def types_of(parameters: Mapping[str, Any]) -> set[str]:
+    """Return the attention types in the parameters of a trial."""
+    roles = ((parse_parameter(name), value) for name, value in parameters.items())
+    return {value for parameter, value in roles if parameter is not None and parameter.kind == TYPE}
 
 
 def papers(sites: Sequence["Site"], prefix: str = "") -> list[dict[str, Any]]:
@@ -143,9 +156,14 @@ def ascending(trial: optuna.Trial, count: int, *, most: int, prefix: str = "") -
 
 
 def attention(trial: optuna.Trial, i: int, channels: int, kinds: Sequence[str] = TYPES) -> Spec:
-    """Draw the type and the options of module `i` (from 1), for a site with `channels` channels."""
-    kind = trial.suggest_categorical(f"{TYPE}{i}", list(kinds))
-    options: dict[str, Option] = {}
+    """Draw the type and the options of module `i` (from 1), for a site with `channels` channels.
+
+    The parameters hold a user-defined type without the folder of its file, which may move.
+    """
+    names = {loading.short_name(name): name for name in kinds}
+    kind = trial.suggest_categorical(f"{TYPE}{i}", list(names))
+    name = names[kind]
+    options: dict[str, OptionValue] = {}
     if kind == "ssa" or kind == "ssa-sym":
         options["ks"] = trial.suggest_categorical(f"ks{i}", [1, 3])
     elif kind == "decomposed":
@@ -155,7 +173,11 @@ def attention(trial: optuna.Trial, i: int, channels: int, kinds: Sequence[str] =
         options["key_channels"] = options["value_channels"] = width
     elif kind == "multihead":
         options["heads"] = trial.suggest_categorical(f"heads{i}", [1, 2, 4, 8])
-    return Spec(kind, options)
+    elif kind not in TYPES:
+        from attention.references import find_attention  # imports torch, which takes seconds
+
+        options = find_attention(name).suggest(trial, f"{OWN}{i}.{kind}.", channels)
+    return Spec(name, options)
 
 
 def modules(sites: Sequence[int], kind: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def published() -> Sequence[Mapping[str, Any]]:
     return [*separate, *others, bow]
 
 
-def codesearch(trial: optuna.Trial) -> TrialConfig:
+def codesearch(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
     """Draw one of four kinds of encoders, and up to three modules after or instead of its layers."""
     encoder = trial.suggest_categorical("encoder", ENCODERS)
     options: dict[str, Any] = {
@@ -66,7 +66,7 @@ def codesearch(trial: optuna.Trial) -> TrialConfig:
         trial.suggest_int("modules", 0, 0)
     else:
         options["positions"] = trial.suggest_categorical("positions", POSITIONS)
-        placement = choices.placement(trial, _sites(encoder), prefix=f"{encoder}.")
+        placement = choices.placement(trial, _sites(encoder), prefix=f"{encoder}.", kinds=kinds)
     loss = trial.suggest_categorical("loss", ["softmax", "hinge"])
     loss_options: dict[str, Any] = {}
     if loss == "softmax":

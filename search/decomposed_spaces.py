@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import optuna
 
-from attention.spec import Option, Spec
+from attention.options import OptionValue
+from attention.spec import Spec
 from search import choices
 from search.config import ImageData, Model, TrialConfig
 from search.image_spaces import PLAIN, list_sites
@@ -43,7 +44,7 @@ def decomposed(backbone: str) -> Callable[[optuna.Trial], TrialConfig]:
         chosen = [sites[i] for i in choices.ascending(trial, len(sites), most=MOST)]
         placement = {}
         if chosen:
-            kind: dict[str, Option] = {
+            kind: dict[str, OptionValue] = {
                 "normalisation": trial.suggest_categorical("normalisation", ["softmax", "scaling"]),
                 "heads": trial.suggest_categorical("heads", [1, 8, 32]),
             }

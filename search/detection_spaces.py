@@ -113,9 +113,9 @@ def _last(names: Sequence[str], stage: int) -> str:
     return [name for name in names if name.startswith(f"stage{stage}.block") and name.count(".") == 1][-1]
 
 
-def scenes(trial: optuna.Trial) -> TrialConfig:
+def scenes(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
     """Draw from the bundled scenes: up to seven modules of any type."""
-    placement = choices.placement(trial, list_sites(SMALL), most=MOST)
+    placement = choices.placement(trial, list_sites(SMALL), most=MOST, kinds=kinds)
     return _config(trial, SCENES, SMALL, SCENES_TRAINING, placement, batch_sizes=[4, 8, 16])
 
 
@@ -125,9 +125,9 @@ def coco_da(backbone: str = FULL.backbone) -> Callable[[optuna.Trial], TrialConf
     It has up to seven modules of linear types.
     """
 
-    def draw(trial: optuna.Trial) -> TrialConfig:
+    def draw(trial: optuna.Trial, kinds: Sequence[str] = LINEAR) -> TrialConfig:
         model = replace(FULL, backbone=backbone)
-        placement = choices.placement(trial, list_sites(model), most=MOST, kinds=LINEAR)
+        placement = choices.placement(trial, list_sites(model), most=MOST, kinds=kinds)
         return _config(trial, COCO, model, COCO_TRAINING, placement, batch_sizes=[8, 16, 32])
 
     return draw

@@ -65,8 +65,8 @@ def list_digits_sites() -> list["Site"]:
     return list_sites("xresnet18", 32, {"width": 0.25})
 
 
-def digits(trial: optuna.Trial) -> TrialConfig:
-    placement = choices.placement(trial, list_digits_sites())
+def digits(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
+    placement = choices.placement(trial, list_digits_sites(), kinds=kinds)
     return TrialConfig(
         data=ImageData(source="digits", size=32),
         model=Model(backbone="xresnet18", options={"width": 0.25}, placement=placement),
@@ -86,11 +86,11 @@ def photographs(
     With `augment` it also draws the strength of augmentation.
     """
 
-    def draw(trial: optuna.Trial) -> TrialConfig:
+    def draw(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
         several = len(names) > 1
         backbone = trial.suggest_categorical("backbone", names) if several else names[0]
         prefix = f"{backbone}." if several else ""
-        placement = choices.placement(trial, list_sites(backbone, size), prefix=prefix)
+        placement = choices.placement(trial, list_sites(backbone, size), prefix=prefix, kinds=kinds)
         training = choices.training(trial, epochs=5)
         return TrialConfig(
             data=ImageData(source=source, size=size),

@@ -66,7 +66,10 @@ def parse_placement(params: Mapping[str, Any]) -> IndexedPlacement | None:
         options = sorted(
             (parameter.kind, value)
             for parameter, value in roles.items()
-            if parameter and parameter.module == i and parameter.kind not in (SITE, TYPE)
+            if parameter
+            and parameter.module == i
+            and parameter.kind not in (SITE, TYPE)
+            and not isinstance(value, float)
         )
         modules.append(
             IndexedModule(sites[i][1], roles.get(PlacementParameter(TYPE, i), NO_TYPE), tuple(options))
@@ -174,7 +177,11 @@ class PlacementSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         parameter = parse_parameter(param_name)
-        if parameter is None or SITES not in trial.user_attrs:
+        # An option with a range of numbers, of a user-defined type, is no choice of the model.
+        is_number = (
+            parameter and parameter.kind not in (MODULES, SITE) and not _has_choices(param_distribution)
+        )
+        if parameter is None or is_number or SITES not in trial.user_attrs:
             return self._others.sample_independent(study, trial, param_name, param_distribution)
         if trial.number not in self._plans:
             self._plans[trial.number] = self._plan(study, trial, param_distribution)
@@ -253,6 +260,10 @@ def _fits(value: Any, distribution: Any) -> bool:
     return value is not None and distribution.low <= value <= distribution.high
 
 
+def _has_choices(distribution: BaseDistribution) -> bool:
+    return isinstance(distribution, CategoricalDistribution)
+
+
 def _types(trials: Sequence[FrozenTrial]) -> dict[str, Any]:
     """Return the types and the options of each type that trials could choose from."""
     types: dict[str, None] = {}
@@ -265,7 +276,7 @@ def _types(trials: Sequence[FrozenTrial]) -> dict[str, Any]:
                 continue
             if parameter.kind == TYPE:
                 types.update(dict.fromkeys(distribution.choices))
-            else:
+            elif _has_choices(distribution):
                 kind = trial.params.get(f"{TYPE}{parameter.module}", NO_TYPE)
                 options.setdefault(kind, {})[parameter.kind] = distribution.choices
     return {"types": list(types) or [NO_TYPE], "options": options}

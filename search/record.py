@@ -186,7 +186,7 @@ def placement_name(config: TrialConfig, *, options: bool = True) -> str:
     listed = modules if len(modules) <= MAX_LISTED else modules[: MAX_LISTED - 1]
     sites: dict[str, list[str]] = {}
     for site, spec in listed:
-        sites.setdefault(str(spec) if options else spec.type, []).append(site)
+        sites.setdefault(str(spec) if options else spec.name, []).append(site)
     names = [f"{module} @ {', '.join(group)}" for module, group in sites.items()]
     if len(listed) < len(modules):
         names.append(f"{len(modules) - len(listed)} more")

@@ -65,9 +65,14 @@ def published(model: SegmentationModel, size: int) -> Sequence[Mapping[str, Any]
     return [{**PLAIN, **choices.modules(indices, "decomposed", KIND)} for indices in chosen if indices]
 
 
-def draw(trial: optuna.Trial, model: SegmentationModel = SMALL, size: int = DATA.size) -> TrialConfig:
+def draw(
+    trial: optuna.Trial,
+    model: SegmentationModel = SMALL,
+    size: int = DATA.size,
+    kinds: Sequence[str] = LINEAR,
+) -> TrialConfig:
     """Draw up to five modules of linear types."""
-    placement = choices.placement(trial, list_sites(model, size), most=5, kinds=LINEAR)
+    placement = choices.placement(trial, list_sites(model, size), most=5, kinds=kinds)
     return TrialConfig(
         task="segmentation",
         data=replace(DATA, size=size),

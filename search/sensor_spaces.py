@@ -207,7 +207,7 @@ def _sites() -> list["Site"]:
     return backbones.sites(model, torch.empty(1, 9, 128))
 
 
-def sensors(trial: optuna.Trial) -> TrialConfig:
+def sensors(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
     """Draw up to three modules of any type in a residual 1-D CNN."""
     return TrialConfig(
         task=TASK,
@@ -215,7 +215,7 @@ def sensors(trial: optuna.Trial) -> TrialConfig:
         model=Model(
             backbone="resnet1d",
             options={"width": WIDTH},
-            placement=choices.placement(trial, _sites()),
+            placement=choices.placement(trial, _sites(), kinds=kinds),
         ),
         training=ClassificationTraining(
             epochs=30,

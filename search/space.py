@@ -5,19 +5,23 @@ import inspect
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import optuna
 from optuna.distributions import distribution_to_json
 
-from attention import InputError
+from attention import InputError, loading
 from attention.errors import describe_error
+from search.choices import types_of
 from search.config import TrialConfig
 from search.memory_study import memory_study
 
 SpaceFunction = Callable[[optuna.Trial], TrialConfig]
 
+
+KINDS = "kinds"  # parameter of a space function that gets the attention types
 
 # Attributes of a space function that provenance records, since their values can be written as text.
 ATTRIBUTES = ("baseline", "published", "plain")
@@ -37,7 +41,8 @@ class Space:
 
     Attributes:
         name: The name of the space.
-        draw: Draws a configuration with the trial's `suggest_` methods, and does nothing else.
+        draw: Draws a configuration with the trial's `suggest_` methods, and does nothing else. With a
+            parameter `kinds`, whose default are attention types, the user may choose others.
         baseline: The parameters of trial 0: the plain backbone with published defaults. Parameters that are
             not named are drawn.
         summary: One line for `automl spaces`.
@@ -70,6 +75,38 @@ class Space:
     plain: Mapping[str, Any] = field(default_factory=lambda: {"modules": 0})
     as_baseline: Callable[[TrialConfig], TrialConfig] = without_attention
     with_backbone: Callable[[str, int | None], "Space"] | None = None
+
+    @property
+    def types(self) -> Sequence[str] | None:
+        """Return the attention types that `draw` chooses from, the default of its parameter `kinds`.
+
+        None if it has no such parameter.
+        """
+        parameter = inspect.signature(self.draw).parameters.get(KINDS)
+        return None if parameter is None or parameter.default is parameter.empty else parameter.default
+
+    def with_attention(self, types: Sequence[str]) -> "Space":
+        """Return the space that draws these attention types, and tries published placements of them.
+
+        Args:
+            types: Names of attention types, without duplicates.
+
+        Raises:
+            InputError: The space determines its attention itself.
+        """
+        if self.types is None:
+            raise InputError(
+                f"space {self.name!r} determines its attention itself and takes no --attention. In your own "
+                f"function, add the parameter `kinds` with the default types, and give it to "
+                f"`search.choices.placement`"
+            )
+        names = {loading.short_name(name) for name in types}
+        draw: Callable[..., TrialConfig] = self.draw
+        return replace(
+            self,
+            draw=partial(draw, kinds=tuple(types)),
+            published=lambda: [params for params in self.published() if types_of(params) <= names],
+        )
 
     def __call__(self, trial: optuna.Trial) -> TrialConfig:
         """Draw a configuration. Errors of a user-defined function become an InputError."""
@@ -146,6 +183,8 @@ def _essence(config: TrialConfig | None) -> dict[str, Any] | None:
     model = value["model"]
     if model["code"]:  # the hash identifies the code, wherever its file is
         model["backbone"] = model["backbone"].rpartition("/")[2]
+    for spec in model["placement"].values():
+        spec["type"] = loading.short_name(spec["type"])
     return value
 
 
@@ -175,7 +214,7 @@ def get_source(space: Space) -> str:
 
     Code that the function imports or calls is not included.
     """
-    draw = space.draw
+    draw = space.draw.func if isinstance(space.draw, partial) else space.draw
     try:
         lines = [inspect.cleandoc("\n" + inspect.getsource(draw))]
     except (OSError, TypeError):

@@ -68,15 +68,15 @@ def _list_sites(
     return [site for site in backbones.sites(model, (image, image)) if site.channels > 1]
 
 
-def planes(trial: optuna.Trial) -> TrialConfig:
+def planes(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
     """Draw from the bundled pairs: up to three modules of any type."""
-    placement = choices.placement(trial, list_sites(PLANES, SMALL))
+    placement = choices.placement(trial, list_sites(PLANES, SMALL), kinds=kinds)
     return _config(trial, PLANES, SMALL, placement, epochs=8, batch_sizes=[2, 4, 8])
 
 
-def sceneflow(trial: optuna.Trial) -> TrialConfig:
+def sceneflow(trial: optuna.Trial, kinds: Sequence[str] = LINEAR) -> TrialConfig:
     """Draw PSMNet as published, with up to three modules of linear types."""
-    placement = choices.placement(trial, list_sites(SCENEFLOW, FULL), kinds=LINEAR)
+    placement = choices.placement(trial, list_sites(SCENEFLOW, FULL), kinds=kinds)
     return _config(trial, SCENEFLOW, FULL, placement, epochs=10, batch_sizes=[6, 12, 24])
 
 

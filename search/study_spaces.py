@@ -15,7 +15,8 @@ from typing import Any
 
 import optuna
 
-from attention.spec import Option, Spec
+from attention.options import OptionValue
+from attention.spec import Spec
 from search import code_spaces, detection_spaces, stereo_spaces, vit_spaces
 from search.config import (
     CodeModel,
@@ -41,9 +42,9 @@ PHOTOS = "-photos"  # suffix of a small form on the user's photographs
 RATES = (1e-3, 3e-3, 5e-3, 8e-3, 1e-2, 12e-3, 14e-3)  # learning rates of the published sweep
 SSA_SITE = "stage1.block2.branch"
 PLAIN, SSA = "xresnet18", "xresnet18 + ssa"
-DECOMPOSED: Mapping[str, Option] = {"normalisation": "softmax", "heads": 1}
+DECOMPOSED: Mapping[str, OptionValue] = {"normalisation": "softmax", "heads": 1}
 # Key and value channels of the small forms, which 32 heads must divide.
-NARROW: Mapping[str, Option] = {"key_channels": 32, "value_channels": 32}
+NARROW: Mapping[str, OptionValue] = {"key_channels": 32, "value_channels": 32}
 COUNTS = (1, 5, 7)
 BACKBONES = ("torchvision:resnet50", "torchvision:resnet101", "torchvision:resnext101_32x8d")
 SMALL_BACKBONES = ("xresnet18", "xresnet34", "xresnet50")
@@ -134,7 +135,7 @@ class _Detector:
     model: DetectionModel = detection_spaces.FULL
     training: DetectionTraining = detection_spaces.COCO_TRAINING
     backbones: Sequence[str] = BACKBONES
-    more: Mapping[str, Option] = field(default_factory=dict)
+    more: Mapping[str, OptionValue] = field(default_factory=dict)
 
     @property
     def is_small(self) -> bool:
@@ -154,7 +155,7 @@ class _Detector:
         return fine if count == 5 else [*fine, *res4, "fpn.p4"]
 
     def config(
-        self, count: int, kind: str, options: Mapping[str, Option], backbone: str | None = None
+        self, count: int, kind: str, options: Mapping[str, OptionValue], backbone: str | None = None
     ) -> TrialConfig:
         model = self.model if backbone is None else replace(self.model, backbone=backbone)
         if kind == "decomposed":

@@ -61,27 +61,29 @@ BLOCKS_TRAINING = ImageTraining(
 MOST_BRANCHES = 4  # in parallel blocks
 
 
-def deit(trial: optuna.Trial) -> TrialConfig:
+def deit(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
     """Draw DeiT-Ti as published, with attention in it."""
     options = {"drop_path": _drop_path(trial)}
     return TrialConfig(
         data=ImageData(source="folder", size=224),
-        model=Model(backbone="vit", options=options, placement=_placement(trial, DEIT)),
+        model=Model(backbone="vit", options=options, placement=_placement(trial, DEIT, kinds)),
         training=_training(trial, BATCHES),
     )
 
 
-def vit(trial: optuna.Trial) -> TrialConfig:
+def vit(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
     """Draw transformers with patches of 16 pixels."""
-    return _free(trial, size=224, patch=16, batches=BATCHES)
+    return _free(trial, size=224, patch=16, batches=BATCHES, kinds=kinds)
 
 
-def faces(trial: optuna.Trial) -> TrialConfig:
+def faces(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
     """Draw transformers with patches of 12 pixels, 14 a side."""
-    return _free(trial, size=168, patch=12, batches=FEW)
+    return _free(trial, size=168, patch=12, batches=FEW, kinds=kinds)
 
 
-def _free(trial: optuna.Trial, *, size: int, patch: int, batches: Sequence[int]) -> TrialConfig:
+def _free(
+    trial: optuna.Trial, *, size: int, patch: int, batches: Sequence[int], kinds: Sequence[str]
+) -> TrialConfig:
     width = trial.suggest_categorical("embed_dim", [96, 192, 384])
     options: dict[str, Any] = {
         "patch_size": patch,
@@ -99,7 +101,7 @@ def _free(trial: optuna.Trial, *, size: int, patch: int, batches: Sequence[int])
         options["branches"] = trial.suggest_int("branches", 1, MOST_BRANCHES)
         if not trial.suggest_categorical("keep_depth", [False, True]):  # keep the number of layers
             options["depth"] = max(2, options["depth"] // options["branches"])
-    placement = _placement(trial, options, prefix=f"{len(sites_after_blocks(options))}blocks.")
+    placement = _placement(trial, options, kinds, prefix=f"{len(sites_after_blocks(options))}blocks.")
     return TrialConfig(
         data=ImageData(source="folder", size=size),
         model=Model(backbone="vit", options=options, placement=placement),
@@ -153,14 +155,16 @@ def mixer_site(block: str, options: Mapping[str, Any]) -> str:
     return f"{block}.mixer{1 if options['block'].startswith('parallel') else ''}"
 
 
-def _placement(trial: optuna.Trial, options: Mapping[str, Any], prefix: str = "") -> Placement:
+def _placement(
+    trial: optuna.Trial, options: Mapping[str, Any], kinds: Sequence[str], prefix: str = ""
+) -> Placement:
     """Draw up to three modules, all after blocks or all instead of mixers."""
     sites = sites_after_blocks(options)
     chosen = [sites[i] for i in choices.ascending(trial, len(sites), most=3, prefix=prefix)]
     if chosen and trial.suggest_categorical("place", ["after", "mixer"]) == "mixer":
         chosen = [mixer_site(site, options) for site in chosen]
     width = options["embed_dim"]
-    return {site: choices.attention(trial, i, width) for i, site in enumerate(chosen, start=1)}
+    return {site: choices.attention(trial, i, width, kinds) for i, site in enumerate(chosen, start=1)}
 
 
 def _drop_path(trial: optuna.Trial) -> float:

@@ -20,21 +20,13 @@ def read_placement(texts: Sequence[str]) -> dict[str, Spec]:
     """Parse texts such as `stage3.block2=decomposed:heads=8,normalisation=scaling`."""
     placement = {}
     for text in texts:
-        site, equals, what = text.partition("=")
-        kind, _, options = what.partition(":")
-        if not equals or not site or not kind:
+        site, equals, module = text.partition("=")
+        if not equals or not site or not module:
             raise InputError(f"--place must be SITE=TYPE or SITE=TYPE:option=value,...; got {text!r}")
         if site in placement:
             raise InputError(f"--place names site {site!r} twice; give it once")
-        placement[site] = Spec(kind, dict(_option(option, text) for option in options.split(",") if option))
+        placement[site] = Spec.parse(module, f"--place {site}")
     return placement
-
-
-def _option(option: str, text: str) -> tuple[str, int | str]:
-    name, equals, value = option.partition("=")
-    if not equals:
-        raise InputError(f"--place must have options as name=value, separated by commas; got {text!r}")
-    return name, int(value) if value.lstrip("-").isdecimal() else value
 
 
 def costs(subject: Subject, placement: Mapping[str, Spec], batch: int | None = None) -> dict[str, ModelCost]:

@@ -49,6 +49,9 @@ def search(
     backbone: Annotated[
         str | None, describe("xresnet34, torchvision:NAME, timm:NAME or file.py:Net.", SPACE, shown=False)
     ] = None,
+    attention: Annotated[
+        str | None, describe("Types to choose from: ssa,timm:se,file.py:Class.", SPACE, shown=False)
+    ] = None,
     weights: Annotated[
         str | None, describe("Initial weights: default (published) or a file.", SPACE, shown=False)
     ] = None,

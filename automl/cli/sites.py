@@ -1,7 +1,6 @@
-"""Table of the sites of a backbone and the cost of each attention type."""
+"""Table of the sites of a backbone and the cost of attention types."""
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 
 import torch
 
@@ -9,34 +8,33 @@ from attention import ATTENTIONS, InputError, Spec
 from automl.config.units import format_count
 from backbones import Site
 from backbones.attention_cost import attention_cost
+from backbones.insertion import build_module
+
+MISFIT = "-"  # cell of a type that does not fit a site
 
 
-def sites_table(sites: Sequence[Site]) -> Iterator[str]:
+def sites_table(sites: Sequence[Site], types: Sequence[str] = tuple(ATTENTIONS)) -> Iterator[str]:
     """Yield the lines of the table: sites, and `parameters/MACs` of attention types with default options."""
+    specs = [Spec(name).identified() for name in types]
     name, path = (max(26, *(len(getattr(site, key)) + 2 for site in sites)) for key in ("name", "path"))
+    widths = [max(15, len(spec.name) + 2) for spec in specs]
     heading = f"{'site':{name}}{'module':{path}}{'channels':>9}{'stride':>7}{'size':>9}"
-    yield heading + "".join(f"{a:>15}" for a in ATTENTIONS)
-    for site in sites:
+    yield heading + "".join(f"{spec.name:>{width}}" for spec, width in zip(specs, widths, strict=True))
+    rows = [[_cost(spec, site) for spec in specs] for site in sites]
+    for site, row in zip(sites, rows, strict=True):
         resolution = "x".join(map(str, site.resolution))
         line = f"{site.name:{name}}{site.path:{path}}{site.channels:>9}{site.stride:>7}{resolution:>9}"
-        yield line + "".join(f"{_cost(attention, site):>15}" for attention in ATTENTIONS)
+        yield line + "".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
     yield "cells: parameters / multiply-accumulates for one input, with default options"
-    if any(not _fits(attention, site.channels) for attention in ATTENTIONS for site in sites):
-        yield "-: the default options do not fit the number of channels"
+    if any(MISFIT in row for row in rows):
+        yield f"{MISFIT}: the default options do not fit the site"
 
 
-def _cost(attention: str, site: Site) -> str:
-    if not _fits(attention, site.channels):
-        return "-"
-    cost = attention_cost(Spec(attention), site)
-    return f"{format_count(cost.parameters)}/{format_count(cost.macs)}"
-
-
-@cache
-def _fits(attention: str, channels: int) -> bool:
+def _cost(spec: Spec, site: Site) -> str:
     try:
         with torch.random.fork_rng(devices=[]):
-            Spec(attention).build(channels)
+            build_module(spec, site)
+        cost = attention_cost(spec, site)
     except InputError:
-        return False
-    return True
+        return MISFIT
+    return f"{format_count(cost.parameters)}/{format_count(cost.macs)}"

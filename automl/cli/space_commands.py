@@ -105,13 +105,17 @@ def sites(
     size: SizeOption = None,
     option: ModelOptions = None,
     task: TaskOption = None,
+    attention: Annotated[
+        str | None, describe("Types in the columns: ssa,timm:se,file.py:Class.", shown="the table's")
+    ] = None,
 ) -> None:
-    """List the sites of a model, with parameters and MACs of each attention type."""
+    """List the sites of a model, with parameters and MACs of attention types."""
     from automl.cli.sites import sites_table
+    from automl.config.settings import split_types
     from backbones import sites
 
-    subject = _subject(backbone, size, option, task)
-    for line in sites_table(sites(subject.build(), subject.example(2))):
+    subject, types = _subject(backbone, size, option, task), split_types(attention)
+    for line in sites_table(sites(subject.build(), subject.example(2)), *[types] if types else ()):
         print(printable(line))
 
 

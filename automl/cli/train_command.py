@@ -49,6 +49,7 @@ COURSE = frozenset(
 )
 
 if TYPE_CHECKING:
+    from attention.options import OptionValue
     from automl.tasks import Task
     from automl.trials.train import TrainResult
     from search.config import TrialConfig
@@ -78,7 +79,9 @@ def train(
         describe("Factor of the channels of an xresnet.", MODEL, shown=FITS, rare=True),
     ] = None,
     weights: Annotated[str, describe("Initial weights: default or a file.", MODEL, shown="random")] = "",
-    attention: Annotated[str | None, describe("Attention type, such as ssa or decomposed.", MODEL)] = None,
+    attention: Annotated[
+        str | None, describe("Attention: a name of automl attentions, timm:NAME or file.py:Class.", MODEL)
+    ] = None,
     symmetric: Annotated[bool, describe("Use ssa-sym instead of ssa.", MODEL, "--symmetric")] = False,
     where: Annotated[str | None, describe("Attention site.", MODEL, shown="end of stage 1")] = None,
     option: Annotated[list[str] | None, describe("Option of the attention, NAME=VALUE.", MODEL)] = None,
@@ -182,9 +185,8 @@ def read_config(context: typer.Context) -> "TrialConfig":
     if options["attention"] is None:
         return config
     name = "ssa-sym" if options["symmetric"] else options["attention"]
-    return insert_attention(
-        config, Spec(name, dict(_option(text) for text in options["option"] or [])), options["where"]
-    )
+    spec = Spec(name, dict(_option(text) for text in options["option"] or []))
+    return insert_attention(config, spec, options["where"]).load()
 
 
 def _of_images(context: typer.Context) -> "TrialConfig":
@@ -297,11 +299,13 @@ def _chosen(weights: str) -> dict[str, str]:
     return {"weights": file, "weights_digest": digest}
 
 
-def _option(text: str) -> tuple[str, int | str]:
+def _option(text: str) -> tuple[str, "OptionValue"]:
+    from attention.spec import parse_option
+
     name, equals, value = text.partition("=")
     if not equals:
         raise InputError(f"--option takes NAME=VALUE; got {text!r}")
-    return name, int(value) if value.isdigit() else value
+    return name, parse_option(value)
 
 
 def _print_epoch(task: "Task", metrics: "Metrics") -> None:

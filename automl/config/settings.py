@@ -49,6 +49,8 @@ class Settings:
             `Space`, or a function that takes an Optuna trial and returns a `TrialConfig`.
         backbone: Backbone, instead of the space's: `torchvision:NAME`, `timm:NAME`, `file.py:Net`,
             `package.module:Net` or a registered name.
+        attention: Attention types to choose from, instead of the space's, separated by commas: names of
+            `automl attentions`, `timm:NAME`, `file.py:Class` or `package.module:Class`. Or a list of them.
         weights: Initial weights of every trial: `default` for the published ones of the backbone, or the
             path of a file, a trial's folder or an export's folder.
         weights_digest: Hash of the weights file. Computed by default.
@@ -111,6 +113,7 @@ class Settings:
 
     space: str | SpaceFunction | Space = ""
     backbone: str | None = None
+    attention: str | None = None
     weights: str | None = None
     weights_digest: str = ""
     data: str | None = None
@@ -168,6 +171,8 @@ class Settings:
         for key in ("resource", "label", "callbacks"):  # JSON and the command line have lists
             value = getattr(self, key) or ()
             object.__setattr__(self, key, tuple(value) if isinstance(value, list | tuple) else (value,))
+        if isinstance(self.attention, list | tuple) and all(isinstance(n, str) for n in self.attention):
+            object.__setattr__(self, "attention", ",".join(self.attention))
         # From Python, paths and numbers are accepted where the command line has text.
         for key in ("data", "weights", "storage", "max_params", "max_macs", "max_memory"):
             value = getattr(self, key)
@@ -204,8 +209,21 @@ class Settings:
             raise InputError(f"--max-latency-ms must be above 0; got {self.max_latency_ms:g}")
         if self.name is not None:
             check_name(self.name)
+        self._check_attention()
         # Each of these raises InputError for an invalid value.
         _ = (self.limits, self.shape, self.seconds, self.runtime, TrialConfig(seed=self.seed))
+
+    def _check_attention(self) -> None:
+        from attention.references import check_name as check_type  # imports torch, which takes seconds
+
+        types = self.attention_types or []
+        if self.attention is not None and not types:
+            raise InputError(f"--attention must name types, such as ssa,timm:se; got {self.attention!r}")
+        for name in types:
+            check_type(name)
+        names = [loading.short_name(name) for name in types]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise InputError(f"--attention must name each type once, also files of one name; got {twice[0]}")
 
     def _check_grid(self) -> None:
         if self.seeds < 1:
@@ -272,21 +290,31 @@ class Settings:
             self,
             space=loading.make_absolute(self.space) if isinstance(self.space, str) else self.space,
             backbone=None if self.backbone is None else loading.make_absolute(self.backbone),
+            attention=None
+            if self.attention_types is None
+            else ",".join(map(loading.make_absolute, self.attention_types)),
             data=None if self.data is None else str(Path(self.data).expanduser().resolve()),
             sampler=loading.make_absolute(self.sampler),
             callbacks=[loading.make_absolute(c) if isinstance(c, str) else c for c in self.callbacks],
         )
 
     def load_space(self) -> Space:
-        """Load the space with the chosen backbone. Raise InputError if it does not exist."""
-        if self.backbone is None:
-            return load_space(self.space)
-        loading.freeze_code(self.backbone)
-        return load_space(self.space, loading.make_absolute(self.backbone), self.size)
+        """Load the space with the chosen backbone and attention. Raise InputError if it does not exist."""
+        backbone = None if self.backbone is None else loading.make_absolute(self.backbone)
+        types = self.attention_types
+        for name in [*([] if backbone is None else [backbone]), *(types or [])]:
+            loading.freeze_code(name)
+        space = load_space(self.space, backbone, self.size)
+        return space if types is None else space.with_attention([*map(loading.make_absolute, types)])
+
+    @property
+    def attention_types(self) -> list[str] | None:
+        """The names in `attention`."""
+        return split_types(self.attention)
 
     def user_code(self) -> list[str]:
         """Return the names of the user-defined code that a search with these settings runs."""
-        values = (self.space, self.backbone, self.sampler, *self.callbacks)
+        values = (self.space, self.backbone, *(self.attention_types or ()), self.sampler, *self.callbacks)
         names = [name for name in values if isinstance(name, str)]
         return [name for name in names if loading.is_user_defined(name)]
 
@@ -421,6 +449,11 @@ class Settings:
         if budget is not None:
             new = replace(new, budget=budget)
         return new
+
+
+def split_types(text: str | None) -> list[str] | None:
+    """Return the names in a list of attention types that are separated by commas. None stays None."""
+    return None if text is None else [name for part in text.split(",") if (name := part.strip())]
 
 
 def with_shared_training(config: TrialConfig) -> TrialConfig:

@@ -255,7 +255,7 @@ def ablations(variant: Variant) -> list[Variant]:
     for site, spec in variant.config.model.placement.items():
         rest = {s: other for s, other in variant.config.model.placement.items() if s != site}
         config = replace(variant.config, model=replace(variant.config.model, placement=rest))
-        variants.append(Variant(name=f"without {spec.type} @ {site}", role=Role.ABLATION, config=config))
+        variants.append(Variant(name=f"without {spec.name} @ {site}", role=Role.ABLATION, config=config))
     return variants
 
 

@@ -4,6 +4,7 @@ run_export      Export a trained trial as files that work without this project
 chosen          Choose the trial to export: the confirmed winner, or else the best one
 destination     The folder of an export, on a disk or in an object store
 formats         Write the formats of an exported model
+attention_formats  The formats that an attention module prevents
 onnx_program    Replace operations that the ONNX exporter cannot translate
 served_model    The code of `mlflow-model`, which does not need this project
 served_encoder  The code of `mlflow-model` for encoders of texts

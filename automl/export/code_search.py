@@ -8,7 +8,8 @@ from typing import Any
 from attention import InputError
 from automl.config.summary import Summary
 from automl.export.code_index import open_index
-from automl.export.predict import Exported, exported_folder, no_export, read_exported
+from automl.export.formats import onnx_file
+from automl.export.predict import Exported, check_written, exported_folder, no_export, read_exported
 from automl.export.text_encoder import TextEncoder
 from automl.tasks.code_deployment import CODE, QUERY
 
@@ -145,6 +146,8 @@ def _open(folder: Path) -> dict[str, TextEncoder]:
     if not {QUERY, CODE} <= set(graphs):
         task = exported["config"].get("task", "another task")
         raise InputError(f"--corpus needs a model for code search; the one in {folder} is for {task}")
+    for name in (QUERY, CODE):
+        check_written(folder, exported, onnx_file(name))
     try:
         return {name: TextEncoder(folder, name, graphs[name]) for name in (QUERY, CODE)}
     except Exception as error:  # onnxruntime raises different errors for different damage

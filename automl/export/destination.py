@@ -71,19 +71,20 @@ def _replaceable(folder: Path) -> bool:
 
 def _is_ours(held: Collection[str], config: bytes) -> bool:
     """Return True if a folder with the names `held` is empty or an export with this CONFIG."""
-    graphs, files = _named(config)
-    needed = {CONFIG, *map(onnx_file, graphs)}
+    graphs, files, left_out = _named(config)
+    needed = {CONFIG, *map(onnx_file, graphs)} - set(left_out)
     ours = {INT8, WEIGHTS, CARD, CONFUSION, MLFLOW_MODEL, *map(pt2_file, graphs), *files}
     return not held or needed <= set(held) <= needed | ours
 
 
-def _named(config: bytes) -> tuple[list[str], list[str]]:
-    """Return the graphs and other files that a CONFIG names. The default is the graph MODEL."""
+def _named(config: bytes) -> tuple[list[str], list[str], list[str]]:
+    """Return the graphs, other files and files left out of a CONFIG. The default is the graph MODEL."""
     try:
         content = json.loads(config)
-        return list(content.get("graphs", [MODEL])), list(content.get("files", []))
+        graphs, *others = (list(content.get(key, [])) for key in ("graphs", "files", "left_out"))
+        return graphs or [MODEL], others[0], others[1]
     except (ValueError, TypeError, AttributeError):
-        return [MODEL], []
+        return [MODEL], [], []
 
 
 def open_up(folder: Path) -> None:

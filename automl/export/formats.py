@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from attention import InputError
+from attention.errors import describe_error
 from automl.export.onnx_program import for_onnx
 from automl.tasks.deployment import BATCH_AXIS, MODEL, SHORTEST, TOKENIZER, Deployment, Interface, Signature
 
@@ -47,8 +48,20 @@ def bake(model: nn.Module) -> None:
                 parametrize.remove_parametrizations(module, name, leave_parametrized=True)
 
 
-def save_programs(folder: Path, graph: str, deployment: Deployment) -> None:
-    """Write `GRAPH.pt2` and `GRAPH.onnx`."""
+def save_programs(
+    folder: Path, graph: str, deployment: Deployment, *, may_fail: bool = False
+) -> dict[str, str]:
+    """Write `GRAPH.pt2` and `GRAPH.onnx`.
+
+    Args:
+        folder: The folder of the export.
+        graph: The name of the graph.
+        deployment: The graph.
+        may_fail: Leave out a format that fails instead of raising its error.
+
+    Returns:
+        The reason for each file that is left out.
+    """
     # Axes of the same name are the same dimension.
     names = {name for axes in deployment.dynamic.values() for name in axes.values()}
     bounds = {name: deployment.bounds.get(name, (SHORTEST, None)) for name in names}
@@ -58,19 +71,29 @@ def save_programs(folder: Path, graph: str, deployment: Deployment) -> None:
         {axis: dims[name] for axis, name in deployment.axes(key).items()} for key in deployment.inputs
     )
     module = deployment.module.eval().requires_grad_(False)
-    program = torch.export.export(module, tuple(deployment.inputs.values()), dynamic_shapes=shapes)
-    torch.export.save(program, folder / pt2_file(graph))
-    torch.onnx.export(
-        for_onnx(program),
-        (),
-        folder / onnx_file(graph),
-        dynamo=True,
-        external_data=False,
-        input_names=list(deployment.inputs),
-        output_names=list(deployment.outputs),
-        verbose=False,
-    )
+    missing = [pt2_file(graph), onnx_file(graph)]
+    try:
+        program = torch.export.export(module, tuple(deployment.inputs.values()), dynamic_shapes=shapes)
+        torch.export.save(program, folder / pt2_file(graph))
+        missing.remove(pt2_file(graph))
+        torch.onnx.export(
+            for_onnx(program),
+            (),
+            folder / onnx_file(graph),
+            dynamo=True,
+            external_data=False,
+            input_names=list(deployment.inputs),
+            output_names=list(deployment.outputs),
+            verbose=False,
+        )
+    except Exception as error:  # User-defined code determines the type of error.
+        if not may_fail or isinstance(error, OSError):
+            raise
+        for file in missing:
+            (folder / file).unlink(missing_ok=True)
+        return dict.fromkeys(missing, describe_error(error))
     _name_axes(folder / onnx_file(graph), deployment)
+    return {}
 
 
 def save_mlflow(folder: Path, graphs: Mapping[str, Interface], deployments: Mapping[str, Deployment]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,18 @@ there was one.
 
 {quantized}## How to use it
 
-{usage}
+{how}
+
+## Checks
+
+Largest difference from the trained model on real test inputs: {differences}.
+
+## Limits
+
+Trained on the data above alone: {else_given}. {limit}
+"""
+
+_HOW = """{usage}
 Served by `mlflow models serve -m mlflow-model --env-manager local`, it answers requests such as this one:
 
 ```python
@@ -70,16 +82,14 @@ print({answer})
 ```
 
 {programs} for `torch.export.load`, `mlflow-model` for `mlflow models serve`, and
-`model.safetensors` with `config.json` the weights to train on from.
+`model.safetensors` with `config.json` the weights to train on from."""
 
-## Checks
+# The same for an export without an ONNX model.
+_HOW_WITHOUT = """An attention module prevents some of the formats:
 
-Largest difference from the trained model on real test inputs: {differences}.
+{left_out}
 
-## Limits
-
-Trained on the data above alone: {else_given}. {limit}
-"""
+{programs}`model.safetensors` with `config.json` has the weights to train on from."""
 
 # What the card says of the choice: when nothing was confirmed, when no winner was found, when this is one.
 _LIMITS = (
@@ -120,6 +130,7 @@ def model_card(
     scores: ScoreCard | None,
     speeds: Mapping[str, Speed],
     machine: str,
+    left_out: Mapping[str, str] = MappingProxyType({}),
     quantized: Quantized | None = None,
 ) -> str:
     """Return the card in Markdown.
@@ -130,6 +141,7 @@ def model_card(
         test: Metrics of the trained model on the test split.
         scores: Score card of the exported model on the test split.
         speeds: Speed of each ONNX model, by file name.
+        left_out: The reason for each file that is not written.
     """
     model, training, data = task.config.model, task.config.training, task.config.data
     about = {
@@ -165,11 +177,8 @@ def model_card(
         else _scores(scores, test, task.metric),
         speed=_speed(speeds, machine),
         quantized="" if quantized is None else _quantized(quantized),
-        usage=task.usage() or "\n".join(_usage(name, graph) for name, graph in graphs.items()),
-        programs=_programs(graphs),
-        request=task.request().strip(),
-        answer='answer["label"], answer["probability"]' if labels else "answer",
-        differences=markdown(", ".join(f"{key} {value:.1e}" for key, value in differences.items())),
+        how=_how_without(graphs, left_out) if left_out else _how(task, graphs, is_labelled=bool(labels)),
+        differences=markdown(", ".join(f"{key} {value:.1e}" for key, value in differences.items())) or "none",
         limit=_LIMITS[2 if chosen.confirmed else 0 if chosen.verdict is None else 1].format(
             metric=markdown(task.metric.name)
         ),
@@ -188,6 +197,23 @@ def table(heading: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     lines = [[markdown(cell) for cell in row] for row in (heading, *rows)]
     lines.insert(1, ["---"] * len(lines[0]))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _how(task: Task, graphs: Mapping[str, Interface], *, is_labelled: bool) -> str:
+    return _HOW.format(
+        usage=task.usage() or "\n".join(_usage(name, graph) for name, graph in graphs.items()),
+        programs=_programs(graphs),
+        request=task.request().strip(),
+        answer='answer["label"], answer["probability"]' if is_labelled else "answer",
+    )
+
+
+def _how_without(graphs: Iterable[str], left_out: Mapping[str, str]) -> str:
+    written = [name for name in graphs if pt2_file(name) not in left_out]
+    return _HOW_WITHOUT.format(
+        left_out=table(["left out", "reason"], left_out.items()),
+        programs=f"{_programs(written)} for `torch.export.load`. " if written else "",
+    )
 
 
 def _usage(name: str, graph: Interface) -> str:
@@ -246,6 +272,8 @@ def _scores(scores: ScoreCard, test: Mapping[str, float], metric: Metric) -> str
 
 
 def _speed(speeds: Mapping[str, Speed], machine: str) -> str:
+    if not speeds:
+        return "Not measured, as there is no ONNX model."
     batch = next(iter(speeds.values())).batch
     return (
         table(

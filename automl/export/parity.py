@@ -62,23 +62,22 @@ def _check_repeats(task: Task, deployment: Deployment, inputs: Arrays) -> None:
 
 
 def _forms(folder: Path, graph: str, deployment: Deployment, inputs: Arrays, served: Any) -> dict[str, Form]:
-    """Return the outputs of each exported form of a graph, read back from its file."""
+    """Return the outputs of each exported form of a graph that was written, read back from its file."""
     import mlflow.pyfunc
 
-    program = torch.export.load(folder / pt2_file(graph)).module()
-    model = mlflow.pyfunc.load_model(str(folder / MLFLOW_MODEL))
-
     def torch_export() -> Arrays:
+        program = torch.export.load(folder / pt2_file(graph)).module()
         with torch.inference_mode():
             outputs_of_form: Any = program(*(torch.from_numpy(inputs[name]) for name in deployment.inputs))
         return deployment.named(outputs_of_form)
 
     def mlflow_model() -> Arrays:
-        outputs_of_form = model.predict(served)
+        outputs_of_form = mlflow.pyfunc.load_model(str(folder / MLFLOW_MODEL)).predict(served)
         return {name: np.asarray(outputs_of_form[name]) for name in deployment.outputs}
 
-    return {
+    forms: dict[str, Form] = {
         onnx_file(graph): lambda: open_onnx(folder / onnx_file(graph))(inputs),
         pt2_file(graph): torch_export,
         MLFLOW_MODEL: mlflow_model,
     }
+    return {file: run for file, run in forms.items() if (folder / file).exists()}

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -189,6 +189,12 @@ def read_exported(folder: Path) -> dict[str, Any]:
         raise no_export(folder, error) from error
 
 
+def check_written(folder: Path, exported: Mapping[str, Any], file: str) -> None:
+    """Raise InputError if the export left out a file that predictions need."""
+    if reason := exported.get("left_out", {}).get(file):
+        raise InputError(f"{folder} has no {file}, which predictions need; its export left it out: {reason}")
+
+
 def no_export(folder: Path, error: Exception) -> InputError:
     """Return the error of a folder without an exported model."""
     return InputError(f"{folder} has no exported model; create one with `automl export`. ({error})")
@@ -198,6 +204,7 @@ def _open(folder: Path, trust: bool) -> tuple[dict[str, Any], type[Task], Run]:
     exported = read_exported(folder)
     if MODEL not in exported["graphs"]:
         raise InputError(f"the model in {folder} searches code; add a folder of code with --corpus FOLDER")
+    check_written(folder, exported, ONNX)
     try:
         run = open_onnx(folder / ONNX)
     except Exception as error:  # onnxruntime has a different error for each kind of damage

@@ -4,7 +4,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -72,6 +72,7 @@ class ExportResult(Summary):
             with texts has `tokenizer.json`.
         chosen: The exported trial, and the reason of its choice.
         differences: Difference of each exported form from the outputs of the trained model.
+        left_out: The reason for each file that an attention module of others prevents.
         test: Metrics on the test split.
         scores: Score card of `model.onnx` on the test split. None for a task without labels.
         speeds: Speed of each ONNX model, by file name.
@@ -94,6 +95,7 @@ class ExportResult(Summary):
     scores: ScoreCard | None
     speeds: Mapping[str, Speed]
     machine: str
+    left_out: Mapping[str, str] = field(default_factory=dict)
     quantized: Quantized | None = None
     registered: Registered | None = None
     searches: bool = False
@@ -105,12 +107,17 @@ class ExportResult(Summary):
         if self.chosen.warning:
             yield "warning", self.chosen.warning
         yield "test", ", ".join(f"{key} {value:.4f}" for key, value in self.test.items())
-        yield "checked", ", ".join(f"{key} {value:.1e}" for key, value in self.differences.items())
+        yield (
+            "checked",
+            ", ".join(f"{key} {value:.1e}" for key, value in self.differences.items()) or "nothing",
+        )
+        for file, reason in self.left_out.items():
+            yield "left out", f"{file}: {reason}"
         for name, speed in self.speeds.items():
             yield "speed", f"{name} {speed.latency:.3g} ms an input, {speed.throughput:,.0f} inputs/s"
         if self.registered:
             yield "registry", f"{self.registered.uri} is version {self.registered.version}"
-        if isinstance(self.folder, Path):
+        if isinstance(self.folder, Path) and MLFLOW_MODEL not in self.left_out:
             if self.searches:
                 yield "next", call("run_code_search", str(self.folder), ["QUERY"], corpus="FOLDER")
             else:
@@ -280,6 +287,11 @@ def _export(out: Path, chosen: Chosen, quantize: str | None, trust: bool) -> Exp
 def _register(result: ExportResult, folder: Path, name: str, alias: str) -> ExportResult:
     chosen = result.chosen
     assert chosen.run_id is not None, "check_registry was called, and the run was found"
+    if MLFLOW_MODEL in result.left_out:
+        raise InputError(
+            f"--register needs {MLFLOW_MODEL}, which is left out: {result.left_out[MLFLOW_MODEL]}. The other "
+            f"files are in {result.folder}"
+        )
     test = {f"test_{key}": f"{value:.4f}" for key, value in result.test.items()}
     shown = ", ".join(f"{key} {value:.4f}" for key, value in result.test.items())
     with tempfile.TemporaryDirectory() as scratch, capture_library_logs(Path(scratch) / "log.txt"):
@@ -319,20 +331,33 @@ def _write(
     for deployment in deployments.values():
         for file, content in deployment.files.items():
             (folder / file).write_text(content, encoding="utf-8")
+    is_foreign = any(spec.is_foreign for spec in task.config.model.placement.values())
+    left_out: dict[str, str] = {}
+    for name, deployment in deployments.items():
+        left_out |= save_programs(folder, name, deployment, may_fail=is_foreign)
+    without = [onnx_file(name) for name in graphs if onnx_file(name) in left_out]
+    if without and quantize:
+        raise InputError(f"--quantize needs {without[0]}, which is left out: {left_out[without[0]]}")
+    if without:
+        left_out[MLFLOW_MODEL] = f"it runs {without[0]}"
+    else:
+        save_mlflow(folder, graphs, deployments)
     metadata = {
         "format": 3,
         "run_id": chosen.run_id,
         **describe(graphs, deployments),
         "files": sorted({file for deployment in deployments.values() for file in deployment.files}),
+        "left_out": left_out,
         "config": task.config.to_json(),
     }
     (folder / CONFIG).write_text(json.dumps(metadata, indent=2))
-    for name, deployment in deployments.items():
-        save_programs(folder, name, deployment)
-    save_mlflow(folder, graphs, deployments)
     served = inputs | task.served_inputs("test", INPUTS)
     differences = check_parity(folder, task, deployments, inputs, served, expected)
-    models = {name: {onnx_file(name): open_onnx(folder / onnx_file(name))} for name in graphs}
+    models = {
+        name: {onnx_file(name): open_onnx(folder / onnx_file(name))}
+        for name in graphs
+        if onnx_file(name) not in left_out
+    }
     calibrated = 0
     if quantize:
         calibrated = _quantize(folder, task)
@@ -341,7 +366,7 @@ def _write(
     for name, runs in models.items():
         speeds |= measure_speed(runs, next(iterate_batches(inputs[name], BATCH)))
     labels = labels_of(deployments)
-    answered = answers(task, deployments[MODEL], "test", models[MODEL]) if labels else None
+    answered = answers(task, deployments[MODEL], "test", models[MODEL]) if labels and models else None
     scores = answered.card(ONNX) if answered else None
     quantized = None
     if quantize:
@@ -357,6 +382,7 @@ def _write(
         scores=scores,
         speeds=speeds,
         machine=machine(),
+        left_out=left_out,
         quantized=quantized,
     )
     (folder / CARD).write_text(card, encoding="utf-8")
@@ -370,6 +396,7 @@ def _write(
         scores=scores,
         speeds=speeds,
         machine=machine(),
+        left_out=left_out,
         quantized=quantized,
         searches=(folder / TOKENIZER).exists(),
     )

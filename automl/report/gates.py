@@ -24,7 +24,7 @@ def gates(search: Search) -> Plot:
         for site, spec in trial.record.config.model.placement.items():
             modules += 1
             if PREFIX + site in last:
-                values_of[site, spec.type].append(abs(last[PREFIX + site]))
+                values_of[site, spec.name].append(abs(last[PREFIX + site]))
     if not values_of:
         return absent(
             NAME,

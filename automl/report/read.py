@@ -59,7 +59,7 @@ class Trial:
     @property
     def types(self) -> list[str]:
         """Types of its attention modules without repetition, or `plain`."""
-        return sorted({spec.type for spec in self.record.config.model.placement.values()}) or [PLAIN]
+        return sorted({spec.name for spec in self.record.config.model.placement.values()}) or [PLAIN]
 
     @property
     def kind(self) -> str:

@@ -52,8 +52,8 @@ def effects(search: Search) -> tuple[dict[tuple[str, str], Effect], int]:
             alone += 1
             continue
         for site, spec in model.placement.items():
-            gains[site, spec.type].append(search.sign * search.score(trial) - best[model.backbone])
-            scores[site, spec.type].append(search.score(trial))
+            gains[site, spec.name].append(search.sign * search.score(trial) - best[model.backbone])
+            scores[site, spec.name].append(search.score(trial))
     return {
         cell: Effect(
             mean=fmean(values),

@@ -127,7 +127,7 @@ def _put(whole: dict[str, Any], config: TrialConfig, key: str, text: str) -> Non
     if rest and not (part == "model" and field in ("options", "placement")):
         raise InputError(f"--set {key}: {part}.{field} has no further keys; give {part}.{field}=VALUE")
     if field == "placement" and rest:
-        whole[part][field] = {**whole[part][field], rest: to_json(read_spec(key, text))}
+        whole[part][field] = {**whole[part][field], rest: to_json(Spec.parse(text, f"--set {key}"))}
     elif field == "options" and rest:
         whole[part][field] = {**whole[part][field], rest: read_option(whole[part]["backbone"], rest, text)}
     elif field == "backbone":
@@ -138,18 +138,6 @@ def _put(whole: dict[str, Any], config: TrialConfig, key: str, text: str) -> Non
         whole[part][field] = str(Path(text).expanduser().resolve())
     else:
         whole[part][field] = _typed(hints[field], text)
-
-
-def read_spec(key: str, text: str) -> Spec:
-    """Parse an attention such as `decomposed:heads=8,normalisation=scaling`."""
-    kind, _, options = text.partition(":")
-    values = {}
-    for part in filter(None, options.split(",")):
-        name, equals, value = part.partition("=")
-        if not equals:
-            raise InputError(f"--set {key} takes TYPE or TYPE:option=value,option=value; got {text!r}")
-        values[name] = _scalar(value)
-    return Spec(kind, values)
 
 
 def read_option(backbone: str, name: str, text: str) -> Any:

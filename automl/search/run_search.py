@@ -144,6 +144,8 @@ def prepare(settings: Settings) -> Prepared:
     settings = with_weights(settings)
     space = settings.load_space()
     settings = with_sampler(settings, space)
+    if space.types is not None:  # Stored, so that a later default does not change this search.
+        settings = replace(settings, attention=",".join(space.types))
     mark = fingerprint(space)
     if settings.warm_start is not None:
         find_warm_start(settings, mark)
@@ -264,6 +266,8 @@ def start_or_resume(settings: Settings) -> SearchResult:
     space = settings.space if settings.space_name == stored.space_name else stored.space
     if settings.sampler == AUTO:
         settings = replace(settings, sampler=stored.sampler)
+    if settings.attention is None:
+        settings = replace(settings, attention=stored.attention)
     if settings.epochs is None and may_fit_epochs(settings):
         settings = replace(settings, epochs=stored.epochs)
     same = replace(stored, space=space, **may_differ, **scheduling)

@@ -97,7 +97,7 @@ def flat(config: TrialConfig) -> dict[str, Any]:
         "backbone": model.backbone,
         "options": format_options(model_options(config)) or "none",
         "modules": len(model.placement),
-        "types": " + ".join(spec.type for spec in model.placement.values()) or "none",
+        "types": " + ".join(spec.name for spec in model.placement.values()) or "none",
         "sites": " + ".join(model.placement) or "none",
         "attention_options": format_options(attention_options(config)) or "none",
         **chosen_options(config),

@@ -93,8 +93,13 @@ class Model:
             yield str(error)
 
     def identified(self) -> "Model":
-        """Return the model with the hash of its code."""
-        return self if self.code else replace(self, code=None)
+        """Load the types of the placement, and return the model with the hashes of its code.
+
+        Raises:
+            InputError: The code of a type cannot be loaded, has changed, or lacks an option.
+        """
+        placement = {site: spec.identified() for site, spec in self.placement.items()}
+        return replace(self, placement=placement, code=self.code or None)
 
     def changed(self) -> str:
         """Return the reason why a user-defined model cannot be built as before, or an empty string."""

@@ -114,15 +114,17 @@ class TrialConfig:
         return {"data": spec.data, "model": spec.model, "training": spec.training}
 
     def user_code(self) -> list[str]:
-        """Return the names of the user-defined code that a training runs: its task and its backbone.
+        """Return the names of the user-defined code that a training runs: its task, backbone and attention.
 
         Returns:
-            The names, empty if neither is user-defined.
+            The names, each once.
         """
-        return [name for name in (self.task, self.model.backbone) if loading.is_user_defined(name)]
+        types = (spec.type for spec in self.model.placement.values())
+        names = dict.fromkeys((self.task, self.model.backbone, *types))
+        return [name for name in names if loading.is_user_defined(name)]
 
     def load(self) -> "TrialConfig":
-        """Load the user-defined code, and return the configuration with that code's types.
+        """Load the user-defined code and timm's modules, and return the configuration with the code's types.
 
         No other method runs user-defined code.
 
@@ -132,7 +134,7 @@ class TrialConfig:
         Raises:
             InputError: The code cannot be loaded, or it rejects the values.
         """
-        if not self.user_code():
+        if not self.user_code() and not any(spec.is_foreign for spec in self.model.placement.values()):
             return self
         spec = load_spec(self.task)
         config = replace(self, model=self.model.identified())  # whose sections have the task's types
@@ -145,7 +147,10 @@ class TrialConfig:
 
     def code(self) -> loading.Code:
         """Return the files of user-defined code, for machines that lack them."""
-        return {**loading.code(self.task), **loading.code(self.model.backbone)}
+        files: dict[str, bytes] = {}
+        for name in self.user_code():
+            files |= loading.code(name)
+        return files
 
     def to_json(self) -> dict[str, Any]:
         """Convert to dictionaries, lists, strings and numbers.

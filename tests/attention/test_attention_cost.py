@@ -124,7 +124,7 @@ def test_a_type_without_a_formula_is_counted(monkeypatch: pytest.MonkeyPatch) ->
     site = _site(16, 8, 8)
     expected = attention_cost(Spec("multihead"), site)
     record = replace(ATTENTIONS["multihead"], cost=None)
-    monkeypatch.setattr("backbones.attention_cost.ATTENTIONS", {"multihead": record})
+    monkeypatch.setattr("attention.attention_table.ATTENTIONS", {"multihead": record})
     assert attention_cost(Spec("multihead"), site) == expected
 
 

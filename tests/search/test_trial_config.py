@@ -141,7 +141,7 @@ def _from(low: float, high: float, *, open: bool = False) -> st.SearchStrategy[f
 
 SPECS = st.sampled_from(
     [Spec(name) for name in ATTENTIONS]
-    + [Spec(name, dict(record.options)) for name, record in ATTENTIONS.items()]  # type: ignore[arg-type]
+    + [Spec(n, {k: o.default for k, o in record.options.items()}) for n, record in ATTENTIONS.items()]
 )
 CONFIGS = st.builds(
     TrialConfig,

@@ -51,7 +51,7 @@ def test_read_placement() -> None:
         ("stem", "--place must be SITE=TYPE"),
         ("=ssa", "--place must be SITE=TYPE"),
         ("stem=", "--place must be SITE=TYPE"),
-        ("stem=ssa:ks", "options as name=value"),
+        ("stem=ssa:ks", "takes TYPE or TYPE:option=value"),
         ("stem=sagn", "unknown attention 'sagn'.*Did you mean 'sagan'"),
         ("stem=ssa:heads=3", "unknown option of attention 'ssa' 'heads'"),
     ],

@@ -20,11 +20,12 @@ from mlflow import MlflowClient
 from safetensors.torch import load_file
 from services import ObjectStore
 
-from attention import InputError
+from attention import InputError, Spec
 from automl.export import parity
 from automl.export import run_export as export
 from automl.export.chosen import Chosen, choose_run
 from automl.export.onnx_session import open_onnx
+from automl.export.predict import run_predict
 from automl.export.run_export import ExportResult, run_export
 from automl.storage import trusted
 from automl.storage.folder import read_metadata
@@ -188,6 +189,47 @@ def test_differing_form_is_not_exported(
     with pytest.raises(RuntimeError, match=r"model.onnx differs from the trained model by 0\.\d+, more than"):
         run_export(tmp_path / "out", run=trained.run_id)
     assert list(tmp_path.iterdir()) == []
+
+
+def fail(*args: object, **kwargs: object) -> None:
+    raise ValueError("no such operator\nand more")
+
+
+@pytest.mark.parametrize("function", ["torch.onnx.export", "torch.export.export"])
+@pytest.mark.usefixtures("at_work")
+def test_formats_that_an_attention_prevents_are_left_out(
+    function: str, trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(function, fail)
+    monkeypatch.setattr(Spec, "is_foreign", True)
+    left_out = {"model.onnx", "mlflow-model", *(["model.pt2"] if function == "torch.export.export" else [])}
+    out = tmp_path / "out"
+    result = run_export(out, run=trained.run_id)
+    assert set(result.left_out) == left_out
+    assert result.left_out["model.onnx"].startswith("ValueError: no such operator (test_export.py, line")
+    assert {file.name for file in out.iterdir()} == FILES - left_out
+    assert set(result.differences) == {"model.pt2"} - left_out
+    assert ("left out", f"mlflow-model: {result.left_out['mlflow-model']}") in result.lines()
+    card = (out / "MODEL_CARD.md").read_text()
+    assert "| model.onnx | ValueError: no such operator" in card
+    assert ("`model.pt2` is the same graph for" in card) == ("model.pt2" not in left_out)
+    with pytest.raises(InputError, match=r"has no model.onnx, which predictions need; .*no such operator"):
+        run_predict(out, ["a.png"])
+
+
+@pytest.mark.usefixtures("at_work")
+def test_files_that_are_left_out_cannot_be_used(
+    trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.export.export", fail)
+    with pytest.raises(ValueError, match="no such operator"):  # Every type of the table can be exported.
+        run_export(tmp_path / "out", run=trained.run_id)
+    monkeypatch.setattr(Spec, "is_foreign", True)
+    with pytest.raises(InputError, match=r"--quantize needs model.onnx, which is left out: ValueError"):
+        run_export(tmp_path / "out", run=trained.run_id, quantize="int8")
+    for _ in range(2):  # The second export replaces the first.
+        with pytest.raises(InputError, match=r"--register needs mlflow-model, which is left out"):
+            run_export(tmp_path / "out", run=trained.run_id, register_as="digits")
 
 
 @pytest.mark.usefixtures("at_work", "fast")
