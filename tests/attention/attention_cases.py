@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from attention import ATTENTIONS, Cost, Gated, Spec
-from attention.spec import Option
+from attention.options import OptionValue
 
-OPTIONS: dict[str, list[dict[str, Option]]] = {
+OPTIONS: dict[str, list[dict[str, OptionValue]]] = {
     "ssa": [
         {"order": "xxt-first"},
         {"order": "conv-first"},
