@@ -26,7 +26,8 @@ from backbones.torch_internals import tree_map_only
 
 ADDITIONS = frozenset({"add", "add_", "__add__", "__iadd__", "__radd__"})
 
-_SECOND = frozenset(f"{kind}{n}d" for kind in ("conv", "conv_transpose") for n in (1, 2, 3)) | {
+CONVOLUTIONS = frozenset(f"{kind}{n}d" for kind in ("conv", "conv_transpose") for n in (1, 2, 3))
+_SECOND = CONVOLUTIONS | {
     "batch_norm",
     "group_norm",
     "instance_norm",
@@ -39,13 +40,13 @@ _LAST = frozenset(
         *("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"),
     }
 )
-_PRODUCTS = frozenset(
+PRODUCTS = frozenset(
     {"matmul", "__matmul__", "mm", "addmm"}
 )  # Linear layers if the last factor is a parameter.
-_PERMUTATIONS = frozenset(
+PERMUTATIONS = frozenset(
     {"permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "__get__"}  # __get__: x.mT
 )
-_RESHAPES = frozenset(
+RESHAPES = frozenset(
     {"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as"}
 )
 _RESIZING = frozenset(  # Functions that may change the number of channels.
@@ -86,7 +87,7 @@ class Channels:
         name = getattr(func, "__name__", "")
         layer_dimension = _layer(name, args, kwargs)
         if layer_dimension is not None and outputs:
-            if args and isinstance(args[0], Tensor) and args[0].is_floating_point() and name not in _PRODUCTS:
+            if args and isinstance(args[0], Tensor) and args[0].is_floating_point() and name not in PRODUCTS:
                 self._dimensions.setdefault(id(args[0]), layer_dimension % args[0].ndim)
             self._dimensions[id(outputs[0])] = layer_dimension % outputs[0].ndim
             return
@@ -114,7 +115,7 @@ def _layer(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | N
         return 1
     if name in ("layer_norm", "rms_norm"):  # Over more than one dimension, the norm does not determine it.
         return -1 if len(kwargs.get("normalized_shape", args[1] if len(args) > 1 else ())) == 1 else None
-    if name in _LAST or (name in _PRODUCTS and args and isinstance(args[-1], nn.Parameter)):
+    if name in _LAST or (name in PRODUCTS and args and isinstance(args[-1], nn.Parameter)):
         return -1
     return None
 
@@ -129,7 +130,7 @@ def _follow(
 ) -> int | None:
     """Return the position of `dimension` of `tensor` in the `output` of a function that is no layer."""
     name, size = getattr(func, "__name__", ""), tensor.shape[dimension]
-    if name in _PERMUTATIONS:
+    if name in PERMUTATIONS:
         # The function runs on a tensor whose strides identify its dimensions.
         named = torch.empty_strided(tensor.shape, tuple(range(1, tensor.ndim + 1)))
         args, kwargs = tree_map_only(
@@ -137,7 +138,7 @@ def _follow(
         )
         strides: tuple[int, ...] = func(*args, **kwargs).stride()
         return strides.index(dimension + 1)
-    if name in _RESHAPES:
+    if name in RESHAPES:
         before = prod(tensor.shape[:dimension])
         same = (d for d, s in enumerate(output.shape) if s == size and prod(output.shape[:d]) == before)
         return next(same, None)

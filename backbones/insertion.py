@@ -80,7 +80,7 @@ def insert(
     for name, module in sorted(modules.items(), key=lambda item: not sites_by_name[item[0]].replaces):
         site = sites_by_name[name]
         if site.replaces:
-            _replace(model, site.path, module)
+            _replace(model, site, module)
         else:
             _attach(model.get_submodule(site.path), module)
     replaced = [name for name in placement if sites_by_name[name].replaces]
@@ -124,12 +124,11 @@ def build_module(spec: Spec, site: Site) -> Gated:
     return module
 
 
-def _replace(model: nn.Module, path: str, module: Gated) -> None:
-    above, _, leaf = path.rpartition(".")
+def _replace(model: nn.Module, site: Site, module: Gated) -> None:
+    above, _, leaf = site.path.rpartition(".")
     module.replaces = True
     nn.init.ones_(module.gamma)
-    weights = isinstance(model.get_submodule(path), nn.MultiheadAttention)
-    setattr(model.get_submodule(above), leaf, Mixer(module, returns_weights=weights))
+    setattr(model.get_submodule(above), leaf, Mixer(module, tuple_length=site.tuple_length))
 
 
 def _attach(host: nn.Module, attention: nn.Module) -> None:

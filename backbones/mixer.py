@@ -2,24 +2,27 @@
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from attention import Gated
 
 
 class Mixer(nn.Module):
-    """Wrapper that calls `attention` on the first argument. Other arguments, such as a mask, are ignored.
+    """Wrapper that calls `attention` on the first argument, as `hidden_states=x` or positional.
+
+    Other arguments, such as a mask, are ignored.
 
     Args:
         attention: The inserted module.
-        returns_weights: Return a tuple like `nn.MultiheadAttention`, with None as weights.
+        tuple_length: Length of the tuple to return, such as 2 for `nn.MultiheadAttention`, which also returns
+            weights. The other elements are None. With 0, the output is returned alone.
     """
 
-    def __init__(self, attention: Gated, *, returns_weights: bool) -> None:
+    def __init__(self, attention: Gated, *, tuple_length: int = 0) -> None:
         super().__init__()
-        self.site_mixer, self.returns_weights = attention, returns_weights
+        self.site_mixer, self.tuple_length = attention, tuple_length
 
-    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Return the output of the attention, or a tuple of it and None."""
-        y = self.site_mixer(x)
-        return (y, None) if self.returns_weights else y
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the output of the attention, or a tuple that begins with it."""
+        y = self.site_mixer(next(iter((*args, *kwargs.values()))))
+        return (y, *[None] * (self.tuple_length - 1)) if self.tuple_length else y

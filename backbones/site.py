@@ -17,9 +17,7 @@ Attention ignores class tokens. So a model with class tokens has no sites after 
 the last time.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from math import prod
 
 from torch import nn
@@ -27,7 +25,7 @@ from torch import nn
 from attention import Gated, InputError, Layout
 from backbones.example import Example, batch_size
 from backbones.lazy_layers import materialise
-from backbones.mixer import Mixer
+from backbones.locations import Map, locate
 from backbones.siamese import Siamese
 from backbones.trace import Output, Trace, trace
 
@@ -46,10 +44,11 @@ class Site:
         layout: Order of the dimensions: `BC*` for `(B, C, *spatial)`, `B*C` for `(B, *spatial, C)`.
         class_tokens: Number of leading learned positions that attention ignores.
         replaces: True if a module at this site replaces the submodule.
+        tuple_length: Length of the tuple that the replaced submodule returns. 0 if it returns a tensor.
 
     Example:
         >>> import automl, torch
-        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1, stride=2))
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1, stride=2), torch.nn.ReLU())
         >>> (site,) = automl.sites(model, torch.empty(1, 3, 32, 32))
         >>> site.channels, site.stride, site.resolution
         (8, 2, (16, 16))
@@ -63,6 +62,7 @@ class Site:
     layout: Layout = "BC*"
     class_tokens: int = 0
     replaces: bool = False
+    tuple_length: int = 0
 
     @property
     def spatial(self) -> tuple[int, ...]:
@@ -111,7 +111,7 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
                 f"itself moves the batch, give an example of another batch size"
             )
     maps = _feature_maps(model, run, batch)
-    locations = _residual_names(model, run, maps) or {path: _Location(path) for path in maps}
+    locations = locate(model, run, maps)
     own = getattr(model, "site_names", {})
     locations = {own.get(location.path, name): location for name, location in locations.items()}
     if run.stopped and not locations:
@@ -132,6 +132,7 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
             layout=feature_map.layout,
             class_tokens=_class_tokens(run, feature_map),
             replaces=location.replaces,
+            tuple_length=run.outputs[location.path].length if location.replaces else 0,
         )
         for name, location in locations.items()
         # Attention does not change class tokens. After the last mixing, its result would not reach them, and
@@ -140,14 +141,7 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
     ]
 
 
-@dataclass(frozen=True)
-class _Map:
-    channels: int
-    layout: Layout
-    resolution: tuple[int, ...]
-
-
-def _feature_maps(model: nn.Module, run: Trace, batch: int) -> dict[str, _Map]:
+def _feature_maps(model: nn.Module, run: Trace, batch: int) -> dict[str, Map]:
     """Return the feature maps that can be transformed, by the path of their submodule."""
     inserted = [f"{path}." for path, m in model.named_modules() if isinstance(m, Gated) and m.site]
     maps = {}
@@ -158,7 +152,7 @@ def _feature_maps(model: nn.Module, run: Trace, batch: int) -> dict[str, _Map]:
             continue
         if _takes_insertion(model, path, output) and not f"{path}.".startswith(tuple(inserted)):
             layout: Layout = "BC*" if channels == 1 else "B*C"
-            maps[path] = _Map(shape[channels], layout, _positions(shape, channels))
+            maps[path] = Map(shape[channels], layout, _positions(shape, channels))
     return maps
 
 
@@ -175,7 +169,7 @@ def _positions(shape: tuple[int, ...], channels: int | None) -> tuple[int, ...]:
     return tuple(size for d, size in enumerate(shape) if d not in (0, channels))
 
 
-def _class_tokens(run: Trace, feature_map: _Map) -> int:
+def _class_tokens(run: Trace, feature_map: Map) -> int:
     is_tokens = feature_map.layout == "B*C" and len(feature_map.resolution) == 1
     return run.class_tokens.get(feature_map.resolution[0], 0) if is_tokens else 0
 
@@ -188,101 +182,6 @@ def _stride(input_resolution: tuple[int, ...], resolution: tuple[int, ...]) -> i
     else:  # new dimensions, such as the disparities of a cost volume, come first
         ratio = input_resolution[0] / resolution[len(resolution) - len(input_resolution)]
     return max(1, round(ratio))
-
-
-@dataclass(frozen=True)
-class _Location:
-    path: str
-    replaces: bool = False
-
-
-def _residual_names(model: nn.Module, run: Trace, maps: Mapping[str, _Map]) -> dict[str, _Location]:
-    """Return `stem`, and for each residual block its mixers of tokens, its branches and its own output."""
-    branches: dict[str, list[tuple[str, bool]]] = {}
-    mixers: dict[str, list[str]] = {}
-    # Whether the branches of a block mix tokens. In a transformer some do and some do not.
-    kinds: dict[str, set[bool]] = {}
-    for addition in run.additions:
-        block = addition.path
-        inside = [path for path in addition.branch.makers if path.startswith(f"{block}.")]
-        # A branch that no single submodule returns, such as parts joined by `torch.cat`, has no site.
-        joins = addition.is_residual and block in maps and addition.branch.shape == run.outputs[block].shape
-        if block in maps and (inside or joins):
-            # Take the outermost submodule that ran once, since a block may have one dropout for all its
-            # branches.
-            outermost = [path for path in inside if path in maps][-1:]
-            branches.setdefault(block, []).extend((path, bool(addition.mixers)) for path in outermost)
-            kinds.setdefault(block, set()).add(bool(addition.mixers))
-            same = [path for path in addition.mixers if maps.get(path) == maps[block]]
-            mixers.setdefault(block, []).extend(path for path in same if _is_mixer(model, run, path))
-    transformers = {block for block, mixes in kinds.items() if len(mixes) == 2}
-    names: dict[str, _Location] = {}
-    if branches:
-        stem = run.sources.get(next(iter(branches)))
-        if stem is not None and stem in maps:
-            names["stem"] = _Location(stem)
-
-    def stage(block: str) -> tuple[str, tuple[int, ...]]:
-        return block.rpartition(".")[0], maps[block].resolution
-
-    for i, (_, blocks) in enumerate(groupby(branches, key=stage), start=1):
-        for j, block in enumerate(blocks, start=1):
-            name = f"stage{i}.block{j}"
-            # torch's own layer reads attributes of its attention, which cannot be replaced.
-            own = isinstance(
-                model.get_submodule(block), nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
-            )
-            if block in transformers and not own:
-                for label, path in _numbered([("mixer", path) for path in mixers[block]]):
-                    names[f"{name}.{label}"] = _Location(path, replaces=True)
-            for label, path in _numbered(
-                [(_branch(mixes, block in transformers), path) for path, mixes in branches[block]]
-            ):
-                names[f"{name}.{label}"] = _Location(path)
-            names[name] = _Location(block)
-    # A block may be the branch of another, and a branch may be added twice. A location keeps only its first
-    # name.
-    first = {location: name for name, location in reversed(names.items())}
-    names = {name: location for name, location in names.items() if first[location] == name}
-    if branches:
-        names |= {path: _Location(path) for path in _beside(model, run, maps, branches)}
-    order = list(run.outputs)
-    return dict(sorted(names.items(), key=lambda item: order.index(item[1].path)))
-
-
-def _beside(model: nn.Module, run: Trace, maps: Mapping[str, _Map], blocks: Iterable[str]) -> Iterator[str]:
-    """Yield the outermost multi-layer modules after the stem without residual blocks in or around them.
-
-    Examples are blocks of a stage that are joined in another way, and those of a MobileViT, whose residual
-    blocks process patches.
-    """
-    order, blocks = list(run.outputs), list(blocks)
-    begin = min(order.index(block) for block in blocks)
-    for path in order[begin:]:
-        apart = not any(f"{path}.".startswith(f"{b}.") or f"{b}.".startswith(f"{path}.") for b in blocks)
-        if apart and path in maps and any(True for _ in model.get_submodule(path).children()):
-            above = [path[:i] for i, letter in enumerate(path) if letter == "."]
-            if not any(p in maps and not any(b.startswith(f"{p}.") for b in blocks) for p in above):
-                yield path
-
-
-def _is_mixer(model: nn.Module, run: Trace, path: str) -> bool:
-    """Return whether an attention module can replace the submodule: it returns a map of its input's shape."""
-    output = run.outputs[path]
-    returned = output.alone or isinstance(model.get_submodule(path), nn.MultiheadAttention | Mixer)
-    return returned and run.takes.get(path) == output.shape
-
-
-def _branch(mixes: bool, in_transformer: bool) -> str:
-    return f"{'attention' if mixes else 'mlp'}.branch" if in_transformer else "branch"
-
-
-def _numbered(labelled: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Append a number to each label that occurs more than once."""
-    labels = [label for label, _ in labelled]
-    for i, (label, path) in enumerate(labelled):
-        number = labels[: i + 1].count(label) if labels.count(label) > 1 else ""
-        yield f"{label}{number}", path
 
 
 def _takes_insertion(model: nn.Module, path: str, output: Output) -> bool:

@@ -9,7 +9,7 @@ import copy
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from attention import Gated, InputError
 from backbones.channels import ADDITIONS, Channels
 from backbones.example import Example, arguments, describe, first_tensor
+from backbones.flow import ELEMENTWISE, Flow
 from backbones.mixer import Mixer
 from backbones.output import feature_map
 from backbones.torch_internals import (
@@ -28,20 +29,11 @@ from backbones.torch_internals import (
     FakeCopyMode,
     FakeTensorMode,
     UnsupportedOperatorException,
+    tree_leaves,
     tree_map_only,
     version,
 )
 
-# Functions whose result still belongs to the submodule before them.
-_ELEMENTWISE = frozenset(
-    {
-        *("mul", "mul_", "__mul__", "__rmul__", "__imul__", "div", "div_", "__truediv__", "neg", "__neg__"),
-        *("relu", "relu_", "relu6", "leaky_relu", "elu", "celu", "selu", "gelu", "silu", "mish", "prelu"),
-        *("hardswish", "hardsigmoid", "hardtanh", "tanh", "tanh_", "sigmoid", "sigmoid_", "softplus"),
-        *("dropout", "dropout_", "feature_dropout", "dropout1d", "dropout2d", "dropout3d", "clamp", "clamp_"),
-        *("contiguous", "clone", "to", "float", "type_as"),
-    }
-)
 # Functions that join a branch to its shortcut as an addition does: x - f(x), lerp(x, f(x), w), addcmul(x,
 # f(x), g).
 _BLENDS = frozenset({"sub", "sub_", "__sub__", "__isub__", "__rsub__", "lerp", "lerp_"})
@@ -62,13 +54,25 @@ class Output:
         shape: Shape of the tensor that it is or begins with.
         floating: Whether that tensor is floating-point.
         channels: Dimension of that tensor's channels. None if unknown.
-        alone: Whether the output is the tensor itself and not the first of several.
+        number: Number of that tensor in the trace's `flow`. None if it does not depend on the input.
+        end: Number of tensors in `flow` when the submodule returned.
+        length: Length of the tuple or list that begins with the tensor. 0 if the output is the tensor itself.
+        uses_rest: Whether the model uses the other elements of that tuple. True if one of them is neither a
+            tensor nor None.
     """
 
     shape: tuple[int, ...]
     floating: bool
     channels: int | None
-    alone: bool
+    number: int | None
+    end: int = 0
+    length: int = 0
+    uses_rest: bool = False
+
+    @property
+    def alone(self) -> bool:
+        """Return whether the output is the tensor itself and not the first of several."""
+        return not self.length
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,7 @@ class Trace:
         takes: Shape of the first input tensor of each submodule, by path.
         sources: Path of the submodule that returned the first input tensor of each submodule, by path.
         additions: Additions of feature maps.
+        flow: Which tensors were computed from which.
         repeated: Paths of submodules that ran more than once.
         example: Shape of the example's first tensor and dimension of its channels, as in `outputs`.
         class_tokens: Number of leading learned positions, by number of positions of `(B, N, C)`.
@@ -137,6 +142,7 @@ class Trace:
     takes: Mapping[str, tuple[int, ...]]
     sources: Mapping[str, str]
     additions: Sequence[Addition]
+    flow: Flow
     repeated: frozenset[str]
     example: Output
     class_tokens: Mapping[int, int]
@@ -167,8 +173,10 @@ def trace(model: nn.Module, example: Example) -> Trace:
     try:
         with fake, torch.no_grad(), _plain_transformers(), _silent():
             args, kwargs = tree_map_only(Tensor, blank, arguments(example))
+            recorder.flow.start(t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor))
             with recorder:
-                twin(*args, **kwargs)
+                output = twin(*args, **kwargs)
+            recorder.flow.end(t for t in tree_leaves(output) if isinstance(t, Tensor))
     except _BLIND as error:
         stopped = _reason(error)
     except Exception as error:
@@ -223,14 +231,18 @@ class _Recorder(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.outputs: dict[str, tuple[Tensor, bool]] = {}
+        # With number, end and elements of the tuple, as in `_output`.
+        self.outputs: dict[str, tuple[Tensor, int | None, int, Sequence[Any]]] = {}
+        self.flow = Flow()
         self.takes: dict[str, tuple[int, ...]] = {}
         self.sources: dict[str, str] = {}
         self.additions: list[Addition] = []
+        self.handed: list[int] = []  # Indices of additions in a module whose shortcut was an argument.
         self.repeated: set[str] = set()
         self.positions_first: dict[str, int] = {}
         self.running = [""]
         self.input_stack: list[Tensor | None] = []
+        self.argument_stack: list[list[Tensor]] = []
         self.makers: dict[int, list[tuple[str, int]]] = {}  # With the tensor's version at that time.
         self.origins: dict[int, list[str]] = {}  # Makers of tensors that element-wise functions returned.
         self.depth: dict[int, int] = {}
@@ -245,20 +257,34 @@ class _Recorder(TorchFunctionMode):
     def finish(self, example: Tensor, stopped: str | None) -> Trace:
         """Return the record of the pass."""
         return Trace(
-            outputs={path: self._output(tensor, alone) for path, (tensor, alone) in self.outputs.items()},
+            outputs={path: self._output(*output) for path, output in self.outputs.items()},
             takes=self.takes,
             sources=self.sources,
             additions=self.additions,
+            flow=self.flow,
             repeated=frozenset(self.repeated),
-            example=self._output(example, True),
+            example=self._output(example),
             class_tokens=self.class_tokens,
             mixed_later=self.mixed_later,
             positions_first=self.positions_first,
             stopped=stopped,
         )
 
-    def _output(self, tensor: Tensor, alone: bool) -> Output:
-        return Output(tuple(tensor.shape), tensor.is_floating_point(), self.channels.of(tensor), alone)
+    def _output(
+        self, tensor: Tensor, number: int | None = None, end: int = 0, elements: Sequence[Any] = ()
+    ) -> Output:
+        rest = [element for element in elements[1:] if element is not None]
+        return Output(
+            shape=tuple(tensor.shape),
+            floating=tensor.is_floating_point(),
+            channels=self.channels.of(tensor),
+            number=number,
+            end=end,
+            length=len(elements),
+            uses_rest=not all(
+                isinstance(element, Tensor) and self.flow.is_unused(element) for element in rest
+            ),
+        )
 
     def _operand(self, tensor: Tensor) -> Operand:
         return Operand(self._makers(tensor), self.depth.get(id(tensor), 0), tuple(tensor.shape))
@@ -277,6 +303,7 @@ class _Recorder(TorchFunctionMode):
                 self.inserted.add(path)
             self.running.append(path)
             self.input_stack.append(tensor)
+            self.argument_stack.append(_tensors([*args, *kwargs.values()]))
             if tensor is None:
                 return
             self.takes.setdefault(path, tuple(tensor.shape))
@@ -290,13 +317,19 @@ class _Recorder(TorchFunctionMode):
     def leave(self, path: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
             self.running.pop()
+            self.argument_stack.pop()
             tensor, result = self.input_stack.pop(), feature_map(output)
             if path in self.outputs:
                 self.repeated.add(path)
             if result is None:
                 return
             self.alive.append(result)
-            self.outputs.setdefault(path, (result, result is output))
+            if isinstance(module, Gated) and module.site and tensor is not None:
+                self.flow.pass_through(tensor, result)
+            elif tensor is not None:
+                self.flow.follow("", [tensor], [result])  # Computation that is not traced.
+            elements: Sequence[Any] = () if result is output else output
+            self.outputs.setdefault(path, (result, self.flow.number(result), len(self.flow), elements))
             self.makers.setdefault(id(result), []).append((path, version(result)))
             if tensor is not None:
                 self.channels.carry(tensor, result)
@@ -322,6 +355,8 @@ class _Recorder(TorchFunctionMode):
             self._note_mixing(self.running[-1])
         output = func(*args, **kwargs)
         outputs = _tensors([output])
+        if not self.inserted & {*self.running}:
+            self.flow.follow(name, inputs, outputs)
         self._note_learned(name, inputs, outputs)
         weighted = any(isinstance(t, nn.Parameter) and t.ndim > 1 for t in inputs)
         depth = max((self.depth.get(id(t), 0) for t in inputs), default=0) + weighted
@@ -329,7 +364,7 @@ class _Recorder(TorchFunctionMode):
             func, args, kwargs, sorted(inputs, key=lambda t: self.depth.get(id(t), 0)), outputs
         )
         for t in outputs:
-            if name in _ELEMENTWISE:
+            if name in ELEMENTWISE:
                 like = [i for i in inputs if i.shape == t.shape]
                 deepest = max(like, key=lambda i: self.depth.get(id(i), 0), default=None)
                 if deepest is not None and id(t) not in self.makers:
@@ -352,12 +387,39 @@ class _Recorder(TorchFunctionMode):
             return
         if any(isinstance(t, nn.Parameter) or id(t) in self.learned for t in inputs[:2]):
             return  # An embedding of positions, for example, is no operand.
-        block = self.running[-1]
+        entered = self.input_stack[-1] if self.input_stack else None
+        if entered is not None and not entered.is_floating_point():
+            return  # Embeddings of words and positions are no operands either.
+        block = self._find_block(inputs[:2])
         mixers = [path for path in self.mixers if path.startswith(f"{block}.")]
         addition = Addition(block, (self._operand(inputs[0]), self._operand(inputs[1])), mixers)
         if name in ADDITIONS or (name in _BLENDS | _SUMS_OF_PRODUCTS and addition.is_residual):
             self.additions.append(addition)
             self.mixers = [path for path in self.mixers if path not in mixers]
+            if block != self.running[-1]:
+                self._join(block)
+
+    def _find_block(self, operands: Sequence[Tensor]) -> str:
+        """Return the path of the residual block: the running module, or one around it.
+
+        In BERT, a module `output(y, x)` ends the branch of `y` and adds `x`, the input of a module around it.
+        """
+        shortcut, branch = sorted(operands, key=lambda t: self.depth.get(id(t), 0))
+        level = 1
+        for taken in reversed(self.argument_stack):
+            first, others = taken[:1], [id(t) for t in taken[1:]]
+            same = all(t.shape[:2] == shortcut.shape[:2] for t in first) and self.channels.of(shortcut) == 2
+            if not same or id(shortcut) not in others or id(branch) in (id(first[0]), *others):
+                break
+            level += 1
+        return self.running[-level]
+
+    def _join(self, block: str) -> None:
+        """Count the additions of modules in `block` that were handed their shortcut as those of `block`."""
+        self.handed.append(len(self.additions) - 1)
+        for i in self.handed:
+            if self.additions[i].path.startswith(f"{block}."):
+                self.additions[i] = replace(self.additions[i], path=block)
 
     def _note_learned(self, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         learned = [isinstance(t, nn.Parameter) or id(t) in self.learned for t in inputs]
