@@ -139,10 +139,12 @@ class Flow:
                 waiting += [user for user in self._nodes[number].users if user not in reached]
         return later in reached and all(user >= end for user in self._nodes[later].users)
 
-    def is_unused(self, tensor: Tensor) -> bool:
-        """Return whether nothing was computed from `tensor` and the model does not return it."""
+    def is_unused(self, tensor: Tensor, end: int) -> bool:
+        """Return whether the model neither returns `tensor` nor computes anything from it after `end`."""
         number = self.number(tensor)
-        return number is not None and number not in self._outputs and not self._nodes[number].users
+        if number is None or number in self._outputs:
+            return False
+        return all(user < end for user in self._nodes[number].users)
 
     def is_source(self, earlier: int, later: int) -> bool:
         """Return whether `later` was computed from `earlier`."""

@@ -281,9 +281,7 @@ class _Recorder(TorchFunctionMode):
             number=number,
             end=end,
             length=len(elements),
-            uses_rest=not all(
-                isinstance(element, Tensor) and self.flow.is_unused(element) for element in rest
-            ),
+            uses_rest=not all(isinstance(t, Tensor) and self.flow.is_unused(t, end) for t in rest),
         )
 
     def _operand(self, tensor: Tensor) -> Operand:

@@ -83,7 +83,9 @@ def test_models_of_segmentation_models_pytorch_are_backbones():
         names = [site.name for site in sites]
         assert names[-5:] == [*(f"decoder.blocks.{i}" for i in range(4)), "decoder"]
         assert "stage1.block1" in names
-        backbones.insert(model, {"stage4.block2": "sagan", "decoder.blocks.0": "ssa", "decoder": "ssa"}, x, known=sites)
+        backbones.insert(
+            model, {"stage4.block2": "sagan", "decoder.blocks.0": "ssa", "decoder": "ssa"}, x, known=sites
+        )
         assert torch.equal(model.eval()(x), before)
 
 
