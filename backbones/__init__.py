@@ -28,6 +28,7 @@ detector_graph   A trained detector as a graph of fixed shapes, for export
 norm             Batch norm of sequences of different lengths
 ends             Padded sequences: checks of input and mask, last state, mean, reversal
 site             The sites of any model
+locations        Names of the positions at which a module can be inserted
 placement        The type `Placement`: an attention spec for each site
 unknown_site     The error for a site that a model lacks
 insertion        The function that inserts a placement
@@ -35,6 +36,7 @@ weights          Trained weights for a new model: selects the backbone's and che
 mixer            A wrapper for attention that replaces a module that mixes tokens
 torch_internals  Everything used of PyTorch besides its public API
 trace            A forward pass on fake tensors that records the outputs of submodules
+flow             Which tensors of the pass were computed from which
 channels         Infers which dimension of a tensor holds the channels
 output           The feature map in a submodule's output, and a classifier's logits
 lazy_layers      Initialises lazy layers

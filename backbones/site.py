@@ -5,7 +5,8 @@ maps, or blends or subtracts them. Its branch is the operand that passed more la
 parent and a resolution form a stage. So `stage1.block2.branch` means the same in an xresnet, in torchvision's
 ResNet and in any unknown model. In a block of a transformer the branches are called `attention.branch` and
 `mlp.branch`, and at `mixer` a module replaces the one that mixes the tokens. A model without residual blocks
-has a site at every submodule that returns a feature map, named by its path.
+has a site for each feature map that submodules return, named by the path of the last one: norms, activations
+and dropout belong to the layer before them. Logits have no site.
 
 A feature map is a floating-point tensor with one to three spatial dimensions. Its first dimension is the
 batch, or in a `Siamese` the batches of all its inputs. Its channels are in dimension 1 or in the last one

@@ -19,14 +19,20 @@ def unknown_site(model: nn.Module, name: str, known: Sequence[Site]) -> InputErr
             f"unknown {kind} {name!r}: that is a module, whose site is called "
             f"{' and '.join(map(repr, names))}"
         )
-    if name and any(path == name for path, _ in model.named_modules()):
+    paths = [path for path, _ in model.named_modules()]
+    if name and name in paths:
         inside = [site.name for site in known if site.path.startswith(f"{name}.")]
         around = [site for site in known if name.startswith(f"{site.path}.")]
+        beside = [
+            path for path in paths[paths.index(name) :] if path.rpartition(".")[0] == name.rpartition(".")[0]
+        ]
+        after = [site.name for path in beside for site in known if site.path == path]
         nearest = max(around, key=lambda site: len(site.path)).name if around else None
-        hints = [*([f"around it is {nearest!r}"] if nearest else [])]
+        hints = [f"around it is {nearest!r}"] if nearest else []
+        hints += [f"after it is {after[0]!r}"] if after else []
         hints += [f"in it are {', '.join(inside)}"] if inside else []
         return InputError(
-            f"unknown {kind} {name!r}: that is a module at which nothing can be inserted"
+            f"unknown {kind} {name!r}: that is a module without a site of its own"
             f"{'; ' * bool(hints)}{', and '.join(hints)}"
         )
     return unknown(kind, name, [site.name for site in known])

@@ -214,12 +214,14 @@ class Tokens(nn.Module):
 def test_a_mixer_is_replaced_only_if_the_model_uses_no_more_than_its_output(kind: str) -> None:
     model, example = Tokens(kind), torch.randn(4, 6, 8)
     known = sites(model, example)
-    assert {"stage1.block1.mixer", "stage1.block1.mlp.branch"} <= {site.name for site in known}
+    names = {site.name for site in known}
+    assert "stage1.block1.mlp.branch" in names
+    assert ("stage1.block1.mixer" in names) == (kind != "weights")
     if kind in ("alone", "tuple"):
         insert(model, {"stage1.block1.mixer": Spec("ssa")}, example)
         assert model(example).shape == (4, 8)
         assert sites(model, example) == known
-    else:
+    elif kind == "attribute":
         with pytest.raises(
             InputError, match=r"no module can take the place of the one at 'stage1\.block1\.mixer'"
         ):
