@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from attention import Gated, InputError, Spec
+from backbones.causality import is_causal, refuse, sees_later
 from backbones.example import Example
 from backbones.lazy_layers import materialise
 from backbones.mixer import Mixer
@@ -37,6 +38,9 @@ def insert(
     model, and checkpoints of the backbone have no weights for the module. A `nn.TransformerEncoderLayer` with
     an inserted module runs without torch's fused evaluation path.
 
+    If the model is causal (`backbones.causality`), as a language model is, modules must be causal too. At
+    sites with one spatial dimension, this is tested by changing tokens: of each module, then of the model.
+
     Args:
         model: The model.
         placement: The `Spec` of each site, or the name of a type, such as `"ssa"`.
@@ -48,7 +52,7 @@ def insert(
 
     Raises:
         InputError: The model lacks a site, a site is occupied, or options do not fit the channels of the
-            site.
+            site. Or the model is causal, and with a module a position would see later ones.
 
     Example:
         >>> import automl
@@ -61,7 +65,8 @@ def insert(
     if not placement:
         return model
     if known is None:
-        known = sites(model, _default(model) if example is None else example)
+        example = _default(model) if example is None else example
+        known = sites(model, example)
     elif example is not None:
         materialise(model, example)
     sites_by_name = {site.name: site for site in known}
@@ -77,6 +82,11 @@ def insert(
         for name, spec in placement.items():
             module = build_module(spec, sites_by_name[name])
             modules[name] = module.to(like.device, like.dtype).train(model.training)
+    along = {name: m for name, m in modules.items() if len(sites_by_name[name].resolution) == 1}
+    causal = bool(along) and example is not None and is_causal(model, example)
+    leaking = [name for name, m in along.items() if causal and sees_later(m, sites_by_name[name])]
+    if leaking:
+        raise refuse(placement, leaking)
     for name, module in sorted(modules.items(), key=lambda item: not sites_by_name[item[0]].replaces):
         site = sites_by_name[name]
         if site.replaces:
@@ -92,6 +102,8 @@ def insert(
                 f"no module can take the place of the one at {', '.join(map(repr, replaced))}, of which the "
                 f"model uses more than its output: {error}"
             ) from error
+    if causal and example is not None and not is_causal(model, example):
+        raise refuse(placement, [])
     for encoder in (m for m in model.modules() if isinstance(m, nn.TransformerEncoder)):
         if any(isinstance(module, Gated) for module in encoder.layers.modules()):
             encoder.use_nested_tensor = False  # Only the fused layers use nested tensors.

@@ -1,0 +1,232 @@
+"""In a causal model, insertion refuses modules that see later positions, and accepts causal ones."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attention import ATTENTIONS, Gated, InputError, Spec
+from backbones import Example, call, insert, sites
+from backbones.causality import is_causal
+
+N, WIDTH, WORDS = 24, 16, 20
+TOKENS = torch.zeros(2, N, dtype=torch.long)
+CAUSAL = [
+    Spec("conv1x1"),
+    *(Spec(n, {"causal": True}) for n, a in ATTENTIONS.items() if "causal" in a.options),
+]
+
+
+class Mix(nn.Module):
+    """Multi-head self-attention, as a GPT or a BERT has it."""
+
+    def __init__(self, causal: bool) -> None:
+        super().__init__()
+        self.causal, self.qkv, self.out = causal, nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(2, (3, 2, -1)).permute(2, 0, 3, 1, 4).unbind()
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+
+class Block(nn.Module):
+    def __init__(self, causal: bool) -> None:
+        super().__init__()
+        self.norm1, self.attention = nn.LayerNorm(WIDTH), Mix(causal)
+        self.norm2, self.mlp = nn.LayerNorm(WIDTH), nn.Sequential(nn.Linear(WIDTH, 32), nn.GELU())
+        self.down, self.dropout = nn.Linear(32, WIDTH), nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.dropout(self.down(self.mlp(self.norm2(x))))
+
+
+class Transformer(nn.Module):
+    """A small GPT with tied embeddings, or a small BERT."""
+
+    def __init__(self, causal: bool = True) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(WORDS, WIDTH), nn.Parameter(torch.randn(N, WIDTH))
+        self.blocks = nn.ModuleList(Block(causal) for _ in range(2))
+        self.head = nn.Linear(WIDTH, WORDS, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.words(tokens) + self.positions
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class Pooled(Transformer):
+    def forward(self, tokens: Tensor) -> Tensor:
+        return super().forward(tokens).mean(1)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, both: bool = False) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(3, 8, batch_first=True, bidirectional=both)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lstm(x)[0]
+
+
+def gpt2() -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"n_positions": 64, "n_embd": 16, "n_layer": 2, "n_head": 2, "bos_token_id": 0, "eos_token_id": 0}
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=WORDS, **sizes))
+
+
+def qwen3() -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    layers = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 64}
+    return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(vocab_size=WORDS, **layers, **sizes))
+
+
+def bert() -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    layers = {"num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes = {"hidden_size": 16, "intermediate_size": 32}
+    return transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=WORDS, **layers, **sizes))
+
+
+LANGUAGE_MODELS: dict[str, Callable[[], nn.Module]] = {"GPT": Transformer, "GPT-2": gpt2, "Qwen3": qwen3}
+every_language_model = pytest.mark.parametrize("build", LANGUAGE_MODELS.values(), ids=LANGUAGE_MODELS)
+MODELS: dict[str, tuple[Callable[[], nn.Module], Example, bool]] = {
+    **{name: (build, TOKENS, True) for name, build in LANGUAGE_MODELS.items()},
+    "keywords": (
+        gpt2,
+        {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS), "labels": TOKENS},
+        True,
+    ),
+    "BERT": (bert, TOKENS, False),
+    "bidirectional": (lambda: Transformer(causal=False), TOKENS, False),
+    "pooled": (Pooled, TOKENS, False),
+    "LSTM": (Recurrent, torch.empty(2, N, 3), True),
+    "bidirectional LSTM": (lambda: Recurrent(both=True), torch.empty(2, N, 3), False),
+    "convolution": (lambda: nn.Conv1d(3, 3, 3, padding=1), torch.empty(2, 3, N), False),
+    "causal convolution": (
+        lambda: nn.Sequential(nn.ConstantPad1d((2, 0), 0), nn.Conv1d(3, 3, 3)),
+        torch.empty(2, 3, N),
+        True,
+    ),
+    "each token alone": (lambda: nn.Conv1d(3, 3, 1), torch.empty(2, 3, N), False),
+    "image": (lambda: nn.Conv2d(3, 3, 3, padding=1), torch.empty(2, 3, 8, 8), False),
+    "one token": (Recurrent, torch.empty(2, 1, 3), False),
+    "without values": (lambda: Recurrent().to("meta"), torch.empty(2, N, 3), False),
+}
+
+
+@pytest.mark.parametrize(("build", "example", "expected"), MODELS.values(), ids=MODELS)
+def test_models_that_are_causal(build: Callable[[], nn.Module], example: Example, expected: bool) -> None:
+    assert is_causal(build(), example) == expected
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_parameters_that_start_at_zero_hide_nothing(causal: bool) -> None:
+    """With zeros, a head would return zeros, and blocks would process each token alone."""
+    model = Transformer(causal)
+    model.head.weight = nn.Parameter(torch.zeros(WORDS, WIDTH))
+    for block in model.blocks:
+        nn.init.zeros_(block.attention.out.weight)
+    assert is_causal(model, TOKENS) == causal
+
+
+@every_language_model
+def test_the_test_changes_nothing(build: Callable[[], nn.Module]) -> None:
+    model = build().train()
+    insert(model, {"stage1.block1.attention.branch": CAUSAL[-1]}, TOKENS)
+    list(model.modules())[-1].eval()
+    state, modes = (
+        {k: v.clone() for k, v in model.state_dict().items()},
+        [m.training for m in model.modules()],
+    )
+    before = torch.random.get_rng_state()
+    assert is_causal(model, TOKENS)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert [m.training for m in model.modules()] == modes
+    assert all(p.requires_grad and p.grad is None for p in model.parameters())
+    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+
+
+def _branches(model: nn.Module) -> list[str]:
+    return [site.name for site in sites(model, TOKENS) if not site.replaces]
+
+
+def _outputs(model: nn.Module, tokens: Tensor) -> Tensor:
+    output = call(model, tokens)
+    return output if isinstance(output, Tensor) else output.logits
+
+
+@pytest.mark.parametrize("spec", CAUSAL, ids=str)
+@every_language_model
+@torch.no_grad()
+def test_causal_modules_pass_exactly(build: Callable[[], nn.Module], spec: Spec) -> None:
+    """Modules at all sites with open gates: outputs before each changed token are equal bit by bit."""
+    model = build()
+    insert(model, dict.fromkeys(_branches(model), spec), TOKENS).eval()
+    for module in model.modules():
+        if isinstance(module, Gated):
+            module.gamma.fill_(1)
+    tokens = torch.arange(2 * N).view(2, N) % WORDS
+    y = _outputs(model, tokens)
+    for i in range(N):
+        changed = tokens.clone()
+        changed[:, i] = (changed[:, i] + 7) % WORDS
+        z = _outputs(model, changed)
+        assert torch.equal(z[:, :i], y[:, :i])
+        assert not torch.equal(z[:, i:], y[:, i:])
+
+
+@pytest.mark.parametrize("spec", [Spec(name) for name in ATTENTIONS if name != "conv1x1"], ids=str)
+@every_language_model
+def test_other_modules_are_refused(build: Callable[[], nn.Module], spec: Spec) -> None:
+    model = build()
+    site = _branches(model)[-1]
+    with pytest.raises(
+        InputError, match=rf"model is causal.* by {spec.type} at site '{site}'\. Choose conv1x1, or"
+    ):
+        insert(model, {site: spec, _branches(model)[0]: CAUSAL[0]}, TOKENS)
+    assert not any(isinstance(module, Gated) for module in model.modules())
+    insert(Transformer(causal=False), {"stage1.block2": spec}, TOKENS)
+
+
+def test_all_modules_that_leak_are_named() -> None:
+    placement = {"stage1.block1": "ssa", "stage1.block2": "sagan", "stage1.block1.mlp.branch": "conv1x1"}
+    with pytest.raises(
+        InputError, match=r"by ssa at site 'stage1\.block1', sagan at site 'stage1\.block2'\. Choose"
+    ):
+        insert(Transformer(), placement, TOKENS)
+
+
+class Reverse(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flip(2)
+
+
+def test_a_site_where_positions_are_not_in_order_is_refused() -> None:
+    """There even a causal module lets tokens see later ones."""
+
+    def build() -> nn.Module:
+        first = [Reverse(), nn.Conv1d(4, 4, 1), Reverse()]
+        return nn.Sequential(*first, nn.ConstantPad1d((2, 0), 0), nn.Conv1d(4, 4, 3))
+
+    example = torch.empty(2, 4, N)
+    insert(build(), {"2": CAUSAL[1], "1": CAUSAL[0]}, example)
+    with pytest.raises(
+        InputError, match=r"causal, but not with modules at '1', although.*Choose other sites"
+    ):
+        insert(build(), {"1": CAUSAL[1]}, example)
+
+
+@pytest.mark.parametrize("spec", CAUSAL, ids=str)
+def test_a_mixer_may_be_replaced_by_a_causal_module(spec: Spec) -> None:
+    model = insert(Transformer(), {"stage1.block1.mixer": spec}, TOKENS)
+    assert is_causal(model, TOKENS)
+    with pytest.raises(InputError, match="model is causal"):
+        insert(Transformer(), {"stage1.block1.mixer": "multihead"}, TOKENS)
