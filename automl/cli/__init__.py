@@ -11,6 +11,7 @@ confirm_command  `automl confirm` and `automl compare`
 report_command   `automl report`
 train_command    `automl train`
 export_command   `automl export` and `automl predict`
+maps_command     `automl maps`: pictures of what modules attend to
 folder_commands  `automl status`, `searches`, `remove` and `sync`
 space_commands   `automl data`, `spaces`, `sites` and `cost`
 study_commands   `automl studies` and `automl study`

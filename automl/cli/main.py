@@ -19,6 +19,7 @@ from automl.cli.command import as_command
 from automl.cli.confirm_command import compare, confirm
 from automl.cli.export_command import export, predict
 from automl.cli.folder_commands import remove, searches, status, sync
+from automl.cli.maps_command import maps
 from automl.cli.report_command import report
 from automl.cli.search_command import search
 from automl.cli.space_commands import cost, data, sites, spaces
@@ -65,6 +66,7 @@ for command in (
     train,
     export,
     predict,
+    maps,
     spaces,
     studies,
     study,

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn.utils import parametrize
 
-from attention import InputError
+from attention import Gated, InputError
 from attention.errors import describe_error
 from automl.export.onnx_program import for_onnx
 from automl.tasks.deployment import BATCH_AXIS, MODEL, SHORTEST, TOKENIZER, Deployment, Interface, Signature
@@ -140,6 +140,24 @@ def describe(graphs: Mapping[str, Interface], deployments: Mapping[str, Deployme
     return {
         "labels": list(labels_of(deployments)),
         "graphs": {name: {**graph.to_json(), "details": details[name]} for name, graph in graphs.items()},
+    }
+
+
+def modules_of(deployment: Deployment, model: nn.Module) -> dict[str, dict[str, Any]]:
+    """Return the inserted modules of a graph by site: their paths, and how they take their features.
+
+    `path` is that in the graph, `weights` that in the model, whose weights are exported.
+    """
+    weights = {module.site: path for path, module in model.named_modules() if isinstance(module, Gated)}
+    return {
+        module.site: {
+            "path": path,
+            "weights": weights[module.site],
+            "layout": module.layout,
+            "class_tokens": module.class_tokens,
+        }
+        for path, module in deployment.module.named_modules()
+        if isinstance(module, Gated) and module.site
     }
 
 

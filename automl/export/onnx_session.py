@@ -10,15 +10,15 @@ from attention import InputError
 from automl.tasks.deployment import Arrays, Run
 
 
-def open_onnx(file: Path) -> Run:
+def open_onnx(file: Path, content: bytes | None = None) -> Run:
     """Return a function from all inputs of the model in `file` to all its outputs.
 
-    It uses as many threads as torch. It raises InputError for an empty batch, for which onnxruntime has no
-    clear message.
+    `content` replaces that of the file. It uses as many threads as torch. It raises InputError for an empty
+    batch, for which onnxruntime has no clear message.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(content or str(file), options, providers=["CPUExecutionProvider"])
     outputs = [output.name for output in session.get_outputs()]
 
     def run(inputs: Arrays) -> Arrays:

@@ -118,7 +118,7 @@ def run_predict(
     """
     folder = exported_folder(exported)
     config, task, run = _open(folder, trust)
-    examples = [example for file in files for example in _files(Path(file), task)]
+    examples = [example for file in files for example in list_inputs(Path(file), task)]
     if not examples:
         raise InputError(
             f"give at least one file of {task.noun}, or a folder: {', '.join(sorted(task.suffixes))}"
@@ -162,7 +162,8 @@ def _write(
         raise InputError(f"{folder} cannot be written to ({error.strerror or error})") from error
 
 
-def _files(path: Path, task: type[Task]) -> list[Path]:
+def list_inputs(path: Path, task: type[Task]) -> list[Path]:
+    """Return a file, or the inputs in and below a folder."""
     if not path.is_dir():
         return [path]
     files = (folder / name for folder, _, names in walk(path) for name in names)
@@ -209,18 +210,26 @@ def _open(folder: Path, trust: bool) -> tuple[dict[str, Any], type[Task], Run]:
         run = open_onnx(folder / ONNX)
     except Exception as error:  # onnxruntime has a different error for each kind of damage
         raise no_export(folder, error) from error
+    return exported, input_reader(exported, f"predicting with {folder}", trust), run
+
+
+def input_reader(exported: Mapping[str, Any], what: str, trust: bool) -> type[Task]:
+    """Return the task that reads the inputs of an exported model.
+
+    Without `trust`, a user-defined one is not loaded, and inputs are NPZ files. `what` is about to be done.
+    """
     config = TrialConfig.from_json(exported["config"])
     if not loading.is_user_defined(config.task) or loading.get_loaded_object(config.task) is not None:
-        return exported, task_of(config), run  # no user-defined code runs here
+        return task_of(config)  # no user-defined code runs here
     if trust:
-        announce(f"predicting with {folder}", [config.task])
-        return exported, task_of(config), run
+        announce(what, [config.task])
+        return task_of(config)
     print(
         f"the user-defined task {config.task!r} of the model was not loaded, so inputs are read as NPZ "
         f"files. If you trust its author, add --trust",
         file=sys.stderr,
     )
-    return exported, Task, run
+    return Task
 
 
 def _batches(inputs: Iterator[tuple[str, dict[str, np.ndarray]]]) -> Iterator[tuple[list[str], Arrays]]:

@@ -65,6 +65,10 @@ class Tokenizer:
         """Return at most `length` numbers of each text."""
         return [encoding.ids[:length] for encoding in self._encoder.encode_batch(list(texts))]
 
+    def names(self, ids: Iterable[int]) -> list[str]:
+        """Return the sub-tokens with these numbers as text."""
+        return [self._encoder.id_to_token(int(i)) for i in ids]
+
     def encode(self, texts: Sequence[str], length: int) -> tuple[np.ndarray, np.ndarray]:
         """Return numbers int64 `(B, T)` and a mask, bool `(B, T)`, which is False at padding.
 

@@ -41,6 +41,7 @@ COMMANDS = (
     "train",
     "export",
     "predict",
+    "maps",
     "spaces",
     "sites",
 )
@@ -299,6 +300,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     (("export", "--out", "out", "--best", "--register", "a/b"), ["does not take 'a/b' as the name"]),
     (("export", "--out", "out", "--best", "--register", "a", "--alias", "v1"), ["--alias must", "'v1'"]),
     (("predict", "empty", "one/cats/0.png"), ["empty has no exported model", "automl export"]),
+    (("maps", "empty", "one/cats/0.png"), ["empty has no exported model", "automl export"]),
     (("sites", "xresnet"), ["unknown backbone 'xresnet'", "Did you mean 'xresnet"]),
     (("sites", "xresnet18", "--size", "0"), ["--size", "got 0"]),
     (("sites", "xresnet18", "--option", "width=0"), ["width", "got 0"]),

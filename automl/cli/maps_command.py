@@ -1,0 +1,45 @@
+"""`automl maps`: pictures of what the modules of an exported model attend to."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attention import InputError
+from automl.cli.options import describe
+from automl.config.escape import printable
+
+
+def maps(
+    folder: Annotated[Path, typer.Argument(help="Folder of an exported model.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(help="Inputs: images; files of sequences; source files; or folders of them."),
+    ],
+    out: Annotated[Path, describe("Folder for the pictures.")] = Path("maps"),
+    site: Annotated[str | None, describe("Site of one module.", shown="all")] = None,
+    at: Annotated[
+        str | None,
+        describe(
+            "Position that looks: X,Y in pixels of the picture, a step, or the number of a token.",
+            shown="the mean over all positions",
+        ),
+    ] = None,
+    trust: Annotated[
+        bool, describe("Allow running the user-defined code of the model.", None, "--trust")
+    ] = False,
+) -> None:
+    """Draw what the attention modules of an exported model look at in each input."""
+    from automl.export.run_maps import run_maps
+
+    result = run_maps(folder, files, out=out, site=site, at=_numbers(at), trust=trust)
+    for picture in result.pictures:
+        print(printable(str(picture)))
+    print(printable(f"page  {result.index}"))
+
+
+def _numbers(at: str | None) -> list[int]:
+    try:
+        return [int(number) for number in at.split(",")] if at is not None else []
+    except ValueError:
+        raise InputError(f"--at takes X,Y in pixels, a step, or the number of a token; got {at}") from None

@@ -1,0 +1,117 @@
+"""An image, signals or tokens with the weights of a map."""
+
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from automl.config.escape import printable
+from automl.maps.heat import as_grid, colour, enlarge
+
+Floats = NDArray[np.floating]
+Bytes = NDArray[np.uint8]
+
+STRENGTH = 0.65  # share of the heat in an overlay
+QUERY = (255, 60, 30)  # colour of the frame around the query
+WIDTH, SIGNALS, STRIP = 340, 120, 16  # units of a picture of signals
+LIGHT = 0.179  # relative luminance (WCAG 2.1) above which black text has more contrast than white
+
+
+def overlay(image: Bytes, heat: Floats, query: int | None = None) -> Bytes:
+    """Lay the heat of a map over an image.
+
+    Args:
+        image: Pixels `(H, W, 3)`.
+        heat: A weight for each position, `(*spatial,)`.
+        query: The position whose row is shown. It gets a frame.
+
+    Returns:
+        Pixels `(H, W, 3)`: the image in grey below the colours of the weights.
+
+    Raises:
+        InputError: The positions are no grid on the image.
+    """
+    height, width = image.shape[:2]
+    grid = as_grid(heat, height, width)
+    grey = image @ np.array([0.299, 0.587, 0.114])
+    mixed = (1 - STRENGTH) * grey[..., None] + STRENGTH * enlarge(colour(grid), (height, width))
+    if query is not None:
+        covered = enlarge(np.arange(grid.size).reshape(grid.shape) == query % grid.size, (height, width))
+        rows, columns = np.nonzero(covered)
+        inside = np.zeros_like(covered)
+        inside[rows.min() + 1 : rows.max(), columns.min() + 1 : columns.max()] = True
+        mixed[covered & ~inside] = QUERY
+    drawn: Bytes = mixed.round().astype(np.uint8)
+    return drawn
+
+
+def draw_signals(values: Floats, heat: Floats, query: int | None = None) -> str:
+    """Draw signals above a strip of weights, as the inner part of an SVG.
+
+    Args:
+        values: Signals `(C, T)`.
+        heat: A weight for each position, `(positions,)`, from the first step to the last.
+        query: The position whose row is shown. It gets a line.
+
+    Returns:
+        Elements in a box of WIDTH by SIGNALS + STRIP units, in the colour of the text.
+    """
+    low, high = np.nanmin(values), np.nanmax(values)
+    y = SIGNALS - 4 - (SIGNALS - 8) * (values - low) / (high - low or 1)
+    x = (np.arange(values.shape[1]) + 0.5) * WIDTH / values.shape[1]
+    lines = [
+        f'<polyline points="{" ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, row, strict=True) if b == b)}" '
+        f'fill="none" stroke="currentColor" stroke-width="1" opacity="{0.9 - 0.5 * i / len(values):.2f}"/>'
+        for i, row in enumerate(y)
+    ]
+    step = WIDTH / len(heat)
+    frame = (
+        f'<rect x="{query * step:.2f}" width="{step:.2f}" height="{SIGNALS + STRIP}" fill="none" '
+        f'stroke="{_css(QUERY)}"/>'
+        if query is not None
+        else ""
+    )
+    return f'{"".join(lines)}<g transform="translate(0 {SIGNALS})">{draw_strip(heat)}</g>{frame}'
+
+
+def draw_strip(weights: Floats) -> str:
+    """Draw weights side by side, as the inner part of an SVG of WIDTH by STRIP units."""
+    step = WIDTH / len(weights)
+    return "".join(
+        f'<rect x="{i * step:.2f}" width="{step + 0.3:.2f}" height="{STRIP}" fill="{_css(shade)}"/>'
+        for i, shade in enumerate(colour(weights))
+    )
+
+
+def svg(elements: str, height: float, ground: str = "none") -> str:
+    """Return elements of a box of WIDTH by `height` units as an SVG."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+        f'height="{height}"><rect width="100%" height="100%" fill="{ground}"/>{elements}</svg>'
+    )
+
+
+def shade_tokens(tokens: Sequence[str], heat: Floats, query: int | None = None) -> str:
+    """Return tokens as HTML, each on the colour of its weight.
+
+    Args:
+        tokens: The tokens, T of them.
+        heat: A weight for each token, `(T,)`.
+        query: The token whose row is shown. It gets a frame.
+    """
+    return " ".join(
+        f'<span style="background:{_css(shade)};color:{text_colour(shade)}'
+        f'{f";outline:2px solid {_css(QUERY)}" if i == query else ""}">{escape(printable(token))}</span>'
+        for i, (token, shade) in enumerate(zip(tokens, colour(heat), strict=True))
+    )
+
+
+def text_colour(shade: Sequence[int] | Bytes) -> str:
+    """Return the colour of text with the larger contrast to its ground."""
+    linear = ((np.asarray(shade) / 255 + 0.055) / 1.055) ** 2.4
+    return "#000" if linear @ np.array([0.2126, 0.7152, 0.0722]) > LIGHT else "#fff"
+
+
+def _css(shade: Sequence[int] | Bytes) -> str:
+    return "#" + "".join(f"{int(value):02x}" for value in shade)
