@@ -7,6 +7,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from attention.attention_map import AttentionMap, rescaling_map
 from attention.gated import Gated, Layout
 
 
@@ -44,6 +45,15 @@ class Wrapped(Gated):
             return _same_shape(self.module(x, **arguments), x)
         features = x.transpose(1, 2).unflatten(2, shape)  # (B, C, *shape)
         return _same_shape(self.module(features, **arguments), features).flatten(2).transpose(1, 2)
+
+    def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> AttentionMap | None:
+        x = x.to(next((p.dtype for p in self.module.parameters()), x.dtype))
+        # Other modules mix elements, so that zeros do not stay zeros.
+        dropped = torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).to(x.device) < 0.5
+        if self.attend(x.masked_fill(dropped, 0), mask, spatial)[dropped].any():
+            return None
+        y = self.attend(x, mask, spatial)
+        return rescaling_map(x.float(), y.float(), spatial=spatial, mask=mask)
 
 
 def is_rescaling(wrapped: Wrapped, size: Sequence[int]) -> bool:

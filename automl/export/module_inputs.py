@@ -45,9 +45,16 @@ class ExportedModule:
     layout: Layout
     class_tokens: int
 
+    def extents(self, features: Tensor) -> Sequence[int]:
+        """Return the extents of features as `Gated.forward` takes them, without class tokens."""
+        if self.layout == "B*C":
+            return [features.shape[1] - self.class_tokens, *features.shape[2:-1]]
+        return features.shape[2:]
+
     def build(self, features: Tensor, weights: Mapping[str, Tensor]) -> Gated:
         """Build the module with its weights, for features as `Gated.forward` takes them."""
-        module = self.spec.build(features.shape[-1 if self.layout == "B*C" else 1])
+        channels = features.shape[-1 if self.layout == "B*C" else 1]
+        module = self.spec.build(channels, self.extents(features))
         module.site, module.layout, module.class_tokens = self.site, self.layout, self.class_tokens
         prefix = f"{self.weights}."
         own = {k.removeprefix(prefix): value for k, value in weights.items() if k.startswith(prefix)}
@@ -82,8 +89,7 @@ class MapGraph:
             tensors = [torch.tensor(values[name]) for name in self.sources[module.site]]
             features = next(t for t in tensors if t.is_floating_point() and t.ndim > 2)
             built = module.build(features, self.weights)
-            tokens = features[:, built.class_tokens :] if built.class_tokens else features
-            extents = tokens.shape[1:-1] if built.layout == "B*C" else tokens.shape[2:]
+            extents = module.extents(features)
             hidden = (len(features), prod(extents), 1)
             masks = [~t.view(-1, *extents) for t in tensors if t.dtype == torch.bool and t.shape == hidden]
             with padding(masks[0] if masks else None):

@@ -84,6 +84,8 @@ def run_maps(
     check_trusted(f"drawing maps of {folder}", names, trust=trust)
     graph = MODEL if MODEL in about["graphs"] else CODE
     inputs = read_code(folder, about, files) if graph == CODE else read_inputs(folder, about, files, trust)
+    if why := about.get("left_out", {}).get(onnx_file(graph)):
+        raise InputError(f"maps need {onnx_file(graph)}, which {folder} lacks: {why}")
     try:
         program = MapGraph(folder / onnx_file(graph), folder / WEIGHTS, modules)
     except Exception as error:  # onnx, onnxruntime and torch raise different errors for different damage

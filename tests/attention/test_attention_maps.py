@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from attention import AttentionMap, Gated, InputError, Spec, attention_map, attention_maps
 from attention.attention_map import rescaling_map
 from attention.padding import padding
+from attention.wrapped import Wrapped
 
 SHAPES = {"1d": (3, CHANNELS, 30), "2d": (3, CHANNELS, 6, 5)}
 # The update of a module, given the weights and the module's input as tokens (B, N, C).
@@ -166,6 +167,29 @@ def test_factors_of_a_rescaling_are_measured() -> None:
     torch.testing.assert_close(other.heat(), expected.view(2, 3, 4))
     with pytest.raises(InputError, match="takes nothing from other positions"):
         other.rows([0])
+
+
+@pytest.mark.parametrize("name", ["timm:se", "timm:eca", "timm:cbam"])
+def test_modules_that_rescale_show_their_factors(name: str) -> None:
+    module, x = new(Spec(name), gate=1).double().eval(), features(2, CHANNELS, 6, 5, dtype=torch.float64)
+    module.site = "here"
+    with attention_maps(module) as maps:
+        y = module(x)
+    assert maps["here"].kind == "rescaling"
+    factors = (y / x).flatten(2)
+    weight = x.square().flatten(2)
+    torch.testing.assert_close(
+        maps["here"].weights, ((factors * weight).sum(2) / weight.sum(2)).float(), rtol=1e-4, atol=1e-5
+    )
+    assert maps["here"].heat().shape == (2, 6, 5)
+
+
+def test_modules_that_mix_elements_have_no_factors() -> None:
+    module = Wrapped(CHANNELS, nn.Conv2d(CHANNELS, CHANNELS, 1))
+    module.site = "here"
+    with attention_maps(module) as maps:
+        module(features(2, CHANNELS, 6, 5))
+    assert not maps
 
 
 def test_a_hand_set_query_looks_at_the_key_it_matches() -> None:
