@@ -97,7 +97,7 @@ def _title(cost: str) -> str:
 
 
 def _draw(search: Search, fronts: dict[str, list[Trial]]) -> Figure:
-    kinds = style.by_kind(trial.kind for trial in search.done)
+    kinds = style.by_kind(search, (trial.kind for trial in search.done))
     y = alt.Y("score:Q", title=search.label, scale=alt.Scale(zero=False, padding=8))
     charts: list[Chart] = []
     data: dict[str, list[dict[str, Any]]] = {**source(search)}

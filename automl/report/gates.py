@@ -52,7 +52,7 @@ def gates(search: Search) -> Plot:
             y=y,
             yOffset=alt.YOffset("kind:N", scale=alt.Scale(domain=kinds)),
             tooltip=["site:N", alt.Tooltip("kind:N", title="type"), alt.Tooltip("gate:Q", title="|gate|")],
-            **style.by_kind(kinds, columns=2),
+            **style.by_kind(search, kinds, columns=2),
         )
     )
     bars = (

@@ -67,7 +67,7 @@ def _chart(search: Search, last: int) -> alt.LayerChart:
     domain = style.window(
         scores, maximize=search.plan.metric.maximize, part=0.05 if len(scores) >= 40 else 0.0
     )
-    kinds = style.by_kind((trial.kind for trial in [*search.done, *search.pruned]), columns=2)
+    kinds = style.by_kind(search, (trial.kind for trial in [*search.done, *search.pruned]), columns=2)
     x = alt.X(
         "trial:Q", title="trial", scale=alt.Scale(domain=[-0.5, last + 0.5], nice=False),
         axis=alt.Axis(format="d", tickMinStep=1, tickCount=8),

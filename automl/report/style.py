@@ -8,13 +8,14 @@ what has no colour of its own are `currentColor`: the page's, by its theme.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import cycle, product
 from typing import Any, Literal
 
 import altair as alt
 import numpy as np
 
 from attention import ATTENTIONS
-from automl.report.read import MIXED, PLAIN
+from automl.report.read import MIXED, PLAIN, Search
 
 WIDTH = 340  # CSS pixels of a figure in a file: what a phone has between its margins
 HEIGHT = 190
@@ -64,13 +65,10 @@ CONFIG: dict[str, Any] = {
 }  # fmt: skip
 
 
-def colour_and_shape(kind: str) -> tuple[str, str]:
-    """Return colour and shape of an attention type, of `plain` or of `mixed`."""
-    if kind in _KNOWN:
-        return _KNOWN[kind]
-    # An attention that this table does not know yet.
-    spare = [(YELLOW, "diamond"), (BLUE, "triangle-left"), (GREEN, "stroke"), (RED, "square")]
-    return spare[sum(map(ord, kind)) % len(spare)]
+def colours_and_shapes(types: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return colour and shape of attention types. Those outside of the table differ among `types`."""
+    spare = cycle(product(("stroke", "triangle-left", "wedge"), (YELLOW, BLUE, GREEN, RED)))
+    return {kind: _KNOWN.get(kind) or next(spare)[::-1] for kind in sorted(set(types))}
 
 
 def order(kinds: Iterable[str]) -> list[str]:
@@ -79,10 +77,11 @@ def order(kinds: Iterable[str]) -> list[str]:
     return sorted(set(kinds), key=lambda kind: (known.index(kind) if kind in known else 99, kind))
 
 
-def by_kind(kinds: Iterable[str], *, columns: int = 3) -> dict[str, Any]:
-    """Return the encodings of a mark for a trial of each kind."""
+def by_kind(search: Search, kinds: Iterable[str], *, columns: int = 3) -> dict[str, Any]:
+    """Return the encodings of a mark for a trial of each kind, which are common to a search's figures."""
     present = order(kinds)
-    colours, shapes = zip(*(colour_and_shape(kind) for kind in present), strict=True)
+    every = colours_and_shapes(kind for trial in search.trials for kind in (*trial.types, trial.kind))
+    colours, shapes = zip(*(every[kind] for kind in present), strict=True)
     legend = alt.Legend(columns=columns)
     return {
         "color": alt.Color("kind:N", scale=alt.Scale(domain=present, range=list(colours)), legend=legend),
