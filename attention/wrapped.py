@@ -42,9 +42,9 @@ class Wrapped(Gated):
         if self.takes_mask:
             arguments["mask"] = None if mask is None else mask.unflatten(1, shape)
         if self.takes_layout == "B*C":
-            return _same_shape(self.module(x, **arguments), x)
+            return same_shape(self.module(x, **arguments), x)
         features = x.transpose(1, 2).unflatten(2, shape)  # (B, C, *shape)
-        return _same_shape(self.module(features, **arguments), features).flatten(2).transpose(1, 2)
+        return same_shape(self.module(features, **arguments), features).flatten(2).transpose(1, 2)
 
     def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> AttentionMap | None:
         x = x.to(next((p.dtype for p in self.module.parameters()), x.dtype))
@@ -86,9 +86,13 @@ def with_dimensions(spatial: Sequence[int], count: int | None) -> Sequence[int]:
     return [prod(spatial[:joined]), *spatial[joined:]]
 
 
-def _same_shape(y: object, x: Tensor) -> Tensor:
-    """Return `y`, or raise ValueError unless it has the shape of `x`."""
+class ShapeError(ValueError):
+    """A module returns something else than features of the shape of its input."""
+
+
+def same_shape(y: object, x: Tensor) -> Tensor:
+    """Return `y`, the output of a module for `x`, or raise ShapeError unless it has the shape of `x`."""
     if not isinstance(y, Tensor) or y.shape != x.shape:
-        shape = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
-        raise ValueError(f"a module must keep the shape of its input, {tuple(x.shape)}; got {shape}")
+        shape = tuple(y.shape) if isinstance(y, Tensor) else f"a {type(y).__name__}"
+        raise ShapeError(f"returns {shape} for {tuple(x.shape)}; a module must keep the shape")
     return y

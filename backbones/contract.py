@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from attention import Gated, InputError, Spec
 from attention.errors import describe_error
 from attention.padding import is_padding, padding
+from attention.wrapped import ShapeError, same_shape
 from backbones.attention_cost import count_cost, features
 from backbones.example import Example, call
 from backbones.insertion import build_module
@@ -132,33 +133,25 @@ def _check_build(spec: Spec, site: Site) -> None:
 
 
 def _check_shape(spec: Spec, site: Site) -> None:
-    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
-        module = _fake(spec, site, fake)
-        for batch in BATCHES:
-            for x in (features(site, batch).contiguous(), features(site, batch)):
-                try:
-                    y: object = module(x)
-                except DataDependentOutputException as error:
-                    raise _BrokenError(
-                        "needs the values of its input to choose what to compute; use torch.where"
-                    ) from error
-                except Exception as error:
-                    order = "" if x.is_contiguous() else ", with the channels innermost in memory"
-                    raise _BrokenError(
-                        f"fails for {tuple(x.shape)}{order}: {describe_error(error)}"
-                    ) from error
-                if not isinstance(y, Tensor) or y.shape != x.shape:
-                    returned = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
-                    raise _BrokenError(
-                        f"returns {returned} for {tuple(x.shape)}; a module must keep the shape"
-                    )
-                if y.dtype != x.dtype:
-                    raise _BrokenError(f"returns {y.dtype} for {x.dtype}; a module must keep the dtype")
-
-
-def _fake(spec: Spec, site: Site, fake: FakeTensorMode) -> Gated:
+    module, fake = build_module(spec, site).eval(), FakeTensorMode(allow_non_fake_inputs=True)
     with FakeCopyMode(fake):
-        return copy.deepcopy(build_module(spec, site)).eval()
+        module = copy.deepcopy(module)
+    with fake:
+        alone = features(site, BATCHES[0])
+        for x in (alone.contiguous(), alone, *(features(site, batch) for batch in BATCHES[1:])):
+            try:
+                y = same_shape(module(x), x)
+            except ShapeError as error:
+                raise _BrokenError(str(error)) from error
+            except DataDependentOutputException as error:
+                raise _BrokenError(
+                    "needs the values of its input to choose what to compute; use torch.where"
+                ) from error
+            except Exception as error:
+                order = "" if x.is_contiguous() else ", with the channels innermost in memory"
+                raise _BrokenError(f"fails for {tuple(x.shape)}{order}: {describe_error(error)}") from error
+            if y.dtype != x.dtype:
+                raise _BrokenError(f"returns {y.dtype} for {x.dtype}; a module must keep the dtype")
 
 
 def _affordable(spec: Spec, site: Site) -> Site:

@@ -18,6 +18,7 @@ import typer.main
 import automl
 from automl.callbacks.user import UserCallbacks
 from automl.cli.main import app
+from backbones.contract import check_contract
 from search.callback import SearchRecord
 from search.config import TrialConfig
 from search.record import State, TrialRecord
@@ -42,7 +43,7 @@ def find_commands() -> Iterator[tuple[str, str]]:
                 command = re.sub(r"^.*?(python -m automl\.search|slurm\.sh) ", "automl search ", code)
                 command = re.sub(r"^.*?-- (env .* )?(?=automl )", "", command.partition("  #")[0].strip())
                 command = re.sub(r"^ray exec \S+ '(automl .*)'$", r"\1", command)
-                if re.match(r"automl [a-z]+( |$)", command) and "`" not in command:
+                if re.match(r"automl [a-z][a-z-]+( |$)", command) and "`" not in command:
                     yield page, command
 
 
@@ -156,6 +157,14 @@ def test_the_backbone_of_the_tutorial_works(tmp_path: Path) -> None:
     drawn = [config for _, config in draw_randomly(space, 10)]
     assert {config.data.source for config in drawn} == {"folder"}
     assert any(config.model.placement for config in drawn)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (30,)], ids=str)
+def test_the_attention_of_the_guide_keeps_its_contract(shape: tuple[int, ...], tmp_path: Path) -> None:
+    (tmp_path / "gate.py").write_text(read_block("# gate.py"))
+    spec = automl.Spec(f"{tmp_path}/gate.py:Gate", {"reduction": 4, "pooling": "max"})
+    site = automl.Site(name="stem", path="stem", channels=16, stride=1, resolution=shape)
+    assert [check.message for check in check_contract(spec, site) if not check.passed] == []
 
 
 def test_the_callback_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

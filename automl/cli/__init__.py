@@ -13,9 +13,11 @@ train_command    `automl train`
 export_command   `automl export` and `automl predict`
 maps_command     `automl maps`: pictures of what modules attend to
 folder_commands  `automl status`, `searches`, `remove` and `sync`
-space_commands   `automl data`, `spaces`, `sites` and `cost`
+space_commands   `automl data`, `spaces`, `attentions`, `sites`, `cost` and `check-attention`
 study_commands   `automl studies` and `automl study`
 data             Overview of a dataset, and the sheet of sample images
+attentions       List the attention types
+check_attention  Check an attention type at every site of a model
 cost             Costs of a placement in a model
 preview          Estimate the cost and power of a search: `automl search --dry-run`
 remove           Delete a search with its checkpoints

@@ -22,7 +22,7 @@ from automl.cli.folder_commands import remove, searches, status, sync
 from automl.cli.maps_command import maps
 from automl.cli.report_command import report
 from automl.cli.search_command import search
-from automl.cli.space_commands import cost, data, sites, spaces
+from automl.cli.space_commands import attentions, check_attention, cost, data, sites, spaces
 from automl.cli.study_commands import studies, study
 from automl.cli.train_command import train
 from automl.config.escape import printable
@@ -68,6 +68,8 @@ for command in (
     predict,
     maps,
     spaces,
+    attentions,
+    check_attention,
     studies,
     study,
     sites,

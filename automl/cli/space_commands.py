@@ -1,4 +1,4 @@
-"""`automl data`, `spaces`, `sites` and `cost`."""
+"""`automl data`, `spaces`, `attentions`, `sites`, `cost` and `check-attention`."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -77,6 +77,16 @@ def spaces() -> None:
     print("\nA space of your own: --space file.py:function or --space package.module:function")
 
 
+def attentions(as_json: Json = False) -> None:
+    """List the attention types, with their options, cost and source."""
+    from automl.cli.attentions import attentions_table, describe_attentions
+
+    for line in attentions_table():
+        print(line)
+    if as_json:
+        print_json(describe_attentions())
+
+
 ModelArgument = Annotated[
     str,
     typer.Argument(
@@ -142,6 +152,41 @@ def cost(
         print(printable(line))
     if as_json:
         print_json({name: asdict(value) for name, value in values.items()})
+
+
+def check_attention(
+    attention: Annotated[str, typer.Argument(help="Attention: file.py:Class, timm:NAME or a type's name.")],
+    backbone: Annotated[str, describe("Model, as for automl sites.")] = "xresnet18",
+    size: SizeOption = None,
+    option: Annotated[
+        list[str] | None, describe("Option of the attention, NAME=VALUE. Repeatable.", None, "--option")
+    ] = None,
+    backbone_option: Annotated[
+        list[str] | None, describe("Option of the model, NAME=VALUE. Repeatable.", None, "--backbone-option")
+    ] = None,
+    task: TaskOption = None,
+    as_json: Json = False,
+) -> None:
+    """Check at every site of a model that an attention module can be inserted, trained and exported."""
+    from attention import Spec
+    from attention.spec import parse_option
+    from automl.cli.check_attention import check_at_sites, check_table
+
+    options = {}
+    for text in option or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--option takes NAME=VALUE; got {text!r}")
+        options[name] = parse_option(value)
+    result = check_at_sites(
+        Spec(attention, options).identified(), _subject(backbone, size, backbone_option, task)
+    )
+    for line in check_table(result):
+        print(printable(line))
+    if as_json:
+        print_json(asdict(result))
+    if not result.passed:
+        raise typer.Exit(2)
 
 
 def _subject(backbone: str, size: int | None, texts: list[str] | None, task: str | None) -> "Subject":

@@ -8,13 +8,16 @@ from pathlib import Path
 
 from attention import InputError
 from automl.config.settings import Settings
+from automl.export.attention_formats import find_missing_formats
 from automl.storage.folder import SearchMetadata, find_search
-from automl.tasks import open_task
+from automl.tasks import attention_check, open_task
 from automl.tasks.initial import choose_weights
 from search.config import PUBLISHED, TrialConfig
 from search.grid import GRID, Cell, grid_cells
 from search.samplers import check_draws_placements, check_sampler, choose_sampler, load_sampler
-from search.space import Space, same_parameters
+from search.space import Space, draw_randomly, same_parameters
+
+ATTENTION_DRAWS = 400  # Enough for nearly all combinations of a type, its options and the shapes of sites.
 
 
 def with_weights(settings: Settings) -> Settings:
@@ -64,6 +67,19 @@ def find_warm_start(settings: Settings, mark: str) -> tuple[Path, SearchMetadata
             f"--warm-start needs one that draws the same parameters"
         )
     return folder, other
+
+
+def check_attentions(space: Space, settings: Settings) -> None:
+    """Check attention types that are not in the table, at the sites and with the options of many draws.
+
+    Name the formats that an export of a model with one will leave out.
+
+    Raise InputError if a module cannot be inserted, trained or trusted to compute each input by itself.
+    """
+    draws = [settings.adjust(config) for _, config in draw_randomly(space, ATTENTION_DRAWS) if config]
+    for spec, site in attention_check.check_attentions(draws, settings.runtime):
+        for file, reason in find_missing_formats(spec, site).items():
+            print(f"note      an export with {spec.name} will have no {file}: {reason}", file=sys.stderr)
 
 
 def check_models(configs: Sequence[TrialConfig], settings: Settings) -> None:

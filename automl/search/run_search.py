@@ -23,7 +23,14 @@ from automl.costs.forecast import Forecast, check_limits
 from automl.data import shared
 from automl.data.balance import describe_imbalance
 from automl.data.manifest import Manifest, compare_manifests
-from automl.search.checks import cells_of, check_models, find_warm_start, with_sampler, with_weights
+from automl.search.checks import (
+    cells_of,
+    check_attentions,
+    check_models,
+    find_warm_start,
+    with_sampler,
+    with_weights,
+)
 from automl.search.default_space import fit_epochs, may_fit_epochs
 from automl.search.result import SearchResult, make_result
 from automl.search.warm_start import incomparable
@@ -162,6 +169,7 @@ def prepare(settings: Settings) -> Prepared:
         plan = replace(plan, trials=len(cells_of(settings, space)) * settings.seeds)
     draws = [settings.adjust(config) for _, config in draw_randomly(space, 100) if config]
     check_models([baseline, *draws], settings)
+    check_attentions(space, settings)
     check_limits([baseline, *draws], settings)
     return Prepared(
         settings=settings,

@@ -9,6 +9,7 @@ deployment               Deployment of a trained model: module, named inputs and
 initial                  Initial weights: published, from a file, or from a trained trial
 memo                     Results that are computed once in a process
 model_check              Tries a model before training, and chooses its memory format
+attention_check          Checks attention modules of others at the sites of configurations
 image_classification     Classification of images
 sequence_classification  Classification of sequences of sensor readings
 code_retrieval           Code search: functions by their docstrings

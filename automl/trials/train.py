@@ -21,6 +21,7 @@ from automl.storage.provenance import collect_provenance
 from automl.storage.storage import Storage
 from automl.storage.trusted import remember
 from automl.tasks import Task, open_task
+from automl.tasks.attention_check import check_attentions
 from automl.tracking.run_spec import RunSpec, source
 from automl.tracking.silence import MlflowSilent, SilentWriter
 from automl.tracking.tracker import Tracker, Writes
@@ -119,6 +120,7 @@ def run_train(
     task = _open(config, runtime, workers)
     for note in task.notes():
         print(note, file=sys.stderr)
+    check_attentions([config], runtime)
     with new_folder(Path(storage).resolve(), name) as folder:
         trial = record.TrialRecord(0, config)
         if workers > 1:

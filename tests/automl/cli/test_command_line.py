@@ -43,6 +43,8 @@ COMMANDS = (
     "predict",
     "maps",
     "spaces",
+    "attentions",
+    "check-attention",
     "sites",
 )
 DIGITS = ("train", "--dataset", "digits", "--size", "24", "--subset", "0.1", "--width", "0.25")

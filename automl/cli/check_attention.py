@@ -1,0 +1,100 @@
+"""`automl check-attention`: the contract of an attention type at every site of a model, as a table."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from attention import Spec
+from automl.costs.subject import Subject
+from automl.export.attention_formats import find_missing_formats
+from backbones import Site, sites
+from backbones.contract import CHECKS, Check, check_contract, find_padded
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteCheck:
+    """Result of the contract check at all sites of one shape.
+
+    Attributes:
+        sites: Names of the sites.
+        shape: Channels and resolution, such as `64 x 8 x 8`.
+        checks: The results.
+        milliseconds: Duration of the check [ms].
+    """
+
+    sites: Sequence[str]
+    shape: str
+    checks: Sequence[Check]
+    milliseconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Return whether all checks passed."""
+        return all(check.passed for check in self.checks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionCheck:
+    """Result of the contract check of an attention type in a model.
+
+    Attributes:
+        attention: The attention.
+        sites: Results for each shape.
+        missing: The reason for each format that an export leaves out. None if no module could be tried.
+    """
+
+    attention: str
+    sites: Sequence[SiteCheck]
+    missing: dict[str, str] | None
+
+    @property
+    def passed(self) -> bool:
+        """Return whether the attention keeps the contract at all sites."""
+        return all(site.passed for site in self.sites)
+
+
+def check_at_sites(spec: Spec, subject: Subject) -> AttentionCheck:
+    """Check the contract of an attention at every site of a model. Sites of one shape are checked once."""
+    model, example = subject.build(), subject.example(2)
+    known = sites(model, example)
+    padded = find_padded(model, known, example)
+    groups: dict[tuple[object, ...], list[Site]] = {}
+    for site in known:
+        shape = (site.channels, site.resolution, site.layout, site.class_tokens, site.name in padded)
+        groups.setdefault(shape, []).append(site)
+    results = []
+    for group in groups.values():
+        begun = time.perf_counter()
+        checks = check_contract(spec, group[0], padded=group[0].name in padded)
+        results.append(
+            SiteCheck(
+                sites=[site.name for site in group],
+                shape="x".join(map(str, (group[0].channels, *group[0].resolution))),
+                checks=checks,
+                milliseconds=1e3 * (time.perf_counter() - begun),
+            )
+        )
+    tried = next((sites[0] for sites, r in zip(groups.values(), results, strict=True) if r.passed), None)
+    missing = None if tried is None else find_missing_formats(spec, tried)
+    return AttentionCheck(attention=str(spec), sites=results, missing=missing)
+
+
+def check_table(result: AttentionCheck) -> Iterator[str]:
+    """Yield the lines of the table, the messages of failures, and the formats of an export."""
+    names = [_name(site.sites) for site in result.sites]
+    wide, shape = max(map(len, (*names, "site"))), max(len(site.shape) for site in result.sites)
+    yield f"{'site':{wide}}  {'shape':{shape}}  {'  '.join(CHECKS)}  {'ms':>5}"
+    for name, site in zip(names, result.sites, strict=True):
+        passed = {check.name: "ok" if check.passed else "FAILS" for check in site.checks}
+        cells = "  ".join(f"{passed.get(check, '-'):{len(check)}}" for check in CHECKS)
+        yield f"{name:{wide}}  {site.shape:{shape}}  {cells}  {site.milliseconds:5.0f}"
+    yield from dict.fromkeys(c.message for site in result.sites for c in site.checks if not c.passed)
+    if result.missing is not None:
+        for file, reason in result.missing.items():
+            yield f"an export leaves out {file}: {reason}"
+        if not result.missing:
+            yield "an export has all formats"
+
+
+def _name(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} + {len(names) - 1} more"

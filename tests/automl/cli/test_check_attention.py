@@ -1,0 +1,174 @@
+"""Attention types of a user: each fault is one message before anything is trained. `automl attentions`."""
+
+import json
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from attention import ATTENTIONS
+from attention.references import TIMM_NAMES
+from automl.config.settings import Settings
+from automl.search.checks import check_attentions
+
+Cli = Callable[..., tuple[int, str, str]]
+
+GOOD = """
+from typing import Annotated
+
+import torch
+from torch import nn
+
+from attention import Choices
+
+
+class Gate(nn.Module):
+    def __init__(self, channels, width: Annotated[int, Choices(4, 8)] = 4):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(channels, width), nn.ReLU(), nn.Linear(width, channels))
+
+    def forward(self, x):
+        return x * self.layers(x.mean((2, 3))).sigmoid()[:, :, None, None]
+"""
+
+# A name, a change of `Gate`, and the message after the name and the site.
+FAULTS = {
+    "Halves": (
+        "def forward(self, x): return super().forward(x)[:, ::2]",
+        r" returns \(1, 8, 16, 16\) for \(1, 16, 16, 16\); a module must keep the shape",
+    ),
+    "Needs": ("def __init__(self, channels, heads): super().__init__(channels)", ".* needs .* 'heads'"),
+    "Breaks": (
+        "def __init__(self, channels): super().__init__(channels, width=1.5)",
+        r".* cannot be built for 16 channels: TypeError: .*\(mine.py, line \d+\)",
+    ),
+    "Multiple": (
+        "def forward(self, x): assert x.shape[2] % 4 == 0, 'multiples of 4'; return super().forward(x)",
+        r" fails for \(1, 128, 2, 2\): AssertionError: multiples of 4 \(mine.py, line \d+\)",
+    ),
+    "Mixes": (
+        "def forward(self, x): return super().forward(x) + x.cumsum(0)",
+        " mixes the examples of a batch",
+    ),
+    "Unused": (
+        "def __init__(self, channels): super().__init__(channels); self.more = nn.Linear(2, 2)",
+        r" has parameters without a gradient: module.more.bias, module.more.weight",
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write the file of a user, and go to its folder."""
+    monkeypatch.chdir(tmp_path)
+    faulty = [
+        f"class {name}(Gate):\n{textwrap.indent(change, '    ')}\n" for name, (change, _) in FAULTS.items()
+    ]
+    unexportable = """
+class Fixed(Gate):
+    def forward(self, x):
+        return x if int(x.shape[0]) == 100 else super().forward(x)
+"""
+    Path("mine.py").write_text("\n\n".join([GOOD, *faulty, unexportable]))
+    return tmp_path / "mine.py"
+
+
+CHECK = ("check-attention", "--backbone", "xresnet18", "--size", "64", "--backbone-option", "width=0.25")
+
+
+def test_good_module_has_a_row_for_each_shape(cli: Cli) -> None:
+    code, out, err = cli(*CHECK, "mine.py:Gate", "--option", "width=8", "--json")
+    assert (code, "Traceback" in err) == (0, False)
+    result = json.loads(out)
+    assert result["attention"] == "mine.py:Gate(width=8)"
+    assert result["missing"] == {}
+    assert [site["shape"] for site in result["sites"]] == [
+        "64x16x16",
+        "16x16x16",
+        "32x8x8",
+        "64x4x4",
+        "128x2x2",
+    ]
+    assert all(check["passed"] for site in result["sites"] for check in site["checks"])
+    heading, *rows, formats = err.splitlines()
+    assert heading.split()[:4] == ["site", "shape", "build", "shape"]
+    assert [row.split()[0] for row in rows] == ["stem", *(f"stage{i}.block1.branch" for i in (1, 2, 3, 4))]
+    assert all("FAILS" not in row for row in rows)
+    assert formats == "an export has all formats"
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_is_one_message(name: str, cli: Cli) -> None:
+    code, out, err = cli(*CHECK, f"mine.py:{name}")
+    assert code == 2
+    assert "Traceback" not in out + err
+    _, message = FAULTS[name]
+    assert any(re.match(f"mine.py:{name} at .*{message}", line) for line in out.splitlines()), out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("search", "--space", "digits", "--attention", "ssa,mine.py:Multiple", "--trials", "2"),
+        ("train", "--dataset", "digits", "--attention", "mine.py:Mixes", "--epochs", "1"),
+        ("train", "--dataset", "digits", "--attention", "timm:bat", "--epochs", "1"),
+        ("search", "--space", "digits", "--attention", "timm:eka", "--trials", "2"),
+        ("check-attention", "timm:eka"),
+        ("check-attention", "mine.py:Gates"),
+        ("check-attention", "mine.py:Gate", "--option", "width"),
+        ("check-attention", "mine.py:Gate", "--option", "with=4"),
+    ],
+    ids=" ".join,
+)
+def test_faulty_types_are_reported_before_anything_is_trained(
+    command: tuple[str, ...], cli: Cli, tmp_path: Path
+) -> None:
+    code, out, err = cli(*command)
+    errors = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert (code, len(errors), "Traceback" in out + err) == (2, 1, False), err
+    assert re.search(MESSAGES[command[-1] if command[0] == "check-attention" else command[4]], errors[0])
+    assert not (tmp_path / "searches").exists()
+
+
+MESSAGES = {
+    "ssa,mine.py:Multiple": r"mine.py:Multiple\(.*\) at \S+ fails for .*multiples of 4",
+    "mine.py:Mixes": r"mine.py:Mixes at stage1.block2.branch mixes the examples of a batch",
+    "timm:bat": r"timm:bat at stage1.block2.branch fails for .* \(non_local_attn.py, line \d+\)",
+    "timm:eka": r"unknown attention of timm 'eka'; .*Did you mean 'ela'",
+    "mine.py:Gates": "unknown Class in .*mine.py 'Gates'; .*Did you mean 'Gate'",
+    "width": "--option takes NAME=VALUE; got 'width'",
+    "with=4": "unknown option of attention 'mine.py:Gate' 'with'; .*Did you mean 'width'",
+}
+
+
+def test_modules_that_cannot_be_exported_are_named_before_a_search(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    settings = Settings(space="digits", attention="mine.py:Gate,mine.py:Fixed,ssa")
+    check_attentions(settings.load_space(), settings)
+    checked, *notes = capsys.readouterr().err.splitlines()
+    assert re.match(r"checked   mine.py:Fixed, mine.py:Gate: 1\d modules in", checked)
+    assert len(notes) == 2
+    for file, note in zip(("model.pt2", "model.onnx"), notes, strict=True):
+        assert re.match(rf"note      an export with mine.py:Fixed will have no {file}: .*", note)
+
+
+def test_types_of_the_table_are_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("automl.tasks.attention_check.check_contract", None)
+    settings = Settings(space="digits")
+    check_attentions(settings.load_space(), settings)
+
+
+def test_attentions(cli: Cli) -> None:
+    code, out, err = cli("attentions", "--json")
+    assert code == 0
+    described = {record["type"]: record for record in json.loads(out)}
+    assert set(described) == set(ATTENTIONS)
+    assert described["multihead"]["options"]["heads"] == {"default": 4, "choices": []}
+    assert described["ssa"]["options"]["order"]["choices"] == ["auto", "xxt-first", "conv-first"]
+    for name, attention in ATTENTIONS.items():
+        assert re.search(rf"^{name} +{described[name]['cost']} +{re.escape(attention.source)}$", err, re.M)
+    assert f"timm:NAME; NAME is {', '.join(TIMM_NAMES)}" in err
+    assert "file.py:Class" in err
