@@ -64,7 +64,7 @@ backbones-table: setup
 # Compare speed with other libraries, interleaved, and write benchmarks/results. About 15 minutes on two idle
 # cores. `quality` needs the archive in AUTOML_TEST_DATA.
 bench: setup
-	@for name in attention resolution step data overhead quality larnn; do \
+	@for name in attention causal resolution step data overhead quality larnn; do \
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 
 # Measure the search: its regret on planted and recorded tables, how well shared partial trainings predict
@@ -86,5 +86,5 @@ bench-time-ratio: setup
 # Run `bench` on a machine with a GPU, without `make setup`. Needs torch, torchvision, pyarrow and fastai; timm is
 # optional.
 bench-gpu:
-	@for name in attention resolution step data packing; do \
+	@for name in attention causal resolution step data packing; do \
 		echo "benchmarks/bench_$$name.py"; PYTHONPATH=. $(PYTHON) benchmarks/bench_$$name.py || exit 1; done

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from harness import Row, compare, milliseconds, peak_memory, seconds, show, write
 from torch import Tensor, nn
 
-from attention import ATTENTIONS, Gated
+from attention import Gated, Spec
+from attention.options import OptionValue
 from attention.ssa import resolve_order
 from automl.config.device import find_device, is_gpu
 
@@ -100,9 +101,9 @@ def step(call: Callable[[Tensor], Tensor], x: Tensor, direction: Tensor) -> None
     call(x).backward(direction)
 
 
-def make_module(name: str, channels: int, **options: object) -> Gated:
+def make_module(name: str, channels: int, **options: OptionValue) -> Gated:
     torch.manual_seed(0)
-    module = ATTENTIONS[name].module(channels, **options).to(DEVICE)
+    module = Spec(name, options).build(channels).to(DEVICE)
     nn.init.ones_(module.gamma)
     return module
 
