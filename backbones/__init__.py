@@ -37,6 +37,7 @@ weights          Trained weights for a new model: selects the backbone's and che
 mixer            A wrapper for attention that replaces a module that mixes tokens
 torch_internals  Everything used of PyTorch besides its public API
 trace            A forward pass on fake tensors that records the outputs of submodules
+trace_record     The record of that pass
 flow             Which tensors of the pass were computed from which
 channels         Infers which dimension of a tensor holds the channels
 output           The feature map in a submodule's output, and a classifier's logits

@@ -36,29 +36,9 @@ _CHAIN = frozenset(ELEMENTWISE | PERMUTATIONS | RESHAPES | _SUMS) | {
 }
 # Functions that rearrange, resize or rescale logits.
 _REARRANGEMENTS = frozenset(_SCALES | PERMUTATIONS | RESHAPES) | {
-    *(
-        "cat",
-        "concat",
-        "concatenate",
-        "stack",
-        "chunk",
-        "split",
-        "tensor_split",
-        "unbind",
-        "narrow",
-        "select",
-    ),
-    *(
-        "__getitem__",
-        "__setitem__",
-        "index_select",
-        "flip",
-        "pad",
-        "interpolate",
-        "upsample",
-        "pixel_shuffle",
-    ),
-    *("softmax", "log_softmax", "exp", "argmax"),
+    *("cat", "concat", "concatenate", "stack", "chunk", "split", "tensor_split", "unbind", "narrow"),
+    *("select", "index_select", "__getitem__", "__setitem__", "flip", "pad"),
+    *("interpolate", "upsample", "pixel_shuffle", "softmax", "log_softmax", "exp", "argmax"),
 }
 
 

@@ -12,7 +12,7 @@ from math import prod
 from torch import nn
 
 from attention import Layout
-from backbones.trace import Trace
+from backbones.trace_record import Trace
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ from backbones.example import Example, batch_size
 from backbones.lazy_layers import materialise
 from backbones.locations import Map, locate
 from backbones.siamese import Siamese
-from backbones.trace import Output, Trace, trace
+from backbones.trace import trace
+from backbones.trace_record import Output, Trace
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from attention import InputError
 from backbones.detector import StoreOutput, remove_head
-from backbones.trace import Output, trace
+from backbones.trace import trace
+from backbones.trace_record import Output
 
 STRIDES = (2, 4, 8, 16, 32)
 CHANNELS = 8  # Channels of the decoder at stride 1. Each following stride has twice as many.

@@ -44,6 +44,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], str, str, tuple[str, str, str]]
     ),
 }
 IDS = torch.arange(14).view(2, 7)
+CAUSAL = Spec("multihead", {"causal": True})  # Two of the models are causal.
 EXAMPLE = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
 
 
@@ -80,7 +81,7 @@ def test_sites_of_each_block(kind: str) -> None:
 def test_new_modules_change_no_output(kind: str) -> None:
     model = _new(kind)
     before, known = _output(model), sites(model, EXAMPLE)
-    insert(model, {site.name: Spec("multihead") for site in known if not site.replaces}, EXAMPLE)
+    insert(model, {site.name: CAUSAL for site in known if not site.replaces}, EXAMPLE)
     assert torch.equal(_output(model), before)
     assert sites(model, EXAMPLE) == known
 
@@ -92,7 +93,7 @@ def test_mixers_are_replaced(kind: str, implementation: str) -> None:
     model.set_attn_implementation(implementation)
     before, known = _output(model), sites(model, EXAMPLE)
     mixers = [site for site in known if site.replaces]
-    insert(model, {site.name: Spec("ssa") for site in mixers}, EXAMPLE)
+    insert(model, {site.name: CAUSAL for site in mixers}, EXAMPLE)
     assert len(mixers) == 2
     assert sites(model, EXAMPLE) == known
     assert not torch.equal(_output(model), before)
@@ -110,4 +111,4 @@ def test_an_attention_whose_attributes_are_used_is_not_replaced() -> None:
 
     model.transformer.h[1].register_forward_pre_hook(scale)
     with pytest.raises(InputError, match=r"no module can take the place of .* 'stage1\.block2\.mixer', .*"):
-        insert(model, {"stage1.block2.mixer": Spec("ssa")}, EXAMPLE)
+        insert(model, {"stage1.block2.mixer": CAUSAL}, EXAMPLE)
