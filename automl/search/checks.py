@@ -69,15 +69,19 @@ def find_warm_start(settings: Settings, mark: str) -> tuple[Path, SearchMetadata
     return folder, other
 
 
-def check_attentions(space: Space, settings: Settings) -> None:
+def check_attentions(space: Space, settings: Settings, draws: Sequence[TrialConfig]) -> None:
     """Check attention types that are not in the table, at the sites and with the options of many draws.
+
+    `draws` are some draws of the space. If they have no such type, nothing is checked.
 
     Name the formats that an export of a model with one will leave out.
 
     Raise InputError if a module cannot be inserted, trained or trusted to compute each input by itself.
     """
-    draws = [settings.adjust(config) for _, config in draw_randomly(space, ATTENTION_DRAWS) if config]
-    for spec, site in attention_check.check_attentions(draws, settings.runtime):
+    if not any(spec.is_foreign for config in draws for spec in config.model.placement.values()):
+        return
+    more = [settings.adjust(config) for _, config in draw_randomly(space, ATTENTION_DRAWS) if config]
+    for spec, site in attention_check.check_attentions(more, settings.runtime):
         for file, reason in find_missing_formats(spec, site).items():
             print(f"note      an export with {spec.name} will have no {file}: {reason}", file=sys.stderr)
 

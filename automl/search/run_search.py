@@ -169,7 +169,7 @@ def prepare(settings: Settings) -> Prepared:
         plan = replace(plan, trials=len(cells_of(settings, space)) * settings.seeds)
     draws = [settings.adjust(config) for _, config in draw_randomly(space, 100) if config]
     check_models([baseline, *draws], settings)
-    check_attentions(space, settings)
+    check_attentions(space, settings, draws)
     check_limits([baseline, *draws], settings)
     return Prepared(
         settings=settings,

@@ -7,11 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from automl_cases import HERE, tiny
+from mlflow import MlflowClient
 
-from attention import ATTENTIONS
+from attention import ATTENTIONS, Spec
 from attention.references import TIMM_NAMES
 from automl.config.settings import Settings
+from automl.export.run_export import run_export
 from automl.search.checks import check_attentions
+from automl.trials.train import run_train
+from search.space import draw_randomly
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -143,11 +148,16 @@ MESSAGES = {
 }
 
 
+def _check(attention: str | None) -> None:
+    settings = Settings(space="digits", attention=attention)
+    space = settings.load_space()
+    check_attentions(space, settings, [config for _, config in draw_randomly(space, 50) if config])
+
+
 def test_modules_that_cannot_be_exported_are_named_before_a_search(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    settings = Settings(space="digits", attention="mine.py:Gate,mine.py:Fixed,ssa")
-    check_attentions(settings.load_space(), settings)
+    _check("mine.py:Gate,mine.py:Fixed,ssa")
     checked, *notes = capsys.readouterr().err.splitlines()
     assert re.match(r"checked   mine.py:Fixed, mine.py:Gate: 1\d modules in", checked)
     assert len(notes) == 2
@@ -155,10 +165,17 @@ def test_modules_that_cannot_be_exported_are_named_before_a_search(
         assert re.match(rf"note      an export with mine.py:Fixed will have no {file}: .*", note)
 
 
+def test_an_export_leaves_out_the_formats_that_were_named(store: MlflowClient) -> None:
+    placement = {"stage2.block1": Spec("mine.py:Fixed").identified()}
+    trained = run_train(tiny(model={"placement": placement}), runtime=HERE)
+    exported = run_export("exports/fixed", run=trained.run_id)
+    assert set(exported.left_out) == {"model.pt2", "model.onnx", "mlflow-model"}
+    assert exported.scores is None
+
+
 def test_types_of_the_table_are_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("automl.tasks.attention_check.check_contract", None)
-    settings = Settings(space="digits")
-    check_attentions(settings.load_space(), settings)
+    _check(None)
 
 
 def test_attentions(cli: Cli) -> None:
