@@ -1,9 +1,15 @@
 """Base class of attention with one projection for the queries, keys and values of several heads."""
 
+from typing import Annotated
+
 from torch import Tensor, nn
 
 from attention.errors import InputError
 from attention.gated import Gated, project
+from attention.options import Choices
+
+HeadCount = Annotated[int, Choices(1, 2, 4, 8)]
+NotTried = Annotated[bool, Choices(False)]  # Searches try no causal modules, since no task needs them.
 
 
 class Heads(Gated):

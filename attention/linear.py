@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attention.attention_map import AttentionMap, outside
 from attention.gated import Cost, project
-from attention.heads import Heads, parameters
+from attention.heads import HeadCount, Heads, NotTried, parameters
 from attention.prefix_sums import CHUNK, causal_sums, sums_cost
 
 
@@ -38,7 +38,7 @@ class LinearAttention(Heads):
 
     sums_over_positions = True
 
-    def __init__(self, channels: int, *, heads: int = 4, causal: bool = False) -> None:
+    def __init__(self, channels: int, *, heads: HeadCount = 4, causal: NotTried = False) -> None:
         super().__init__(channels, heads, causal)
 
     def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:

@@ -10,6 +10,7 @@ attends to itself and to the blocks beside it, so time and memory are linear in 
 
 from collections.abc import Sequence
 from math import prod
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +20,8 @@ from attention.attention_map import AttentionMap, softmax_map
 from attention.blocks import join, shift, split
 from attention.errors import InputError
 from attention.gated import Cost, project
-from attention.heads import Heads, parameters
+from attention.heads import HeadCount, Heads, NotTried, parameters
+from attention.options import Choices
 from attention.padding import gather_real
 
 LEAST_BLOCK = 16  # positions. Products of smaller blocks take no less time.
@@ -42,7 +44,14 @@ class SlidingAttention(Heads):
         `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
     """
 
-    def __init__(self, channels: int, *, window: int = 33, heads: int = 4, causal: bool = False) -> None:
+    def __init__(
+        self,
+        channels: int,
+        *,
+        window: Annotated[int, Choices(9, 33)] = 33,
+        heads: HeadCount = 4,
+        causal: NotTried = False,
+    ) -> None:
         super().__init__(channels, heads, causal)
         if window < 1:
             raise InputError(f"window must be at least 1; got {window}")

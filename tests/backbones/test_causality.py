@@ -1,6 +1,7 @@
 """In a causal model, insertion refuses modules that see later positions, and accepts causal ones."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -230,3 +231,35 @@ def test_a_mixer_may_be_replaced_by_a_causal_module(spec: Spec) -> None:
     assert is_causal(model, TOKENS)
     with pytest.raises(InputError, match="model is causal"):
         insert(Transformer(), {"stage1.block1.mixer": "multihead"}, TOKENS)
+
+
+USERS = """
+import torch
+from torch import nn
+
+class Mean(nn.Module):
+    causal = False
+
+    def __init__(self, channels):
+        super().__init__()
+        self.out = nn.Linear(channels, channels)
+        nn.init.zeros_(self.out.weight)
+
+    def forward(self, x: torch.Tensor):  # (B, C, N)
+        count = torch.arange(1, x.shape[2] + 1, device=x.device)
+        mean = x.cumsum(2) / count if self.causal else x.mean(2, keepdim=True).expand_as(x)
+        return self.out(mean.mT).mT
+
+class CausalMean(Mean):
+    causal = True
+"""
+
+
+def test_modules_of_others_are_tested_too(tmp_path: Path) -> None:
+    """Also if their last layer starts at zero, with which they return nothing."""
+    (tmp_path / "mine.py").write_text(USERS)
+    insert(Transformer(), {"stage1.block1": Spec(f"{tmp_path}/mine.py:CausalMean")}, TOKENS)
+    for name in (f"{tmp_path}/mine.py:Mean", "timm:se"):
+        with pytest.raises(InputError, match="model is causal"):
+            insert(Transformer(), {"stage1.block1": Spec(name)}, TOKENS)
+        insert(Transformer(causal=False), {"stage1.block1": Spec(name)}, TOKENS)
