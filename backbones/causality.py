@@ -19,9 +19,9 @@ INTEGERS = (torch.int64, torch.int32)
 def is_causal(model: nn.Module, example: Example) -> bool:
     """Return whether outputs depend on earlier tokens but never on later ones.
 
-    The model runs in evaluation mode on random tokens, and again with another middle and another last one. If
-    it is causal, all outputs before a changed token are equal bit by bit, and some output after the middle
-    one changes. A model that processes each token alone is not causal in this sense.
+    The model runs in evaluation mode on random tokens, and again for each of four tokens, with another one
+    instead. If it is causal, all outputs before that token are equal bit by bit, and some output after it
+    changes. A model that processes each token alone is not causal in this sense.
 
     During the test all gates are 1. Parameters that are zero, such as those of a new last layer, are random.
     Afterwards the model is as it was.
@@ -58,7 +58,9 @@ def is_causal(model: nn.Module, example: Example) -> bool:
         with _opened(model, like.device):
             x = _draw(tokens.shape, dtype, like.device, entries)
             y = run(x)
-            pairs = [(axis, at) for axis in axes for at in range(1, y.ndim) if y.shape[at] == x.shape[axis]]
+            pairs = [
+                (axis, at) for axis in axes for at in range(1, y.ndim) if y.shape[at] == x.shape[axis] > 1
+            ]
             return any(_flows_forward(run, x, y, axis, at, entries) for axis, at in pairs)
     except Exception:  # Sites need only the shapes of the example. Its values may be none of an input.
         return False
@@ -78,7 +80,7 @@ def sees_later(module: Gated, site: Site) -> bool:
         x = _draw(shape, like.dtype, like.device)
         y = module(x)
         return not all(
-            _equal_before(module(_changed(x, axis, i)), y, axis, i) for i in _middle_and_last(shape[axis])
+            _equal_before(module(_changed(x, axis, i)), y, axis, i) for i in _positions(shape[axis] - 1)
         )
 
 
@@ -105,23 +107,23 @@ def refuse(placement: Mapping[str, Spec], leaking: Collection[str]) -> InputErro
 def _flows_forward(
     run: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, axis: int, at: int, entries: int
 ) -> bool:
-    """Return whether tokens along `axis` of x change outputs along `at` of y only at later positions."""
-    middle, last = _middle_and_last(x.shape[axis])
-    z = run(_changed(x, axis, middle, entries))
-    after = [t.narrow(at, middle + 1, last - middle) for t in (y, z)]
-    return (
-        not torch.equal(*after)
-        and _equal_before(z, y, at, middle)
-        and _equal_before(run(_changed(x, axis, last, entries)), y, at, last)
-    )
+    """Return whether tokens along `axis` of x change outputs along `at` of y, but only at later positions."""
+    last, flows = x.shape[axis] - 1, False
+    for i in _positions(last):
+        z = run(_changed(x, axis, i, entries))
+        if not _equal_before(z, y, at, i):
+            return False
+        flows |= not torch.equal(*(t.narrow(at, i + 1, last - i) for t in (y, z)))
+    return flows
 
 
 def _equal_before(first: Tensor, second: Tensor, axis: int, i: int) -> bool:
     return torch.equal(first.narrow(axis, 0, i), second.narrow(axis, 0, i))
 
 
-def _middle_and_last(size: int) -> tuple[int, int]:
-    return (size - 1) // 2, size - 1
+def _positions(last: int) -> list[int]:
+    """Return the tokens to change: middle and last, and two of which padding at one end leaves one."""
+    return sorted({last // 2, last, 1, last - 1} & {*range(last + 1)})
 
 
 def _draw(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, entries: int = 2) -> Tensor:

@@ -62,6 +62,16 @@ class Transformer(nn.Module):
         return self.head(x)
 
 
+class Prefixed(Transformer):
+    """A learned token stands before the others, and its output is left out."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = torch.cat([self.positions[:1].expand(len(tokens), 1, -1), self.words(tokens)], dim=1)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x[:, 1:])
+
+
 class Pooled(Transformer):
     def forward(self, tokens: Tensor) -> Tensor:
         return super().forward(tokens).mean(1)
@@ -96,6 +106,13 @@ def bert() -> nn.Module:
     return transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=WORDS, **layers, **sizes))
 
 
+def padded(end: str) -> Example:
+    """Return tokens of which all but four, at one end, are padding."""
+    mask = torch.ones_like(TOKENS)
+    mask[:, slice(4, None) if end == "right" else slice(-4)] = 0
+    return {"input_ids": TOKENS, "attention_mask": mask}
+
+
 LANGUAGE_MODELS: dict[str, Callable[[], nn.Module]] = {"GPT": Transformer, "GPT-2": gpt2, "Qwen3": qwen3}
 every_language_model = pytest.mark.parametrize("build", LANGUAGE_MODELS.values(), ids=LANGUAGE_MODELS)
 MODELS: dict[str, tuple[Callable[[], nn.Module], Example, bool]] = {
@@ -105,7 +122,10 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Example, bool]] = {
         {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS), "labels": TOKENS},
         True,
     ),
+    **{f"GPT-2, padded {end}": (gpt2, padded(end), True) for end in ("left", "right")},
+    **{f"BERT, padded {end}": (bert, padded(end), False) for end in ("left", "right")},
     "BERT": (bert, TOKENS, False),
+    "GPT with a class token": (lambda: Prefixed(causal=True), TOKENS, True),
     "bidirectional": (lambda: Transformer(causal=False), TOKENS, False),
     "pooled": (Pooled, TOKENS, False),
     "LSTM": (Recurrent, torch.empty(2, N, 3), True),
@@ -203,6 +223,14 @@ def test_all_modules_that_leak_are_named() -> None:
         InputError, match=r"by ssa at site 'stage1\.block1', sagan at site 'stage1\.block2'\. Choose"
     ):
         insert(Transformer(), placement, TOKENS)
+
+
+def test_class_tokens_are_no_positions() -> None:
+    site = next(site for site in sites(Prefixed(), TOKENS) if site.name == "stage1.block1")
+    assert (site.class_tokens, site.resolution) == (1, (N + 1,))
+    insert(Prefixed(), {site.name: CAUSAL[1]}, TOKENS)
+    with pytest.raises(InputError, match="model is causal"):
+        insert(Prefixed(), {site.name: "sagan"}, TOKENS)
 
 
 class Reverse(nn.Module):
