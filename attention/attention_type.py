@@ -52,11 +52,11 @@ class Attention:
         return module
 
     def suggest(self, trial: Any, prefix: str, channels: int) -> dict[str, OptionValue]:
-        """Draw the options that have choices from an Optuna trial, as parameters `prefix + option`."""
+        """Draw the options with several choices from an Optuna trial, as parameters `prefix + option`."""
         return {
             name: trial.suggest_categorical(prefix + name, list(option.choices))
             for name, option in self.options.items()
-            if option.choices
+            if len(option.choices) > 1
         }
 
 
