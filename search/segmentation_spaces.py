@@ -48,11 +48,7 @@ def _list_sites(backbone: str, options: tuple[tuple[str, Any], ...], size: int) 
     with torch.random.fork_rng(devices=[]):
         model = SegmentationModel(backbone=backbone, options=dict(options)).build(classes=2, size=size)
         sites = backbones.sites(model, torch.empty(2, 3, size, size))
-    return [
-        site
-        for site in sites
-        if ".block" in site.name or (site.name.startswith(PARTS) and "." not in site.name)
-    ]
+    return [site for site in sites if ".block" in site.name or site.name.startswith(PARTS)]
 
 
 def published(model: SegmentationModel, size: int) -> Sequence[Mapping[str, Any]]:
