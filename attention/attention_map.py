@@ -24,7 +24,7 @@ class AttentionMap:
 
     Attributes:
         kind: Meaning of `weights`. `positions`: how much each position takes from each other one,
-            `(B, heads, N, N)`, each row a softmax. `global`: the maps of each head that all positions
+            `(B, heads, N, N)`, each row of sum 1. `global`: the maps of each head that all positions
             read, `(B, heads, d_k, N)`. `channels`: the products of channels, `(B, C, C)`. `rescaling`: the
             factor of each channel, `(B, C)`.
         spatial: Extents of the feature map, in row-major order.
