@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check docs prose fix tour backbones-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings
+.PHONY: setup demo test check docs prose fix tour backbones-table attention-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings
 
 setup: .venv/ready
 
@@ -60,6 +60,10 @@ findings: setup
 # Write docs/reference/backbones.md, checks of more than a hundred models. Two hours on two cores; can be resumed.
 backbones-table: setup
 	$(BIN)/python scripts/backbones_table.py
+
+# Write docs/reference/timm-attention.md, the checks of timm's attention modules. Two minutes on two cores.
+attention-table: setup
+	$(BIN)/python scripts/attention_contract_table.py
 
 # Compare speed with other libraries, interleaved, and write benchmarks/results. About 15 minutes on two idle
 # cores. `quality` needs the archive in AUTOML_TEST_DATA.
