@@ -52,8 +52,9 @@ def is_causal(model: nn.Module, example: Example) -> bool:
         args, kwargs = tree_map_only(Tensor, take, arguments(example))
         return _first(model(*args, **kwargs))
 
-    # Every embedding has so many entries, whichever one takes the tokens.
-    entries = min((m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding)), default=2)
+    # Every embedding that may take the tokens has so many entries.
+    sizes = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding)]
+    entries = min((size for size in sizes if size > 1), default=2)
     try:
         with _opened(model, like.device):
             x = _draw(tokens.shape, dtype, like.device, entries)

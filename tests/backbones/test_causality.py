@@ -51,12 +51,13 @@ class Transformer(nn.Module):
     def __init__(self, causal: bool = True) -> None:
         super().__init__()
         self.words, self.positions = nn.Embedding(WORDS, WIDTH), nn.Parameter(torch.randn(N, WIDTH))
+        self.segments = nn.Embedding(1, WIDTH)  # It takes no tokens.
         self.blocks = nn.ModuleList(Block(causal) for _ in range(2))
         self.head = nn.Linear(WIDTH, WORDS, bias=False)
         self.head.weight = self.words.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x = self.words(tokens) + self.positions
+        x = self.words(tokens) + self.positions + self.segments.weight
         for block in self.blocks:
             x = block(x)
         return self.head(x)
