@@ -16,12 +16,12 @@ from backbones.torch_internals import tree_leaves, tree_map_only
 INTEGERS = (torch.int64, torch.int32)
 
 
-def is_causal(model: nn.Module, example: Example) -> bool:
+def is_causal(model: nn.Module, example: Example, *, mixes: bool = True) -> bool:
     """Return whether outputs depend on earlier tokens but never on later ones.
 
     The model runs in evaluation mode on random tokens, and again for each of four tokens, with another one
     instead. If it is causal, all outputs before that token are equal bit by bit, and some output after it
-    changes. A model that processes each token alone is not causal in this sense.
+    changes.
 
     During the test all gates are 1. Parameters that are zero, such as those of a new last layer, are random.
     Afterwards the model is as it was.
@@ -30,6 +30,7 @@ def is_causal(model: nn.Module, example: Example) -> bool:
         model: The model.
         example: An input of the model. Its first tensor has a token axis if it is `(B, N)` integers, or
             `(B, N, C)` or `(B, C, N)` floating-point numbers. Of the output, the first tensor counts.
+        mixes: If False, a model that processes each token alone is causal, too.
 
     Returns:
         Whether the model is causal. False if input or output has no token axis, or the model cannot run.
@@ -62,7 +63,7 @@ def is_causal(model: nn.Module, example: Example) -> bool:
             pairs = [
                 (axis, at) for axis in axes for at in range(1, y.ndim) if y.shape[at] == x.shape[axis] > 1
             ]
-            return any(_flows_forward(run, x, y, axis, at, entries) for axis, at in pairs)
+            return any(_flows_forward(run, x, y, axis, at, entries, mixes=mixes) for axis, at in pairs)
     except Exception:  # Sites need only the shapes of the example. Its values may be none of an input.
         return False
 
@@ -106,10 +107,13 @@ def refuse(placement: Mapping[str, Spec], leaking: Collection[str]) -> InputErro
 
 
 def _flows_forward(
-    run: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, axis: int, at: int, entries: int
+    run: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, axis: int, at: int, entries: int, *, mixes: bool
 ) -> bool:
-    """Return whether tokens along `axis` of x change outputs along `at` of y, but only at later positions."""
-    last, flows = x.shape[axis] - 1, False
+    """Return whether tokens along `axis` of x change outputs along `at` of y at no earlier positions.
+
+    With `mixes` they must change some at later positions.
+    """
+    last, flows = x.shape[axis] - 1, not mixes
     for i in _positions(last):
         z = run(_changed(x, axis, i, entries))
         if not _equal_before(z, y, at, i):

@@ -102,7 +102,7 @@ def insert(
                 f"no module can take the place of the one at {', '.join(map(repr, replaced))}, of which the "
                 f"model uses more than its output: {error}"
             ) from error
-    if causal and example is not None and not is_causal(model, example):
+    if causal and example is not None and not is_causal(model, example, mixes=False):
         raise refuse(placement, [])
     for encoder in (m for m in model.modules() if isinstance(m, nn.TransformerEncoder)):
         if any(isinstance(module, Gated) for module in encoder.layers.modules()):

@@ -262,6 +262,14 @@ def test_a_mixer_may_be_replaced_by_a_causal_module(build: Callable[[], nn.Modul
         insert(build(), {"stage1.block1.mixer": "multihead"}, TOKENS)
 
 
+def test_the_control_may_replace_every_mixer() -> None:
+    """Nothing mixes tokens any more, so nothing leaks."""
+    mixers = {site.name: "conv1x1" for site in sites(Transformer(), TOKENS) if site.replaces}
+    model = insert(Transformer(), mixers, TOKENS)
+    assert not is_causal(model, TOKENS)
+    assert is_causal(model, TOKENS, mixes=False)
+
+
 USERS = """
 import torch
 from torch import nn
