@@ -13,6 +13,7 @@ from attention.errors import InputError
 Kind = Literal["positions", "global", "channels", "rescaling"]
 
 MOST = 2**28  # largest number of weights that are computed at once: 1 GiB in float32
+EVEN = 1e-3  # relative deviation from the factors of channels, below which all positions are alike
 CHUNK = 2**24  # largest number of weights that are computed at once for a sum
 
 
@@ -167,7 +168,8 @@ def rescaling_map(x: Tensor, y: Tensor, *, spatial: Sequence[int], mask: Tensor 
     """Return the map of a module that multiplies its input by factors, measured as y / x.
 
     The mean of the factors is weighted by the square of the input, so that zeros do not count. It is exact
-    for factors that are equal along the axis of the mean. Where all inputs are zero the factor is 1.
+    for factors that are equal along the axis of the mean. Where all inputs are zero the factor is 1. If the
+    factors of the channels explain the output, all positions have their mean.
 
     Args:
         x: Input `(B, N, C)`, zero at padding.
@@ -180,4 +182,8 @@ def rescaling_map(x: Tensor, y: Tensor, *, spatial: Sequence[int], mask: Tensor 
         weight = x.square().sum(dim)
         return torch.where(weight > 0, (x * y).sum(dim) / weight, 1)
 
-    return AttentionMap(kind="rescaling", spatial=spatial, mask=mask, stored=mean(1), factors=mean(2))
+    channels, positions = mean(1), mean(2)
+    rest = (y - x * channels[:, None]).square().sum((1, 2), keepdim=True)
+    even = rest <= EVEN**2 * y.square().sum((1, 2), keepdim=True)
+    positions = torch.where(even[..., 0], channels.mean(1, keepdim=True), positions)
+    return AttentionMap(kind="rescaling", spatial=spatial, mask=mask, stored=channels, factors=positions)

@@ -47,7 +47,7 @@ def overlay(image: Bytes, heat: Floats, query: int | None = None) -> Bytes:
 
 
 def draw_signals(values: Floats, heat: Floats, query: int | None = None) -> str:
-    """Draw signals above a strip of weights, as the inner part of an SVG.
+    """Draw signals above a strip of weights, as the inner part of an SVG. Each signal is standardised.
 
     Args:
         values: Signals `(C, T)`.
@@ -57,6 +57,8 @@ def draw_signals(values: Floats, heat: Floats, query: int | None = None) -> str:
     Returns:
         Elements in a box of WIDTH by SIGNALS + STRIP units, in the colour of the text.
     """
+    scale = np.nanstd(values, axis=1, keepdims=True)
+    values = (values - np.nanmean(values, axis=1, keepdims=True)) / np.where(scale > 0, scale, 1)
     low, high = np.nanmin(values), np.nanmax(values)
     y = SIGNALS - 4 - (SIGNALS - 8) * (values - low) / (high - low or 1)
     x = (np.arange(values.shape[1]) + 0.5) * WIDTH / values.shape[1]
@@ -68,7 +70,7 @@ def draw_signals(values: Floats, heat: Floats, query: int | None = None) -> str:
     step = WIDTH / len(heat)
     frame = (
         f'<rect x="{query * step:.2f}" width="{step:.2f}" height="{SIGNALS + STRIP}" fill="none" '
-        f'stroke="{_css(QUERY)}"/>'
+        f'stroke="{css(QUERY)}"/>'
         if query is not None
         else ""
     )
@@ -79,7 +81,7 @@ def draw_strip(weights: Floats) -> str:
     """Draw weights side by side, as the inner part of an SVG of WIDTH by STRIP units."""
     step = WIDTH / len(weights)
     return "".join(
-        f'<rect x="{i * step:.2f}" width="{step + 0.3:.2f}" height="{STRIP}" fill="{_css(shade)}"/>'
+        f'<rect x="{i * step:.2f}" width="{step + 0.3:.2f}" height="{STRIP}" fill="{css(shade)}"/>'
         for i, shade in enumerate(colour(weights))
     )
 
@@ -101,8 +103,8 @@ def shade_tokens(tokens: Sequence[str], heat: Floats, query: int | None = None) 
         query: The token whose row is shown. It gets a frame.
     """
     return " ".join(
-        f'<span style="background:{_css(shade)};color:{text_colour(shade)}'
-        f'{f";outline:2px solid {_css(QUERY)}" if i == query else ""}">{escape(printable(token))}</span>'
+        f'<span style="background:{css(shade)};color:{text_colour(shade)}'
+        f'{f";outline:2px solid {css(QUERY)}" if i == query else ""}">{escape(printable(token))}</span>'
         for i, (token, shade) in enumerate(zip(tokens, colour(heat), strict=True))
     )
 
@@ -113,5 +115,6 @@ def text_colour(shade: Sequence[int] | Bytes) -> str:
     return "#000" if linear @ np.array([0.2126, 0.7152, 0.0722]) > LIGHT else "#fff"
 
 
-def _css(shade: Sequence[int] | Bytes) -> str:
+def css(shade: Sequence[int] | Bytes) -> str:
+    """Return a colour of CSS."""
     return "#" + "".join(f"{int(value):02x}" for value in shade)

@@ -17,6 +17,8 @@ ranks            Mean reciprocal rank with its interval, ranks, hits and misses 
 site_effects     The mean effect of each attention type at each site
 module_effects   What parts of placements add, with intervals, and whether scores can rank them
 gates            The gates of the modules after training
+attention        What the strongest module looks at, in six inputs of the test split
+map_pictures     Inputs with the maps of a module: HTML for the page, and SVG for the files
 costs            The metric over time, latency, parameters and MACs, with Pareto fronts
 importance       Hyperparameter importance: PED-ANOVA and fANOVA
 history          The score of each trial, and the best so far
@@ -39,6 +41,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attention import InputError
+from automl.report.attention import attention
 from automl.report.audit import audit
 from automl.report.correlations import correlations
 from automl.report.costs import costs
@@ -201,6 +204,7 @@ def sections(search: Search) -> list[Section]:
             ],
             dense=True,
         ),
+        *attention(search),
         *grid(search),
         *per_class(search),
         *ranks(search),

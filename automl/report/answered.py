@@ -88,31 +88,34 @@ def _folder(search: Search, trial: Trial) -> Storage:
     return search.metadata.location / trial.record.folder
 
 
+def finalist_folders(search: Search, verdict: ReportedVerdict) -> list[Storage]:
+    """Return the folders of the complete trainings of a confirmation's leading finalist."""
+    return _folders(search, verdict, verdict.finalist) if verdict.finalist else []
+
+
 def _confirmed(search: Search, verdict: ReportedVerdict) -> list[Answered]:
     """Return the answers of a confirmation's leading finalist and baseline."""
+    baseline = next((variant.name for variant in verdict.variants if variant.role == "baseline"), "")
+    groups = []
+    for what, variant in (("the leading finalist", verdict.finalist), ("the tuned baseline", baseline)):
+        trainings = _of(_folders(search, verdict, variant)) if variant else []
+        if trainings:
+            groups.append(Answered(what=f"{what}, {variant}", trainings=trainings))
+    return groups
+
+
+def _folders(search: Search, verdict: ReportedVerdict, variant: str) -> list[Storage]:
+    """Return the folders of a variant's complete trainings that the verdict counts."""
     number = verdict.confirmation
     folder = search.folder / (CONFIRM_FOLDER if number == 1 else f"{CONFIRM_FOLDER}-{number}")
     if not (folder / STUDY_FILE).exists():
         return []
-    records = read_records(folder, study_name(folder, search.metadata))
-    baseline = next((variant.name for variant in verdict.variants if variant.role == "baseline"), "")
-    groups = []
-    for what, variant in (("the leading finalist", verdict.finalist), ("the tuned baseline", baseline)):
-        if not variant:
-            continue
-        seeds = next((set(other.scores) for other in verdict.variants if other.name == variant), set())
-        trainings = _of(
-            [
-                search.metadata.location / folder.name / record.folder
-                for record in records
-                if record.variant == variant
-                and record.state is State.COMPLETE
-                and str(record.config.seed) in seeds
-            ]
-        )
-        if trainings:
-            groups.append(Answered(what=f"{what}, {variant}", trainings=trainings))
-    return groups
+    seeds = next((set(other.scores) for other in verdict.variants if other.name == variant), set())
+    return [
+        search.metadata.location / folder.name / record.folder
+        for record in read_records(folder, study_name(folder, search.metadata))
+        if record.variant == variant and record.state is State.COMPLETE and str(record.config.seed) in seeds
+    ]
 
 
 def _of(folders: Sequence[Storage]) -> list[Answers]:

@@ -6,6 +6,7 @@ classification           Base class of classification tasks
 cross_entropy            The loss of classifiers: label smoothing, class weights, mixed inputs
 code_deployment          Deployment of the two encoders of code search
 deployment               Deployment of a trained model: module, named inputs and outputs
+shown                    Inputs of a split in a form that people can look at
 initial                  Initial weights: published, from a file, or from a trained trial
 memo                     Results that are computed once in a process
 model_check              Tries a model before training, and chooses its memory format

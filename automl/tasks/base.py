@@ -21,6 +21,7 @@ from automl.storage.storage import Storage
 from automl.tasks.deployment import MODEL, Arrays, Deployment, read_arrays
 from automl.tasks.evaluator import Evaluator
 from automl.tasks.memo import remember_sites
+from automl.tasks.shown import ShownInputs
 from backbones import call, insert
 from search.config import Data, Model, TaskSpec, Training, TrialConfig
 from search.metric import Chance, Metric
@@ -436,6 +437,17 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
             The inputs of each graph.
         """
         return {}
+
+    def shown_inputs(self, count: int) -> ShownInputs | None:
+        """Return the first inputs of the test split, spread over its classes, in a form to look at.
+
+        Args:
+            count: The largest number of inputs.
+
+        Returns:
+            The inputs. None if the task has no such form.
+        """
+        return None
 
     def labelled_inputs(self, split: Split) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
         """Yield all raw inputs of a split, as a deployed model takes them, in batches with their labels.

@@ -27,6 +27,7 @@ from automl.tasks.retrieval_evaluator import (
     similarity_vectors,
 )
 from automl.tasks.retrieval_metrics import chance_mrr
+from automl.tasks.shown import ShownInputs
 from backbones import ENCODERS, call
 from backbones.text_options import output_width
 from backbones.towers import Texts, TwoTowers
@@ -180,6 +181,19 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
             graph: {INPUT: self._texts(kind, chosen)[0]}
             for graph, kind in ((QUERY, "docstring"), (CODE, "code"))
         }
+
+    def shown_inputs(self, count: int) -> ShownInputs:
+        rows = self._deployable("test", count)
+        tokens, mask = self._texts("code", rows)
+        functions = [self.texts.functions[row] for row in rows]
+        return ShownInputs(
+            inputs={"code": [(tokens, mask)]},
+            pictures=[
+                self.texts.tokenizer.names(row[real].tolist()) for row, real in zip(tokens, mask, strict=True)
+            ],
+            names=[function.name for function in functions],
+            padded=tokens.shape[1],
+        )
 
     def served_inputs(self, split: Split, count: int) -> dict[str, Any]:
         functions = [self.texts.functions[row] for row in self._deployable(split, count)]

@@ -28,6 +28,7 @@ from automl.tasks.base import EvaluationBatch, Split
 from automl.tasks.classification import Classification
 from automl.tasks.deployment import Deployment, spread_indices
 from automl.tasks.initial import initialise
+from automl.tasks.shown import ShownInputs, spread_over_classes
 from backbones import IMAGENET, Normalisation, find
 from backbones.memory_format import set_format
 from backbones.torch_internals import standard_gamma
@@ -211,6 +212,16 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
         """Return centre crops as bytes, `(count, size, size, 3)`."""
         return {"images": self._crops(split, spread_indices(self.size(split), count))}
+
+    def shown_inputs(self, count: int) -> ShownInputs:
+        data = load_images(self.data, "test")
+        index = spread_over_classes(data.labels, count)
+        images = self._crops("test", index)
+        return ShownInputs(
+            inputs=normalise(images, self.normalisation),
+            pictures=list(images.cpu().numpy()),
+            names=[self.labels[label] for label in data.labels[index]],
+        )
 
     def labelled_inputs(self, split: Split) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
         data = load_images(self.data, split)

@@ -27,6 +27,7 @@ from automl.tasks.base import SPLITS, EvaluationBatch, Inputs, Split
 from automl.tasks.classification import Classification
 from automl.tasks.deployment import Deployment, spread_indices
 from automl.tasks.initial import initialise
+from automl.tasks.shown import ShownInputs, spread_over_classes
 from backbones.lazy_layers import materialise
 from search.config import TASKS, ClassificationTraining, SequenceData, TrialConfig
 from search.serialise import to_json
@@ -171,6 +172,18 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
 
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
         return self._raw(split, spread_indices(self.size(split), count))
+
+    def shown_inputs(self, count: int) -> ShownInputs:
+        values, mask, labels = load_tensors(self.data, "test", self.runtime.device)
+        index = spread_over_classes(labels.cpu(), count)
+        rows = index.to(labels.device)
+        raw, real = load_sequences(self.data, "test").raw(index)
+        return ShownInputs(
+            inputs=self._with_mask(values[rows], mask[rows]),
+            pictures=[x[:, kept].numpy() for x, kept in zip(raw, real, strict=True)],
+            names=[self.labels[label] for label in labels[rows]],
+            padded=raw.shape[-1],
+        )
 
     def labelled_inputs(self, split: Split) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
         labels = load_sequences(self.data, split).labels

@@ -20,6 +20,7 @@ from automl.config.limits import Limits
 from automl.config.runtime import Runtime
 from automl.costs.profile import measure
 from automl.data import shared
+from automl.maps.examples import save_examples
 from automl.storage.epoch_progress import EpochProgress
 from automl.storage.storage import Storage
 from automl.tasks import open_task
@@ -181,6 +182,8 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]
                         scores = evaluate(task, state.scored, "test", evaluator)
                         history[-1] |= {f"test_{name}": float(value) for name, value in scores.items()}
                     answers = None if evaluator is None else evaluator.answers(runtime)
+                    if config["test"] and runtime.rank == 0:
+                        save_examples(task, state.scored, folder)
                     if answers is not None and runtime.rank == 0:
                         answers.save(folder)  # Before the checkpoint, which marks the trial as complete.
                 if runtime.rank == 0:

@@ -182,6 +182,7 @@ def test_modules_that_rescale_show_their_factors(name: str) -> None:
         maps["here"].weights, ((factors * weight).sum(2) / weight.sum(2)).float(), rtol=1e-4, atol=1e-5
     )
     assert maps["here"].heat().shape == (2, 6, 5)
+    assert (maps["here"].heat().flatten(1).std(1) < 1e-6).all() == (name != "timm:cbam")
 
 
 def test_modules_that_mix_elements_have_no_factors() -> None:

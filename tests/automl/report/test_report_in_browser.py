@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from map_cases import leave_maps
 from report_cases import made_up, plan_of, save_search, save_verdict, verdict_of
 
 from automl.report import ReportResult, run_report
@@ -109,13 +110,19 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         folder = save_search(storage, made_up(80))
         save_verdict(folder, verdict_of("undecided"), 1)
         save_verdict(folder, verdict_of("better", warnings=["one seed failed"], remarks=["The control."]), 2)
+        leave_maps(folder, "images", 2)
     elif request.param == "running":
         plan = plan_of(objectives=["accuracy", "latency"])
         folder = save_search(storage, made_up(40, running=2, gates=False, plan=plan), plan=plan)
         save_verdict(folder, verdict_of(None))
+        leave_maps(folder, "code")
     elif request.param == "minimised, photographs":
         plan = plan_of(metric=Metric(name="error", maximize=False), objectives=["error"])
-        save_search(storage, made_up(150, plan=plan, space="nette", seed=1), plan=plan, space="nette")
+        folder = save_search(
+            storage, made_up(150, plan=plan, space="nette", seed=1), plan=plan, space="nette"
+        )
+        save_verdict(folder, verdict_of("worse", metric="error"))
+        leave_maps(folder, "signals")
     else:
         save_search(storage, made_up(1, running=1))
     with pytest.MonkeyPatch.context() as patch:
@@ -148,13 +155,35 @@ def test_a_report_opens_alone_and_whole(page: Any, report: ReportResult) -> None
           return [svg.closest("figure").dataset.plot, box.width, box.height, ink, box.left, box.right];
         })"""
     )
-    assert {name for name, *_ in drawn} == set(report.plots)
+    assert {name for name, *_ in drawn} == set(report.plots) - {"attention"}
     for name, width, height, ink, left, right in drawn:
         assert width > 140, name
         assert height > 40, name
         assert ink > 10, name
         assert left >= 0, name
         assert right <= page.viewport_size["width"], name
+
+
+def test_maps_of_six_inputs_are_shown(page: Any, report: ReportResult) -> None:
+    if "attention" not in report.plots:
+        assert "automl confirm --search made-up" in page.locator("#plot-attention .missing").inner_text()
+        return
+    cells = page.locator("#plot-attention .map")
+    assert cells.count() == 6
+    pictures = cells.evaluate_all(
+        """cells => cells.flatMap(cell => [...cell.querySelectorAll("img, svg, p")].map(e => {
+          const box = e.getBoundingClientRect();
+          return [e.tagName, box.width, box.height, box.left, box.right, e.naturalWidth ?? 1];
+        }))"""
+    )
+    assert len(pictures) in (6, 12)  # an image has its input beside it
+    for kind, width, height, left, right, pixels in pictures:
+        assert width >= 100, kind
+        assert height > 40
+        assert left >= 0
+        assert right <= page.viewport_size["width"]
+        assert pixels > 0
+    assert "<b>cats</b>" in cells.first.inner_text()
 
 
 def test_all_text_can_be_read(page: Any, report: ReportResult) -> None:

@@ -11,6 +11,7 @@ from statistics import mean, stdev
 
 import pytest
 from hostile import HOSTILE
+from map_cases import leave_maps
 from mlflow import MlflowClient
 from optuna.trial import FrozenTrial
 from report_cases import SSA, frozen, made_up, plan_of, save_search, save_verdict, verdict_of
@@ -114,6 +115,7 @@ def written(storage: Path, empty_store: Path, tmp_path_factory: pytest.TempPathF
     shutil.copytree(storage, folder / "searches")
     save_verdict(folder / "searches" / "made-up", verdict_of("undecided"), 1)
     save_verdict(folder / "searches" / "made-up", verdict_of("better"), 2)
+    leave_maps(folder / "searches" / "made-up", "images", 2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{empty_store}")
         return run_report("made-up", storage=str(folder / "searches"))

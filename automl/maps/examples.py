@@ -1,0 +1,190 @@
+"""Six inputs of a test split with the map of a model's strongest module, in a file beside its checkpoint.
+
+A confirmation writes it after the last epoch, so that a report needs neither the model nor its code. The
+inputs are chosen before their maps exist.
+"""
+
+import io
+import json
+import logging
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from attention import AttentionMap, Gated, attention_maps
+from automl.maps.heat import as_grid
+from automl.storage.storage import Storage
+from automl.tasks import Task
+from automl.tasks.shown import ShownInputs
+from backbones import call
+
+FILE = "maps.npz"
+COUNT = 6
+# Limits of the file: pixels of a side of an image and of a map, steps, channels, tokens.
+PIXELS, POSITIONS, STEPS, CHANNELS, TOKENS = 80, 48, 400, 6, 160
+TEXT = ("spec", "site", "kind", "of_channels", "gate", "names")  # what is stored as JSON
+LARGEST = 2**14  # positions of a map, whose rows take N^2 time
+EVEN = 1e-3  # relative difference of factors below which a module treats all positions alike
+
+log = logging.getLogger("automl")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapExamples:
+    """Inputs with the map of one module.
+
+    Attributes:
+        spec: The module's type and options in words.
+        site: Its site.
+        kind: The kind of its map.
+        of_channels: True if the weights are those of channels, as the module treats all positions alike.
+        gate: Its gate, or None if it replaces another module.
+        names: A name for each input, such as its class.
+        inputs: Images uint8 `(H, W, 3)`, signals float16 `(C, T)`, or lists of tokens.
+        heats: The weights of each input, float16 `(rows, columns)` for images, else `(positions,)`.
+    """
+
+    spec: str
+    site: str
+    kind: str
+    of_channels: bool
+    gate: float | None
+    names: Sequence[str]
+    inputs: Sequence[NDArray[Any] | Sequence[str]]
+    heats: Sequence[NDArray[np.float16]]
+
+    def save(self, folder: Storage) -> None:
+        """Write the file. Raise OSError if that fails."""
+        tokens = [each for each in self.inputs if not isinstance(each, np.ndarray)]
+        about = {
+            **{name: getattr(self, name) for name in TEXT},
+            "tokens": tokens,
+        }
+        arrays: dict[str, Any] = {f"heat{i}": heat for i, heat in enumerate(self.heats)}
+        arrays |= {f"input{i}": each for i, each in enumerate(self.inputs) if isinstance(each, np.ndarray)}
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, about=np.array(json.dumps(about)), **arrays)
+        folder.write(FILE, buffer.getvalue())
+
+
+def read_examples(folder: Storage) -> MapExamples | None:
+    """Read the file of a training. Return None if it is missing or damaged."""
+    try:
+        with np.load(io.BytesIO(folder.read(FILE))) as file:
+            about = json.loads(file["about"].item())
+            tokens = about.pop("tokens")
+            count = len(about["names"])
+            return MapExamples(
+                **about,
+                inputs=tokens or [file[f"input{i}"] for i in range(count)],
+                heats=[file[f"heat{i}"] for i in range(count)],
+            )
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        log.warning("%s of %s cannot be read: %s", FILE, folder, error)
+        return None
+
+
+def save_examples(task: Task, model: nn.Module, folder: Storage) -> None:
+    """Record and write the examples of a trained model. A failure is logged, as the training is complete."""
+    try:
+        examples = record_examples(task, model)
+        if examples is not None:
+            examples.save(folder)
+    except Exception as error:
+        log.warning("the attention maps of %s were not recorded: %r", folder, error)
+
+
+@torch.no_grad()
+def record_examples(task: Task, model: nn.Module) -> MapExamples | None:
+    """Record the map of a model's strongest module for six inputs of the test split.
+
+    The strongest module is the one with the largest absolute gate. Of modules that replace others it is the
+    one whose maps have the largest contrast, (max - min) / (max + min).
+
+    Args:
+        task: The task.
+        model: The trained model, in evaluation mode.
+
+    Returns:
+        The examples. None if the task shows no inputs, or no module has a map.
+    """
+    modules = {m.site: m for m in model.modules() if isinstance(m, Gated) and m.site}
+    shown = task.shown_inputs(COUNT) if modules else None
+    if shown is None:
+        return None
+    with attention_maps(model) as maps:
+        call(model, shown.inputs)
+    maps = {site: each for site, each in maps.items() if np.prod(each.spatial) <= LARGEST}
+    if not maps:
+        return None
+    site = _strongest(maps, modules)
+    recorded, module = maps[site], modules[site]
+    heats = recorded.heat().float().cpu()
+    of_channels = recorded.kind == "rescaling" and bool(
+        heats.flatten(1).std(1).max() <= EVEN * heats.abs().max()
+    )
+    if of_channels:
+        heats = recorded.weights.float().cpu()
+    return MapExamples(
+        spec=str(task.config.model.placement[site]),
+        site=site,
+        kind=recorded.kind,
+        of_channels=of_channels,
+        gate=None if module.replaces else float(module.gamma),
+        names=shown.names,
+        inputs=[_small(each) for each in shown.pictures],
+        heats=[_small_heat(heats[i], shown, i, of_channels) for i in range(len(shown.names))],
+    )
+
+
+def _strongest(maps: Mapping[str, AttentionMap], modules: Mapping[str, Gated]) -> str:
+    inserted = [site for site in maps if not modules[site].replaces]
+    if inserted:
+        return max(inserted, key=lambda site: float(modules[site].gamma.abs()))
+
+    def contrast(site: str) -> float:
+        heat = maps[site].heat().flatten(1)
+        low, high = heat.amin(1), heat.amax(1)
+        return float(((high - low) / (high + low).clamp(min=1e-12)).mean())
+
+    return max(maps, key=contrast)
+
+
+def _small(picture: NDArray[np.generic] | Sequence[str]) -> NDArray[np.generic] | Sequence[str]:
+    if not isinstance(picture, np.ndarray):
+        return picture[:TOKENS]
+    values = torch.tensor(picture).float()
+    if picture.dtype == np.uint8:
+        values = values.movedim(-1, 0)
+        height, width = (min(side, PIXELS) for side in values.shape[1:])
+        pixels = F.adaptive_avg_pool2d(values, (height, width)).movedim(0, -1).round()
+        return pixels.to(torch.uint8).numpy()
+    values = values[:CHANNELS].nan_to_num()
+    values = (values - values.mean(1, keepdim=True)) / values.std(1, keepdim=True).clamp(min=1e-12)
+    return F.adaptive_avg_pool1d(values, min(values.shape[1], STEPS)).half().numpy()
+
+
+def _small_heat(heat: Tensor, shown: ShownInputs, i: int, of_channels: bool) -> NDArray[np.float16]:
+    """Return the weights of one input without padding, at a resolution that is small enough."""
+    picture = shown.pictures[i]
+    if of_channels:
+        return heat.half().numpy()
+    if isinstance(picture, np.ndarray) and picture.dtype == np.uint8:
+        grid = torch.tensor(as_grid(heat.numpy(), *picture.shape[:2]))
+        rows, columns = (min(side, POSITIONS) for side in grid.shape)
+        return F.adaptive_avg_pool2d(grid[None], (rows, columns))[0].half().numpy()
+    real = len(picture) if isinstance(picture, list) else picture.shape[1]
+    heat = heat.reshape(-1, heat.shape[-1]).mean(0)
+    covered = heat[: -(-real * len(heat) // shown.padded)]
+    if isinstance(picture, list):
+        return covered[:TOKENS].half().numpy()
+    return F.adaptive_avg_pool1d(covered[None], min(len(covered), STEPS))[0].half().numpy()
