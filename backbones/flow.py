@@ -18,7 +18,7 @@ _SCALES = frozenset(
     {
         *("mul", "mul_", "__mul__", "__rmul__", "__imul__", "div", "div_", "__truediv__", "neg", "__neg__"),
         *("tanh", "tanh_", "sigmoid", "sigmoid_", "clamp", "clamp_"),
-        *("contiguous", "clone", "to", "float", "type_as"),
+        *("contiguous", "clone", "to", "float", "type_as", "masked_fill"),
     }
 )
 # Functions whose result still belongs to the submodule before them.

@@ -203,8 +203,8 @@ class _Recorder(TorchFunctionMode):
             self.takes.setdefault(path, tuple(tensor.shape))
             if tensor.ndim == 3 and not getattr(module, "batch_first", True):
                 self.positions_first[path] = tensor.shape[0]
-            if id(tensor) in self.makers:
-                self.sources.setdefault(path, self.makers[id(tensor)][-1][0])
+            if makers := self._makers(tensor):
+                self.sources.setdefault(path, makers[-1])
 
         return hook
 

@@ -35,6 +35,14 @@ def test_stacked_layers_are_sites() -> None:
 
 
 @every_name
+def test_padding_changes_no_site(name: str) -> None:
+    """The model sets padded positions to zero between its modules."""
+    x = sequences()
+    mask = torch.ones(x.shape[0], x.shape[2], dtype=torch.bool)
+    assert sites(new(name), (x, mask)) == sites(new(name), x)
+
+
+@every_name
 def test_attention_at_every_site_learns(name: str) -> None:
     model, x = new(name).eval(), sequences()
     before, known = model(x), sites(model, x)
