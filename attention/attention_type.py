@@ -83,9 +83,15 @@ class ForeignAttention(Attention):
 
     @property
     def options(self) -> Mapping[str, Option]:
+        """Return the options by name. The extents of the features are none."""
         return read_options(self.module, leave_out=SIZES)
 
     def build(self, channels: int, size: Sequence[int], options: Mapping[str, OptionValue]) -> Gated:
+        """Build a module behind a gate.
+
+        Raises:
+            InputError: The class lacks an argument, raises an error, or is no module.
+        """
         parameters = list(inspect.signature(self.module).parameters.values())[1:]
         extents = tuple(with_dimensions(size, self.dimensions))
         sizes = {p.name: extents for p in parameters if p.name in SIZES}
@@ -115,6 +121,11 @@ class ForeignAttention(Attention):
         return wrapped
 
     def suggest(self, trial: Any, prefix: str, channels: int) -> dict[str, OptionValue]:
+        """Draw the options by the class method `suggest`, or else those with several choices.
+
+        Raises:
+            InputError: `suggest` returns no dictionary.
+        """
         if not self.draws_options:
             return {}
         own = getattr(self.module, "suggest", None)
