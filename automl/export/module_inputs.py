@@ -45,6 +45,17 @@ class ExportedModule:
     layout: Layout
     class_tokens: int
 
+    def select_features(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Return the features among the values that enter the module.
+
+        The exporter takes the split of class tokens out of the module. Then both parts enter it.
+        """
+        maps = [tensor for tensor in tensors if tensor.is_floating_point() and tensor.ndim > 2]
+        if not self.class_tokens or len(maps) == 1:
+            return maps[0]
+        first, *_, rest = sorted(maps, key=lambda tensor: tensor.shape[1])
+        return torch.cat([first, rest], dim=1)
+
     def extents(self, features: Tensor) -> Sequence[int]:
         """Return the extents of features as `Gated.forward` takes them, without class tokens."""
         if self.layout == "B*C":
@@ -87,7 +98,7 @@ class MapGraph:
         maps = {}
         for module in self.modules:
             tensors = [torch.tensor(values[name]) for name in self.sources[module.site]]
-            features = next(t for t in tensors if t.is_floating_point() and t.ndim > 2)
+            features = module.select_features(tensors)
             built = module.build(features, self.weights)
             extents = module.extents(features)
             hidden = (len(features), prod(extents), 1)

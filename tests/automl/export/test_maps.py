@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,13 +104,25 @@ def live(task: Task, model: nn.Module, inputs: dict[str, torch.Tensor]) -> dict[
     return maps
 
 
-@pytest.fixture(scope="module", params=["images", "sequences", "sequences of one length"])
+@pytest.fixture(
+    scope="module", params=["images", "rescaled images", "tokens", "sequences", "sequences of one length"]
+)
 def case(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Task, nn.Module, Path]:
     folder = tmp_path_factory.mktemp("case")
     if request.param == "images":
         task = opened(model={"placement": EVERY_ATTENTION})
+    elif request.param == "rescaled images":
+        rescaling = {"stage1.block1": Spec("timm:se"), "stage2.block1": Spec("timm:cbam")}
+        task = opened(model={"placement": rescaling})
+    elif request.param == "tokens":
+        replaced = {
+            "stage1.block1.mixer": Spec("decomposed"),
+            "stage1.block1.attention.branch": Spec("sagan"),
+        }
+        options = {"embed_dim": 16, "heads": 2, "depth": 2, "patch_size": 8}
+        task = opened(model={"backbone": "vit", "options": options, "placement": replaced})
     else:
         placement = {"stage1.block1.branch": Spec("multihead"), "stage1.block1": Spec("sagan")}
         model = {"backbone": "resnet1d", "options": {"width": 0.0625, "blocks": 1}, "placement": placement}
@@ -158,6 +171,12 @@ def test_sequences_have_a_strip_and_images_an_overlay_for_each_module(
     assert (code, err) == (0, "")
     sites = [site for site, spec in task.config.model.placement.items() if spec.type != "conv1x1"]
     pictures = sorted((tmp_path / "out").glob("*.png"))
+    names = {picture.stem.removeprefix("one-").removesuffix("-positions") for picture in pictures}
+    assert names == set(sites)
+    if any(spec.type.startswith("timm:") for spec in task.config.model.placement.values()):
+        assert [Image.open(picture).size for picture in pictures].count((680, 32)) == 2  # of channels
+        assert len(pictures) == 3  # CBAM treats positions differently
+        return
     assert len(pictures) == len(sites)
     assert {Image.open(picture).size for picture in pictures} == {size}
     page = (tmp_path / "out" / "index.html").read_text()
@@ -207,15 +226,21 @@ def test_bad_arguments_have_one_message(
     assert all(fragment in err for fragment in fragments)
 
 
+def _module(about: dict[str, Any], **spec: str) -> None:
+    about["config"]["model"]["placement"]["0"] = spec
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda about: about["config"]["model"].update(placement={}), "has no inserted module"),
         (lambda about: about.pop("modules"), "was exported by an earlier version"),
-        (lambda about: about["config"]["model"]["placement"].update({"0": {"type": "conv1x1"}}), "fit"),
+        (lambda about: _module(about, type="planted.py:Gate"), r"would run '.*planted.py:Gate'.*--trust"),
+        (lambda about: about.update(left_out={"model.onnx": "no operator"}), r"lacks: no operator"),
+        (lambda about: _module(about, type="conv1x1"), "fit"),
         (lambda about: about["modules"]["model"]["0"].update(path="nowhere"), "fit"),
     ],
-    ids=["no module", "earlier version", "other weights", "other path"],
+    ids=["no module", "earlier version", "code of its author", "left out", "other weights", "other path"],
 )
 def test_exports_without_what_is_needed_are_refused(
     change: Callable[[dict], object], message: str, planted: Path, tmp_path: Path
