@@ -55,18 +55,31 @@ def count_cost(spec: Spec, site: Site) -> Cost:
 
 @lru_cache(maxsize=256)
 def _count(text: str, site: Site) -> Cost:
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
     spec = Spec.from_json(json.loads(text))
     with torch.random.fork_rng(devices=[]):
         module = build_module(spec, site)
-    with FakeCopyMode(fake):
-        module = copy.deepcopy(module)
     try:
-        with fake:
-            kept = [_count_kept(module.train(), features(site, batch)) for batch in (2, 3)]
-            macs = count_macs(module.eval(), features(site, 1))
+        return count_module_cost(module, site)
     except Exception as error:  # Somebody else wrote the module.
         raise InputError(f"{spec} at site {site.name!r} fails: {describe_error(error)}") from error
+
+
+def count_module_cost(module: Gated, site: Site) -> Cost:
+    """Count the cost of a module that was built for a site. It does not change.
+
+    Args:
+        module: The module.
+        site: The site.
+
+    Returns:
+        Its parameters, and its MACs and memory for one example.
+    """
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with FakeCopyMode(fake):
+        twin = copy.deepcopy(module)
+    with fake:
+        kept = [_count_kept(twin.train(), features(site, batch)) for batch in (2, 3)]
+        macs = count_macs(twin.eval(), features(site, 1))
     parameters = sum(p.numel() for p in module.parameters())
     return Cost(parameters=parameters, macs=macs, memory=kept[1] - kept[0])
 

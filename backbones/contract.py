@@ -17,7 +17,7 @@ from attention import Gated, InputError, Spec
 from attention.errors import describe_error
 from attention.padding import is_padding, padding
 from attention.wrapped import ShapeError, same_shape
-from backbones.attention_cost import count_cost, features
+from backbones.attention_cost import count_module_cost, features
 from backbones.example import Example, call
 from backbones.insertion import build_module
 from backbones.site import Site
@@ -60,15 +60,16 @@ def check_contract(spec: Spec, site: Site, *, padded: bool = False) -> list[Chec
     Returns:
         The results in the order of `CHECKS`. After a failure they end, unless the check is in `INDEPENDENT`.
     """
-    checks: list[Check] = []
+    built: list[Gated] = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        for name, check in {"build": _check_build, "shape": _check_shape}.items():
-            checks.append(_run(name, spec, site, partial(check, spec, site)))
-            if not checks[-1].passed:
-                return checks
-        site = _affordable(spec, site)
-        module, x = build_module(spec, site), torch.randn_like(features(site, 3))
+        checks = [_run("build", spec, site, lambda: built.append(_build(spec, site)))]
+        if checks[-1].passed:
+            checks.append(_run("shape", spec, site, partial(_check_shape, built[0], site)))
+        if not checks[-1].passed:
+            return checks
+        site, module = _shrink(spec, site, built[0])
+        x = torch.randn_like(features(site, 3))
         # At one position, attention has no choice: the parameters of its weights have no effect.
         left_out = {*(() if padded else ("padding",)), *(("gradient",) if site.positions == 1 else ())}
         for name, check_values in _VALUES.items():
@@ -121,9 +122,9 @@ def _run(name: str, spec: Spec, site: Site, check: Callable[[], None]) -> Check:
     return Check(name=name, passed=False, message=f"{spec} at {site.name} {fault}")
 
 
-def _check_build(spec: Spec, site: Site) -> None:
+def _build(spec: Spec, site: Site) -> Gated:
     try:
-        build_module(spec, site)
+        return build_module(spec, site)
     except InputError:
         raise
     except Exception as error:
@@ -132,10 +133,10 @@ def _check_build(spec: Spec, site: Site) -> None:
         ) from error
 
 
-def _check_shape(spec: Spec, site: Site) -> None:
-    module, fake = build_module(spec, site).eval(), FakeTensorMode(allow_non_fake_inputs=True)
+def _check_shape(module: Gated, site: Site) -> None:
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
     with FakeCopyMode(fake):
-        module = copy.deepcopy(module)
+        module = copy.deepcopy(module).eval()
     with fake:
         alone = features(site, BATCHES[0])
         for x in (alone.contiguous(), alone, *(features(site, batch) for batch in BATCHES[1:])):
@@ -154,23 +155,28 @@ def _check_shape(spec: Spec, site: Site) -> None:
                 raise _BrokenError(f"returns {y.dtype} for {x.dtype}; a module must keep the dtype")
 
 
-def _affordable(spec: Spec, site: Site) -> Site:
-    """Return the site with its extents halved until a module there is quick to compute."""
-    while max(site.spatial) > 1 and not _is_quick(spec, site):
+def _shrink(spec: Spec, site: Site, module: Gated) -> tuple[Site, Gated]:
+    """Return the site with its extents halved until a module is quick to compute, and such a module."""
+    while max(site.spatial) > 1 and not _is_quick(module, site):
         for multiple in (1, 8):  # A module with windows needs multiples of their size, which is 8 or 7.
             halves = (-(-extent // (2 * multiple)) * multiple for extent in site.spatial)
             smaller = replace(site, resolution=tuple(half + site.class_tokens for half in halves))
-            if smaller != site and _run("shape", spec, smaller, partial(_check_shape, spec, smaller)).passed:
+            try:
+                other = build_module(spec, smaller)
+                _check_shape(other, smaller)
+            except Exception:  # The module takes other extents only.
+                continue
+            if smaller != site:
                 break
         else:
-            return site
-        site = smaller
-    return site
+            return site, module
+        site, module = smaller, other
+    return site, module
 
 
-def _is_quick(spec: Spec, site: Site) -> bool:
+def _is_quick(module: Gated, site: Site) -> bool:
     try:
-        cost = count_cost(spec, site)
+        cost = count_module_cost(module, site)
     except Exception:  # The checks of values report the error.
         return True
     return cost.macs <= MOST_MACS and cost.memory <= MOST_MEMORY

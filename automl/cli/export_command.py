@@ -58,18 +58,22 @@ def export(
     if result.chosen.warning:
         print(f"warning: {result.chosen.warning}", file=sys.stderr)
     print("test      " + ", ".join(f"{key} {value:.4f}" for key, value in result.test.items()))
-    print("checked   " + ", ".join(f"{key} {value:.1e}" for key, value in result.differences.items()))
+    checked = ", ".join(f"{key} {value:.1e}" for key, value in result.differences.items())
+    print(f"checked   {checked or 'nothing'}")
+    for file, reason in result.left_out.items():
+        print(f"left out  {file}: {reason}")
     for name, speed in result.speeds.items():
         print(
             f"speed     {name} {speed.latency:.3g} ms an input, {speed.throughput:,.0f} inputs/s in batches "
             f"of {speed.batch}"
         )
-    print(f"          on {result.machine}")
+    if result.speeds:
+        print(f"          on {result.machine}")
     if result.quantized:
         print(f"{result.quantized.kind:9} {result.quantized}")
     if result.registered:
         print(f"registry  {result.registered.uri} is version {result.registered.version}")
-    if isinstance(result.folder, Path):
+    if isinstance(result.folder, Path) and result.predicts:
         arguments = '"QUERY" --corpus FOLDER' if result.searches else "FILE..."
         out = out or str(result.folder.relative_to(Path.cwd().resolve()))
         print(f"next      {shell(['automl', 'predict', out])} {arguments}")

@@ -118,11 +118,16 @@ class ExportResult(Summary):
             yield "speed", f"{name} {speed.latency:.3g} ms an input, {speed.throughput:,.0f} inputs/s"
         if self.registered:
             yield "registry", f"{self.registered.uri} is version {self.registered.version}"
-        if isinstance(self.folder, Path) and MLFLOW_MODEL not in self.left_out:
+        if isinstance(self.folder, Path) and self.predicts:
             if self.searches:
                 yield "next", call("run_code_search", str(self.folder), ["QUERY"], corpus="FOLDER")
             else:
                 yield "next", call("run_predict", str(self.folder), ["FILE"])
+
+    @property
+    def predicts(self) -> bool:
+        """Return whether the export has the ONNX model that predictions and MLflow need."""
+        return MLFLOW_MODEL not in self.left_out
 
     @property
     def run_id(self) -> str | None:
@@ -288,7 +293,7 @@ def _export(out: Path, chosen: Chosen, quantize: str | None, trust: bool) -> Exp
 def _register(result: ExportResult, folder: Path, name: str, alias: str) -> ExportResult:
     chosen = result.chosen
     assert chosen.run_id is not None, "check_registry was called, and the run was found"
-    if MLFLOW_MODEL in result.left_out:
+    if not result.predicts:
         raise InputError(
             f"--register needs {MLFLOW_MODEL}, which is left out: {result.left_out[MLFLOW_MODEL]}. The other "
             f"files are in {result.folder}"

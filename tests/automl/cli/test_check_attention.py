@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 from automl_cases import HERE, tiny
-from mlflow import MlflowClient
 
 from attention import ATTENTIONS, Spec
 from attention.references import TIMM_NAMES
 from automl.config.settings import Settings
-from automl.export.run_export import run_export
 from automl.search.checks import check_attentions
 from automl.trials.train import run_train
 from search.space import draw_randomly
@@ -165,12 +163,21 @@ def test_modules_that_cannot_be_exported_are_named_before_a_search(
         assert re.match(rf"note      an export with mine.py:Fixed will have no {file}: .*", note)
 
 
-def test_an_export_leaves_out_the_formats_that_were_named(store: MlflowClient) -> None:
+@pytest.mark.usefixtures("store")
+def test_an_export_leaves_out_the_formats_that_were_named(cli: Cli, tmp_path: Path) -> None:
     placement = {"stage2.block1": Spec("mine.py:Fixed").identified()}
     trained = run_train(tiny(model={"placement": placement}), runtime=HERE)
-    exported = run_export("exports/fixed", run=trained.run_id)
-    assert set(exported.left_out) == {"model.pt2", "model.onnx", "mlflow-model"}
-    assert exported.scores is None
+    assert trained.run_id is not None
+    code, out, _ = cli("export", "--run", trained.run_id, "--out", "exports/fixed")
+    assert code == 0
+    left_out = re.findall(r"^left out  (\S+): ", out, re.M)
+    assert left_out == ["model.pt2", "model.onnx", "mlflow-model"]
+    assert {"next", "speed"}.isdisjoint(line.split()[0] for line in out.splitlines())
+    assert {file.name for file in (tmp_path / "exports" / "fixed").iterdir()} == {
+        "MODEL_CARD.md",
+        "config.json",
+        "model.safetensors",
+    }
 
 
 def test_types_of_the_table_are_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
