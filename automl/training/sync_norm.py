@@ -57,6 +57,25 @@ class SyncBatchNorm(AnyBatchNorm):
         pass
 
 
+class Activated(nn.Module):
+    """Norm with timm's activation after it, as in `timm.layers.BatchNormAct2d`."""
+
+    act: nn.Module
+    drop: nn.Module
+
+    def forward(self, input: Tensor) -> Tensor:
+        output: Tensor = self.act(self.drop(super().forward(input)))
+        return output
+
+
+class SyncBatchNormAct(Activated, SyncBatchNorm):
+    """`SyncBatchNorm` with an activation."""
+
+
+class SyncBatchNormActOnGPU(Activated, nn.SyncBatchNorm):
+    """`torch.nn.SyncBatchNorm` with an activation."""
+
+
 class SyncMaskedBatchNorm1d(MaskedBatchNorm1d, SyncBatchNorm):
     """Batch norm over the real positions of all workers' sequences. Without a mask it is `SyncBatchNorm`."""
 
@@ -115,6 +134,7 @@ def synchronise(model: nn.Module) -> nn.Module:
     Batch norms of images become torch's class on GPUs and the class of this module on CPUs. Those under
     padding masks become the class of this module everywhere.
     """
+    on_gpu = any(parameter.is_cuda for parameter in model.parameters())
     for module in model.modules():
         if isinstance(module, WindowNorm):
             module.__class__ = SyncWindowNorm
@@ -123,9 +143,10 @@ def synchronise(model: nn.Module) -> nn.Module:
         elif isinstance(module, MaskedBatchNorm1d):
             module.__class__ = SyncMaskedBatchNorm1d
         elif isinstance(module, AnyBatchNorm):
-            if next(module.parameters()).is_cuda:
-                module.__class__ = nn.SyncBatchNorm
+            is_activated = hasattr(module, "act")
+            if on_gpu:
+                module.__class__ = SyncBatchNormActOnGPU if is_activated else nn.SyncBatchNorm
                 module.__dict__["process_group"] = None  # all workers
             else:
-                module.__class__ = SyncBatchNorm
+                module.__class__ = SyncBatchNormAct if is_activated else SyncBatchNorm
     return model

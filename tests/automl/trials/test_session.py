@@ -1,5 +1,6 @@
 """Two workers train like one: the same weights and metrics for the same global batch."""
 
+import copy
 import os
 import socket
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from automl_cases import CPU, tiny
 from PIL import Image
+from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 
 from attention import InputError, Spec
@@ -209,6 +211,15 @@ def test_synchronising_keeps_names_children_and_hooks() -> None:
     assert isinstance(norm, SyncBatchNorm)
     assert list(model.state_dict()) == names
     torch.testing.assert_close(model.eval()(torch.zeros(1, 3, 2, 2)) - 1, _plain(model))
+
+
+def test_synchronised_norms_of_timm_keep_their_activation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dist, "all_reduce", lambda value: None)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 1)
+    x = torch.randn(4, 3, 5, 5)
+    whole = nn.Sequential(BatchNormAct2d(3), nn.BatchNorm2d(3, affine=False))
+    expected = whole(x)
+    torch.testing.assert_close(synchronise(copy.deepcopy(whole))(x), expected)
 
 
 def _plain(model: nn.Sequential) -> Tensor:
