@@ -16,18 +16,24 @@ def _read(context: typer.Context, path: Path | None) -> None:
     """Use the file's values as defaults of the command's options."""
     if path is None:
         return
-    names = {
-        parameter.opts[0].lstrip("-"): parameter.name
+    parameters = {
+        parameter.opts[0].lstrip("-"): parameter
         for parameter in context.command.params
         if parameter.name not in COMMON
     }
     values = {}
     for key, value in _mapping(path).items():
         option = str(key).replace("_", "-")
-        if option not in names:
-            raise unknown(f"option in {path}", str(key), sorted(names))
-        values[names[option]] = value
+        if option not in parameters:
+            raise unknown(f"option in {path}", str(key), sorted(parameters))
+        if isinstance(value, list) and not _takes_list(parameters[option]):
+            value = ",".join(map(str, value))  # --attention ssa,sagan, for example
+        values[parameters[option].name] = value
     context.default_map = values
+
+
+def _takes_list(parameter: Any) -> bool:
+    return bool(parameter.multiple or parameter.nargs == -1)
 
 
 def _mapping(path: Path) -> dict[Any, Any]:

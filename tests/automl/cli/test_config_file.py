@@ -65,6 +65,13 @@ def test_saved_file_repeats_the_call(arguments: tuple[str, ...], tmp_path: Path)
     assert command("--config", file) == {**values, "as_json": False}, "--json is not saved"
 
 
+def test_a_list_is_separated_by_commas_where_an_option_is_given_once(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("trials: [ssa, timm:se]\nlabel: [a=b, c=d]\n")
+    values = Command()("--config", str(file))
+    assert (values["trials"], values["label"]) == ("ssa,timm:se", ["a=b", "c=d"])
+
+
 def test_command_line_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     file.write_text("trials: 2\nmax_params: 5\nsize:\nlabel: [a=b]\njson: true\n")
