@@ -1,16 +1,18 @@
 """Options of a module: the keyword arguments of its class, with their types, defaults and choices."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from types import UnionType
+from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from attention.errors import InputError, unknown
 
 OptionValue = int | float | bool | str | None
 
+RESERVED = ("type", "code")  # Keys of a spec in JSON, which no option may have.
 PLAIN_TYPES = (bool, int, float, str, type(None))
 
 
@@ -52,16 +54,17 @@ class Option:
     allowed: Sequence[OptionValue] = ()
 
 
-def read_options(factory: Callable[..., Any], *, leave_out: Sequence[str] = ()) -> dict[str, Option]:
+def read_options(factory: Callable[..., Any], *, leave_out: Iterable[str] = ()) -> dict[str, Option]:
     """Return the options of a class or function by name.
 
-    These are its parameters with a plain default value, after the first one, which is the channels.
+    These are its parameters with a plain default value, after the first one, which is the channels. Those
+    called `type` or `code` always keep their defaults.
 
     Args:
         factory: The class or function.
         leave_out: Names of parameters that are no options.
     """
-    hints = _hints(factory)
+    hints, leave_out = _hints(factory), {*leave_out, *RESERVED}
     return {
         p.name: _option(p.default, hints.get(p.name))
         for p in list(inspect.signature(factory).parameters.values())[1:]
@@ -70,7 +73,7 @@ def read_options(factory: Callable[..., Any], *, leave_out: Sequence[str] = ()) 
 
 
 def check_options(name: str, options: Mapping[str, OptionValue], known: Mapping[str, Option]) -> None:
-    """Raise `InputError` if the type `name` lacks an option, or a value has the wrong type."""
+    """Raise `InputError` if the type `name` lacks an option, or a value is not allowed."""
     for key, value in options.items():
         if key not in known:
             if not known:
@@ -80,16 +83,24 @@ def check_options(name: str, options: Mapping[str, OptionValue], known: Mapping[
         if type(value) not in types and not (float in types and type(value) is int):
             expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
             raise InputError(f"option {key!r} of {name!r} must be {expected}; got {value!r}")
+        if (allowed := known[key].allowed) and value not in allowed:
+            choices = ", ".join(map(str, allowed))
+            raise InputError(f"option {key!r} of {name!r} must be one of {choices}; got {value!r}")
 
 
 def _hints(factory: Callable[..., Any]) -> Mapping[str, Any]:
     function: Any = factory.func if isinstance(factory, partial) else factory
-    try:
-        return get_type_hints(
-            function.__init__ if inspect.isclass(function) else function, include_extras=True
-        )
-    except (NameError, TypeError, AttributeError):  # Annotations of names that are not imported, for example.
-        return {}
+    function = function.__init__ if inspect.isclass(function) else function
+    hints = {}
+    for name, annotation in getattr(function, "__annotations__", {}).items():
+        # Each alone, since one may have a name that is only imported for type checkers, for example.
+        with suppress(NameError, TypeError, AttributeError, SyntaxError):
+            hints[name] = get_type_hints(
+                SimpleNamespace(__annotations__={name: annotation}),
+                getattr(function, "__globals__", {}),
+                include_extras=True,
+            )[name]
+    return hints
 
 
 def _is_plain(hint: Any) -> bool:
@@ -108,9 +119,28 @@ def _types(hint: Any) -> tuple[type, ...]:
 
 
 def _option(default: OptionValue, hint: Any) -> Option:
-    types = () if hint is None else _types(hint)
-    allowed: tuple[OptionValue, ...] = get_args(hint) if get_origin(hint) is Literal else ()
-    choices: tuple[OptionValue, ...] = allowed or ((False, True) if hint is bool else ())
-    for extra in get_args(hint)[1:] if get_origin(hint) is Annotated else ():
-        choices = extra.values if isinstance(extra, Choices) else choices
-    return Option(default=default, types=types, choices=choices, allowed=allowed)
+    allowed = () if hint is None else _allowed(hint)
+    choices: tuple[OptionValue, ...] = _choices(hint) or allowed or ((False, True) if hint is bool else ())
+    return Option(
+        default=default, types=() if hint is None else _types(hint), choices=choices, allowed=allowed
+    )
+
+
+def _choices(hint: Any) -> tuple[OptionValue, ...]:
+    """Return the values of `Choices` in an annotation, also inside of an `Optional`."""
+    own = tuple(v for part in get_args(hint) if isinstance(part, Choices) for v in part.values)
+    if get_origin(hint) in (Union, UnionType):
+        return own or tuple(v for part in get_args(hint) for v in _choices(part))
+    return own
+
+
+def _allowed(hint: Any) -> tuple[OptionValue, ...]:
+    """Return the values of a `Literal`, also inside of an `Annotated` or an `Optional`."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    if get_origin(hint) is Annotated:
+        return _allowed(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        parts = [(None,) if part is type(None) else _allowed(part) for part in get_args(hint)]
+        return tuple(v for part in parts for v in part) if all(parts) else ()
+    return ()

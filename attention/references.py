@@ -4,6 +4,7 @@ timm's modules have none of timm's own inputs besides the channels, and two spat
 the positions are joined or get a dimension of extent 1.
 """
 
+import inspect
 from typing import Any, get_args
 
 from torch import nn
@@ -46,6 +47,10 @@ def find_attention(name: str) -> Attention:
     if name.startswith(TIMM):
         return _of_timm(name)
     module = loading.load_object("attention", "Class", name, attention_table.ATTENTIONS)
+    try:
+        inspect.signature(module)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"attention {name!r} must be a class or a function of Python: {error}") from error
     values: dict[str, Any] = {}
     for key, default, choices in (
         ("layout", "BC*", get_args(Layout)),

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 from attention import loading
 from attention.errors import InputError
-from attention.options import OptionValue, check_options
+from attention.options import RESERVED, OptionValue, check_options
 
 # The types need torch, which takes seconds to import. Reading and writing configurations must not need it.
 if TYPE_CHECKING:
     from attention.attention_type import Attention
     from attention.gated import Gated
-
-RESERVED = ("type", "code")  # keys of a spec in JSON that no option may have
 
 
 @dataclass(frozen=True)

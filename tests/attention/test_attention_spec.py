@@ -60,14 +60,18 @@ def test_invalid_json_is_rejected(value: object, message: str) -> None:
         ("ssa", {"ks": 2}, "ks must be an odd number .*got 2"),
         ("ssa", {"ks": -1}, "ks must be an odd number .*got -1"),
         ("ssa-sym", {"ks": 0}, "ks must be an odd number .*got 0"),
-        ("ssa", {"order": "fastest"}, "order must be one of auto, xxt-first, conv-first; got 'fastest'"),
-        ("sagan", {"form": "flash"}, "form must be one of fused, explicit; got 'flash'"),
+        (
+            "ssa",
+            {"order": "fastest"},
+            "option 'order' of 'ssa' must be one of auto, xxt-first, conv-first; got 'fastest'",
+        ),
+        ("sagan", {"form": "flash"}, "option 'form' of 'sagan' must be one of fused, explicit; got 'flash'"),
         ("multihead", {"heads": 3}, "heads must divide .*16 channels, 3 heads"),
         ("multihead", {"heads": 0}, "heads must divide .*0 heads"),
         (
             "multihead",
             {"encoding": "learned"},
-            "encoding must be one of none, absolute, relative; got 'learned'",
+            "option 'encoding' of 'multihead' must be one of none, absolute, relative; got 'learned'",
         ),
         ("linear", {"heads": 3}, "heads must divide .*16 channels, 3 heads"),
         ("sliding", {"window": 0}, "window must be at least 1; got 0"),
@@ -75,7 +79,11 @@ def test_invalid_json_is_rejected(value: object, message: str) -> None:
         ("decomposed", {"heads": 0}, "heads must divide .*0 heads"),
         ("decomposed", {"heads": 4, "key_channels": 8, "value_channels": 6}, "heads must divide .*6 value"),
         ("decomposed", {"key_channels": 0}, "heads must divide .*0 key"),
-        ("decomposed", {"normalisation": "max"}, "normalisation must be one of softmax, .*got 'max'"),
+        (
+            "decomposed",
+            {"normalisation": "max"},
+            "option 'normalisation' of 'decomposed' must be one of softmax, .*got 'max'",
+        ),
     ],
 )
 def test_invalid_options_are_rejected(type: str, options: Mapping[str, object], message: str) -> None:

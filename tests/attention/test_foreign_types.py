@@ -12,7 +12,7 @@ from attention.padding import padding
 from attention.wrapped import Wrapped
 
 FILE = """
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Optional
 
 import torch
 from torch import nn
@@ -52,6 +52,22 @@ class Drawn(Gate):
     @classmethod
     def suggest(cls, trial, prefix, channels):
         return {"reduction": trial.suggest_int(prefix + "reduction", 1, channels // 8)}
+
+
+class Odd(Gate):
+    def __init__(
+        self,
+        channels: int,
+        *,
+        net: "Missing" = None,
+        kind: Annotated[Literal["mean", "max"], "pooling"] = "mean",
+        mode: Optional[Literal["a", "b"]] = "a",
+        reduction: Optional[Annotated[int, Choices(2, 4)]] = 4,
+        scale: "float" = 1,
+        type: str = "x",
+        **kwargs,
+    ):
+        super().__init__(channels, reduction, kind)
 
 
 class Upside(nn.Module):
@@ -155,6 +171,19 @@ def test_options_are_drawn_from_annotations_or_suggest(mine: str) -> None:
     assert trial.distributions["b.reduction"] == optuna.distributions.IntDistribution(1, 2)
 
 
+def test_odd_annotations_are_read(mine: str) -> None:
+    options = find_attention(f"{mine}:Odd").options
+    assert {name: tuple(option.choices) for name, option in options.items()} == {
+        "net": (),
+        "kind": ("mean", "max"),
+        "mode": ("a", "b", None),
+        "reduction": (2, 4),
+        "scale": (),
+    }
+    assert options["kind"].allowed == ("mean", "max")
+    assert options["scale"].types == (float,)
+
+
 def test_options_of_the_table_agree_with_their_modules() -> None:
     for record in ATTENTIONS.values():
         assert record.options == read_options(record.module)
@@ -208,6 +237,9 @@ def test_text_is_parsed(text: str, spec: Spec) -> None:
         ("timm:se", {"rd_divisor": "x"}, "option 'rd_divisor' of 'timm:se' must be int; got 'x'"),
         ("timm:ge", {}, "attention 'timm:ge' cannot be built for 16 channels: TypeError.*, line "),
         ("Gate", {"kind": 3}, "option 'kind' of 'mine.py:Gate' must be str; got 3"),
+        ("Gate", {"kind": "min"}, "option 'kind' of 'mine.py:Gate' must be one of mean, max; got 'min'"),
+        ("Odd", {"type": "y"}, "unknown option of attention 'mine.py:Odd' 'type'; choose from kind"),
+        ("torch:relu", {}, "attention 'torch:relu' must be a class or a function of Python: no signature"),
         ("Nothing", {}, "unknown Class in .*mine.py 'Nothing'; choose from .*Gate"),
         ("Upside", {}, r"layout of attention .*mine.py:Upside' must be one of BC\*, B\*C; got 'CB\*'"),
         ("Needs", {}, "attention 'mine.py:Needs' needs the argument 'width'; give it a default"),
