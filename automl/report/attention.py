@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from automl.config.command_line import format_command
+from automl.confirm.wording import CLOSED_GATE
 from automl.maps.examples import MapExamples, read_examples
 from automl.report.answered import finalist_folders
 from automl.report.map_pictures import MapPictures, describe
@@ -67,6 +68,11 @@ def _drawn(examples: MapExamples) -> Plot:
             f"The colours are {meaning}."
         ),
         note=NOTE,
+        warnings=(
+            ["The gate is near 0, so the module hardly changes its input, whatever it reads."]
+            if examples.gate is not None and abs(examples.gate) < CLOSED_GATE
+            else []
+        ),
         table=Table(
             columns=["input", "largest weight", "mean weight", "where the largest is"],
             rows=[
