@@ -22,6 +22,7 @@ from automl.export.chosen import Chosen
 from automl.export.formats import CONFIG, MLFLOW_MODEL, ONNX, PT2
 from automl.export.predict import run_predict
 from automl.export.run_export import ExportResult
+from automl.export.run_maps import run_maps
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.detection import Detection
@@ -122,6 +123,8 @@ def test_pictures_become_results_of_coco_and_pictures(result: ExportResult, tmp_
         "large.png",
         "small.png",
     ]
+    maps = run_maps(result, [tmp_path / "small.png"], out=tmp_path / "maps")
+    assert {file.name for file in maps.pictures} == {f"small-{site}.png" for site in PLACEMENT}
     assert "cannot be read as an image" in result_of_files.unread[str(tmp_path / "broken.png")]
     labels = json.loads((Path(str(result.folder)) / CONFIG).read_text())["graphs"]["model"]["details"][
         "labels"

@@ -17,6 +17,7 @@ from automl.export.chosen import Chosen
 from automl.export.formats import CONFIG, MLFLOW_MODEL, ONNX, PT2
 from automl.export.predict import run_predict
 from automl.export.run_export import ExportResult
+from automl.export.run_maps import run_maps
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.segmentation import PALETTE, Segmentation
@@ -101,3 +102,10 @@ def test_file_that_is_not_an_image_is_reported(result: ExportResult, tmp_path: P
     for name, message in (("broken.png", "cannot be read as an image"), ("none.png", "there is no image")):
         with pytest.raises(InputError, match=message):
             run_predict(result.folder, [tmp_path / name])
+
+
+def test_maps_are_drawn_on_the_image(task: Segmentation, result: ExportResult, tmp_path: Path) -> None:
+    Image.new("RGB", (90, 60), "red").save(tmp_path / "one.png")
+    maps = run_maps(result, [tmp_path / "one.png"], out=tmp_path / "maps", at=[40, 5])
+    assert {file.name for file in maps.pictures} == {f"one-{s}.png" for s in task.config.model.placement}
+    assert len({Image.open(file).size for file in maps.pictures}) == 1

@@ -17,6 +17,7 @@ from automl.export.chosen import Chosen
 from automl.export.formats import CONFIG, MLFLOW_MODEL, ONNX, PT2
 from automl.export.predict import run_predict
 from automl.export.run_export import ExportResult
+from automl.export.run_maps import run_maps
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.stereo import Stereo
@@ -82,6 +83,8 @@ def test_predictions_of_a_csv_are_written_as_pfm_and_picture(
     lines = ["left,right", "left/one.png,right/one.png", "left/small.png,right/small.png"]
     (tmp_path / "pairs.csv").write_text("\n".join([*lines, lines[1]]))
     result_of_pairs = run_predict(result.folder, [tmp_path / "pairs.csv"], out=tmp_path / "out")
+    maps = run_maps(result, [tmp_path / "pairs.csv"], out=tmp_path / "maps")
+    assert len(maps.pictures) == 2 * len(result_of_pairs.predictions)
     names = [[file.name for file in prediction.files] for prediction in result_of_pairs.predictions]
     assert names == [["one.pfm", "one.png"], ["small.pfm", "small.png"], ["one-2.pfm", "one-2.png"]]
     whole = read_pfm(tmp_path / "out" / "one.pfm")
