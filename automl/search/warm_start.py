@@ -17,6 +17,7 @@ COMPARED = ("equal", "objective", "precision", "max_params", "max_macs", "max_me
 NOT_COMPARED: Mapping[str, str] = {
     "space": "its fingerprint is compared",
     "backbone": "the fingerprint of the space with it is compared",
+    "attention": "the fingerprint of the space with these types is compared",
     "data": "the digest of all splits is compared",
     "trials": "number of trials",
     "budget": "duration of the search",
