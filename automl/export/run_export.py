@@ -73,11 +73,11 @@ class ExportResult(Summary):
             with texts has `tokenizer.json`.
         chosen: The exported trial, and the reason of its choice.
         differences: Difference of each exported form from the outputs of the trained model.
-        left_out: The reason for each file that an attention module of others prevents.
         test: Metrics on the test split.
         scores: Score card of `model.onnx` on the test split. None for a task without labels.
         speeds: Speed of each ONNX model, by file name.
         machine: Hardware of the speed measurement.
+        left_out: The reason for each file that an attention module of others prevents.
         quantized: Size, speed and accuracy of the quantised model, or None.
         registered: The registered version, or None.
         searches: True for a model that takes queries in words.
