@@ -13,7 +13,7 @@ from typing import Any
 import optuna
 from optuna.study import StudyDirection
 
-from attention import InputError
+from attention import InputError, loading
 from automl.callbacks.user import UserCallbacks, check_callbacks
 from automl.config.command_line import format_command
 from automl.config.keywords import with_keywords_of
@@ -152,7 +152,7 @@ def prepare(settings: Settings) -> Prepared:
     space = settings.load_space()
     settings = with_sampler(settings, space)
     if space.types is not None:  # Stored, so that a later default does not change this search.
-        settings = replace(settings, attention=",".join(space.types))
+        settings = replace(settings, attention=",".join(map(loading.make_absolute, space.types)))
     mark = fingerprint(space)
     if settings.warm_start is not None:
         find_warm_start(settings, mark)

@@ -87,3 +87,21 @@ def test_chosen_epochs_are_printed(
     assert all(config.training.epochs == ready.settings.epochs for config in ready.draws)
     assert prepare(replace(settings, epochs=2)).plan.budget == 2
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+
+
+def test_types_of_an_own_space_are_stored_with_the_folder_of_their_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "from search.image_spaces import digits\n"
+        "from torch import nn\n\n"
+        "class Gate(nn.Conv2d):\n"
+        "    def __init__(self, channels):\n"
+        "        super().__init__(channels, channels, 1)\n\n"
+        "def space(trial, kinds=('ssa', 'mine.py:Gate')):\n"
+        "    return digits(trial, kinds)\n\n"
+        "space.baseline = {'modules': 0}\n"
+    )
+    ready = prepare(Settings(space="mine.py:space", subset=0.1, epochs=1))
+    assert ready.settings.attention == f"ssa,{tmp_path}/mine.py:Gate"
