@@ -32,6 +32,14 @@ CallbackOption = Annotated[
 ]
 
 
+def split_option(text: str) -> tuple[str, str]:
+    """Return name and value of `NAME=VALUE`, a value of `--option` or `--backbone-option`."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"an option is NAME=VALUE; got {text!r}")
+    return name, value
+
+
 def only(context: typer.Context, option: str, *allowed: str) -> None:
     """Raise InputError for options that cannot be combined with `option`."""
     for parameter, value in context.params.items():

@@ -7,7 +7,7 @@ import typer
 
 from attention import InputError
 from automl.cli.json_output import print_json
-from automl.cli.options import Json, describe
+from automl.cli.options import Json, describe, split_option
 from automl.config.escape import printable, shell
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def spaces() -> None:
 
 
 def attentions(as_json: Json = False) -> None:
-    """List the attention types, with their options, cost and source."""
+    """List the attention types with options, cost and source."""
     from automl.cli.attentions import attentions_table, describe_attentions
 
     for line in attentions_table():
@@ -119,7 +119,7 @@ def sites(
         str | None, describe("Types in the columns: ssa,timm:se,file.py:Class.", shown="the table's")
     ] = None,
 ) -> None:
-    """List the sites of a model, with parameters and MACs of attention types."""
+    """List the sites of a model and the cost of attention types."""
     from automl.cli.sites import sites_table
     from automl.config.settings import split_types
     from backbones import sites
@@ -167,17 +167,12 @@ def check_attention(
     task: TaskOption = None,
     as_json: Json = False,
 ) -> None:
-    """Check at every site of a model that an attention module can be inserted, trained and exported."""
+    """Check an attention module at every site of a model."""
     from attention import Spec
     from attention.spec import parse_option
     from automl.cli.check_attention import check_at_sites, check_table
 
-    options = {}
-    for text in option or []:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"--option takes NAME=VALUE; got {text!r}")
-        options[name] = parse_option(value)
+    options = {name: parse_option(value) for name, value in map(split_option, option or [])}
     result = check_at_sites(
         Spec(attention, options).identified(), _subject(backbone, size, backbone_option, task)
     )
@@ -193,10 +188,5 @@ def _subject(backbone: str, size: int | None, texts: list[str] | None, task: str
     from automl.costs.subject import make_subject
     from automl.search.configuration import read_option
 
-    options = {}
-    for text in texts or []:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"--option takes NAME=VALUE; got {text!r}")
-        options[name] = read_option(backbone, name, value)
+    options = {name: read_option(backbone, name, value) for name, value in map(split_option, texts or [])}
     return make_subject(backbone, size=size, options=options, task=task)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attention import InputError
-from automl.cli.options import CompileOption, PrecisionOption, describe, only
+from automl.cli.options import CompileOption, PrecisionOption, describe, only, split_option
 from automl.config.escape import shell
 
 FITS = "by data"
@@ -49,7 +49,6 @@ COURSE = frozenset(
 )
 
 if TYPE_CHECKING:
-    from attention.options import OptionValue
     from automl.tasks import Task
     from automl.trials.train import TrainResult
     from search.config import TrialConfig
@@ -175,6 +174,7 @@ def train(
 def read_config(context: typer.Context) -> "TrialConfig":
     """Return the configuration of the command line."""
     from attention import Spec
+    from attention.spec import parse_option
     from automl.trials.train import insert_attention
 
     options = context.params
@@ -185,7 +185,7 @@ def read_config(context: typer.Context) -> "TrialConfig":
     if options["attention"] is None:
         return config
     name = "ssa-sym" if options["symmetric"] else options["attention"]
-    spec = Spec(name, dict(_option(text) for text in options["option"] or []))
+    spec = Spec(name, {key: parse_option(value) for key, value in map(split_option, options["option"] or [])})
     return insert_attention(config, spec, options["where"]).load()
 
 
@@ -297,15 +297,6 @@ def _chosen(weights: str) -> dict[str, str]:
         return {"weights": weights}
     file, digest = choose_weights(weights)
     return {"weights": file, "weights_digest": digest}
-
-
-def _option(text: str) -> tuple[str, "OptionValue"]:
-    from attention.spec import parse_option
-
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise InputError(f"--option takes NAME=VALUE; got {text!r}")
-    return name, parse_option(value)
 
 
 def _print_epoch(task: "Task", metrics: "Metrics") -> None:

@@ -141,7 +141,7 @@ MESSAGES = {
     "timm:bat": r"timm:bat at stage1.block2.branch fails for .* \(non_local_attn.py, line \d+\)",
     "timm:eka": r"unknown attention of timm 'eka'; .*Did you mean 'ela'",
     "mine.py:Gates": "unknown Class in .*mine.py 'Gates'; .*Did you mean 'Gate'",
-    "width": "--option takes NAME=VALUE; got 'width'",
+    "width": "an option is NAME=VALUE; got 'width'",
     "with=4": "unknown option of attention 'mine.py:Gate' 'with'; .*Did you mean 'width'",
 }
 

@@ -257,7 +257,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*DIGITS, "--backbone", "xresnet19"), ["unknown backbone 'xresnet19'", "Did you mean 'xresnet1"]),
     ((*DIGITS, "--attention", "sagn"), ["unknown attention 'sagn'", "Did you mean 'sagan'?"]),
     ((*DIGITS, "--attention", "ssa", "--where", "stage1.block9"), ["unknown site", "Did you mean"]),
-    ((*DIGITS, "--attention", "ssa", "--option", "ks"), ["--option takes NAME=VALUE; got 'ks'"]),
+    ((*DIGITS, "--attention", "ssa", "--option", "ks"), ["an option is NAME=VALUE; got 'ks'"]),
     ((*DIGITS, "--attention", "ssa", "--option", "oder=3"), ["'oder'", "Did you mean 'order'?"]),
     ((*DIGITS, "--attention", "ssa", "--option", "ks=x"), ["'ks'", "must be int", "'x'"]),
     ((*DIGITS, "--attention", "ssa", "--option", "ks=2"), ["ks", "2"]),

@@ -66,7 +66,7 @@ def test_invalid_placement_is_rejected(text: str, message: str) -> None:
     [
         (("--place", "stage9=ssa"), "unknown site of ResNet 'stage9'"),
         (("--size", "0"), "--size must lie between 1 and 4096"),
-        (("--option", "width"), "--option takes NAME=VALUE; got 'width'"),
+        (("--option", "width"), "an option is NAME=VALUE; got 'width'"),
         (
             ("--task", "stereo"),
             "is a model of the task image-classification or detection or segmentation; got",
