@@ -198,7 +198,7 @@ def estimate_posterior(study: Study, margin: float) -> Posterior:
     effects.sort(key=lambda row: -abs(row.mean))
     tried: dict[IndexedPlacement, int] = {}
     for trial, _ in trials:
-        placement = parse_placement(trial.params)
+        placement = parse_placement(trial.params, trial.distributions)
         assert placement is not None  # else it had no weights
         tried[placement] = tried.get(placement, 0) + 1
     mean, covariance = model.predict([_gain(placement) for placement in tried])

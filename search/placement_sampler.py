@@ -48,11 +48,17 @@ REFIT = 1.1  # variances are estimated again when the number of trials has grown
 REDRAWS = 10  # largest number of draws to avoid a placement that exceeded a limit
 
 
-def parse_placement(params: Mapping[str, Any]) -> IndexedPlacement | None:
-    """Return the placement of a trial's parameters, or None if it is missing or incomplete."""
+def parse_placement(
+    params: Mapping[str, Any], distributions: Mapping[str, BaseDistribution] | None = None
+) -> IndexedPlacement | None:
+    """Return the placement of a trial's parameters, or None if it is missing or incomplete.
+
+    Options with a range of numbers, of a user-defined type, are left out where `distributions` are given.
+    """
     if MODULES not in params:
         return None
     roles = {parse_parameter(name): value for name, value in params.items()}
+    ranges = {parse_parameter(name) for name, d in (distributions or {}).items() if not _has_choices(d)}
     sites = {
         parameter.module: (parameter.prefix, value)
         for parameter, value in roles.items()
@@ -69,7 +75,7 @@ def parse_placement(params: Mapping[str, Any]) -> IndexedPlacement | None:
             if parameter
             and parameter.module == i
             and parameter.kind not in (SITE, TYPE)
-            and not isinstance(value, float)
+            and parameter not in ranges
         )
         modules.append(
             IndexedModule(sites[i][1], roles.get(PlacementParameter(TYPE, i), NO_TYPE), tuple(options))
@@ -79,7 +85,7 @@ def parse_placement(params: Mapping[str, Any]) -> IndexedPlacement | None:
 
 def trial_weights(trial: FrozenTrial) -> Weights | None:
     """Return the weights of all effects in a trial's score, or None without a placement."""
-    placement = parse_placement(trial.params)
+    placement = parse_placement(trial.params, trial.distributions)
     if placement is None:
         return None
     effects = placement_weights(placement)
@@ -220,9 +226,13 @@ class PlacementSampler(BaseSampler):
             most=distribution.high if count is None else count,
             **_types(trials),
         )
-        tried = {placement for past in complete if (placement := parse_placement(past.params)) is not None}
+        tried = {
+            placement
+            for past in complete
+            if (placement := parse_placement(past.params, past.distributions)) is not None
+        }
         rejected = {
-            parse_placement(past.params)
+            parse_placement(past.params, past.distributions)
             for past in trials
             if any(violation > 0 for violation in past.constraints.values())
         } - tried

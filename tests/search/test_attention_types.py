@@ -6,15 +6,18 @@ from pathlib import Path
 
 import optuna
 import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 from attention import ATTENTIONS, InputError, attention_table
 from search import choices
 from search.choices import parse_parameter, types_of
 from search.config import TrialConfig
-from search.placement_sampler import PlacementSampler
+from search.placement_model import IndexedPlacement
+from search.placement_sampler import PlacementSampler, parse_placement
 from search.space import Space, draw_randomly, fingerprint
 from search.spaces import SPACES, load_space
 
+SCALE, RATE = (f"option1.a.py:Gate.{name}" for name in ("scale", "rate"))
 GATE = """
 from typing import Annotated, Literal
 from torch import nn
@@ -111,6 +114,15 @@ def test_the_placement_sampler_draws_own_options(own: str) -> None:
         assert all(0.1 <= spec.options["rate"] <= 0.9 for spec in specs)  # type: ignore[operator]
         study.tell(trial, len(config.model.placement))
     assert len(widths) > 3
+
+
+def test_choices_of_an_option_are_of_the_placement_and_ranges_are_not() -> None:
+    def parse(scale: float, rate: float) -> IndexedPlacement | None:
+        params = {"modules": 1, "site1": 4, "type1": "a.py:Gate", SCALE: scale, RATE: rate}
+        kinds = {SCALE: CategoricalDistribution([0.5, 1.0]), RATE: FloatDistribution(0, 1)}
+        return parse_placement(params, kinds)
+
+    assert parse(0.5, 0.1) == parse(0.5, 0.2) != parse(1.0, 0.1)
 
 
 def _chooses(trial: optuna.Trial, kinds: Sequence[str] = ("ssa",)) -> TrialConfig:
