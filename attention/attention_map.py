@@ -14,7 +14,7 @@ Kind = Literal["positions", "global", "channels", "rescaling"]
 
 MOST = 2**28  # largest number of weights that are computed at once: 1 GiB in float32
 EVEN = 1e-3  # relative deviation from the factors of channels, below which all positions are alike
-CHUNK = 2**24  # largest number of weights that are computed at once for a sum
+CHUNK = 2**21  # largest number of weights that are computed at once for a sum
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -108,7 +108,7 @@ class AttentionMap:
         received = first.new_zeros(first.shape[0], N)
         queries = torch.ones_like(received) if self.mask is None else self.mask.to(received.dtype)
         for index in torch.arange(N).split(max(1, CHUNK // first.numel())):
-            received += torch.einsum("bhqn,bq->bn", compute_rows(index).abs(), queries[:, index])
+            received += (queries[:, None, None, index] @ compute_rows(index).abs_()).sum((1, 2))
         return received / (first.shape[1] * queries.sum(1, keepdim=True).clamp(min=1))
 
 
@@ -142,7 +142,7 @@ def softmax_map(
             logits = logits.masked_fill(~mask[:, None, None], float("-inf"))
         if min(before, after) < inf:
             logits = logits.masked_fill(outside(index, logits, mask, before, after), float("-inf"))
-        return logits.softmax(dim=-1).nan_to_num()  # A padded query may see no position.
+        return logits.softmax(dim=-1).nan_to_num_()  # A padded query may see no position.
 
     return AttentionMap(kind="positions", spatial=spatial, mask=mask, compute_rows=rows)
 

@@ -30,7 +30,7 @@ COUNT = 6
 # Limits of the file: pixels of a side of an image and of a map, steps, channels, tokens.
 PIXELS, POSITIONS, STEPS, CHANNELS, TOKENS = 80, 48, 400, 6, 160
 TEXT = ("spec", "site", "kind", "of_channels", "gate", "names")  # what is stored as JSON
-LARGEST = 2**14  # positions of a map, whose rows take N^2 time
+LARGEST = 2**13  # positions of a map, whose rows take N^2 time
 EVEN = 1e-3  # relative difference of factors below which a module treats all positions alike
 
 log = logging.getLogger("automl")
