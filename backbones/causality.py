@@ -160,7 +160,8 @@ def _opened(module: nn.Module, device: torch.device) -> Iterator[None]:
     modes = {child: child.training for child in module.modules()}
     gates = {child.gamma: child.gamma.clone() for child in module.modules() if isinstance(child, Gated)}
     module.eval()
-    with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    devices = [] if device.type == "cpu" else [device]
+    with torch.no_grad(), torch.random.fork_rng(devices, device_type=device.type):
         torch.manual_seed(0)
         zeros = [p for p in module.parameters() if p not in gates and not p.any()]
         try:
