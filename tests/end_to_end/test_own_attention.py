@@ -92,6 +92,8 @@ def test_from_own_modules_to_a_deployed_model(automl, tmp_path: Path, types: str
     Image.fromarray(pixels).save(folder / "digit.png")
     (prediction,) = last(automl("predict", "exports/own", "digit.png", "--json"))
     assert len(prediction["probabilities"]) == 10
+    automl("maps", "exports/own", "digit.png", "--out", "maps", "--trust")
+    assert [*(folder / "maps").glob("digit-*.png")]
 
     (folder / "pooling.py").write_text(f"{POOLING}# changed\n")
     with pytest.raises(AssertionError, match=r"the code of .*mine\.py:Gate has changed; restore it"):
