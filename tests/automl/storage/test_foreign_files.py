@@ -25,6 +25,7 @@ from automl.confirm.run_confirm import run_confirm
 from automl.export.code_search import run_code_search
 from automl.export.predict import run_predict
 from automl.export.run_export import run_export
+from automl.export.run_maps import run_maps
 from automl.report import run_report
 from automl.search.run_search import resume_search
 from automl.storage.folder import SEARCH_FILE, find_search
@@ -44,9 +45,13 @@ KINDS: Mapping[str, Change] = {
     "task, a module": lambda config, folder: config.update(task="planted:Task"),
     "backbone, a file": lambda config, folder: config["model"].update(backbone=f"{folder}/planted.py:Net"),
     "backbone, a module": lambda config, folder: config["model"].update(backbone="planted:Net", code="0"),
-    "attention": lambda config, folder: config["model"]["placement"].update(stem=f"{folder}/planted.py:Att"),
+    "attention, a file": lambda config, folder: config["model"]["placement"].update(
+        stem=f"{folder}/planted.py:Att"
+    ),
+    "attention, a module": lambda config, folder: config["model"]["placement"].update(
+        stem={"type": "planted:Att", "code": "0"}
+    ),
 }
-READ = list(KINDS)[:-1]  # an attention must be a registered one; any other name is damage
 
 
 @pytest.fixture
@@ -104,14 +109,15 @@ def search(confirmed: Path, workspace: Path) -> Path:
     metadata["settings"] |= {
         "space": f"{workspace}/planted.py:draw",
         "backbone": "planted:Net",
+        "attention": f"ssa,{workspace}/planted.py:Att,planted:Other",
         "sampler": "planted:Sampler",
         "callbacks": [f"{workspace}/planted.py:Callback", "planted:Callback"],
     }
     (folder / SEARCH_FILE).write_text(json.dumps(metadata))
     for file in (STUDY_FILE, f"confirm/{STUDY_FILE}", "confirm/confirm.json"):
-        plant_in(folder / file, list(READ), workspace)
+        plant_in(folder / file, list(KINDS), workspace)
     plant_in(
-        folder / "confirm/verdict.json", READ[:1], workspace
+        folder / "confirm/verdict.json", list(KINDS)[:1], workspace
     )  # variants of several tasks are not compared
     for trials in (folder / "trials", folder / "confirm/trials"):
         for number in range(21):
@@ -145,13 +151,14 @@ def test_reading_a_search_runs_no_code(search: Path, workspace: Path) -> None:
 def test_reading_a_checkpoint_or_export_runs_no_code(kind: str, workspace: Path) -> None:
     plant_checkpoint(workspace / "searches/a", kind, workspace)
     run = MlflowClient().create_run("0", tags={"automl.checkpoint": str(workspace / "searches/a")})
-    with pytest.raises(InputError, match="--trust" if kind in READ else "unknown attention"):
+    with pytest.raises(InputError, match="--trust"):
         run_export("out", run=run.info.run_id)
     model = exported_model(workspace / "model", config=plant(RECORDS[1].config.to_json(), [kind], workspace))
     Image.new("RGB", (8, 8)).save(workspace / "a.png")
     for read in (
         lambda: run_predict(model, [workspace / "a.png"]),
         lambda: run_code_search(model, ["query"], corpus=workspace),
+        lambda: run_maps(model, [workspace / "a.png"], out=workspace / "maps"),
     ):
         with pytest.raises(InputError):
             read()
