@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 import torch
 import torch.nn.functional as F
 
-from attention import ATTENTIONS, Spec
+from attention import Spec
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
@@ -42,12 +42,13 @@ from automl.training import checkpoint
 from automl.training.continuation import continue_training
 from automl.training.loop import TrainingState, fit, start
 from backbones import call
+from search import choices
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("AUTOML_TEST_DATA", HERE.parents[1] / "shared" / "data"))
 SITES = ("stage1.block2", "stage2.block1", "stage2.block2", "stage3.block2", "stage4.block2")
-TYPES = tuple(name for name in ATTENTIONS if name != "conv1x1")
+TYPES = tuple(name for name in choices.TYPES if name != "conv1x1")
 PAIRS = 20
 EPOCHS, BRANCHES = 7, (3, 5, 6)  # whole trainings, and when branches leave the shared partial training
 SEEDS = {0: 6, 3: 5, 5: 5, 6: 9}  # at each; branches of one epoch cost least

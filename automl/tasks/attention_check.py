@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -18,11 +19,14 @@ from backbones.contract import check_contract, find_padded
 from backbones.unknown_site import unknown_site
 from search.config import TrialConfig
 
+MOST_OPTIONS = 4  # Options with ranges of numbers would make every draw a module of its own.
+
 
 def check_attentions(configs: Iterable[TrialConfig], runtime: Runtime) -> list[tuple[Spec, Site]]:
     """Check each attention type that is not in the table, at each shape of its sites.
 
-    Types of the table keep the contract by their tests. Equal modules at sites of one shape are checked once.
+    Types of the table keep the contract by their tests. Equal modules at sites of one shape are checked once,
+    and a type at one shape with at most `MOST_OPTIONS` sets of options.
 
     Args:
         configs: The configurations. Those without such types take no time.
@@ -35,6 +39,7 @@ def check_attentions(configs: Iterable[TrialConfig], runtime: Runtime) -> list[t
         InputError: A module breaks the contract. The message names type, site and what it did.
     """
     begun, checked = time.perf_counter(), dict[str, tuple[Spec, Site]]()
+    tried: Counter[str] = Counter()
     for config in configs:
         for name, spec in config.model.placement.items():
             if not spec.is_foreign:
@@ -42,8 +47,10 @@ def check_attentions(configs: Iterable[TrialConfig], runtime: Runtime) -> list[t
             site, is_padded = _find_site(name, config, runtime)
             shape = [site.channels, site.resolution, site.layout, site.class_tokens, is_padded]
             key = json.dumps([spec.to_json(), *shape], sort_keys=True)
-            if key in checked:
+            group = json.dumps([spec.type, *shape])
+            if key in checked or tried[group] == MOST_OPTIONS:
                 continue
+            tried[group] += 1
             for check in check_contract(spec, site, padded=is_padded):
                 if not check.passed:
                     raise InputError(check.message)

@@ -13,6 +13,7 @@ from attention import ATTENTIONS, Spec
 from attention.references import TIMM_NAMES
 from automl.config.settings import Settings
 from automl.search.checks import check_attentions
+from automl.tasks.attention_check import MOST_OPTIONS
 from automl.trials.train import run_train
 from search.space import draw_randomly
 
@@ -34,6 +35,12 @@ class Gate(nn.Module):
 
     def forward(self, x):
         return x * self.layers(x.mean((2, 3))).sigmoid()[:, :, None, None]
+
+
+class Ranged(Gate):
+    @classmethod
+    def suggest(cls, trial, prefix, channels):
+        return {"width": trial.suggest_int(prefix + "width", 1, 1000)}
 """
 
 # A name, a change of `Gate`, and the message after the name and the site.
@@ -161,6 +168,14 @@ def test_modules_that_cannot_be_exported_are_named_before_a_search(
     assert len(notes) == 2
     for file, note in zip(("model.pt2", "model.onnx"), notes, strict=True):
         assert re.match(rf"note      an export with mine.py:Fixed will have no {file}: .*", note)
+
+
+def test_options_with_ranges_are_checked_a_few_times(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every draw has another rate, so the digits' five shapes of sites would give a check for each draw."""
+    _check("mine.py:Ranged")
+    match = re.match(r"checked   mine.py:Ranged: (\d+) modules in", capsys.readouterr().err)
+    assert match is not None
+    assert int(match[1]) <= 5 * MOST_OPTIONS
 
 
 @pytest.mark.usefixtures("store")
