@@ -52,6 +52,11 @@ class AttentionMap:
     factors: Tensor | None = None
 
     @property
+    def is_even(self) -> bool:
+        """Return whether the module rescales all positions of each input alike."""
+        return self.factors is not None and bool((self.factors == self.factors[:, :1]).all())
+
+    @property
     def weights(self) -> Tensor:
         """Return the weights. Raise InputError if they are too many for one tensor."""
         return self.rows(range(prod(self.spatial))) if self.stored is None else self.stored

@@ -99,8 +99,8 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
     Example:
         >>> import automl, torch
         >>> from torchvision.models import resnet18
-        >>> found = automl.sites(resnet18(), torch.empty(1, 3, 64, 64))
-        >>> found[1].name, found[1].channels
+        >>> listed = automl.sites(resnet18(), torch.empty(1, 3, 64, 64))
+        >>> listed[1].name, listed[1].channels
         ('stage1.block1.branch', 64)
     """
     materialise(model, example)

@@ -11,6 +11,7 @@ Prints a line `path:line: rule: text` for each fault and exits with 1 if there a
 import argparse
 import ast
 import collections
+import doctest
 import io
 import json
 import re
@@ -124,6 +125,10 @@ def check_python(path: str, source: str) -> Iterator[Fault]:
             first = " ".join(text.split()[:6])
             yield Fault(path, docstring.lineno, "docstring-start", f"'{match[1]}' in: {first} ...")
         yield from check_phrases(path, docstring.lineno, "docstring-word", text)
+        for example in doctest.DocTestParser().get_examples(text):
+            for node in ast.walk(ast.parse(example.source)):
+                for name in bound_names(node):
+                    yield from check_name(path, docstring.lineno + example.lineno, name)
 
     pieces_of_messages = set()
     for node in ast.walk(tree):

@@ -55,6 +55,7 @@ def test_first_word_of_a_docstring(text, is_fault):
         "with open() as found: pass",
         "match x:\n    case {'a': way}: pass",
         "if (look := 1): pass",
+        'def f():\n    """Return x.\n\n    >>> found = f()\n    """',
     ],
 )
 def test_listed_names_are_reported(code):

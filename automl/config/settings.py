@@ -12,15 +12,15 @@ from attention import InputError, check_utf8, loading, unknown
 from automl.config.command_line import STORAGE, option_name
 from automl.config.limits import Limits
 from automl.config.names import check_name, data_name, short_name
+from automl.config.shared_training import with_shared_training
 from automl.config.units import parse_amounts, parse_count, parse_labels, parse_seconds, parse_size
 from cluster.resources import TrialResources
 from search.callback import Callback
 from search.choices import AUGMENT
 from search.config import ClassWeights, TrialConfig
-from search.fixed_parameters import check_fixed_parameters
 from search.grid import GRID
 from search.serialise import convert_fields
-from search.space import Space, SpaceFunction, draw_randomly, space_name
+from search.space import Space, SpaceFunction, space_name
 from search.spaces import SPACES, load_space
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
 EQUAL = ("time", "epochs")
 INIT = ("scratch", "shared")
-INSERT_AT = 3 / 4  # of the epochs, in the flat part of the schedule
 TRIALS = 16  # the default if neither trials nor a budget is set
 # Names of types in messages.
 TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -454,31 +453,3 @@ class Settings:
 def split_types(text: str | None) -> list[str] | None:
     """Return the names in a list of attention types that are separated by commas. None stays None."""
     return None if text is None else [name for part in text.split(",") if (name := part.strip())]
-
-
-def with_shared_training(config: TrialConfig) -> TrialConfig:
-    """Return `config` with its placement inserted late in the flat phase of the baseline's schedule.
-
-    Raise InputError if it has a single epoch.
-    """
-    epochs = config.training.epochs
-    if epochs < 2:
-        raise InputError(
-            f"--init shared needs 2 epochs or more, as placements are inserted after one; got {epochs}"
-        )
-    at = min(max(1, round(INSERT_AT * epochs)), epochs - 1)
-    return config.change(training={"insert_at": at, "schedule": "flat-cosine"})
-
-
-def draw_baseline(space: Space, settings: Settings) -> TrialConfig:
-    """Draw the configuration of trial 0, independently of any study.
-
-    Raise InputError if the space's `baseline` or enqueued trials do not fit it (`search.fixed_parameters`).
-    """
-    check_fixed_parameters(space)
-    _, config = next(draw_randomly(space, 1, seed=settings.seed, first=space.baseline))
-    if config is None:
-        raise InputError(
-            f"space {space.name!r} raised TrialPruned for its own baseline; change its `baseline`"
-        )
-    return settings.adjust(config)

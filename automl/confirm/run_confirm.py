@@ -17,8 +17,8 @@ from typing import Any
 from attention import InputError
 from automl.callbacks.retention import CheckpointRetention
 from automl.callbacks.user import UserCallbacks
+from automl.config.baseline import draw_baseline
 from automl.config.command_line import STORAGE, format_command, format_option
-from automl.config.settings import draw_baseline
 from automl.config.summary import Summary, call
 from automl.config.user_code import announce, user_code
 from automl.confirm.confirmation_run import confirmation_run_spec

@@ -9,7 +9,8 @@ from typing import Any
 
 from attention import InputError, Spec
 from automl.config.command_line import format_command
-from automl.config.settings import Settings, with_shared_training
+from automl.config.settings import Settings
+from automl.config.shared_training import with_shared_training
 from backbones.placement import Placement
 from search.config import TrialConfig
 from search.record import Role, State, TrialRecord, model_name, placement_name, placement_names

@@ -35,7 +35,7 @@ class Prediction:
     Example:
         After the example of `run_predict`:
 
-        >>> prediction = found.predictions[0]
+        >>> prediction = predicted.predictions[0]
         >>> prediction.text.startswith(prediction.values["label"])
         True
     """
@@ -63,7 +63,7 @@ class Predictions:
     Example:
         After the example of `run_predict`:
 
-        >>> found.unread
+        >>> predicted.unread
         {}
     """
 
@@ -112,8 +112,8 @@ def run_predict(
 
     Example:
         >>> import automl
-        >>> found = automl.run_predict("exports/example", ["seven.png"])
-        >>> [prediction.input for prediction in found.predictions]
+        >>> predicted = automl.run_predict("exports/example", ["seven.png"])
+        >>> [prediction.input for prediction in predicted.predictions]
         ['seven.png']
     """
     folder = exported_folder(exported)

@@ -27,7 +27,6 @@ from automl.tasks.deployment import MODEL
 from search.config import TrialConfig
 
 INDEX = "index.html"
-EVEN = 1e-3  # relative difference of factors below which a module treats all positions alike
 
 MEANING = {
     "positions": "how much each position is taken into account",
@@ -183,8 +182,8 @@ def _draw(shown: Shown, recorded: AttentionMap, at: Sequence[int]) -> Iterator[t
     if recorded.kind == "rescaling":
         factors = recorded.weights[0].numpy()
         yield f"the factors of its {len(factors)} channels", _png(draw_strip(factors), STRIP)
-        if recorded.heat().std() <= EVEN * recorded.heat().abs().max():
-            return  # It treats all positions alike.
+        if recorded.is_even:
+            return
     elif at:
         query = _position(shown, recorded.spatial, at)
     heat = recorded.heat(query)[0].numpy()

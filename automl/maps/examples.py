@@ -31,7 +31,6 @@ COUNT = 6
 PIXELS, POSITIONS, STEPS, CHANNELS, TOKENS = 80, 48, 400, 6, 160
 TEXT = ("spec", "site", "kind", "of_channels", "gate", "names")  # what is stored as JSON
 LARGEST = 2**13  # positions of a map, whose rows take N^2 time
-EVEN = 1e-3  # relative difference of factors below which a module treats all positions alike
 
 log = logging.getLogger("automl")
 
@@ -129,20 +128,17 @@ def record_examples(task: Task, model: nn.Module) -> MapExamples | None:
     site = _strongest(maps, modules)
     recorded, module = maps[site], modules[site]
     heats = recorded.heat().float().cpu()
-    of_channels = recorded.kind == "rescaling" and bool(
-        heats.flatten(1).std(1).max() <= EVEN * heats.abs().max()
-    )
-    if of_channels:
+    if recorded.is_even:
         heats = recorded.weights.float().cpu()
     return MapExamples(
         spec=str(task.config.model.placement[site]),
         site=site,
         kind=recorded.kind,
-        of_channels=of_channels,
+        of_channels=recorded.is_even,
         gate=None if module.replaces else float(module.gamma),
         names=shown.names,
         inputs=[_small(each) for each in shown.pictures],
-        heats=[_small_heat(heats[i], shown, i, of_channels) for i in range(len(shown.names))],
+        heats=[_small_heat(heats[i], shown, i, recorded.is_even) for i in range(len(shown.names))],
     )
 
 

@@ -15,9 +15,10 @@ from optuna.study import StudyDirection
 
 from attention import InputError, loading
 from automl.callbacks.user import UserCallbacks, check_callbacks
+from automl.config.baseline import draw_baseline
 from automl.config.command_line import format_command
 from automl.config.keywords import with_keywords_of
-from automl.config.settings import SCHEDULING_OPTIONS, Settings, draw_baseline
+from automl.config.settings import SCHEDULING_OPTIONS, Settings
 from automl.config.user_code import announce, user_code
 from automl.costs.forecast import Forecast, check_limits
 from automl.data import shared

@@ -165,6 +165,7 @@ def test_factors_of_a_rescaling_are_measured() -> None:
     other = rescaling_map(x, x * of_positions, spatial=(3, 4), mask=None)
     expected = torch.where(x.any(2), of_positions[..., 0], 1)
     torch.testing.assert_close(other.heat(), expected.view(2, 3, 4))
+    assert (first.is_even, other.is_even) == (True, False)
     with pytest.raises(InputError, match="takes nothing from other positions"):
         other.rows([0])
 

@@ -6,8 +6,7 @@ import optuna
 import pytest
 import torch
 
-from attention import ATTENTIONS, Choices, InputError, Spec, find_attention
-from attention.options import read_options
+from attention import Choices, InputError, Spec, find_attention
 from attention.padding import padding
 from attention.wrapped import Wrapped
 
@@ -182,11 +181,6 @@ def test_odd_annotations_are_read(mine: str) -> None:
     }
     assert options["kind"].allowed == ("mean", "max")
     assert options["scale"].types == (float,)
-
-
-def test_options_of_the_table_agree_with_their_modules() -> None:
-    for record in ATTENTIONS.values():
-        assert record.options == read_options(record.module)
 
 
 def test_a_spec_carries_the_code_of_its_class(mine: str) -> None:

@@ -89,11 +89,11 @@ def plant(classification):
     evaluate = kind.evaluate
 
     def better(self, model, split, evaluator=None):
-        found = evaluate(self, model, split, evaluator)
+        scores = evaluate(self, model, split, evaluator)
         spec = self.config.model.placement.get("stage1.block2.branch")
         if spec is not None and spec.type == "sagan":
-            found["accuracy"] = found["accuracy"] + 0.25
-        return found
+            scores["accuracy"] = scores["accuracy"] + 0.25
+        return scores
 
     kind.evaluate = better
 """

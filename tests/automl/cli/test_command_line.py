@@ -95,7 +95,8 @@ def test_trial_imports_only_its_task() -> None:
     program = """
 import sys
 import automl.trials.trial
-from automl.config.settings import Settings, draw_baseline
+from automl.config.baseline import draw_baseline
+from automl.config.settings import Settings
 from automl.tasks import open_task
 
 settings = Settings(space="digits")

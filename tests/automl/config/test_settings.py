@@ -9,10 +9,11 @@ import optuna
 import pytest
 
 from attention import InputError, Spec
+from automl.config.baseline import draw_baseline
 from automl.config.command_line import format_option
 from automl.config.limits import Limits
 from automl.config.names import short_name
-from automl.config.settings import TRIALS, Settings, draw_baseline
+from automl.config.settings import TRIALS, Settings
 from automl.storage.storage import Storage
 from cluster.connect import connect
 from search.config import ImageTraining, Model, TrialConfig

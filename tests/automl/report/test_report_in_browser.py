@@ -51,16 +51,17 @@ OVERLAPS = """
       : {left, right, top: top + spare, bottom: bottom - spare}, label, `${name} ${label.textContent}`);
   }
   boxes.sort((a, b) => a.top - b.top);
-  const found = [];
+  const overlaps = [];
   boxes.forEach((a, i) => {
     for (let j = i + 1; j < boxes.length && boxes[j].top < a.bottom; j++) {
       const b = boxes[j];
       const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
       const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-      if (wide > 1 && high > 1) found.push(`${a.text} | ${b.text} | ${wide.toFixed(1)} x ${high.toFixed(1)}`);
+      const size = `${wide.toFixed(1)} x ${high.toFixed(1)}`;
+      if (wide > 1 && high > 1) overlaps.push(`${a.text} | ${b.text} | ${size}`);
     }
   });
-  return {boxes: boxes.length, labels: labels.length, found};
+  return {boxes: boxes.length, labels: labels.length, overlaps};
 }
 """
 
@@ -193,7 +194,7 @@ def test_all_text_can_be_read(page: Any, report: ReportResult) -> None:
     seen = page.evaluate(OVERLAPS)
     assert seen["boxes"] > 60
     assert seen["labels"] >= 5 * len(report.plots)
-    assert seen["found"] == []
+    assert seen["overlaps"] == []
     out = page.evaluate(
         """() => [...document.querySelectorAll(".chart svg text")].filter(text => {
           const box = text.getBoundingClientRect(), chart = text.closest(".chart").getBoundingClientRect();
@@ -234,7 +235,7 @@ def test_unreadable_texts_are_reported(browser: Any) -> None:
         <text x="20" y="52" fill="#999">another label</text><text x="10" y="20">far</text></svg></figure>"""
     )
     seen = page.evaluate(OVERLAPS)
-    assert (seen["boxes"], seen["labels"], len(seen["found"])) == (5, 3, 2)
+    assert (seen["boxes"], seen["labels"], len(seen["overlaps"])) == (5, 3, 2)
     (pale,) = page.evaluate(PALE)["pale"]
     assert pale.startswith("another label: ")
     page.close()
