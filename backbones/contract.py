@@ -27,7 +27,7 @@ BATCHES = (1, 2, 16)
 # MACs and memory of one example up to which values are checked at the real shape of a site.
 MOST_MACS, MOST_MEMORY = 200_000_000, 4_000_000
 SAME = 1e-4  # Relative difference that rounding may cause.
-ATTEMPTS = 4  # Draws of input and parameters, after which a gradient of zero is a fault.
+ATTEMPTS = 4  # Draws of input and parameters, of which one shows a gradient, or an effect of padding.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,8 +236,16 @@ def _check_gradient(module: Gated, x: Tensor) -> None:
 
 
 def _check_padding(module: Gated, x: Tensor) -> None:
-    """Check that real positions depend neither on values at padded positions nor on their number."""
-    _perturb(module)
+    """Check that real positions depend neither on values at padded positions nor on their number.
+
+    Several inputs and values of the parameters are tried, since activations may be zero for some.
+    """
+    for _ in range(ATTEMPTS):
+        _perturb(module)
+        _compare_padded(module, torch.randn_like(x))
+
+
+def _compare_padded(module: Gated, x: Tensor) -> None:
     dimension = 1 if module.layout == "B*C" else 2
     length = x.shape[dimension] - module.class_tokens
     real = length - length // 3
