@@ -72,7 +72,7 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
         chosen: The backbone, its options and the placement, `config.model`.
         training: Epochs, optimiser and augmentation, `config.training`.
         runtime: The device, precision and workers.
-        metric: The primary metric: the configuration's, or else the task's first one.
+        metric: The primary metric, as `metric_of` returns it.
         batch_size: The size of a training batch of all workers.
         noun: The name of its inputs, in the plural.
         suffixes: The suffixes of files that `read_inputs` takes, in lower case.
@@ -103,7 +103,19 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
         self.chosen = cast(ModelT_co, config.model)
         self.training = cast(TrainingT_co, config.training)
         self.runtime = runtime
-        self.metric: Metric = self.spec.metric(config.metric)
+        self.metric = self.metric_of(config)
+
+    @classmethod
+    def metric_of(cls, config: TrialConfig) -> Metric:
+        """Return the primary metric: the configuration's, or else the task's first one.
+
+        Args:
+            config: The configuration.
+
+        Returns:
+            The metric.
+        """
+        return cls.spec.metric(config.metric)
 
     @classmethod
     def data_of(cls, config: TrialConfig) -> DataT_co:

@@ -92,7 +92,9 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
 
 def flat(config: TrialConfig) -> dict[str, Any]:
     """Convert a configuration to a few readable parameters for MLflow's table and plots."""
-    model, training = config.model, config.training
+    model, training = config.model, to_json(config.training)
+    training |= training.pop("parameters", {})  # of the user's own code
+    training.pop("reports", None)
     return {
         "backbone": model.backbone,
         "options": format_options(model_options(config)) or "none",
@@ -101,7 +103,7 @@ def flat(config: TrialConfig) -> dict[str, Any]:
         "sites": " + ".join(model.placement) or "none",
         "attention_options": format_options(attention_options(config)) or "none",
         **chosen_options(config),
-        **asdict(training),
+        **training,
         **{key: value for key, value in asdict(config.data).items() if key not in ("path", "subset")},
         "seed": config.seed,
     }

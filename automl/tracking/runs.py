@@ -86,7 +86,7 @@ def find_scores(run_id: str) -> ScoredRun:
         run = client.get_run(run_id)
         config = TrialConfig.from_json(_artifact(run, "config.json"))
         own = loading.is_user_defined(config.task)
-        primary = _metric(client, run) if own else task_of(config).spec.metric(config.metric)
+        primary = _metric(client, run) if own else task_of(config).metric_of(config)
     except MlflowException as error:
         reason = redact(str(error).splitlines()[0])[:200]
         raise InputError(f"MLflow has no training {run_id!r} ({reason}); `mlflow ui` shows them") from error

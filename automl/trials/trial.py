@@ -6,7 +6,6 @@ also its exceptions. Only the death of a process is handled by `search.tuner`.
 """
 
 import gc
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,23 +19,20 @@ from automl.config.limits import Limits
 from automl.config.runtime import Runtime
 from automl.costs.profile import measure
 from automl.data import shared
-from automl.maps.examples import save_examples
-from automl.storage.epoch_progress import EpochProgress
 from automl.storage.storage import Storage
-from automl.tasks import open_task
-from automl.training import checkpoint, shared_training
-from automl.training.loop import Course, Diverged, evaluate, fit, plan_course, start
+from automl.training import checkpoint
+from automl.training.loop import Diverged
 from automl.trials.failure import classify_error
+from automl.trials.job import Job, TooSlow
 from search.config import TrialConfig
+from search.config.tasks import resolve
 from search.record import CHECKPOINT_FILE, Metrics, Report
 from search.serialise import to_json
 from search.tuner import NODE, REPORT
 
-# Minimum number of epochs with the placement. With fewer steps, the score does not depend on it enough.
-LEAST_EPOCHS = 0.5
-# Minimum in a confirmation. Its finalists have passed the search, and a time ratio that varies from seed to
-# seed must not drop one.
-LEAST_CONFIRMED = LEAST_EPOCHS / 2
+LOOP = "automl.trials.loop_trial:train"
+# Loops of the tasks whose training is the user's own code.
+LOOPS: Mapping[str, str] = {}
 
 
 def build_assignment(
@@ -114,17 +110,14 @@ class TrialActor(tune.Trainable):
 def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
     """Train an assignment of `build_assignment`, from where an earlier process of the same trial stopped.
 
-    Only the first of several workers writes files.
-
     Yields:
         A report for each epoch. The last one says how the trial ended.
     """
     receive(config["code"])
     trial, folder = TrialConfig.from_json(config["trial"]).load(), Storage(config["folder"])
-    shared_trainings = Storage(config["shared_trainings"])
+    device = device_name(runtime.device)
     history: list[Metrics] = []
     profile: dict[str, float] = {}
-    device = device_name(runtime.device)
     violations: dict[str, float] = {}
     shared.use(config["data"])
     try:
@@ -146,80 +139,46 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]
         if excess := limits.excess(profile):
             yield Report(infeasible=excess, violations=violations, profile=profile, device=device)
             return
-        equal = (profile["time_ratio"], profile["validation"]) if config["equal"] == "time" else (1.0, 0.0)
-        if history and _spent(history, trial):
+        job = Job(
+            config=trial,
+            runtime=runtime,
+            folder=folder,
+            shared_trainings=Storage(config["shared_trainings"]),
+            history=history,
+            content=content,
+            profile=profile,
+            equal=(profile["time_ratio"], profile["validation"]) if config["equal"] == "time" else (1.0, 0.0),
+            test=config["test"],
+        )
+        del content
+        for history in train(job):
             yield Report(
-                history=history, profile=profile, device=device, violations=violations, finished=True
-            )
-            return
-        task = open_task(trial, runtime)
-        course = plan_course(task, *equal)
-        least = LEAST_CONFIRMED if config["test"] else LEAST_EPOCHS
-        if course.epochs < least:
-            yield Report(
-                infeasible=_too_slow(course, profile["time_ratio"]),
-                violations={**violations, "steps": least / course.epochs - 1},
+                history=history,
                 profile=profile,
                 device=device,
+                violations=violations,
+                finished=job.is_spent(history),
             )
-            return
-        # A resumed trial loads its checkpoint. Its initial weights may no longer exist.
-        state = (
-            shared_training.start_from_shared(task, shared_trainings)
-            if content is None
-            else start(task, task.model())
-        )
-        if content is not None:
-            checkpoint.restore(state, content)
-            del content
-        with EpochProgress(folder if runtime.rank == 0 else None) as tell:
-            for metrics in fit(task, state, *equal, tell):
-                history = [*history, {**metrics, "time": time.time()}]
-                if _spent(history, trial):
-                    evaluator = state.validated
-                    if config["test"]:
-                        evaluator = task.evaluator("test")
-                        scores = evaluate(task, state.scored, "test", evaluator)
-                        history[-1] |= {f"test_{name}": float(value) for name, value in scores.items()}
-                    answers = None if evaluator is None else evaluator.answers(runtime)
-                    if config["test"] and runtime.rank == 0:
-                        save_examples(task, state.scored, folder)
-                    if answers is not None and runtime.rank == 0:
-                        answers.save(folder)  # Before the checkpoint, which marks the trial as complete.
-                if runtime.rank == 0:
-                    # Before the checkpoint, after which the shared partial training would not be stored any
-                    # more.
-                    shared_training.store_state(task, state, shared_trainings, history)
-                    checkpoint.save(folder, trial, state, history, profile, finished=_spent(history, trial))
-                yield Report(
-                    history=history,
-                    profile=profile,
-                    device=device,
-                    violations=violations,
-                    finished=_spent(history, trial),
-                )
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
         reason = f"out of memory: {_line(error)}"
     except Diverged as error:
         reason = str(error)
+    except TooSlow as error:
+        reason, violations = str(error), {**violations, **error.violations}
     else:
         return
     empty_cache(runtime.device)
     yield Report(history=history, profile=profile, device=device, violations=violations, infeasible=reason)
 
 
-def _spent(history: list[Metrics], trial: TrialConfig) -> bool:
-    return history[-1]["resource"] >= trial.training.epochs
-
-
-def _too_slow(course: Course, time_ratio: float) -> str:
-    suffix = " after the shared partial training" if course.shared_training else ""
-    return (
-        f"too slow for this budget: {course.total - course.shared_training} of the {course.epoch} steps "
-        f"of an epoch fit into it{suffix}, at {time_ratio:.2g} times the baseline's time; give more --epochs"
-    )
+def train(job: Job) -> Iterator[list[Metrics]]:
+    """Train a job with the loop of its task. Yield the metrics of all epochs so far, after each epoch."""
+    if job.is_spent(job.history):
+        yield job.history
+    else:
+        yield from resolve(LOOPS.get(job.config.task, LOOP))(job)
 
 
 def _line(error: BaseException) -> str:

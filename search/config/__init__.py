@@ -8,6 +8,7 @@ retrieval_config       Code and its descriptions
 stereo_config          Pairs of images
 detection_config       Images with objects
 segmentation_config    Images with a class for each pixel
+own_training_config    A training by the user's own code: a function, or a command
 opened                 Configuration of a user-defined task whose code has not been loaded
 tasks                  Declarations of the built-in tasks (TASKS) and the registered ones
 trial_config           One trial: a task with its data, model and training
@@ -22,6 +23,7 @@ from search.config.classification_config import (
     SequenceData,
 )
 from search.config.detection_config import DetectionData, DetectionModel, DetectionTraining
+from search.config.own_training_config import FunctionModel, OwnTraining
 from search.config.retrieval_config import CodeData, CodeModel, RetrievalLoss, RetrievalTraining, Similarity
 from search.config.sections import PUBLISHED, Data, Decayed, Model, Optimizer, Schedule, Training
 from search.config.segmentation_config import SegmentationData, SegmentationModel, SegmentationTraining
@@ -41,10 +43,12 @@ __all__ = [
     "DetectionData",
     "DetectionModel",
     "DetectionTraining",
+    "FunctionModel",
     "ImageData",
     "ImageTraining",
     "Model",
     "Optimizer",
+    "OwnTraining",
     "Policy",
     "RetrievalLoss",
     "RetrievalTraining",

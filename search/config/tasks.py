@@ -34,7 +34,8 @@ class TaskSpec:
     Attributes:
         data: The type of `TrialConfig.data`.
         training: The type of `TrialConfig.training`.
-        metrics: The metrics that trials can be compared by, the default first.
+        metrics: The metrics that trials can be compared by, the default first. Empty if the user's code
+            reports one of its own, the configuration's `training.reports`.
         model: The type of `TrialConfig.model`. A type of your own checks its values in `problems`.
         dimensions: The spatial dimensions of inputs. None for a task that builds its own models.
         task: The reference of the `Task` subclass. Empty in the `spec` of a user-defined subclass.

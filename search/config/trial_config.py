@@ -7,6 +7,7 @@ from typing import Any
 import backbones
 from attention import InputError, loading, unknown
 from search.config.opened import OPEN, with_keys
+from search.config.own_training_config import OwnTraining
 from search.config.sections import Data, Model, Training
 from search.config.tasks import UNLOADED, TaskSpec, find_spec, load_spec, resolve_name
 from search.serialise import convert_fields, from_json, join_problems
@@ -77,6 +78,8 @@ class TrialConfig:
         if isinstance(self.model, Model) and not self.user_code():
             problems += self._misfits(spec)
         names = [metric.name for metric in spec.metrics]
+        if isinstance(self.training, OwnTraining):
+            names = [self.training.reports.name]
         if self.metric and self.metric not in names and spec is not UNLOADED:
             problems.append(str(unknown("metric", self.metric, names)))
         if not 0 <= self.seed < 2**32:

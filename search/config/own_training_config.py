@@ -1,0 +1,56 @@
+"""Configuration of a training by the user's own code: a function, or a command."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from search.config.sections import Model, Training
+from search.metric import Metric
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionModel(Model):
+    """The training function, which builds the model, and the placement.
+
+    Attributes:
+        backbone: The function, `file.py:train` or `package.module:train`.
+    """
+
+    def misuses(self) -> Iterator[str]:
+        """Yield problems of its options: a function has none."""
+        if self.options or self.weights:
+            yield "a training function has no model.options and no model.weights; leave them out"
+
+    def dimensions(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTraining(Training):
+    """Training by the user's own code, and the metric that it reports.
+
+    Optimiser, schedule and augmentation are in that code.
+
+    Attributes:
+        batch_size: The number of inputs of a step, for measuring.
+        parameters: The values of the hyperparameters that the code asked for.
+        reports: The metric.
+    """
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    reports: Metric = field(default_factory=lambda: Metric(name="score", maximize=True, margin=0))
+
+    def problems(self) -> Iterator[str]:
+        if self.epochs < 1:
+            yield f"training.epochs must be 1 or more; got {self.epochs}"
+        if self.insert_at:
+            yield "training.insert_at must be 0, as own code cannot continue a shared partial training"
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to dictionaries and values, without the fields that own code does not use."""
+        return {
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "parameters": dict(self.parameters),
+            "reports": vars(self.reports.declaration),
+        }
