@@ -13,6 +13,7 @@ Manage:   read_search, Search, run_sync, run_remove
 Results:  SearchResult, TrialResult, ConfirmResult, Verdict, Compared, ReportResult, ExportResult,
           Predictions, Prediction, CodeSearch, TrainResult, StudyResult, Removable
 Spaces:   Settings, Space, TrialConfig
+Loops:    Trial
 Models:   Attention, Choices, Spec, Site, sites, insert, attention_maps, AttentionMap
 Tasks:    Task, TaskSpec, Metric, register_task
 Events:   Callback, SearchRecord, TrialRecord
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from automl.export.code_search import CodeSearch, run_code_search
     from automl.export.predict import Prediction, Predictions, run_predict
     from automl.export.run_export import ExportResult, run_export
+    from automl.functions.trial import Trial
     from automl.report import ReportResult, run_report
     from automl.report.read import Search, read_search
     from automl.search.result import SearchResult, TrialResult
@@ -78,6 +80,7 @@ __all__ = [
     "Task",
     "TaskSpec",
     "TrainResult",
+    "Trial",
     "TrialConfig",
     "TrialRecord",
     "TrialResult",
@@ -129,6 +132,7 @@ _MODULES = {
     "Task": "automl.tasks",
     "TaskSpec": "search.config",
     "TrainResult": "automl.trials.train",
+    "Trial": "automl.functions.trial",
     "TrialConfig": "search.config",
     "TrialRecord": "search.record",
     "TrialResult": "automl.search.result",

@@ -7,6 +7,7 @@ of images for a detector.
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor, nn
 
 from attention import InputError
@@ -22,6 +23,12 @@ def call(model: nn.Module, example: Example) -> Any:
     """
     args, kwargs = arguments(example)
     return model(*args, **kwargs)
+
+
+def sum_outputs(model: nn.Module, example: Example) -> Tensor:
+    """Return the sum of all outputs of `model`. Its backward pass takes as long as that of a loss."""
+    outputs = [leaf for leaf in tree_leaves(call(model, example)) if isinstance(leaf, Tensor)]
+    return sum((output.float().sum() for output in outputs if output.is_floating_point()), torch.zeros(()))
 
 
 def arguments(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:

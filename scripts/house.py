@@ -16,6 +16,7 @@ PURPOSES = {
     "automl.costs": "memory, latency, time",
     "automl.data": "sources, splits, caches, batches",
     "automl.export": "deployed models and their checks",
+    "automl.functions": "training functions of the user",
     "automl.maps": "pictures of what modules attend to",
     "automl.report": "the page of a search",
     "automl.search": "the main job and its result",

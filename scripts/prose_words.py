@@ -26,7 +26,6 @@ NAMES = {
     "look": "analysis",
     "looks": "analyses",
     "question": "design",
-    "place": "site, position, folder, decimals",
     "places": "sites, positions, folders, decimals",
     "share": "fraction",
     "shares": "fractions",

@@ -6,6 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from attention import loading
 from search.config import Model, TrialConfig
 
 TRIALS_FOLDER = "trials"  # in the search's folder
@@ -214,7 +215,8 @@ def placement_key(config: TrialConfig) -> str:
 def model_name(config: TrialConfig) -> str:
     """Return the backbone with its options, such as `xresnet18(width=0.25)`."""
     options = format_options(model_options(config))
-    return f"{config.model.backbone}({options})" if options else config.model.backbone
+    name = loading.short_name(config.model.backbone)
+    return f"{name}({options})" if options else name
 
 
 def model_options(config: TrialConfig) -> dict[str, Any]:

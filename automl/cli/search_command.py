@@ -46,6 +46,9 @@ def search(
     space: Annotated[
         str | None, describe("Space: see automl spaces, or file.py:function.", SPACE, shown="by --data")
     ] = None,
+    train: Annotated[
+        str | None, describe("Your own training loop: file.py:function.", SPACE, shown=False)
+    ] = None,
     backbone: Annotated[
         str | None, describe("xresnet34, torchvision:NAME, timm:NAME or file.py:Net.", SPACE, shown=False)
     ] = None,
@@ -136,6 +139,16 @@ def search(
     ] = "auto",
     metric: Annotated[
         str | None, describe("accuracy, balanced_accuracy, macro_f1, auc or loss.", SPACE, shown="the task's")
+    ] = None,
+    minimize: Annotated[
+        bool, describe("With --train, a lower metric is better.", SPACE, "--minimize", rare=True)
+    ] = False,
+    margin: Annotated[
+        float | None,
+        describe("With --train, the smallest difference that matters.", SPACE, shown=False, rare=True),
+    ] = None,
+    unit: Annotated[
+        str | None, describe("With --train, the unit of the metric.", SPACE, shown=False, rare=True)
     ] = None,
     objective: Annotated[
         str | None,
@@ -249,15 +262,17 @@ def search(
             scheduling=scheduling,
         )
     else:
-        if space is None and data is None:
+        if space is None and data is None and train is None:
             raise InputError(
-                "--space or --data is missing; give --data PHOTOS, --space digits, or --resume NAME to "
-                "resume a search"
+                "--space, --data or --train is missing; give --data PHOTOS, --space digits, --train "
+                "train.py:train, or --resume NAME to resume a search"
             )
         if trials is not None and not trials.removeprefix("-").isdecimal():
             raise InputError(f"--trials must be a number; got {trials!r}. +N needs --resume")
         values = {key: value for key, value in context.params.items() if key not in NOT_SETTINGS}
-        if space is None:
+        if train is not None:
+            values["space"] = space or ""
+        elif space is None:
             from automl.search.default_space import fit
 
             default = fit(values["data"], backbone=backbone, size=size)

@@ -18,7 +18,9 @@ from cluster.resources import TrialResources
 from search.callback import Callback
 from search.choices import AUGMENT
 from search.config import ClassWeights, TrialConfig
+from search.config.tasks import declare_metric, resolve
 from search.grid import GRID
+from search.metric import Metric
 from search.serialise import convert_fields
 from search.space import Space, SpaceFunction, space_name
 from search.spaces import SPACES, load_space
@@ -32,6 +34,11 @@ INIT = ("scratch", "shared")
 TRIALS = 16  # the default if neither trials nor a budget is set
 # Names of types in messages.
 TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+# Settings that the user's own training function does not get.
+OF_TASKS = (
+    "backbone", "weights", "subset", "size", "batch_size", "mixup", "flip", "augment", "class_weights",
+    "init", "compile",
+)  # fmt: skip
 # Settings of where and when trials run. They do not change what is searched.
 SCHEDULING_OPTIONS = ("resource", "label", "concurrent", "callbacks")
 
@@ -46,6 +53,12 @@ class Settings:
     Attributes:
         space: Search space: a name of `automl spaces`, `file.py:function` or `package.module:function`. Or a
             `Space`, or a function that takes an Optuna trial and returns a `TrialConfig`.
+        train: Training function, instead of a space: `file.py:train`, `package.module:train`, or from Python
+            a function of an `automl.Trial`.
+        minimize: True if a lower value of the metric that a training function reports is better.
+        margin: Smallest difference of that metric that matters, in its unit. Default: that of a built-in
+            metric of this name, otherwise 0.
+        unit: Unit of that metric, such as `px`.
         backbone: Backbone, instead of the space's: `torchvision:NAME`, `timm:NAME`, `file.py:Net`,
             `package.module:Net` or a registered name.
         attention: Attention types to choose from, instead of the space's, separated by commas: names of
@@ -111,6 +124,10 @@ class Settings:
     """
 
     space: str | SpaceFunction | Space = ""
+    train: Any = None
+    minimize: bool = False
+    margin: float | None = None
+    unit: str | None = None
     backbone: str | None = None
     attention: str | None = None
     weights: str | None = None
@@ -179,6 +196,8 @@ class Settings:
                 object.__setattr__(self, key, fspath(value))
             elif key.startswith("max_") and type(value) in (int, float):
                 object.__setattr__(self, key, f"{value:.15g}")
+        if self.train is not None:
+            self._check_function()
         self._check_types()
         if self.trials is not None and self.trials < 1:
             raise InputError(f"--trials must be 1 or more; got {self.trials}")
@@ -211,6 +230,17 @@ class Settings:
         self._check_attention()
         # Each of these raises InputError for an invalid value.
         _ = (self.limits, self.shape, self.seconds, self.runtime, TrialConfig(seed=self.seed))
+
+    def _check_function(self) -> None:
+        """Check the settings of a training function, which is also the search's space."""
+        if self.space not in ("", self.train):
+            raise InputError(f"--train is a space of its own; leave out --space {self.space_name}")
+        object.__setattr__(self, "space", self.train)
+        if not self.metric:
+            raise InputError("--train needs --metric, the name of the metric that the function reports")
+        for key in OF_TASKS:
+            if getattr(self, key) != self.__dataclass_fields__[key].default:
+                raise InputError(f"{option_name(key)} is for built-in tasks; leave it out with --train")
 
     def _check_attention(self) -> None:
         from attention.references import check_name as check_type  # imports torch, which takes seconds
@@ -267,7 +297,8 @@ class Settings:
     def to_json(self) -> dict[str, Any]:
         """Return the settings as JSON, with callbacks by name."""
         names = [callback for callback in self.callbacks if isinstance(callback, str)]
-        return {**convert_fields(replace(self, callbacks=names)), "space": self.space_name}
+        train = None if self.train is None else self.space_name
+        return {**convert_fields(replace(self, callbacks=names)), "space": self.space_name, "train": train}
 
     @property
     def space_name(self) -> str:
@@ -288,6 +319,7 @@ class Settings:
         return replace(
             self,
             space=loading.make_absolute(self.space) if isinstance(self.space, str) else self.space,
+            train=loading.make_absolute(self.train) if isinstance(self.train, str) else self.train,
             backbone=None if self.backbone is None else loading.make_absolute(self.backbone),
             attention=None
             if self.attention_types is None
@@ -297,14 +329,30 @@ class Settings:
             callbacks=[loading.make_absolute(c) if isinstance(c, str) else c for c in self.callbacks],
         )
 
+    def with_space(self, space: str | SpaceFunction | Space) -> "Settings":
+        """Return the settings with another name or object of the same space or training function."""
+        return replace(self, space=space, train=None if self.train is None else space)
+
     def load_space(self) -> Space:
         """Load the space with the chosen backbone and attention. Raise InputError if it does not exist."""
         backbone = None if self.backbone is None else loading.make_absolute(self.backbone)
         types = self.attention_types
         for name in [*([] if backbone is None else [backbone]), *(types or [])]:
             loading.freeze_code(name)
-        space = load_space(self.space, backbone, self.size)
+        if self.train is None:
+            space = load_space(self.space, backbone, self.size)
+        else:
+            function_space = resolve("automl.functions.space:function_space")  # which imports torch
+            name = loading.make_absolute(self.space_name)
+            loading.freeze_code(name)
+            space = function_space(name, self.reported, epochs=self.epochs, data=self.absolute().data)
         return space if types is None else space.with_attention([*map(loading.make_absolute, types)])
+
+    @property
+    def reported(self) -> Metric:
+        """The metric that a training function reports."""
+        assert self.metric is not None, "a training function needs a metric"
+        return declare_metric(self.metric, minimize=self.minimize, margin=self.margin, unit=self.unit)
 
     @property
     def attention_types(self) -> list[str] | None:

@@ -21,7 +21,7 @@ from backbones.attention_cost import attention_cost
 from backbones.macs import count_macs
 from backbones.unknown_site import unknown_site
 from search.callback import Callback
-from search.config import TrialConfig
+from search.config import OwnTraining, TrialConfig
 from search.record import TrialRecord
 
 MIN_TRIALS = 4  # number of trials from which a line is fitted
@@ -50,8 +50,9 @@ def predict_cost(config: TrialConfig, runtime: Runtime) -> PredictedCost:
     Raises:
         InputError: A site of the placement does not exist.
     """
-    # The model does not depend on training and seed, so they are removed from the key of the cache.
-    training = type(config.training)()
+    # The model does not depend on training and seed, so they are removed from the key of the cache. That of
+    # the user's own code may depend on its hyperparameters.
+    training = config.training if isinstance(config.training, OwnTraining) else type(config.training)()
     plain = replace(config, model=replace(config.model, placement={}), training=training, seed=0)
     text = json.dumps(plain.to_json(), sort_keys=True)
     params, macs, sites_by_name = _count_model(text, runtime)

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 import backbones
 from attention import InputError, unknown
-from backbones import ENCODERS, STEREO, Example, call, find
+from backbones import ENCODERS, STEREO, Example, find
 from backbones.detector import STRIDES, build_detector
+from backbones.example import sum_outputs
 from backbones.psmnet import MULTIPLE, STEP
-from backbones.torch_internals import tree_leaves
 from search.config import Model, SegmentationModel
 from search.config.tasks import TASKS, resolve
 
@@ -100,7 +100,7 @@ def image_subject(backbone: str, size: int | None, options: Mapping[str, Any]) -
         build=lambda: backbones.build(backbone, classes=CLASSES, size=size, **options),
         example=lambda count: torch.zeros(count, 3, size, size).to(memory_format=torch.channels_last),
         description=f"an image of {size}x{size} pixels, with a head of {CLASSES} labels",
-        loss=_sum,
+        loss=sum_outputs,
         images=True,
     )
 
@@ -113,7 +113,7 @@ def sequence_subject(backbone: str, size: int | None, options: Mapping[str, Any]
         build=lambda: backbones.build(backbone, classes=6, in_channels=CHANNELS, **options),
         example=lambda count: torch.zeros(count, CHANNELS, size),
         description=f"a sequence of {size} steps with {CHANNELS} channels, with a head of 6 labels",
-        loss=_sum,
+        loss=sum_outputs,
     )
 
 
@@ -130,7 +130,7 @@ def encoder_subject(backbone: str, size: int | None, options: Mapping[str, Any])
         build=lambda: ENCODERS[backbone].build(vocabulary=VOCABULARY, length=size, **options),
         example=example,
         description=f"a text of {size} tokens from a vocabulary of {VOCABULARY:,}",
-        loss=_sum,
+        loss=sum_outputs,
     )
 
 
@@ -153,7 +153,7 @@ def stereo_subject(backbone: str, size: int | None, options: Mapping[str, Any]) 
         example=example,
         description=f"a pair of images of {size}x{2 * size} pixels with disparities below {MAX_DISPARITY}",
         batch=2,
-        loss=_sum,
+        loss=sum_outputs,
     )
 
 
@@ -191,12 +191,6 @@ def segmenter_subject(backbone: str, size: int | None, options: Mapping[str, Any
         description=f"an image of {size}x{size} pixels, each of one of {OBJECTS} classes",
         images=False,
     )
-
-
-def _sum(model: nn.Module, example: Example) -> Tensor:
-    """Return the sum of all outputs. Its backward pass takes as long as that of a loss."""
-    outputs = [leaf for leaf in tree_leaves(call(model, example)) if isinstance(leaf, Tensor)]
-    return torch.stack([output.float().sum() for output in outputs]).sum()
 
 
 def _detection_loss(model: nn.Module, example: Example) -> Tensor:

@@ -88,18 +88,20 @@ class Epoch:
         self.task, self.runtime = task, task.runtime
         self.steps = task.steps()
         self.inputs = 2 * task.config.training.batch_size  # Number of inputs of a validation pass.
+        # A training function validates its model itself, which is not timed.
         self.passes = -(-task.size("validation") // self.inputs)
         self.state = start(task, model)
         self._step = make_step(task, self.state.model, self.state.optimizer, self.state.scaler)
         self._batches = _endless(task)
-        self._example = task.example(min(self.inputs, task.size("validation")))
+        self._example = task.example(min(self.inputs, task.size("validation"))) if self.passes else ()
         self.repeats = 1
         if not warm_up:
             return
         gpu = is_gpu(self.runtime.device)
         for _ in range(7 if gpu else 2):  # On a GPU `--compile graphs` captures during these.
             self.step()
-        self.validate()
+        if self.passes:
+            self.validate()
         self.repeats = max(1, round(BLOCK / seconds(self.step, self.runtime))) if gpu else 1
 
     def step(self) -> None:
@@ -129,7 +131,8 @@ class Epoch:
         """Count the work of the whole epoch on one step and one pass, operator by operator."""
         state = self.state
         self._step = Step(self.task, state.model, state.optimizer, state.scaler)
-        return count_work(self.step) * self.steps + count_work(self.validate) * self.passes
+        work = count_work(self.step) * self.steps
+        return work + count_work(self.validate) * self.passes if self.passes else work
 
 
 def _endless(task: Task) -> Iterator[Batch]:
@@ -177,7 +180,7 @@ def measure_time_ratio(
         is_later_round = bool(timings.steps)
         for _ in range(ROUND):
             timings.steps.append(_in_turn(epoch, baseline_epoch, "step", len(timings.steps)))
-        for _ in range(1 if is_later_round else VALIDATIONS):
+        for _ in range((1 if is_later_round else VALIDATIONS) if epoch.passes else 0):
             timings.validations.append(_in_turn(epoch, baseline_epoch, "validate", len(timings.validations)))
         measured = _ratio(epoch, baseline_epoch, timings, floor=1.0 if at_least_one else 0.0)
         fraction = MEASURING_FRACTION * baseline.config.training.epochs * measured.epoch / measured.ratio
@@ -202,17 +205,15 @@ def _in_turn(epoch: Epoch, baseline: Epoch, method: str, turn: int) -> tuple[flo
 
 def _ratio(epoch: Epoch, baseline: Epoch, timings: Timings, *, floor: float) -> TimeRatio:
     """Compute the time ratio from the timings so far."""
-    training, validation = (
-        times * statistics.median(second for _, second in pairs)
-        for times, pairs in ((baseline.steps, timings.steps), (baseline.passes, timings.validations))
-    )
+    training = baseline.steps * statistics.median(second for _, second in timings.steps)
+    passes, validation = (0.0, 0.0, 0.0), 0.0
+    if baseline.passes:
+        validation = baseline.passes * statistics.median(second for _, second in timings.validations)
+        passes = interval([first / second for first, second in timings.validations])
     duration = training + validation
     of_steps = epoch.steps / baseline.steps * training / duration
-    of_passes = epoch.passes / baseline.passes * validation / duration
-    steps, passes = (
-        interval([first / second for first, second in pairs])
-        for pairs in (timings.steps, timings.validations)
-    )
+    of_passes = epoch.passes / max(1, baseline.passes) * validation / duration
+    steps = interval([first / second for first, second in timings.steps])
     ratio, low, high = (max(floor, of_steps * s + of_passes * v) for s, v in zip(steps, passes, strict=True))
     return TimeRatio(
         ratio=ratio,
@@ -242,7 +243,7 @@ def measure_own_epoch(task: Task, model: nn.Module | None = None) -> TimeRatio:
     """
     epoch = Epoch(task, model)
     training, validation = (
-        times * statistics.median(epoch.seconds_of(run) for _ in range(ROUND))
+        times * statistics.median(epoch.seconds_of(run) for _ in range(ROUND)) if times else 0.0
         for times, run in ((epoch.steps, epoch.step), (epoch.passes, epoch.validate))
     )
     duration = training + validation

@@ -238,7 +238,7 @@ def resume_search(
         announce(f"search {name!r}", user_code(settings, records))
         chosen = metadata.load_space(space)
         if space is not None:  # its file may have moved
-            settings = replace(settings, space=space).absolute()
+            settings = settings.with_space(space).absolute()
         ended, more = len(records), None if trials is None else str(trials)
         changed = dict(scheduling or {})
         if callbacks is not None:
@@ -279,7 +279,7 @@ def start_or_resume(settings: Settings) -> SearchResult:
         settings = replace(settings, attention=stored.attention)
     if settings.epochs is None and may_fit_epochs(settings):
         settings = replace(settings, epochs=stored.epochs)
-    same = replace(stored, space=space, **may_differ, **scheduling)
+    same = replace(stored.with_space(space), **may_differ, **scheduling)
     if same != settings:
         other = [key for key, value in vars(settings).items() if getattr(same, key) != value]
         if other == ["weights_digest"]:

@@ -103,7 +103,7 @@ class SearchMetadata:
         """
         settings = self.settings
         try:
-            space = (settings if moved is None else replace(settings, space=moved)).load_space()
+            space = (settings if moved is None else settings.with_space(moved)).load_space()
         except InputError as error:
             name = settings.space_name
             if moved is not None or not (name.startswith(NOTEBOOK) or "<" in name):

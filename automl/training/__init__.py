@@ -6,6 +6,7 @@ optimiser        Optimisers and learning-rate schedules, as functions of the tra
 checkpoint       Checkpoints: configuration, weights and optimiser state in one file, loaded without executing
                  code
 continuation     Continues a shared partial training with attention inserted
+running_trial    Runs a whole training function in a thread, and yields what it reports
 shared_training  Stores and loads shared partial trainings
 average          A running average of a model's weights
 clock            Timers that are robust to other load: processor time on a CPU, events on a GPU

@@ -53,15 +53,40 @@ def save(
             needed.
     """
     content = {
-        "config": config.to_json(),
-        "history": [dict(metrics) for metrics in history],
-        "profile": dict(profile or {}),
         "epoch": state.epoch,
         "model": (state.scored if finished else state.model).state_dict(),
         "average": {} if state.average is None or finished else state.average.model.state_dict(),
         "optimizer": {} if finished else state.optimizer.state_dict(),
         "scaler": {} if finished else state.scaler.state_dict(),
         "generators": {} if finished else generator_states(),
+    }
+    write(folder, config, content, history, profile)
+
+
+def write(
+    folder: Storage,
+    config: TrialConfig,
+    content: Mapping[str, Any],
+    history: Sequence[Metrics],
+    profile: Mapping[str, float] | None = None,
+) -> None:
+    """Write a checkpoint, as `save` does.
+
+    Args:
+        folder: Folder of the trial.
+        config: Configuration of the training.
+        content: Epoch, weights and states.
+        history: Metrics of every epoch so far.
+        profile: Costs measured before training.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    content = {
+        "config": config.to_json(),
+        "history": [dict(metrics) for metrics in history],
+        "profile": dict(profile or {}),
+        **content,
     }
     disk_folder = folder.local or cache_root()
     with room_for(disk_folder, _size(content)), folder.writing(CHECKPOINT_FILE) as file:

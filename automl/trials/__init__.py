@@ -6,6 +6,7 @@ loop_trial     Trains a trial with this project's training loop
 multi_worker   One trial on several devices: a TorchTrainer of Ray Train inside a Tune function
 session        Ray with capacity for trials of one shape, and the run of a scheduler's trials on it
 pace           Times trainings under the load of trials, for a forecast
+function_trial Trains a trial with the user's training function
 interrupt      Ctrl-C and SIGTERM: the first stops a search gracefully, the second at once
 failure        Classifies the error that ends a trial: the trial's or the node's
 train          Trains one configuration without a search

@@ -32,7 +32,7 @@ from search.tuner import NODE, REPORT
 
 LOOP = "automl.trials.loop_trial:train"
 # Loops of the tasks whose training is the user's own code.
-LOOPS: Mapping[str, str] = {}
+LOOPS = {"function": "automl.trials.function_trial:train"}
 
 
 def build_assignment(

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -13,6 +13,7 @@ from search.class_metrics import CLASSIFICATION
 from search.config.classification_config import ClassificationTraining, ImageData, ImageTraining, SequenceData
 from search.config.detection_config import DetectionData, DetectionModel, DetectionTraining
 from search.config.opened import OpenData, OpenModel, OpenTraining
+from search.config.own_training_config import FunctionModel, OwnTraining
 from search.config.retrieval_config import CodeData, CodeModel, RetrievalTraining
 from search.config.sections import Data, Model, Training
 from search.config.segmentation_config import SegmentationData, SegmentationModel, SegmentationTraining
@@ -162,12 +163,45 @@ TASKS: Mapping[str, TaskSpec] = {
         spaces=("search.image_spaces", "search.decomposed_spaces", "search.vit_spaces"),
         subject="automl.costs.subject:image_subject",
     ),
+    "function": TaskSpec(
+        data=Data,
+        model=FunctionModel,
+        training=OwnTraining,
+        metrics=(),
+        task="automl.tasks.function:FunctionTask",
+    ),
 }
 
 # Declaration of a user-defined task whose code has not been loaded.
 UNLOADED = TaskSpec(data=OpenData, model=OpenModel, training=OpenTraining, metrics=())
 
 _registered: dict[str, str] = {}
+
+
+def declare_metric(
+    name: str, *, minimize: bool = False, margin: float | None = None, unit: str | None = None
+) -> Metric:
+    """Return the metric that the user's own code reports.
+
+    A name of a built-in metric, such as `accuracy`, brings its direction, scale, unit and margin.
+
+    Args:
+        name: The name.
+        minimize: True if lower values are better.
+        margin: The smallest difference that matters, in the unit of a difference.
+        unit: The unit.
+
+    Returns:
+        The metric.
+    """
+    known = {metric.name: metric for spec in TASKS.values() for metric in spec.metrics}
+    own = Metric(name=name, maximize=not minimize, margin=0)
+    metric = known.get(name, own).declaration
+    if minimize and metric.maximize:
+        raise InputError(f"a higher {name} is better; leave --minimize out, or give the metric another name")
+    if unit is not None:
+        metric = replace(metric, unit=unit, gap=unit, scale=1.0)
+    return metric if margin is None else replace(metric, margin=margin)
 
 
 def resolve(reference: str) -> Any:

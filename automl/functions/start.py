@@ -1,0 +1,121 @@
+"""Runs the start of a training function, which declares its model, hyperparameters and epochs."""
+
+import io
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+
+from attention import InputError
+from attention.errors import describe_error
+from attention.loading import load_object
+from automl.config.runtime import Runtime
+from automl.functions.generators import kept_generators, seed_all
+from automl.functions.trial import Epochs, Exported, Placed, Trial
+from search.config.tasks import TASKS
+
+TrainingFunction = Callable[[Trial], Any]
+
+
+class Started(BaseException):
+    """The end of a function's start. No `except Exception` of the function catches it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """Declarations of the start of a function.
+
+    Attributes:
+        placed: The model, with the placement.
+        exported: The model that is exported, or None.
+        parameters: The hyperparameters that it asked for.
+        epochs: The number of the baseline's epochs.
+    """
+
+    placed: Placed
+    exported: Exported | None
+    parameters: dict[str, Any]
+    epochs: int
+
+
+class StartTrial(Trial):
+    """A trial of which only the start runs.
+
+    Args:
+        source: Draws the hyperparameters.
+        insert: Returns the model with the placement.
+        options: As for `Trial`.
+    """
+
+    def __init__(self, source: Any, insert: Callable[[Placed], Placed], **options: Any) -> None:
+        super().__init__(source, **options)
+        self._insert_into = insert
+        self.start: Start | None = None
+
+    def _insert(self, placed: Placed) -> Placed:
+        return self._insert_into(placed)
+
+    def _begin(self, count: int) -> Epochs:
+        assert self._placed is not None
+        self.start = Start(
+            placed=self._placed, exported=self._exported, parameters=self.parameters, epochs=count
+        )
+        raise Started
+
+
+def find_function(name: str) -> TrainingFunction:
+    """Load a training function.
+
+    Raises:
+        InputError: There is no such function, or it cannot be imported.
+    """
+    function: TrainingFunction = load_object("training function", "function", name, TASKS)
+    return function
+
+
+def run_start(
+    name: str,
+    source: Any,
+    insert: Callable[[Placed], Placed],
+    *,
+    seed: int = 0,
+    runtime: Runtime | None = None,
+    data: str | None = None,
+    trial: StartTrial | None = None,
+) -> Start:
+    """Run the start of the training function `name`. What it prints is dropped.
+
+    Args:
+        name: The name of the function.
+        source: Draws the hyperparameters, like an Optuna trial.
+        insert: Returns the model with the placement.
+        seed: The seed.
+        runtime: The device.
+        data: The path of `--data`.
+        trial: The trial to use instead of a new one.
+
+    Raises:
+        InputError: The start raises an error, or the function never calls `trial.epochs`.
+    """
+    function = find_function(name)
+    trial = trial or StartTrial(source, insert, seed=seed, runtime=runtime, data=data)
+    with kept_generators(), redirect_stdout(io.StringIO()):
+        seed_all(seed)
+        try:
+            function(trial)
+        except Started:
+            assert trial.start is not None
+            return trial.start
+        except optuna.TrialPruned:
+            raise  # the function rejects these values
+        except InputError as error:
+            raise InputError(f"training function {name!r}: {error}") from error
+        except Exception as error:
+            raise InputError(
+                f"the start of training function {name!r} raised {describe_error(error)}"
+            ) from error
+    raise InputError(
+        f"training function {name!r} ended without trial.epochs; loop over `for epoch in trial.epochs(20)`"
+    )

@@ -1,0 +1,272 @@
+"""Runs a whole training function in a thread, and yields what it reports.
+
+The function waits in each report until its caller asks for the next one, so that the caller can write a
+checkpoint, or stop it.
+"""
+
+import time
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
+from queue import SimpleQueue
+from threading import Semaphore, Thread
+from typing import Any
+
+import numpy as np
+import optuna
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from attention import InputError, unknown
+from automl.config.device import forked_generators
+from automl.config.runtime import Runtime
+from automl.functions.generators import read_states, restore_states, seed_all
+from automl.functions.start import TrainingFunction
+from automl.functions.trial import Epochs, Placed, Trial
+from automl.training.clock import processor_time
+from automl.training.loop import Diverged
+from backbones import gates, insert
+from search.config import OwnTraining, TrialConfig
+from search.record import Metrics
+
+# Keys of an epoch's record that are no metrics of the function.
+RESERVED = ("epoch", "resource", "steps", "time", "seconds", "processor_seconds")
+PATIENCE = 30.0  # time that a stopped function has to return [s]
+
+
+class RunningTrial(Trial):
+    """A trial of a function that runs to its end.
+
+    Args:
+        config: The configuration of the trial.
+        runtime: The device, rank and workers.
+        total: The number of its own epochs.
+        tests: True if the function reports on its test data.
+        content: The checkpoint that it continues from, or None.
+    """
+
+    def __init__(
+        self,
+        config: TrialConfig,
+        runtime: Runtime,
+        *,
+        total: int,
+        tests: bool = False,
+        content: Mapping[str, Any] | None = None,
+    ) -> None:
+        training = config.training
+        assert isinstance(training, OwnTraining), "the task has this type"
+        source = optuna.trial.FixedTrial(dict(training.parameters))
+        super().__init__(source, seed=config.seed, runtime=runtime, data=config.data.path)
+        self.tests = tests
+        self.tested: dict[str, float] = {}
+        self.per_example: NDArray[np.float64] | None = None
+        self._config, self._training, self._total, self._content = config, training, total, content
+        self._last = 0 if content is None else content["epoch"]
+        self._reports: SimpleQueue[Metrics | None] = SimpleQueue()
+        self._may_continue = Semaphore(0)
+        self._is_stopped = False
+        self._error: BaseException | None = None
+
+    def run(self, function: TrainingFunction) -> Generator[Metrics]:
+        """Run the function, and yield the metrics of each epoch that it reports.
+
+        The last one comes when the function has ended. Closing the iterator stops the function at its next
+        report.
+
+        Raises:
+            Diverged: A metric is not finite.
+            InputError: The function does not use its trial as it must.
+        """
+        thread = Thread(target=self._run, args=(function,), daemon=True, name="training function")
+        thread.start()
+        last = None
+        try:
+            while (metrics := self._reports.get()) is not None:
+                last = metrics if self._last == self._total else None
+                if last is None:
+                    yield metrics
+                    self._may_continue.release()
+        finally:
+            self._is_stopped = True
+            self._may_continue.release()
+            thread.join(PATIENCE)
+        if self._error is not None:
+            raise self._error
+        self._check_end()
+        assert last is not None
+        yield last
+
+    def _check_end(self) -> None:
+        name = self._config.model.backbone
+        if self._epochs is None:
+            raise InputError(f"training function {name!r} ended without trial.epochs")
+        if self._last < self._total:
+            raise InputError(
+                f"training function {name!r} ended after it had reported {self._last} of {self._total} "
+                f"epochs; call trial.report after each epoch of trial.epochs"
+            )
+        if self.tests and not self.tested:
+            raise InputError(
+                f"training function {name!r} ended without trial.test, which a confirmation needs; call "
+                f"trial.test({self._metric}=...) after the last epoch"
+            )
+
+    def _run(self, function: TrainingFunction) -> None:
+        seed_all(self.seed)
+        try:
+            function(self)
+        except optuna.TrialPruned as error:
+            if not self._is_stopped:
+                self._error = InputError(f"the training function raised TrialPruned itself ({error})")
+        except BaseException as error:  # also of sys.exit: the caller raises it
+            self._error = error
+        self._reports.put(None)
+
+    @property
+    def _metric(self) -> str:
+        return self._training.reports.name
+
+    def _insert(self, placed: Placed) -> Placed:
+        # New modules draw their weights. Whatever the function draws afterwards must not depend on them.
+        with forked_generators(self.device):
+            model = insert(placed.model, self._config.model.placement, placed.example)
+        return replace(placed, model=model)
+
+    def state(self, **objects: Any) -> None:
+        """Name the objects of a checkpoint. Load them if the trial continues."""
+        super().state(**objects)
+        if self._content is None:
+            return
+        for name, each in objects.items():
+            if name not in self._content["optimizer"]:
+                raise InputError(f"the checkpoint has no {name!r}; trial.state must name the same objects")
+            each.load_state_dict(self._content["optimizer"][name])
+
+    def _begin(self, count: int) -> Epochs:
+        asked, known = set(self.parameters), set(self._training.parameters)
+        if asked != known:
+            raise InputError(
+                f"the start of training function {self._config.model.backbone!r} asked for "
+                f"{', '.join(sorted(asked)) or 'no hyperparameters'}, and before for "
+                f"{', '.join(sorted(known)) or 'none'}; it must depend on the values of hyperparameters "
+                f"with choices or whole numbers alone"
+            )
+        start = self._last
+        if self._content is not None:
+            restore_states(self._content["generators"], self.rng)
+            self._content = None
+        self._start_clocks()
+        return Epochs(self, start, self._total)
+
+    def _start_clocks(self) -> None:
+        self._clock, self._processor_clock = time.perf_counter(), processor_time()
+
+    def report(self, *, epoch: int | None = None, **metrics: Any) -> None:
+        """Report the metrics of an epoch, and wait until a checkpoint is written."""
+        super().report()
+        if self._is_stopped:
+            raise optuna.TrialPruned("the trial is stopped")
+        now = (self._last if self.epoch is None else self.epoch) + 1 if epoch is None else epoch
+        if not self._last < now <= self._total:
+            raise InputError(
+                f"trial.report must be called once after each epoch, with epochs that rise up to "
+                f"{self._total}; got epoch {now} after {self._last}"
+            )
+        values = self._read(metrics, "trial.report")
+        self._last = now
+        cpu = (
+            {}
+            if self.device.type != "cpu"
+            else {"processor_seconds": processor_time() - self._processor_clock}
+        )
+        self._reports.put(
+            {
+                "epoch": now,
+                "resource": self._training.epochs * now / self._total,
+                **values,
+                **{f"gate.{site}": float(gate) for site, gate in gates(self.module).items()},
+                "seconds": time.perf_counter() - self._clock,
+                **cpu,
+            }
+        )
+        if now < self._total:
+            self._may_continue.acquire()
+            if self._is_stopped:
+                raise optuna.TrialPruned("the trial is stopped")
+            self._start_clocks()
+
+    def test(self, *, per_example: Any = None, **metrics: Any) -> None:
+        """Keep the metrics of the test data."""
+        super().test()
+        if not self.tests:
+            return
+        if self._last < self._total:
+            raise InputError(
+                f"trial.test must come after the last epoch; got it after epoch {self._last} of {self._total}"
+            )
+        self.tested = self._read(metrics, "trial.test")
+        if per_example is not None:
+            values = per_example.cpu() if isinstance(per_example, Tensor) else per_example
+            self.per_example = np.asarray(values, dtype=np.float64)
+            if self.per_example.ndim != 1 or not np.isfinite(self.per_example).all():
+                raise InputError("per_example of trial.test must be one finite number for each test input")
+
+    def _read(self, metrics: Mapping[str, Any], call: str) -> dict[str, float]:
+        """Return metrics as numbers."""
+        if self._metric not in metrics:
+            raise unknown(f"metric --metric {self._metric}: {call} reported", self._metric, metrics)
+        values = {}
+        for name, value in metrics.items():
+            if name in RESERVED:
+                raise InputError(f"{call} cannot take a metric called {name!r}; rename it")
+            try:
+                values[name] = float(value)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise InputError(f"{call} takes numbers; {name} is {value!r}") from error
+            if not isfinite(values[name]):
+                raise Diverged(f"{call}: {name} became {values[name]} in epoch {self._last + 1}")
+        return values
+
+    @property
+    def module(self) -> nn.Module:
+        """The model whose weights a checkpoint holds: the exported one, or else the placed one."""
+        if self._exported is not None:
+            return self._exported.model
+        assert self._placed is not None
+        return self._placed.model
+
+    def content(self, *, finished: bool) -> dict[str, Any]:
+        """Return the content of a checkpoint of the current state.
+
+        Raises:
+            InputError: A state holds something that a checkpoint cannot.
+        """
+        states = {} if finished else {name: each.state_dict() for name, each in self._states.items()}
+        for name, state in states.items():
+            _check_plain(state, name)
+        return {
+            "epoch": self._last,
+            "model": self.module.state_dict(),
+            "average": {},
+            "optimizer": states,
+            "scaler": {},
+            "generators": {} if finished else read_states(self.rng),
+        }
+
+
+def _check_plain(value: Any, name: str) -> None:
+    """Raise InputError unless a state can be read without running code."""
+    if isinstance(value, Mapping):
+        items: Sequence[Any] = [*value.keys(), *value.values()]
+    elif isinstance(value, list | tuple):
+        items = value
+    elif value is None or isinstance(value, bool | int | float | str | bytes | Tensor):
+        items = ()
+    else:
+        raise InputError(
+            f"the state of {name!r} in trial.state holds a {type(value).__name__}; a checkpoint takes "
+            f"tensors, numbers, text, lists and dictionaries"
+        )
+    for item in items:
+        _check_plain(item, name)
