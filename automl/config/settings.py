@@ -196,8 +196,7 @@ class Settings:
                 object.__setattr__(self, key, fspath(value))
             elif key.startswith("max_") and type(value) in (int, float):
                 object.__setattr__(self, key, f"{value:.15g}")
-        if self.train is not None:
-            self._check_function()
+        self._check_function()
         self._check_types()
         if self.trials is not None and self.trials < 1:
             raise InputError(f"--trials must be 1 or more; got {self.trials}")
@@ -233,6 +232,13 @@ class Settings:
 
     def _check_function(self) -> None:
         """Check the settings of a training function, which is also the search's space."""
+        if isinstance(self.margin, int | float) and not 0 <= self.margin < inf:
+            raise InputError(f"--margin must be 0 or more; got {self.margin:g}")
+        if self.train is None:
+            for key in ("minimize", "margin", "unit"):
+                if getattr(self, key) != self.__dataclass_fields__[key].default:
+                    raise InputError(f"{option_name(key)} needs --train; built-in tasks have their metrics")
+            return
         if self.space not in ("", self.train):
             raise InputError(f"--train is a space of its own; leave out --space {self.space_name}")
         object.__setattr__(self, "space", self.train)
@@ -241,6 +247,7 @@ class Settings:
         for key in OF_TASKS:
             if getattr(self, key) != self.__dataclass_fields__[key].default:
                 raise InputError(f"{option_name(key)} is for built-in tasks; leave it out with --train")
+        _ = self.reported  # raises InputError for an invalid metric
 
     def _check_attention(self) -> None:
         from attention.references import check_name as check_type  # imports torch, which takes seconds

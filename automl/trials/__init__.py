@@ -1,14 +1,14 @@
 """Trials on a cluster: the actor that trains one, the session on Ray, errors and signals.
 
-trial          One trial: the code of each training process, and the actor that Ray Tune reuses
-job            A trial in its process: what is known before its training begins
-loop_trial     Trains a trial with this project's training loop
-multi_worker   One trial on several devices: a TorchTrainer of Ray Train inside a Tune function
-session        Ray with capacity for trials of one shape, and the run of a scheduler's trials on it
-pace           Times trainings under the load of trials, for a forecast
-function_trial Trains a trial with the user's training function
-interrupt      Ctrl-C and SIGTERM: the first stops a search gracefully, the second at once
-failure        Classifies the error that ends a trial: the trial's or the node's
-train          Trains one configuration without a search
-train_workers  Trains one configuration with several workers, without Tune
+trial           One trial: the code of each training process, and the actor that Ray Tune reuses
+job             A trial in its process: what is known before its training begins
+loop_trial      Trains a trial with this project's training loop
+multi_worker    One trial on several devices: a TorchTrainer of Ray Train inside a Tune function
+session         Ray with capacity for trials of one shape, and the run of a scheduler's trials on it
+pace            Times trainings under the load of trials, for a forecast
+function_trial  Trains a trial with the user's training function
+interrupt       Ctrl-C and SIGTERM: the first stops a search gracefully, the second at once
+failure         Classifies the error that ends a trial: the trial's or the node's
+train           Trains one configuration without a search
+train_workers   Trains one configuration with several workers, without Tune
 """
