@@ -22,6 +22,7 @@ conv1x1          The control: a gated 1x1 convolution, without attention
 position         Position encodings
 padding          A padding mask for the attention modules inside a model
 loading          Loads user-defined objects, and sends their code to other machines
+live_objects     Functions of a notebook or a script
 lazy             Exports that are loaded on first use
 errors           `InputError`, for mistakes of the user
 """

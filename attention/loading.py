@@ -19,6 +19,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
+from attention import live_objects
 from attention.errors import OWN_PACKAGES, InputError, unknown
 
 OWN = "own_"  # Prefix of the names of modules that are loaded from a file.
@@ -52,6 +53,8 @@ def load_object(what: str, kind: str, name: str, known: Iterable[str]) -> Any:
     module_name, colon, attribute = name.rpartition(":")
     if not colon:
         raise InputError(f"{unknown(what, name, known)} Or name your own as file.py:{kind}.")
+    if live_objects.is_live(name) and (live := live_objects.find_live(name)) is not None:
+        return live
     try:
         module = load_file(module_name) if module_name.endswith(".py") else load_module(module_name)
     except InputError:
@@ -195,13 +198,15 @@ def load_module(name: str) -> Any:
 def code(name: str) -> Code:
     """Return the file of `file.py:name` and the files that it imports from its folder or below.
 
-    The result is empty for other names. Imports are read from import statements, also inside functions. Names
-    that are computed at run time are missed.
+    A function of a notebook is packed. The result is empty for other names. Imports are read from import
+    statements, also inside functions. Names that are computed at run time are missed.
 
     Raises:
         InputError: A file is missing or is not Python.
     """
     file, colon, _ = name.rpartition(":")
+    if live_objects.is_live(name):
+        return {name: live_objects.pack(name)}
     if not colon or not file.endswith(".py"):
         return {}
     if (path := Path(make_absolute(name).rpartition(":")[0])) in _held:
@@ -215,6 +220,8 @@ def code(name: str) -> Code:
 
 def freeze_code(name: str) -> None:
     """Freeze the result of `code` for this name, so that a search has one model even if files change."""
+    if live_objects.is_live(name):
+        return
     named = Path(make_absolute(name).rpartition(":")[0])
     _held.pop(named, None)
     if files := code(name):
@@ -227,6 +234,8 @@ def hash_code(name: str) -> str:
     Raises:
         InputError: There is no such file.
     """
+    if live_objects.is_live(name):
+        return live_objects.hash_live(name)
     if files := code(name):
         code_hash = hash_files(files)
         _known[code_hash] = name
@@ -270,6 +279,9 @@ def receive(files: Code) -> None:
 
     If the same files exist at these paths here, they are used directly.
     """
+    for name in filter(live_objects.is_live, files):
+        live_objects.unpack(name, files[name])
+    files = {path: content for path, content in files.items() if not live_objects.is_live(path)}
     if all(_is_here(Path(path), content) for path, content in files.items()):
         return
     folder = Path(tempfile.mkdtemp(prefix="automl-code-"))

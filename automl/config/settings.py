@@ -8,7 +8,7 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_args
 
-from attention import InputError, check_utf8, loading, unknown
+from attention import InputError, check_utf8, live_objects, loading, unknown
 from automl.config.command_line import STORAGE, option_name
 from automl.config.limits import Limits
 from automl.config.names import check_name, data_name, short_name
@@ -239,6 +239,14 @@ class Settings:
                 if getattr(self, key) != self.__dataclass_fields__[key].default:
                     raise InputError(f"{option_name(key)} needs --train; built-in tasks have their metrics")
             return
+        if callable(train := self.train):
+            if self.space is train:
+                object.__setattr__(self, "space", "")
+            object.__setattr__(self, "train", live_objects.name_of(train))
+        if not isinstance(self.train, str):
+            raise InputError(
+                f"--train must be file.py:function, or from Python a function; got {self.train!r}"
+            )
         if self.space not in ("", self.train):
             raise InputError(f"--train is a space of its own; leave out --space {self.space_name}")
         object.__setattr__(self, "space", self.train)
@@ -304,8 +312,7 @@ class Settings:
     def to_json(self) -> dict[str, Any]:
         """Return the settings as JSON, with callbacks by name."""
         names = [callback for callback in self.callbacks if isinstance(callback, str)]
-        train = None if self.train is None else self.space_name
-        return {**convert_fields(replace(self, callbacks=names)), "space": self.space_name, "train": train}
+        return {**convert_fields(replace(self, callbacks=names)), "space": self.space_name}
 
     @property
     def space_name(self) -> str:
@@ -326,7 +333,7 @@ class Settings:
         return replace(
             self,
             space=loading.make_absolute(self.space) if isinstance(self.space, str) else self.space,
-            train=loading.make_absolute(self.train) if isinstance(self.train, str) else self.train,
+            train=None if self.train is None else loading.make_absolute(self.train),
             backbone=None if self.backbone is None else loading.make_absolute(self.backbone),
             attention=None
             if self.attention_types is None

@@ -1,0 +1,108 @@
+"""Functions of a notebook, a script or an interactive session.
+
+A function of a script is `script.py:name`. One that is in no file is `__main__:name`: this process has it,
+and sends it to its own workers. Nothing of it is read from a file.
+"""
+
+import inspect
+import io
+import marshal
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from attention.errors import InputError
+
+MAIN = "__main__"
+
+_received: dict[str, tuple[str, Any]] = {}  # Hash and function by name, in a worker.
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name by which other processes load a function: `file.py:name`, or `__main__:name`.
+
+    Raises:
+        InputError: The function is not at the top level of its file or notebook.
+    """
+    module = sys.modules.get(getattr(function, "__module__", ""))
+    name = getattr(function, "__qualname__", "")
+    if module is None or getattr(module, name, None) is not function:
+        raise InputError(
+            f"{name or function!r} must be a function at the top level of its file or notebook; move it there"
+        )
+    file = Path(getattr(module, "__file__", None) or "")
+    if module.__name__ != MAIN and "." in module.__name__:  # its package may use relative imports
+        return f"{module.__name__}:{name}"
+    if file.suffix == ".py" and file.is_file():
+        return f"{file.resolve()}:{name}"
+    return f"{module.__name__}:{name}"
+
+
+def is_live(name: str) -> bool:
+    """Return True for the name of a function that is in no file."""
+    return name.partition(":")[0] == MAIN
+
+
+def find_live(name: str) -> Any:
+    """Return the function of that name. None if this process has none."""
+    if name in _received:
+        return _received[name][1]
+    return getattr(sys.modules[MAIN], name.partition(":")[2], None)
+
+
+def hash_live(name: str) -> str:
+    """Return a hash of the function's source, or of its byte code if there is no source. Empty without it."""
+    if name in _received:
+        return _received[name][0]
+    function = find_live(name)
+    if function is None:
+        return ""
+    try:
+        content = inspect.getsource(function).encode()
+    except (OSError, TypeError):
+        content = marshal.dumps(function.__code__)
+    return sha256(content).hexdigest()[:16]
+
+
+Cached = type(lru_cache(hash))
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Pickler that also takes the functions with a cache of a notebook, with an empty cache."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Cached) and value.__module__ == MAIN:
+            return _with_cache, (value.__wrapped__, value.cache_parameters())
+        return super().reducer_override(value)
+
+
+def _with_cache(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:
+    cached: Callable[..., Any] = lru_cache(**parameters)(function)
+    return cached
+
+
+def pack(name: str) -> bytes:
+    """Return the function, with the functions and values of the notebook that it uses.
+
+    Raises:
+        InputError: This process has no such function, or it cannot be sent.
+    """
+    function = find_live(name)
+    if function is None:
+        raise InputError(f"this process has no function {name!r}; run the cell that defines it")
+    buffer = io.BytesIO()
+    try:
+        _Pickler(buffer).dump((hash_live(name), function))
+    except Exception as error:  # an object of any library
+        raise InputError(f"{name!r} cannot be sent to other processes ({error})") from error
+    return buffer.getvalue()
+
+
+def unpack(name: str, content: bytes) -> None:
+    """Make a function from `pack` available in this process."""
+    _received[name] = cloudpickle.loads(content)
