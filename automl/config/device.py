@@ -107,6 +107,12 @@ def configure(device: torch.device, memory_fraction: float) -> None:
         torch.mps.set_per_process_memory_fraction(memory_fraction)
 
 
+def make_current(device: torch.device) -> None:
+    """Make a GPU the current one of this thread. A new thread begins with the first GPU."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+
+
 def fast_dtype(device: torch.device) -> torch.dtype:
     """Return the data type of `--precision auto`: the fastest in which the device trains well."""
     if device.type == "cuda":

@@ -70,7 +70,7 @@ class Epochs:
 
     def __iter__(self) -> Iterator[int]:
         for epoch in range(self.start, self._total):
-            self._trial.epoch = epoch
+            self._trial._begin_epoch(epoch)
             yield epoch
 
 
@@ -287,6 +287,9 @@ class Trial(ABC):
             raise InputError(f"{call} must come before trial.epochs, which ends the start of the function")
 
     # The loop
+
+    def _begin_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
 
     @property
     def total_epochs(self) -> int:

@@ -1,11 +1,13 @@
 """Runs a whole training function in a thread, and yields what it reports.
 
 The function waits in each report until its caller asks for the next one, so that the caller can write a
-checkpoint, or stop it.
+checkpoint, or stop it. A function that catches the exception that stops it ends at its next call.
 """
 
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from math import isfinite
 from queue import SimpleQueue
@@ -14,11 +16,13 @@ from typing import Any
 
 import numpy as np
 import optuna
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attention import InputError, unknown
-from automl.config.device import forked_generators
+from attention.errors import describe_error
+from automl.config.device import forked_generators, make_current
 from automl.config.runtime import Runtime
 from automl.functions.generators import read_states, restore_states, seed_all
 from automl.functions.start import TrainingFunction
@@ -32,6 +36,12 @@ from search.record import Metrics
 # Keys of an epoch's record that are no metrics of the function.
 RESERVED = ("epoch", "resource", "steps", "time", "seconds", "processor_seconds")
 PATIENCE = 30.0  # time that a stopped function has to return [s]
+# Types that `torch.load` reads without running code.
+PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
+
+
+class Stopped(BaseException):
+    """The end of a function whose trial has ended. No `except Exception` of the function catches it."""
 
 
 class RunningTrial(Trial):
@@ -75,8 +85,9 @@ class RunningTrial(Trial):
         report.
 
         Raises:
-            Diverged: A metric is not finite.
+            Diverged: A metric is not finite, or the function pruned its trial.
             InputError: The function does not use its trial as it must.
+            TimeoutError: The function does not stop.
         """
         thread = Thread(target=self._run, args=(function,), daemon=True, name="training function")
         thread.start()
@@ -91,6 +102,11 @@ class RunningTrial(Trial):
             self._is_stopped = True
             self._may_continue.release()
             thread.join(PATIENCE)
+            if thread.is_alive():  # It would train beside the next trial of this process.
+                raise TimeoutError(
+                    f"training function {self._config.model.backbone!r} did not stop within {PATIENCE:.0f} s "
+                    f"after trial.report raised optuna.TrialPruned; let that exception pass"
+                )
         if self._error is not None:
             raise self._error
         self._check_end()
@@ -113,15 +129,35 @@ class RunningTrial(Trial):
             )
 
     def _run(self, function: TrainingFunction) -> None:
+        make_current(self.device)
         seed_all(self.seed)
         try:
             function(self)
+        except Stopped:
+            pass
         except optuna.TrialPruned as error:
             if not self._is_stopped:
-                self._error = InputError(f"the training function raised TrialPruned itself ({error})")
-        except BaseException as error:  # also of sys.exit: the caller raises it
-            self._error = error
+                self._error = Diverged(f"the training function pruned its trial: {error}")
+        except Exception as error:
+            self._error = self._error or error
+        except BaseException as error:  # such as SystemExit, which would end the process of the trial
+            self._error = InputError(f"the training function raised {describe_error(error)}")
         self._reports.put(None)
+
+    @contextmanager
+    def _keeping_errors(self) -> Iterator[None]:
+        """End the function if its trial has ended. Keep an error of the block, which it may catch."""
+        if self._is_stopped:
+            raise Stopped
+        try:
+            yield
+        except Exception as error:
+            self._error, self._is_stopped = error, True
+            raise
+
+    def _begin_epoch(self, epoch: int) -> None:
+        with self._keeping_errors():
+            super()._begin_epoch(epoch)
 
     @property
     def _metric(self) -> str:
@@ -143,15 +179,23 @@ class RunningTrial(Trial):
                 raise InputError(f"the checkpoint has no {name!r}; trial.state must name the same objects")
             each.load_state_dict(self._content["optimizer"][name])
 
+    def _suggest(self, method: str, name: str, *args: Any, **options: Any) -> Any:
+        if self._epochs is None and name not in self._training.parameters:
+            raise self._other_parameters({*self.parameters, name})
+        return super()._suggest(method, name, *args, **options)
+
+    def _other_parameters(self, asked: Collection[str]) -> InputError:
+        known = sorted(self._training.parameters)
+        return InputError(
+            f"the start of training function {self._config.model.backbone!r} asked for "
+            f"{', '.join(sorted(asked)) or 'no hyperparameters'}, and before for "
+            f"{', '.join(known) or 'none'}; it must depend on the values of hyperparameters with choices "
+            f"or whole numbers alone"
+        )
+
     def _begin(self, count: int) -> Epochs:
-        asked, known = set(self.parameters), set(self._training.parameters)
-        if asked != known:
-            raise InputError(
-                f"the start of training function {self._config.model.backbone!r} asked for "
-                f"{', '.join(sorted(asked)) or 'no hyperparameters'}, and before for "
-                f"{', '.join(sorted(known)) or 'none'}; it must depend on the values of hyperparameters "
-                f"with choices or whole numbers alone"
-            )
+        if set(self.parameters) != set(self._training.parameters):
+            raise self._other_parameters(self.parameters)
         start = self._last
         if self._content is not None:
             restore_states(self._content["generators"], self.rng)
@@ -164,16 +208,15 @@ class RunningTrial(Trial):
 
     def report(self, *, epoch: int | None = None, **metrics: Any) -> None:
         """Report the metrics of an epoch, and wait until a checkpoint is written."""
-        super().report()
-        if self._is_stopped:
-            raise optuna.TrialPruned("the trial is stopped")
-        now = (self._last if self.epoch is None else self.epoch) + 1 if epoch is None else epoch
-        if not self._last < now <= self._total:
-            raise InputError(
-                f"trial.report must be called once after each epoch, with epochs that rise up to "
-                f"{self._total}; got epoch {now} after {self._last}"
-            )
-        values = self._read(metrics, "trial.report")
+        with self._keeping_errors():
+            super().report()
+            now = (self._last if self.epoch is None else self.epoch) + 1 if epoch is None else int(epoch)
+            if not self._last < now <= self._total:
+                raise InputError(
+                    f"trial.report must be called once after each epoch, with epochs that rise up to "
+                    f"{self._total}; got epoch {now} after {self._last}"
+                )
+            values = self._read(metrics, "trial.report")
         self._last = now
         cpu = (
             {}
@@ -198,19 +241,18 @@ class RunningTrial(Trial):
 
     def test(self, *, per_example: Any = None, **metrics: Any) -> None:
         """Keep the metrics of the test data."""
-        super().test()
-        if not self.tests:
-            return
-        if self._last < self._total:
-            raise InputError(
-                f"trial.test must come after the last epoch; got it after epoch {self._last} of {self._total}"
-            )
-        self.tested = self._read(metrics, "trial.test")
-        if per_example is not None:
-            values = per_example.cpu() if isinstance(per_example, Tensor) else per_example
-            self.per_example = np.asarray(values, dtype=np.float64)
-            if self.per_example.ndim != 1 or not np.isfinite(self.per_example).all():
-                raise InputError("per_example of trial.test must be one finite number for each test input")
+        with self._keeping_errors():
+            super().test()
+            if not self.tests:
+                return
+            if self._last < self._total:
+                raise InputError(
+                    f"trial.test must come after the last epoch; got it after epoch {self._last} of "
+                    f"{self._total}"
+                )
+            self.tested = self._read(metrics, "trial.test")
+            if per_example is not None:
+                self.per_example = _read_examples(per_example)
 
     def _read(self, metrics: Mapping[str, Any], call: str) -> dict[str, float]:
         """Return metrics as numbers."""
@@ -221,7 +263,7 @@ class RunningTrial(Trial):
             if name in RESERVED:
                 raise InputError(f"{call} cannot take a metric called {name!r}; rename it")
             try:
-                values[name] = float(value)
+                values[name] = float(value.detach() if isinstance(value, Tensor) else value)
             except (TypeError, ValueError, RuntimeError) as error:
                 raise InputError(f"{call} takes numbers; {name} is {value!r}") from error
             if not isfinite(values[name]):
@@ -242,9 +284,9 @@ class RunningTrial(Trial):
         Raises:
             InputError: A state holds something that a checkpoint cannot.
         """
-        states = {} if finished else {name: each.state_dict() for name, each in self._states.items()}
-        for name, state in states.items():
-            _check_plain(state, name)
+        states = {}
+        if not finished:
+            states = {name: _to_plain(each.state_dict(), name) for name, each in self._states.items()}
         return {
             "epoch": self._last,
             "model": self.module.state_dict(),
@@ -255,18 +297,30 @@ class RunningTrial(Trial):
         }
 
 
-def _check_plain(value: Any, name: str) -> None:
-    """Raise InputError unless a state can be read without running code."""
-    if isinstance(value, Mapping):
-        items: Sequence[Any] = [*value.keys(), *value.values()]
-    elif isinstance(value, list | tuple):
-        items = value
-    elif value is None or isinstance(value, bool | int | float | str | bytes | Tensor):
-        items = ()
-    else:
+def _read_examples(per_example: Any) -> NDArray[np.float64]:
+    """Return the numbers of the test inputs."""
+    if isinstance(per_example, Tensor):
+        per_example = per_example.detach().double().cpu()
+    values = np.asarray(per_example, dtype=np.float64)
+    if values.ndim != 1 or not np.isfinite(values).all():
+        raise InputError("per_example of trial.test must be one finite number for each test input")
+    return values
+
+
+def _to_plain(value: Any, name: str) -> Any:
+    """Return a state with Python's numbers for NumPy's. Raise InputError if reading it would run code."""
+    if type(value) is dict:
+        return {_to_plain(key, name): _to_plain(each, name) for key, each in value.items()}
+    if type(value) in (list, tuple, set):
+        return type(value)(_to_plain(each, name) for each in value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if type(value) in (OrderedDict, Counter):  # `load_state_dict` may need the type and its attributes.
+        for each in (*value, *value.values()):
+            _to_plain(each, name)
+    elif type(value) not in PLAIN and not isinstance(value, Tensor | torch.Size):
         raise InputError(
             f"the state of {name!r} in trial.state holds a {type(value).__name__}; a checkpoint takes "
             f"tensors, numbers, text, lists and dictionaries"
         )
-    for item in items:
-        _check_plain(item, name)
+    return value

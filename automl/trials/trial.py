@@ -6,7 +6,7 @@ also its exceptions. Only the death of a process is handled by `search.tuner`.
 """
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 import ray
@@ -84,15 +84,14 @@ class TrialActor(tune.Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         gc.freeze()  # Imported objects stay. Each full collection would otherwise scan them.
-        self.work: Iterator[Report] = iter(())
-        self.reset_config(config)
+        self.work = self.reports(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        del self.work  # This frees the last trial's memory.
+        self.work.close()  # This ends the last trial's function, and frees its memory.
         self.work = self.reports(new_config)
         return True
 
-    def reports(self, config: dict[str, Any]) -> Iterator[Report]:
+    def reports(self, config: dict[str, Any]) -> Generator[Report]:
         resources = self.trial_resources.required_resources
         torch.set_num_threads(max(1, int(resources.get("CPU", 1))))
         gpus = resources.get("GPU", 0)

@@ -1,0 +1,429 @@
+"""A training function that runs: its reports, its checkpoints, its end, and its mistakes."""
+
+import random
+import threading
+from collections import Counter
+from contextlib import closing, suppress
+
+import numpy as np
+import optuna
+import pytest
+import torch
+from automl_cases import CPU, HERE, timeless
+from functions.train_marks import network, train
+
+from attention import InputError, Spec
+from automl.storage.storage import Storage
+from automl.training import checkpoint, running_trial
+from automl.training.loop import Diverged
+from automl.training.running_trial import RunningTrial
+from search.config import FunctionModel, OwnTraining, TrialConfig
+from search.metric import Metric
+
+PARAMETERS = {"width": 4, "lr": 1e-2, "optimizer": "sgd", "momentum": 0.9}
+PLACEMENT = {"2": Spec("ssa")}
+
+
+def own_config(placement=None, parameters=PARAMETERS, **fields):
+    return TrialConfig(
+        task="function",
+        model=FunctionModel(backbone="train.py:train", placement=placement or {}),
+        training=OwnTraining(
+            epochs=6, batch_size=32, parameters=parameters, reports=Metric(name="accuracy", maximize=True)
+        ),
+        **fields,
+    )
+
+
+def running(function, *, total=3, tests=False, placement=None, parameters=None):
+    trial = RunningTrial(own_config(placement, parameters or {}), HERE, total=total, tests=tests)
+    return trial, trial.run(function)
+
+
+def function_of(body, *, before=None):
+    """Return a training function that runs `body(trial, epoch)` in each epoch."""
+
+    def function(trial):
+        model = trial.place(network(4), torch.zeros(2, 1, 8, 8))
+        if before is not None:
+            before(trial, model)
+        for epoch in trial.epochs(6):
+            body(trial, epoch)
+
+    return function
+
+
+def report(trial, epoch):
+    trial.report(accuracy=0.5)
+
+
+def draw(trial):
+    return [
+        random.random(),
+        np.random.rand(),
+        torch.rand(1).item(),
+        torch.rand(1, generator=trial.rng).item(),
+    ]
+
+
+def test_each_epoch_has_a_complete_record():
+    trial = RunningTrial(own_config(PLACEMENT, seed=1), HERE, total=4, tests=True)
+    history = list(trial.run(train))
+    assert [metrics["epoch"] for metrics in history] == [1, 2, 3, 4]
+    assert [metrics["resource"] for metrics in history] == [1.5, 3, 4.5, 6]
+    assert all(type(value) in (int, float) for metrics in history for value in metrics.values())
+    assert history[-1]["gate.2"] != 0
+    assert all(metrics["processor_seconds"] > 0 and metrics["seconds"] > 0 for metrics in history)
+    assert trial.per_example.mean() == pytest.approx(trial.tested["accuracy"])
+    assert len(trial.per_example) == 64
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3])
+def test_resumed_training_is_exact(stop, tmp_path):
+    ends = []
+
+    def train_and_draw(trial):
+        train(trial)
+        ends.append(draw(trial))
+
+    def save(trial, metrics):
+        finished = metrics["epoch"] == 4
+        checkpoint.write(folder, config, trial.content(finished=finished), [metrics])
+        return checkpoint.read(folder, CPU)
+
+    config, folder = own_config(PLACEMENT, seed=3), Storage(tmp_path)
+    whole = RunningTrial(config, HERE, total=4)
+    expected = [(metrics, save(whole, metrics)) for metrics in whole.run(train_and_draw)]
+
+    first = RunningTrial(config, HERE, total=4)
+    with closing(first.run(train_and_draw)) as reports:
+        for metrics in reports:
+            content = save(first, metrics)
+            if metrics["epoch"] == stop:
+                break
+    assert len(ends) == 1, "the function was stopped"
+    for spoil in (random.seed, np.random.seed, torch.manual_seed):
+        spoil(4711)
+    second = RunningTrial(config, HERE, total=4, content=content)
+    rest = [(metrics, save(second, metrics)) for metrics in second.run(train_and_draw)]
+    assert timeless(m for m, _ in rest) == timeless(m for m, _ in expected[stop:])
+    for (_, content), (_, wanted) in zip(rest, expected[stop:], strict=True):
+        assert all(torch.equal(content["model"][name], value) for name, value in wanted["model"].items())
+    assert ends[0] == ends[1]
+
+
+def test_paired_variants_have_the_same_weights_and_data_order():
+    starts = {}
+
+    def function(trial):
+        model = trial.place(network(4), torch.zeros(2, 1, 8, 8))
+        weights = {name: value.clone() for name, value in model.state_dict().items()}
+        for _ in trial.epochs(6):
+            starts[len(trial._config.model.placement), trial.seed] = weights, draw(trial)
+            trial.report(accuracy=0)
+
+    for placement, seed in (({}, 1), (PLACEMENT, 1), ({}, 2)):
+        list(RunningTrial(own_config(placement, {}, seed=seed), HERE, total=1).run(function))
+    (plain, order), (placed, same), (_, other) = starts.values()
+    assert order == same != other
+    # The inserted module wraps its site, so names of the backbone move.
+    values = [value for value in plain.values() if value.ndim > 1]
+    assert all(any(torch.equal(value, each) for each in placed.values()) for value in values)
+
+
+def test_function_runs_with_the_threads_of_its_process():
+    threads = []
+    _, reports = running(lambda trial: threads.append(torch.get_num_threads()) or function_of(report)(trial))
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        list(reports)
+    finally:
+        torch.set_num_threads(before)
+    assert threads == [1]
+
+
+@pytest.mark.parametrize("catches", [False, True])
+def test_stopped_function_gets_trial_pruned_and_ends(catches):
+    events = []
+
+    def function(trial):
+        trial.place(network(4), torch.zeros(2, 1, 8, 8))
+        try:
+            for epoch in trial.epochs(6):
+                events.append(epoch)
+                try:
+                    trial.report(accuracy=0.5)
+                except Exception as error:
+                    events.append(type(error))
+                    if not catches:
+                        raise
+        finally:
+            events.append("end")
+
+    _, reports = running(function)
+    next(reports)
+    reports.close()
+    assert events == [0, optuna.TrialPruned, "end"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "training function"]
+
+
+def test_library_loop_that_catches_ends_at_its_next_report():
+    events = []
+
+    def function(trial):
+        trial.place(network(4), torch.zeros(2, 1, 8, 8))
+        for epoch in range(len(trial.epochs(6))):
+            events.append(epoch)
+            try:
+                trial.report(epoch=epoch + 1, accuracy=0.5)
+            except Exception:
+                continue
+
+    _, reports = running(function, total=6)
+    next(reports)
+    reports.close()
+    assert events == [0, 1]
+
+
+def test_function_that_does_not_stop_is_an_error(monkeypatch):
+    monkeypatch.setattr(running_trial, "PATIENCE", 0.05)
+    may_end = threading.Event()
+
+    def function(trial):
+        try:
+            function_of(report)(trial)
+        finally:
+            may_end.wait(10)
+
+    _, reports = running(function)
+    next(reports)
+    with pytest.raises(TimeoutError, match="did not stop within"):
+        reports.close()
+    may_end.set()
+
+
+NUMBERS = [0.5, np.float32(0.5), np.float64(0.5), torch.tensor(0.5), torch.tensor([0.5], requires_grad=True)]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: type(number).__name__)
+def test_numbers_of_every_kind_are_metrics(number):
+    examples = torch.full((4,), 0.5, dtype=torch.bfloat16, requires_grad=True)
+
+    def body(trial, epoch):
+        trial.report(epoch=np.int64(epoch + 1), accuracy=number)
+        if epoch == 2:
+            trial.test(accuracy=number, per_example=examples if torch.is_tensor(number) else [0.5] * 4)
+
+    trial, reports = running(function_of(body), tests=True)
+    assert [metrics["accuracy"] for metrics in reports] == [0.5] * 3
+    assert trial.tested == {"accuracy": 0.5}
+    assert trial.per_example.tolist() == [0.5] * 4
+
+
+class State:
+    def __init__(self, value):
+        self.value = value
+
+    def state_dict(self):
+        return {"value": self.value}
+
+    def load_state_dict(self, state):
+        self.value = state["value"]
+
+
+STATES = {
+    "numpy number": (np.float64(0.25), 0.25),
+    "nested": ({"a": [np.int64(1), (None, "b")]}, {"a": [1, (None, "b")]}),
+    "counter": (Counter({3: 2}), Counter({3: 2})),
+    "set": ({1, 2}, {1, 2}),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_states_of_builtin_types_are_restored(name, tmp_path):
+    value, expected = STATES[name]
+    trial, reports = running(function_of(report, before=lambda trial, model: trial.state(own=State(value))))
+    next(reports)
+    checkpoint.write(Storage(tmp_path), own_config(), trial.content(finished=False), [])
+    reports.close()
+    assert checkpoint.read(Storage(tmp_path), CPU)["optimizer"]["own"] == {"value": expected}
+
+
+SCHEDULERS = {
+    "CosineAnnealingLR": (3,),
+    "MultiStepLR": ([1, 2],),
+    "OneCycleLR": (0.1, 5),
+    "LambdaLR": (lambda epoch: np.cos(epoch),),
+    "ReduceLROnPlateau": (),
+    "CyclicLR": (0.01, 0.1),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_states_of_schedulers_are_restored(name, tmp_path):
+    objects = {}
+
+    def declare(trial, model):
+        objects["optimizer"] = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        objects["scheduler"] = getattr(torch.optim.lr_scheduler, name)(
+            objects["optimizer"], *SCHEDULERS[name]
+        )
+        trial.state(**objects)
+
+    def body(trial, epoch):
+        objects["optimizer"].step()
+        objects["scheduler"].step(*[0.5] * (name == "ReduceLROnPlateau"))
+        trial.report(accuracy=0.5)
+
+    trial, reports = running(function_of(body, before=declare))
+    next(reports)
+    checkpoint.write(Storage(tmp_path), own_config(), trial.content(finished=False), [])
+    reports.close()
+    rate = objects["optimizer"].param_groups[0]["lr"]
+    content = checkpoint.read(Storage(tmp_path), CPU)
+    rates = []
+
+    def note(trial, epoch):
+        rates.append(objects["optimizer"].param_groups[0]["lr"])
+        body(trial, epoch)
+
+    list(
+        RunningTrial(own_config({}, {}), HERE, total=3, content=content).run(
+            function_of(note, before=declare)
+        )
+    )
+    assert rates[0] == rate
+    assert len(rates) == 2
+
+
+def test_state_that_needs_code_is_refused():
+    trial, reports = running(
+        function_of(report, before=lambda trial, model: trial.state(own=State(np.ones(2))))
+    )
+    next(reports)
+    with pytest.raises(InputError, match=r"state of 'own' in trial.state holds a ndarray"):
+        trial.content(finished=False)
+    reports.close()
+
+
+def leave(trial, epoch):
+    raise SystemExit(3)
+
+
+def prune(trial, epoch):
+    raise optuna.TrialPruned("loss rises")
+
+
+def fail(trial, epoch):
+    raise KeyError("labels")
+
+
+def report_twice(trial, epoch):
+    trial.report(accuracy=0.5)
+    trial.report(accuracy=0.5)
+
+
+def catching(body):
+    def caught(trial, epoch):
+        with suppress(Exception):
+            body(trial, epoch)
+
+    return caught
+
+
+def end_early(trial):
+    trial.place(network(4), torch.zeros(2, 1, 8, 8))
+    for _ in trial.epochs(6):
+        trial.report(accuracy=0.5)
+        return
+
+
+def resting(method, *args, **options):
+    return lambda trial, epoch: getattr(trial, method)(*args, **options)
+
+
+def asks(trial, model):
+    trial.suggest_float("rate", 0, 1)
+
+
+# What the function does in each epoch, and the error of its trial.
+BAD = {
+    "never reports": (lambda trial, epoch: None, InputError, "ended after it had reported 0 of 3 epochs"),
+    "reports NaN": (
+        resting("report", accuracy=float("nan")),
+        Diverged,
+        "trial.report: accuracy became nan in epoch 1",
+    ),
+    "reports infinity": (resting("report", accuracy=0, loss=np.inf), Diverged, "loss became inf in epoch 1"),
+    "another metric": (
+        resting("report", acuracy=0.5),
+        InputError,
+        "unknown metric --metric accuracy: trial.report reported 'accuracy'; choose from acuracy",
+    ),
+    "no number": (
+        resting("report", accuracy=[0.5, 0.5]),
+        InputError,
+        "trial.report takes numbers; accuracy is",
+    ),
+    "reserved": (
+        resting("report", accuracy=0, seconds=3),
+        InputError,
+        "cannot take a metric called 'seconds'",
+    ),
+    "backwards": (resting("report", epoch=0, accuracy=0), InputError, "got epoch 0 after 0"),
+    "twice": (report_twice, InputError, "once after each epoch, .* got epoch 1 after 1"),
+    "too many": (resting("report", epoch=7, accuracy=0), InputError, "rise up to 3; got epoch 7 after 0"),
+    "early test": (
+        resting("test", accuracy=0),
+        InputError,
+        "after the last epoch; got it after epoch 0 of 3",
+    ),
+    "late suggestion": (resting("suggest_float", "rate", 0, 1), InputError, "must come before trial.epochs"),
+    "late state": (resting("state", own=State(1)), InputError, "trial.state must come before trial.epochs"),
+    "places twice": (resting("place", None, None), InputError, "trial.place must come before trial.epochs"),
+    "own error": (fail, KeyError, "labels"),
+    "leaves": (leave, InputError, "the training function raised SystemExit: 3"),
+    "prunes": (prune, Diverged, "the training function pruned its trial: loss rises"),
+    "catches errors": (catching(report_twice), InputError, "got epoch 1 after 1"),
+    "catches NaN": (catching(resting("report", accuracy=np.nan)), Diverged, "became nan in epoch 1"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_mistake_in_the_loop_has_one_message(name):
+    body, kind, message = BAD[name]
+    _, reports = running(function_of(body), tests=name == "early test")
+    with pytest.raises(kind, match=message):
+        list(reports)
+    assert not [thread for thread in threading.enumerate() if thread.name == "training function"]
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        (end_early, {}, "ended after it had reported 1 of 3 epochs"),
+        (function_of(report), {"tests": True}, "without trial.test, which a confirmation needs"),
+        (lambda trial: None, {}, "ended without trial.epochs"),
+        (function_of(report, before=asks), {}, "asked for rate, and before for none"),
+        (
+            function_of(report),
+            {"parameters": {"rate": 1}},
+            "asked for no hyperparameters, and before for rate",
+        ),
+    ],
+)
+def test_mistake_of_a_function_has_one_message(function, options, message):
+    _, reports = running(function, **options)
+    with pytest.raises(InputError, match=message):
+        list(reports)
+
+
+def test_checkpoint_of_other_objects_is_refused():
+    trial, reports = running(function_of(report, before=lambda trial, model: trial.state(model=model)))
+    next(reports)
+    content = trial.content(finished=False)
+    reports.close()
+    other = function_of(report, before=lambda trial, model: trial.state(network=model))
+    with pytest.raises(InputError, match="the checkpoint has no 'network'"):
+        list(RunningTrial(own_config({}, {}), HERE, total=3, content=content).run(other))
