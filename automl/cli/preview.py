@@ -72,8 +72,9 @@ class Preview:
         models: Number of models counted: the baseline and random draws.
         startup: Time until the first trial runs [s], measured or, on this machine alone, estimated.
         measuring: Maximum time of measuring the costs of a trial [s].
-        epoch: Wall time of an epoch of the baseline [s] with `timed` trainings at once. None if no step ended
-            in time.
+        step: Wall time of a training step of the baseline [s] with `timed` trainings at once. None if no step
+            ended in time.
+        epoch: Wall time of an epoch of the baseline [s]. None if it is unknown.
         timed: Number of trainings timed at once.
         epochs: Epochs of a whole trial.
         resource: Expected epochs of a trial under successive halving.
@@ -93,6 +94,7 @@ class Preview:
     models: int
     startup: float
     measuring: float | None
+    step: float | None
     epoch: float | None
     timed: int
     epochs: float
@@ -115,10 +117,15 @@ class Preview:
         for name, model in (("smallest", self.smallest), ("largest", self.largest)):
             params, macs = format_count(model.params), format_count(model.macs)
             yield f"{name:11} {params} parameters, {macs} MACs: {model.what}"
-        if self.epoch is None:
+        load = f"{self.timed} trainings at once" if self.timed > 1 else "one training"
+        if self.step is None:
             yield f"epoch       unknown: no training step ended within {WORKERS:g} s"
+        elif self.epoch is None:
+            yield (
+                f"step        {1000 * self.step:.3g} ms for the baseline, measured with {load}; only the "
+                f"training function knows how many an epoch has"
+            )
         else:
-            load = f"{self.timed} trainings at once" if self.timed > 1 else "one training"
             yield f"epoch       {self.epoch:.1f} s for the baseline, measured with {load}"
         reason = "weak trials are pruned" if self.prunes else "no trial is pruned"
         if self.shared_trainings:
@@ -216,9 +223,10 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
     )
     epoch = measuring = hours = None
     if pace is not None:
-        epoch = _epoch(ready.task, pace, shape)
-        measuring = _measuring(pace, plan.budget * epoch)
-        if plan.trials is not None:
+        # A training function has its data itself.
+        epoch = _epoch(ready.task, pace, shape) if ready.task.size("validation") else None
+        measuring = _measuring(pace, plan.budget * (epoch or 0.0))
+        if epoch is not None and plan.trials is not None:
             trial = measuring + resource * epoch
             hours = (startup + plan.trials * trial / min(at_once, plan.trials)) / 3600
     large = max(models, key=lambda model: model.macs)
@@ -233,6 +241,7 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
         models=len(models),
         startup=startup,
         measuring=measuring,
+        step=None if pace is None else pace.step,
         epoch=epoch,
         timed=together,
         epochs=plan.budget,

@@ -249,7 +249,8 @@ def _run(
     from automl.trials.session import delete_tune_files, open_workers, share_data
 
     settings = metadata.settings
-    asked = f"confirm{' --controls' if controls else ''} --search"
+    options = [option for option, is_set in (("--controls", controls), ("--ablate", ablate)) if is_set]
+    asked = " ".join(["confirm", *options, "--search"])
     advice = f"resume with: {format_command(asked, metadata.name, settings.storage)}"
     if len(confirmation.seeds) < confirmation.least:
         print(

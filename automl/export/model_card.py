@@ -148,8 +148,7 @@ def model_card(
         "backbone": _with_options(model.backbone, model.options),
         "attention": ", ".join(f"{spec} at {site}" for site, spec in model.placement.items()) or "none",
         "data": _with_options(data.source, {k: v for k, v in asdict(data).items() if k not in ELSEWHERE}),
-        "training": f"{pluralize(training.epochs, 'epoch')}, {training.optimizer}, learning rate "
-        f"{training.learning_rate:.3g}, batch size {training.batch_size}",
+        "training": f"{pluralize(training.epochs, 'epoch')}, {training.summary()}",
         "test split": _metrics(test, task.metric),
     }
     if labels:

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from automl.config.escape import shell
@@ -11,7 +12,7 @@ from automl.report.read import Search, Trial
 from search.record import State, format_options, model_options
 from search.serialise import to_json
 
-KEPT = ("trial", "state", "what", "epochs", "steps")  # columns that are there whatever they hold
+KEPT = ("trial", "state", "what", "epochs", "steps")  # columns with one value that are kept
 WORDS = 200  # letters of a reason in a row; the groups and `error.txt` have all of it
 
 
@@ -34,7 +35,7 @@ def listing(search: Search) -> Listing:
     same = {
         name: cells[0]
         for name, cells in whole.items()
-        if name not in KEPT and all(cell == cells[0] for cell in cells)
+        if (name not in KEPT or cells[0] is None) and all(cell == cells[0] for cell in cells)
     }
     shown = {name: cells for name, cells in whole.items() if name not in same}
     rows = [list(row) for row in zip(*shown.values(), strict=True)]
@@ -46,15 +47,15 @@ def listing(search: Search) -> Listing:
 
 def _columns(search: Search) -> dict[str, list[Cell]]:
     costs = {"time_ratio": "time ratio", "latency": "latency, ms", "params": "parameters", "macs": "MACs"}
-    kind = search.trials[0].record.config.training
-    learned = [field.name for field in fields(kind) if field.name != "epochs"]
+    values = [trial.record.config.training.hyperparameters() for trial in search.trials]
+    learned = [name for name in dict.fromkeys(chain.from_iterable(values)) if name != "epochs"]
     columns = [
         "trial", "role", "state", "kind", "what", "backbone", "options", search.label, "epochs", "steps",
         *costs.values(), "time ratio by", *(name.replace("_", " ") for name in learned), "seed",
     ]  # fmt: skip
     rows: list[list[Cell]] = []
-    for trial in search.trials:
-        record, training = trial.record, trial.record.config.training
+    for trial, chosen in zip(search.trials, values, strict=True):
+        record = trial.record
         state = str(trial.state)
         if trial.state in (State.INFEASIBLE, State.ERROR) and record.reason:
             state += f": {record.reason[:WORDS]}"
@@ -62,7 +63,7 @@ def _columns(search: Search) -> dict[str, list[Cell]]:
             trial.number, str(record.role), state, trial.kind, trial.where, record.config.model.backbone,
             format_options(model_options(record.config)) or None, search.final(trial), trial.resource or None,
             record.steps, *(record.profile.get(cost) for cost in costs), _by(record.profile),
-            *(getattr(training, name) for name in learned), record.config.seed,
+            *(chosen.get(name) for name in learned), record.config.seed,
         ])  # fmt: skip
     return {name: [row[i] for row in rows] for i, name in enumerate(columns)}
 
@@ -98,7 +99,9 @@ def repeat(search: Search) -> Repeat:
     gpus = source.get("gpus") or []
     lines = {
         "space": f"{metadata.settings.space_name} (fingerprint {metadata.fingerprint})",
-        "data": f"all splits, with the digest {metadata.data}",
+        "data": "those of the training function"
+        if metadata.settings.train
+        else f"all splits, with the digest {metadata.data}",
         "started": str(source.get("started", "unknown")),
         "code": str(source.get("commit") or "not from a git checkout"),
         "system": f"{source.get('system', 'unknown')}, Python {source.get('python', 'unknown')}",

@@ -42,7 +42,7 @@ def training_curves(search: Search) -> Plot:
         accuracy = 100 * last[ACCURACY] if ACCURACY in last else None
         table.append([label, last["epoch"], last[LOSS], accuracy, 100 * means[-1] if means else None])
     if not colours:
-        return absent(NAME, TITLE, "No training loss was recorded yet.")
+        return absent(NAME, TITLE, "No trial has reported a metric train_loss yet.")
     charts = [_chart("training_loss", "training loss", colours)]
     if accuracies:
         dash = alt.StrokeDash(

@@ -92,9 +92,7 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
 
 def flat(config: TrialConfig) -> dict[str, Any]:
     """Convert a configuration to a few readable parameters for MLflow's table and plots."""
-    model, training = config.model, to_json(config.training)
-    training |= training.pop("parameters", {})  # of the user's own code
-    training.pop("reports", None)
+    model, training = config.model, to_json(config.training.hyperparameters())
     return {
         "backbone": model.backbone,
         "options": format_options(model_options(config)) or "none",

@@ -101,7 +101,7 @@ class PaceWorker:
         start_time, start_processor_time = perf_counter(), process_time()
         steps = self._repeat(epoch.step, steps_until)
         load = (perf_counter() - start_time) / max(1e-6, process_time() - start_processor_time)
-        passes = self._repeat(epoch.validate, until)
+        passes = self._repeat(epoch.validate, until) if epoch.passes else [0.0]
         with tempfile.TemporaryDirectory() as folder:
             storage = Storage(folder)
             writes = self._repeat(lambda: checkpoint.save(storage, self.task.config, epoch.state, []), until)

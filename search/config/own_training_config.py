@@ -40,6 +40,18 @@ class OwnTraining(Training):
     parameters: Mapping[str, Any] = field(default_factory=dict)
     reports: Metric = field(default_factory=lambda: Metric(name="score", maximize=True, margin=0))
 
+    def hyperparameters(self) -> dict[str, Any]:
+        """Return the values that own code has, by name."""
+        return {"epochs": self.epochs, "batch_size": self.batch_size, **self.parameters}
+
+    def summary(self) -> str:
+        """Return the values that own code has, in a line."""
+        values = {**self.parameters, "batch size": self.batch_size}
+        return ", ".join(
+            f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in values.items()
+        )
+
     def problems(self) -> Iterator[str]:
         if self.epochs < 1:
             yield f"training.epochs must be 1 or more; got {self.epochs}"

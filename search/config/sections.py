@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -190,6 +190,14 @@ class Training:
     average: float = 0.0
     insert_at: int = 0
     perturb: float = 0.0
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Return the values by name, for tables."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def summary(self) -> str:
+        """Return the most important values in a line."""
+        return f"{self.optimizer}, learning rate {self.learning_rate:.3g}, batch size {self.batch_size}"
 
     def problems(self) -> Iterator[str]:
         if self.epochs < 1:

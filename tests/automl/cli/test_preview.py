@@ -6,6 +6,7 @@ import random
 from math import sqrt
 from pathlib import Path
 
+import optuna
 import pytest
 from automl_cases import TINY
 from scipy.stats import nct
@@ -13,10 +14,13 @@ from scipy.stats import t as student
 
 from automl.cli.preview import NOISE, continued_resource, detectable, expected_resource, preview
 from automl.config.settings import Settings
+from automl.functions.space import function_space
 from automl.trials.pace import PaceWorker, average_paces
 from search.class_metrics import ACCURACY
 from search.halving import Rungs
 from search.serialise import to_json
+
+MARKS = Path(__file__).parents[1] / "functions" / "train_marks.py"
 
 
 @pytest.mark.parametrize(
@@ -109,4 +113,9 @@ def test_pace_is_measured_even_in_no_time() -> None:
     for pace in paces:
         assert min(pace.step, pace.validation, pace.checkpoint, pace.model) > 0
         assert pace.load >= 1
+    train = function_space(f"{MARKS}:train", ACCURACY)
+    config = train(optuna.trial.FixedTrial(train.baseline))
+    function = PaceWorker(config, {}, 1, 0, {"precision": "auto", "compile": "auto"}).measure(0.0)
+    assert function.step > 0
+    assert function.validation == 0, "only the function has validation data"
     assert average_paces(paces).step == pytest.approx((paces[0].step + paces[1].step) / 2)
