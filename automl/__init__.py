@@ -8,7 +8,7 @@
     automl.run_predict(exported, ["seven.png"])
 
 Run:      run_search, resume_search, run_confirm, run_compare, run_report, run_export, run_predict,
-          run_code_search, run_train, resume_train, run_study
+          run_code_search, run_train, resume_train, run_study, run_referee, resume_referee
 Manage:   read_search, Search, run_sync, run_remove
 Results:  SearchResult, TrialResult, ConfirmResult, Verdict, Compared, ReportResult, ExportResult,
           Predictions, Prediction, CodeSearch, TrainResult, StudyResult, Removable
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from automl.config.settings import Settings
     from automl.confirm.compare import Compared, run_compare
     from automl.confirm.run_confirm import ConfirmResult, run_confirm
+    from automl.confirm.run_referee import resume_referee, run_referee
     from automl.confirm.verdict import Verdict
     from automl.export.code_search import CodeSearch, run_code_search
     from automl.export.predict import Prediction, Predictions, run_predict
@@ -89,6 +90,7 @@ __all__ = [
     "insert",
     "read_search",
     "register_task",
+    "resume_referee",
     "resume_search",
     "resume_train",
     "run_code_search",
@@ -96,6 +98,7 @@ __all__ = [
     "run_confirm",
     "run_export",
     "run_predict",
+    "run_referee",
     "run_remove",
     "run_report",
     "run_search",
@@ -141,6 +144,7 @@ _MODULES = {
     "insert": "backbones",
     "read_search": "automl.report.read",
     "register_task": "automl.tasks",
+    "resume_referee": "automl.confirm.run_referee",
     "resume_search": "automl.search.run_search",
     "resume_train": "automl.trials.train",
     "run_code_search": "automl.export.code_search",
@@ -148,6 +152,7 @@ _MODULES = {
     "run_confirm": "automl.confirm.run_confirm",
     "run_export": "automl.export.run_export",
     "run_predict": "automl.export.predict",
+    "run_referee": "automl.confirm.run_referee",
     "run_remove": "automl.cli.remove",
     "run_report": "automl.report",
     "run_search": "automl.search.run_search",

@@ -8,6 +8,7 @@ json_output      `--json`: JSON on standard output
 search_command   `automl search`
 search_words     Final output of `automl search`
 confirm_command  `automl confirm` and `automl compare`
+referee_command  `automl referee`: compare commands
 report_command   `automl report`
 train_command    `automl train`
 export_command   `automl export` and `automl predict`

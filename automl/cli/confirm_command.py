@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from automl.confirm.compare import VariantScores
     from automl.confirm.run_confirm import ConfirmResult
 
+SHOWN_RUNS, SHOWN_LINES = 3, 15  # largest number of failed commands whose output is shown, and of its lines
+
 
 def confirm(
     search: Annotated[str | None, describe("Name of the search.", shown="the latest")] = None,
@@ -79,7 +81,9 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
 
     verdict = result.verdict
     which = f" (confirmation {result.number})" if result.number > 1 else ""
-    print(f"confirmed {result.search}{which}: {verdict.final or 'no verdict'}")
+    commands = verdict.design.commands
+    word = "compared " if commands else "confirmed"
+    print(f"{word} {result.search}{which}: {verdict.final or 'no verdict'}")
     print(f"verdict   {verdict.headline}")
     print(f"          {verdict.figures}")
     for comparison in result.value["comparisons"]:
@@ -92,9 +96,19 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
     if result.untracked:
         sync = format_command("sync", result.search, storage)
         print(f"warning   some trainings were not written to MLflow. When it is available: {sync}")
+    if commands:
+        for name, log in list(result.logs.items())[:SHOWN_RUNS]:
+            print(f"output    {name} ended with:")
+            for line in log.splitlines()[-SHOWN_LINES:]:
+                print(f"          | {line}")
     if not verdict.complete:
-        resume = format_command("confirm --search", result.search, storage)
+        resume = format_command(
+            "referee --resume" if commands else "confirm --search", result.search, storage
+        )
         print(f"resume    {resume}  (errors are in {result.folder})")
+    if commands:
+        print(f"next      {format_command('report --search', result.search, storage)}")
+        return
     # If no finalist is better, the baseline is the model to deploy.
     what = "--best" if result.value["winner"] is not None else "--baseline"
     export = format_command(

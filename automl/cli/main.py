@@ -20,6 +20,7 @@ from automl.cli.confirm_command import compare, confirm
 from automl.cli.export_command import export, predict
 from automl.cli.folder_commands import remove, searches, status, sync
 from automl.cli.maps_command import maps
+from automl.cli.referee_command import referee
 from automl.cli.report_command import report
 from automl.cli.search_command import search
 from automl.cli.space_commands import attentions, check_attention, cost, data, sites, spaces
@@ -61,6 +62,7 @@ for command in (
     remove,
     confirm,
     compare,
+    referee,
     sync,
     report,
     train,

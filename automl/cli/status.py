@@ -8,7 +8,7 @@ from typing import Any
 
 from automl.config.command_line import format_command
 from automl.config.units import format_duration
-from automl.confirm.protocol import confirmations, latest_verdict
+from automl.confirm.protocol import Confirmation, confirmations, latest_verdict, study_name
 from automl.storage.folder import find_search, is_lost, is_running, resolve_search
 from search.record import State, TrialRecord
 from search.serialise import convert_fields
@@ -109,10 +109,14 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     Raise InputError if it does not exist, or if one of its files is damaged.
     """
     folder, metadata = find_search(*resolve_search(name, storage))
-    plan = metadata.plan
-    records = read_records(folder, metadata.name, plan.needed)
+    plan, started = metadata.plan, confirmations(folder)
+    if metadata.settings.is_referee and started:
+        plan = Confirmation.read(started[-1]).plan(plan)
+        records = read_records(started[-1], study_name(started[-1], metadata), plan.needed)
+    else:
+        records = read_records(folder, metadata.name, plan.needed)
     counts = Counter(str(record.state) for record in records)
-    best, baseline = select_leaders(records, plan)
+    best, baseline = (None, None) if metadata.settings.is_referee else select_leaders(records, plan)
     first = plan.objectives[0]
 
     def shown(record: TrialRecord | None) -> tuple[str, float] | None:
@@ -121,7 +125,6 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     epochs = [metrics for record in records for metrics in record.history]
     times = [metrics["time"] for metrics in epochs if "time" in metrics]
     verdict_folder, verdict = latest_verdict(folder) or (None, None)
-    started = confirmations(folder)
     # A confirmation is complete with its verdict and, if there is a winner, the trainings of controls.
     is_complete = (
         verdict is not None
@@ -134,6 +137,9 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     is_decided = bool(read_attribute(folder, metadata.name, PLACEMENT_VERDICT)) if is_shared else False
     open_trials = counts[State.RUNNING] > 0 or (len(records) < (plan.trials or 0) and not is_decided)
     resume = format_command("search --resume", metadata.name, storage)
+    if metadata.settings.is_referee:  # a verdict may need fewer runs than were planned
+        open_trials = not started
+        resume = format_command("referee --resume", metadata.name, storage)
     running = is_running(folder, metadata.location)
     if not records and is_lost(folder, metadata):
         state = "lost"
@@ -143,7 +149,7 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     else:
         counts[INTERRUPTED] = counts.pop(State.RUNNING, 0)
         state = "stopped" if open_trials or unfinished else "finished"
-        if unfinished:
+        if unfinished and not metadata.settings.is_referee:
             resume = format_command("confirm --search", metadata.name, storage)
     return Status(
         search=metadata.name,

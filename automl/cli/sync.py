@@ -1,16 +1,17 @@
 """Write the missing runs of a search to MLflow."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from attention import InputError
 from automl.confirm.confirmation_run import confirmation_run_spec
 from automl.confirm.protocol import Confirmation, confirmations
 from automl.confirm.run_confirm import conclude_in, open_scheduler
-from automl.storage.folder import NamedSearch, check_not_lost, old_folder, resolve_search
+from automl.storage.folder import NamedSearch, SearchMetadata, check_not_lost, old_folder, resolve_search
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
-from search.record import State
+from search.record import State, TrialRecord
 from search.study import read_records
 from search.trial_scheduler import rank_trials
 
@@ -38,24 +39,10 @@ def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
     """
     name, storage = resolve_search(search, storage)
     with old_folder(name, storage) as (folder, metadata):
-        plan = metadata.plan
-        records = read_records(folder, metadata.name, plan.needed)
+        records = read_records(folder, metadata.name, metadata.plan.needed)
         check_not_lost(folder, metadata)
         trials = len(records)
-        tracker = Tracker(MlflowWriter(search_run_spec(metadata.location, metadata)))
-        for record in records:
-            tracker.update(record)
-        counts = Counter(record.state for record in records)
-        leading = rank_trials(records, plan)
-        stopped = counts[State.RUNNING] > 0
-        missing = tracker.finish(
-            best=next(iter(leading), None),
-            metric=plan.metric.name,
-            counts=counts,
-            stopped=stopped,
-            ranking=[record.number for record in leading],
-            patience=PATIENCE,
-        )
+        missing = 0 if metadata.settings.is_referee else _sync_trials(metadata, records)
         for confirmation_folder in confirmations(folder):
             confirmation = Confirmation.read(confirmation_folder)
             scheduler = open_scheduler(confirmation_folder, metadata, confirmation, retry=False)
@@ -76,3 +63,20 @@ def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
                 f"{missing} trials were not written to MLflow completely; try again when it is available"
             )
     return trials
+
+
+def _sync_trials(metadata: SearchMetadata, records: Sequence[TrialRecord]) -> int:
+    """Write the runs of a search. Return the number that MLflow did not take."""
+    tracker = Tracker(MlflowWriter(search_run_spec(metadata.location, metadata)))
+    for record in records:
+        tracker.update(record)
+    counts = Counter(record.state for record in records)
+    leading = rank_trials(records, metadata.plan)
+    return tracker.finish(
+        best=next(iter(leading), None),
+        metric=metadata.plan.metric.name,
+        counts=counts,
+        stopped=counts[State.RUNNING] > 0,
+        ranking=[record.number for record in leading],
+        patience=PATIENCE,
+    )

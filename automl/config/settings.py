@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
 EQUAL = ("time", "epochs")
+REFEREE = "referee"  # in place of a space: the trainings are commands, which `automl referee` compares
 INIT = ("scratch", "shared")
 TRIALS = 16  # the default if neither trials nor a budget is set
 # Names of types in messages.
@@ -82,7 +83,7 @@ class Settings:
         seeds: Number of trainings of each cell with the sampler `grid`. Their seeds start at `seed`.
         test: With the sampler `grid`, also score the test split after the last epoch.
         equal: Budget held equal across trials. `time`: a trial with slower epochs than the baseline gets
-            fewer of them. `epochs`: all get the same number.
+            fewer of them. `epochs`: all get the same number. Commands have `time` or `none`.
         init: Start of each trial. `scratch`: new weights, or `weights`. `shared`: a shared partial training
             of the baseline, continued with the trial's placement and the baseline's hyperparameters.
         shared_trainings: Initial number of shared partial trainings. A placement that was inserted into all
@@ -200,8 +201,9 @@ class Settings:
         self._check_types()
         if self.trials is not None and self.trials < 1:
             raise InputError(f"--trials must be 1 or more; got {self.trials}")
-        if self.equal not in EQUAL:
-            raise unknown("value of --equal", self.equal, EQUAL)
+        choices = ("time", "none") if self.is_referee else EQUAL
+        if self.equal not in choices:
+            raise unknown("value of --equal", self.equal, choices)
         if self.init not in INIT:
             raise unknown("value of --init", self.init, INIT)
         if self.shared_trainings < 1:
@@ -422,6 +424,11 @@ class Settings:
         from automl.config.runtime import Runtime
 
         return Runtime(device=torch.device("cpu"), precision=self.precision, compile=self.compile)  # type: ignore[arg-type]
+
+    @property
+    def is_referee(self) -> bool:
+        """True if commands are compared, without a search."""
+        return self.space == REFEREE
 
     @property
     def is_grid(self) -> bool:

@@ -1,6 +1,7 @@
 """Confirmation: compare finalists with the tuned baseline on fresh paired seeds.
 
 run_confirm       Train a search's finalists and its tuned baseline with fresh paired seeds
+run_referee       Compare commands with fresh paired seeds, without a search
 variants          Select the variants: the finalists, the tuned baseline and the controls
 design            The seeds, the margin and the metric of a comparison
 protocol          A confirmation on disk: its plan, fixed before the first trial, its study and its verdict

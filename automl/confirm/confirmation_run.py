@@ -11,16 +11,20 @@ from search.serialise import to_json
 
 
 def confirmation_run_spec(location: Storage, metadata: SearchMetadata, confirmation: Confirmation) -> RunSpec:
-    """Return the MLflow run of a search's confirmation, below the run of the search."""
+    """Return the MLflow run of a search's confirmation, below the run of the search.
+
+    A referee has no search. Its first confirmation is the run of the whole folder.
+    """
     number = confirmation.number
+    alone = metadata.settings.is_referee and number == 1
     return RunSpec(
-        name=f"{metadata.name} confirm" + (f" {number}" if number > 1 else ""),
+        name=metadata.name if alone else f"{metadata.name} confirm" + (f" {number}" if number > 1 else ""),
         tags={CONFIRMS: metadata.name},
         source=source(confirmation.provenance),
         data=metadata.data,
-        splits=("training", "validation", "testing"),
-        identity=f"{metadata.identity}-confirm-{number}",
-        above=metadata.identity,
+        splits=() if metadata.settings.is_referee else ("training", "validation", "testing"),
+        identity=metadata.identity if alone else f"{metadata.identity}-confirm-{number}",
+        above="" if alone else metadata.identity,
         experiment=metadata.settings.title,
         checkpoint=partial(below, location),
         primary=metadata.plan.metric,

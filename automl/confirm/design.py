@@ -13,7 +13,7 @@ class Design:
 
     Attributes:
         seeds: The planned seeds, in order.
-        equal: The budget that all variants have in common: `time` or `epochs`.
+        equal: The budget that all variants have in common: `time`, `epochs`, or for commands `none`.
         margin: The smallest difference that matters, in `unit`.
         sequential: Stop as soon as the verdict is final.
         metric: The metric of the scores.
@@ -24,6 +24,7 @@ class Design:
         chance: The score of guessing on the test split, or None if it is not known.
         shared_trainings: True if placements are inserted into shared partial trainings, one for each seed,
             which all variants continue.
+        commands: True if the trainings are commands, of which only the metric is known.
     """
 
     seeds: Sequence[int]
@@ -37,6 +38,7 @@ class Design:
     inputs: int
     chance: Chance | None
     shared_trainings: bool = False
+    commands: bool = False
 
     @property
     def decimals(self) -> int:

@@ -1,6 +1,6 @@
 """Judge the finalists of a confirmation from the scores so far."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
@@ -25,6 +25,7 @@ _HYPERPARAMETERS = (
 _LONGER = "the gain may come from longer training"
 _SHORTER = "the loss may come from shorter training"
 _OTHER_TIME = "finalists and baseline may have trained for different times"
+CONSTANT = 5  # number of equal scores that show that a command ignores its seed
 _UNEQUAL_TIME = {"better": _LONGER, "worse": _SHORTER, "equivalent": _OTHER_TIME}
 
 
@@ -46,6 +47,7 @@ class _Analysis:
         times: The time ratio of each finalist.
         used: The seeds at which all are compared.
         level: The significance level of an interim analysis, or None without these.
+        is_constant: True if a command gave the same score with so many seeds that it must ignore them.
     """
 
     outcome: Outcome
@@ -60,6 +62,7 @@ class _Analysis:
     times: Sequence[Ratio | None]
     used: Sequence[int]
     level: float | None
+    is_constant: bool = False
 
 
 def judge(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scores]) -> Verdict:
@@ -68,6 +71,9 @@ def judge(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scor
     A seed counts once it has ended for the baseline and all finalists. A finalist that cannot be trained with
     a seed drops out. It cannot win, and does not change the results of the others. Scores that arrive after a
     sequential confirmation has stopped change nothing.
+
+    A command may fail because of its seed, so a seed without a score leaves a verdict on commands open.
+    Otherwise a command could end early wherever its score is low.
 
     A finalist is better if it beats the baseline and the plain variant with its own hyperparameters, both at
     the same level. Because both have to be shown, neither needs a stricter level (R. Berger 1982). If only
@@ -85,14 +91,17 @@ def judge(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scor
     awaited: Sequence[Variant] = ()
     is_final = False
     for seed in design.seeds:
-        if not all(scores[variant.name].ended(seed) for variant in (baseline, *finalists)):
+        competing = [scores[variant.name] for variant in (baseline, *finalists)]
+        if not all(s.ended(seed) and not (design.commands and seed in s.errors) for s in competing):
             break
         seen.append(seed)
         last = len(seen) == len(design.seeds)
         if last or len(seen) in analyses:
             analysis = _analyse(design, baseline, finalists, plain, scores, seen, analyses)
             awaited = analysis.awaited if analysis is not None else ()
-            shown = analysis is not None and analysis.outcome in ("better", "worse", "equivalent")
+            shown = analysis is not None and (
+                analysis.outcome in ("better", "worse", "equivalent") or analysis.is_constant
+            )
             is_final = not awaited and (last or shown)
             if is_final or awaited:
                 break
@@ -119,6 +128,8 @@ def judge(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scor
             f"Do not rely on equal time for {', '.join(estimated)}: the time ratio was partly estimated from "
             f"operation counts."
         )
+    if design.commands and analysis is not None and not analysis.is_constant:
+        warnings += _equal_scores(scores, [baseline, *finalists], analysis.used)
     if analysis is None:
         return Verdict(design=design, complete=is_final, warnings=warnings)
     least = least_pairs(ALPHA / len(finalists))
@@ -181,6 +192,7 @@ def judge(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scor
         steps=_steps(scores[lead.variant.name], scores[baseline.name], analysis.used),
         gate=_gate(scores[lead.variant.name], analysis.used),
         awaited=awaited,
+        is_constant=analysis.is_constant,
         pending=[
             variant
             for variant in others
@@ -262,7 +274,15 @@ def _analyse(
         _from_plain(design, scores, variant, plain, used, alpha=nominal / factor)
         for variant, factor in zip(standing, factors, strict=True)
     ]
-    if guess := _guessing(design, [scores[variant.name] for variant in competing], used):
+    constant = _constant(scores, competing, used) if design.commands else ""
+    if len(used) >= CONSTANT and constant:
+        outcome, reason = "cannot tell", f"{constant} gives the same score with every seed"
+        explanation = (
+            f"The {len(used)} scores of {constant} are equal in every digit. Either it ignores its seed, or "
+            f"the metric is too coarse. Use {{seed}} in the training script for the initial weights and the "
+            f"order of the data, or choose another metric."
+        )
+    elif guess := _guessing(design, [scores[variant.name] for variant in competing], used):
         outcome, reason, explanation = "cannot tell", "no variant is shown to beat guessing", guess
     elif 0 < design.margin < design.resolution and outcome in ("equivalent", "undecided"):
         outcome, reason = "cannot tell", "the margin is smaller than the effect of one test input"
@@ -284,7 +304,27 @@ def _analyse(
         used=used,
         # The level of the adjusted p: Holm's factors multiply p instead of dividing the level.
         level=nominal if analyses else None,
+        is_constant=len(used) >= CONSTANT and bool(constant),
     )
+
+
+def _constant(scores: Mapping[str, Scores], variants: Sequence[Variant], seeds: Sequence[int]) -> str:
+    """Return the name of the first variant with equal scores at all seeds, or an empty string."""
+    names = [variant.name for variant in variants]
+    return next((n for n in names if len({scores[n].scores[seed] for seed in seeds}) == 1), "")
+
+
+def _equal_scores(
+    scores: Mapping[str, Scores], variants: Sequence[Variant], seeds: Sequence[int]
+) -> Iterator[str]:
+    """Yield warnings of scores that are equal at several seeds, or to those of the baseline."""
+    if name := _constant(scores, variants, seeds):
+        yield f"Check that {name} uses its seed: its {len(seeds)} scores so far are equal in every digit."
+    rows = {variant.name: [scores[variant.name].scores.get(seed) for seed in seeds] for variant in variants}
+    baseline, *others = rows
+    for name in others:
+        if rows[name] == rows[baseline]:
+            yield f"Check that {name} differs from {baseline}: their scores are equal at every seed."
 
 
 def _is_whole(variant: Scores, seeds: Sequence[int]) -> bool:

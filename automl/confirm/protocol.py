@@ -19,6 +19,7 @@ from automl.confirm.variants import CONTROL_ROLES, VariantSet
 from automl.confirm.written import VERDICT_FILE, WrittenVerdict, read_verdict
 from automl.storage.folder import SearchMetadata
 from automl.storage.provenance import Provenance
+from search.config import COMMAND
 from search.metric import Chance, Metric
 from search.record import Role, State, TrialRecord
 from search.serialise import from_json, read_json
@@ -108,12 +109,17 @@ class Confirmation:
         )
 
     @property
+    def of_commands(self) -> bool:
+        """Return True if the variants are commands."""
+        return self.variant_set.variants[0].config.task == COMMAND
+
+    @property
     def selection(self) -> list[int]:
         """Seeds at which the candidates for the baseline are compared. Empty for a single candidate."""
         return self.seeds[:SELECTION] if self.variant_set.baseline_candidates else []
 
     def design(self, metric: Metric, equal: str) -> Design:
-        """Return the design. `equal` is the budget that all variants have in common, `time` or `epochs`."""
+        """Return the design. `equal` is as in `Design`."""
         return Design(
             seeds=self.seeds,
             equal=equal,
@@ -126,11 +132,17 @@ class Confirmation:
             unit=metric.gap_unit,
             inputs=self.inputs,
             chance=self.chance,
+            commands=self.of_commands,
         )
 
     def plan(self, search: Plan) -> Plan:
-        """Return the plan of the trials that are needed in any case, scored on the test split."""
-        metric = replace(search.metric, name=f"test_{search.metric.name}")
+        """Return the plan of the trials that are needed in any case, scored on the test split.
+
+        A command reports one metric. Its program knows what that is measured on.
+        """
+        metric = search.metric
+        if not self.of_commands:
+            metric = replace(metric, name=f"test_{metric.name}")
         compared = [variant for variant in self.variant_set.variants if variant.role not in CONTROL_ROLES]
         return Plan(
             trials=len(self.seeds) * len(compared)

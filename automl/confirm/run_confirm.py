@@ -7,9 +7,9 @@ time, as in the search. It is scored once, after its last epoch, on the test spl
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ from automl.trials.interrupt import Stopped
 from search.callback import Callback
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler
-from search.record import CHECKPOINT_FILE, State, TrialRecord
+from search.record import CHECKPOINT_FILE, Report, State, TrialRecord
 from search.serialise import write_json
 from search.space import Space, SpaceFunction
 from search.study import read_records, score_noise
@@ -75,6 +75,8 @@ class ConfirmResult(Summary):
         storage: The folder or object store of the search.
         untracked: The number of trials that MLflow does not have in full.
         user_code: The names of user-defined code that exporting a model runs.
+        logs: The traceback of each training that failed, by variant and seed. Of a command, it is the end of
+            its output.
 
     Example:
         After the example of `run_confirm`:
@@ -91,19 +93,25 @@ class ConfirmResult(Summary):
     storage: str = STORAGE
     untracked: int = 0
     user_code: Sequence[str] = ()
+    logs: Mapping[str, str] = field(default_factory=dict)
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines that the command prints, as label and text."""
         number = f" (confirmation {self.number})" if self.number > 1 else ""
-        yield "confirmed", f"{self.search}{number}: {self.verdict.final or 'no verdict'}"
+        word = "compared" if self.verdict.design.commands else "confirmed"
+        yield word, f"{self.search}{number}: {self.verdict.final or 'no verdict'}"
         yield "verdict", self.verdict.headline
         yield "figures", self.verdict.figures
-        yield "seeds", f"{len(self.verdict.used)} of the baseline and each finalist"
+        each = "candidate" if self.verdict.design.commands else "finalist"
+        yield "seeds", f"{len(self.verdict.used)} of the baseline and each {each}"
         for warning in self.value["warnings"]:
             yield "warning", warning
         yield "folder", str(self.folder)
         storage = None if self.storage == STORAGE else self.storage
-        if not self.verdict.complete:
+        if self.verdict.design.commands:
+            function = "run_report" if self.verdict.complete else "resume_referee"
+            yield "next", call(function, self.search, storage=storage)
+        elif not self.verdict.complete:
             yield "next", call("run_confirm", self.search, storage=storage)
         else:  # Without a winner, the plain backbone is deployed.
             model = "baseline" if self.value["winner"] is None else "best"
@@ -180,8 +188,14 @@ def run_confirm(
         load_space = cache(partial(metadata.load_space, space))  # Only new trainings need the space.
         confirm_folder, confirmation = _begin(folder, metadata, load_space, records, chosen, again=again)
         with capture_library_logs(confirm_folder / "log.txt"):
-            return _run(
-                confirm_folder, metadata, load_space, confirmation, called, controls=controls, ablate=ablate
+            return run_trainings(
+                confirm_folder,
+                metadata,
+                confirmation,
+                called,
+                baseline=lambda: draw_baseline(load_space(), metadata.settings),
+                controls=controls,
+                ablate=ablate,
             )
 
 
@@ -208,49 +222,86 @@ def _begin(
                 f"one on fresh seeds with --again."
             )
         return existing[-1], confirmation
+    earlier = [Confirmation.read(path) for path in existing]
+    number = 1 + max((confirmation.number for confirmation in earlier), default=0)
+    used = {record.config.seed for record in records}
+    used |= {seed for confirmation in earlier for seed in confirmation.seeds}
+    if metadata.settings.is_referee:  # It compares the same commands once more.
+        if not earlier:
+            remove = format_command("remove", metadata.name, metadata.settings.storage)
+            raise InputError(f"{metadata.name!r} was stopped before it began. Delete it: {remove}")
+        options = Options(**{**vars(earlier[-1].options), **chosen})
+        seeds = fresh_seeds(max(used) + 1, options.seeds)
+        return begin(
+            folder,
+            replace(
+                earlier[-1], number=number, options=options, seeds=seeds, provenance=collect_provenance()
+            ),
+        )
     options = Options(**chosen)
-    plan = metadata.plan
     noise = score_noise(folder, metadata.name) if records else None
     variant_set = select_variants(
-        records, plan, space(), metadata.settings, top=options.top, init=options.init, noise=noise
+        records, metadata.plan, space(), metadata.settings, top=options.top, init=options.init, noise=noise
     )
-    used = {record.config.seed for record in records}
-    used |= {seed for earlier in existing for seed in Confirmation.read(earlier).seeds}
-    first = max(used) + 1
     task = _open_data(folder, metadata, variant_set.variants[0].config)
     confirmation = Confirmation(
-        number=1 + max((Confirmation.read(earlier).number for earlier in existing), default=0),
+        number=number,
         options=options,
-        seeds=[(first + i) % 2**32 for i in range(options.seeds)],
+        seeds=fresh_seeds(max(used) + 1, options.seeds),
         variant_set=variant_set,
         provenance=collect_provenance(),
         inputs=task.size("test"),
         chance=task.chance("test"),
     )
-    path = folder / (
-        CONFIRM_FOLDER if confirmation.number == 1 else f"{CONFIRM_FOLDER}-{confirmation.number}"
-    )
+    return begin(folder, confirmation)
+
+
+def fresh_seeds(first: int, count: int) -> list[int]:
+    """Return `count` seeds from `first` on."""
+    return [(first + i) % 2**32 for i in range(count)]
+
+
+def begin(folder: Path, confirmation: Confirmation) -> tuple[Path, Confirmation]:
+    """Write `confirm.json` in a folder of its own in that of the search. Return the folder, too."""
+    number = confirmation.number
+    path = folder / (CONFIRM_FOLDER if number == 1 else f"{CONFIRM_FOLDER}-{number}")
     path.mkdir(exist_ok=True)
     write_json(path / CONFIRM_FILE, confirmation, format=FORMAT)
     return path, confirmation
 
 
-def _run(
+def run_trainings(
     folder: Path,
     metadata: SearchMetadata,
-    space: Callable[[], Space],
     confirmation: Confirmation,
     callbacks: UserCallbacks,
     *,
-    controls: bool,
-    ablate: bool,
+    baseline: Callable[[], TrialConfig],
+    controls: bool = False,
+    ablate: bool = False,
 ) -> ConfirmResult:
+    """Train what a confirmation still needs, and judge it.
+
+    Args:
+        folder: The folder of the confirmation.
+        metadata: The metadata of the search.
+        confirmation: The content of `confirm.json`.
+        callbacks: The callbacks of the user.
+        baseline: Returns the configuration whose epoch is the unit of time, if anything has to be trained.
+        controls: As in `run_confirm`.
+        ablate: As in `run_confirm`.
+
+    Raises:
+        InputError: The space or the data have changed, or nothing can be trained.
+    """
     # Ray takes seconds to import, so mistakes in the arguments are reported before.
     from automl.trials.session import delete_tune_files, open_workers, share_data
 
     settings = metadata.settings
     options = [option for option, is_set in (("--controls", controls), ("--ablate", ablate)) if is_set]
     asked = " ".join(["confirm", *options, "--search"])
+    if confirmation.of_commands:
+        asked = "referee --resume"
     advice = f"resume with: {format_command(asked, metadata.name, settings.storage)}"
     if len(confirmation.seeds) < confirmation.least:
         print(
@@ -261,8 +312,11 @@ def _run(
     scheduler = open_scheduler(folder, metadata, confirmation, controls=controls)
     planned = scheduler.planned
     scheduler.update(ablate)
-    if planned.left:
-        space()  # Report a missing space before anything begins.
+    # Its epoch is the unit of time. With shared partial trainings this is the plain training's.
+    unit = confirmation.variant_set.variants[0].config
+    if planned.left and not confirmation.of_commands:
+        drawn = baseline()  # Report a missing space before anything begins.
+        unit = unit if scheduler.design.shared_trainings else drawn
     signal = None
     location = metadata.location / folder.name
     callbacks.on_confirmation_start(metadata.record(folder))
@@ -272,16 +326,21 @@ def _run(
             for record in planned.records.values():
                 tracker.update(record)
             if planned.left:
-                task = _open_data(folder.parent, metadata, confirmation.variant_set.variants[0].config)
+                task = None
+                if not confirmation.of_commands:
+                    task = _open_data(folder.parent, metadata, confirmation.variant_set.variants[0].config)
                 with open_workers(settings, folder / "log.txt", advice) as workers:
                     plan, records = planned.plan, planned.records
                     metric = scheduler.design.metric
-                    data = share_data(task, folder.parent, metadata, "train", "validation", "test")
+                    data = None
+                    if task is not None:
+                        data = share_data(task, folder.parent, metadata, "train", "validation", "test")
                     retention = _VariantRetention(
                         location, plan, records.values(), metric=metric, deleted=tracker.update
                     )
+                    word = "comparing" if confirmation.of_commands else "confirming"
                     print(
-                        f"confirming {metadata.name} in {location}; if it stops, {advice}",
+                        f"{word} {metadata.name} in {location}; if it stops, {advice}",
                         file=sys.stderr,
                     )
                     while planned.left and workers.interrupt.signal is None and not planned.repeated_failure:
@@ -293,17 +352,16 @@ def _run(
                             location=location,
                             callbacks=[retention, tracker, scheduler, callbacks],
                             summary=scheduler.summary,
-                            # Its epoch is the unit of time. With shared partial trainings this is the plain
-                            # training's.
-                            baseline=(
-                                confirmation.variant_set.variants[0].config
-                                if scheduler.design.shared_trainings
-                                else draw_baseline(space(), settings)
-                            ),
+                            baseline=unit,
                             best=False,
                             test=True,
                             data=data,
+                            stop=lambda: confirmation.of_commands and scheduler.verdict.complete,
                         )
+                        if confirmation.of_commands and scheduler.verdict.complete:
+                            for record in records.values():  # their scores would change nothing
+                                if record.state is State.RUNNING:
+                                    planned.end(record.number, Report())
                         scheduler.update(ablate)
                         if len(records) == before and not planned.unfinished:
                             break
@@ -325,6 +383,11 @@ def _run(
         user_code=[
             name for variant in confirmation.variant_set.variants for name in variant.config.user_code()
         ],
+        logs={
+            f"{record.variant} with seed {record.config.seed}": record.traceback
+            for record in planned.standing
+            if record.state is State.ERROR and record.traceback
+        },
     )
     callbacks.on_confirmation_end(result)
     if signal is not None:

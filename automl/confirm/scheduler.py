@@ -1,5 +1,6 @@
 """Decide which trainings a confirmation still needs, whenever a score arrives."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from search.fixed_scheduler import FixedScheduler, PlannedTrial
 from search.record import Role, State, TrialRecord
 from search.serialise import write_json
 from search.shared_trainings import is_shared_training
+
+MAX_FAILURES = 2  # failed runs of a command after which no others start, since it has no verdict without them
 
 
 class ConfirmationScheduler(Callback):
@@ -92,7 +95,7 @@ class ConfirmationScheduler(Callback):
             seeds = [seed for seed in seeds if seed in self.verdict.used]
         own_trials = [trial for trial in _planned_trials(own, seeds) if trial.key in ended]
         awaited = _planned_trials(self.verdict.awaited, self.verdict.used)
-        compared = _planned_trials([baseline, *now], seeds)
+        compared = _planned_trials([baseline, *now], seeds, alternate=self.design.commands)
         planned.planned_trials = _unique([*selection, *own_trials, *awaited, *compared])
         # Continuations wait for shared partial trainings, which take longest, so these are first.
         planned.planned_trials.sort(
@@ -106,6 +109,9 @@ class ConfirmationScheduler(Callback):
                 self.variants += without
                 planned.planned_trials += _planned_trials(without, seeds)
                 self._judge()
+        if self.design.commands and self._repeated_failure:
+            started = {(record.variant, record.config.seed) for record in planned.standing}
+            planned.planned_trials = [trial for trial in planned.planned_trials if trial.key in started]
         if self.verdict.complete:  # The list of trials is complete, too.
             planned.plan = replace(planned.plan, trials=len(planned.planned_trials))
         write_json(self.folder / VERDICT_FILE, self.value())
@@ -120,6 +126,12 @@ class ConfirmationScheduler(Callback):
             if all(record.state is State.COMPLETE for record in records):
                 scores[variant.name] = [sign * record.value(metric) for record in records]
         return best_validated(self.confirmation.variant_set.baselines, scores)
+
+    @property
+    def _repeated_failure(self) -> bool:
+        """Return True if a variant has failed with two seeds in this run."""
+        failed = Counter(r.variant for r in self.planned.standing if r.state is State.ERROR)
+        return any(count >= MAX_FAILURES for count in failed.values())
 
     def _judge(self) -> None:
         self.verdict = judge(self.design, self.variants, self._scores())
@@ -169,11 +181,17 @@ def _unique(trials: Iterable[PlannedTrial]) -> list[PlannedTrial]:
     return list({trial.key: trial for trial in reversed(list(trials))}.values())[::-1]
 
 
-def _planned_trials(variants: Iterable[Variant], seeds: Iterable[int]) -> list[PlannedTrial]:
-    """Return each variant with each seed, seed after seed, so that pairs are complete early."""
+def _planned_trials(
+    variants: Iterable[Variant], seeds: Iterable[int], *, alternate: bool = False
+) -> list[PlannedTrial]:
+    """Return each variant with each seed, seed after seed, so that pairs are complete early.
+
+    With `alternate`, every second seed has the variants in reverse order, so that a drift of the machine
+    affects all alike.
+    """
     variants = list(variants)
     return [
         PlannedTrial(variant=variant.name, role=variant.role, config=replace(variant.config, seed=seed))
-        for seed in seeds
-        for variant in variants
+        for i, seed in enumerate(seeds)
+        for variant in (reversed(variants) if alternate and i % 2 else variants)
     ]

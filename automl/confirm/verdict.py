@@ -74,6 +74,7 @@ class Verdict:
         steps: The mean steps of the leading finalist and of the baseline, or None if they are not known.
         gate: The largest absolute gate that the finalist has learned, or None if it is not known.
         awaited: Plain variants that have to be trained before the verdict is known.
+        is_constant: True if a command gives the same score with every seed, so it seems to ignore its seed.
         pending: Controls that have not ended with all of the seeds.
         warnings: Reasons to doubt the verdict.
 
@@ -99,6 +100,7 @@ class Verdict:
     steps: tuple[float, float] | None = None
     gate: float | None = None
     awaited: Sequence[Variant] = ()
+    is_constant: bool = False
     pending: Sequence[Variant] = ()
     warnings: Sequence[str] = ()
 
@@ -154,7 +156,7 @@ class Verdict:
             "margin": design.margin,
             "unit": design.unit,
             "metric": design.metric,
-            "split": "test",
+            "split": "" if design.commands else "test",
             "inputs": design.inputs,
             "chance": design.chance and design.chance.value,
             "resolution": design.resolution,

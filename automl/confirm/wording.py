@@ -25,6 +25,7 @@ _CONCLUSIONS = {
 def headline(verdict: "Verdict") -> str:
     """Return the verdict in at most 15 words."""
     design, lead = verdict.design, verdict.lead
+    finalist, baseline = ("candidate", "baseline") if design.commands else ("finalist", "tuned baseline")
     if verdict.outcome is None or lead is None:
         return "No verdict: fewer than two seeds are complete"
     difference = f"{abs(lead.difference.mean):.{design.decimals}f} {design.unit}"
@@ -32,15 +33,15 @@ def headline(verdict: "Verdict") -> str:
         case None:
             return f"No verdict yet: {lead.difference.count} of {len(design.seeds)} seeds are complete"
         case "better":
-            return f"{lead.variant.title} beats the tuned baseline by {difference}"
+            return f"{lead.variant.title} beats the {baseline} by {difference}"
         case "worse":
-            return f"No finalist beats the tuned baseline: the best is worse by {difference}"
+            return f"No {finalist} beats the {baseline}: the best is worse by {difference}"
         case "equivalent":
-            return (
-                f"No finalist differs from the tuned baseline by as much as {design.margin:g} {design.unit}"
-            )
+            return f"No {finalist} differs from the {baseline} by as much as {design.margin:g} {design.unit}"
         case "cannot tell":
             return f"Cannot tell: {verdict.reason}"
+        case "undecided" if design.commands:
+            return f"No detectable difference from the baseline in {lead.difference.count} seeds"
         case "undecided":
             return f"Undecided: {lead.difference.count} seeds show no difference from the tuned baseline"
 
@@ -48,7 +49,7 @@ def headline(verdict: "Verdict") -> str:
 def figures(verdict: "Verdict") -> str:
     """Return the difference, its interval, p, the seeds and the time, in short sentences."""
     if verdict.outcome is None or verdict.lead is None:
-        return INCOMPLETE
+        return INCOMPLETE.replace("finalists", "candidates") if verdict.design.commands else INCOMPLETE
     design, lead = verdict.design, verdict.lead
     d, decimals = lead.difference, design.decimals
     sentences = [
@@ -106,7 +107,8 @@ def _probability(verdict: "Verdict") -> str:
     if verdict.level is not None:
         text += f" at level {verdict.level:.2g} of this interim analysis"
     finalists = sum(comparison.p_holm is not None for comparison in verdict.comparisons)
-    return f"{text}, adjusted for {finalists} finalists" if finalists > 1 else text
+    noun = "candidates" if verdict.design.commands else "finalists"
+    return f"{text}, adjusted for {finalists} {noun}" if finalists > 1 else text
 
 
 def _seeds(count: int, noun: str) -> str:
@@ -115,11 +117,11 @@ def _seeds(count: int, noun: str) -> str:
 
 def _time(time: Ratio | None, equal: str) -> str:
     """Return the training time as measured. Time counts as equal only if its interval shows that."""
-    if equal == "epochs":
+    if equal != "time":
         measured = (
             "time not measured" if time is None else f"{time.mean:.2f} times the baseline's training time"
         )
-        return f"Equal epochs, {measured}"
+        return f"{'Equal epochs' if equal == 'epochs' else 'Time not compared'}, {measured}"
     if time is None:
         return "Time not measured"
     if time.equal:
@@ -230,5 +232,5 @@ def _controls(verdict: "Verdict") -> list[str]:
 def _stands_out(comparison: "Comparison", design: "Design") -> bool:
     """Return whether a control is better than the baseline by its interval, in no more time."""
     time = comparison.time
-    fair = design.equal == "epochs" or (time is not None and time.no_longer)
+    fair = design.equal != "time" or (time is not None and time.no_longer)
     return comparison.variant.role in _CONCLUSIONS and comparison.difference.low > 0 and fair

@@ -181,7 +181,9 @@ def write_page_alone(search: Search, folder: Path, *, reload: float | None = Non
 
 
 def sections(search: Search) -> list[Section]:
-    """Return the sections with plots, in the order of the page."""
+    """Return the sections with plots, in the order of the page. Commands have none beside the verdict."""
+    if search.metadata.settings.is_referee:
+        return []
     ranked = importances(search)
     return [
         Section(

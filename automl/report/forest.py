@@ -11,7 +11,7 @@ from automl.report.confirmation import ReportedComparison, ReportedVariant, Repo
 from automl.report.figure import Figure
 from automl.report.plot import Cell, Plot, Table, absent
 
-TITLE = "Difference from the tuned baseline"
+TITLE = "Difference from the baseline"
 
 # The position of the interval: colour and shape, so that the colour alone carries no information.
 _ABOVE, _BELOW, _AROUND = "above 0", "below 0", "around 0"
@@ -29,12 +29,13 @@ def forest(verdict: ReportedVerdict) -> Plot:
     if not shown:
         return absent("verdict", TITLE, "No variant has been compared with the baseline on two seeds yet.")
     figure = _draw(shown, verdict)
+    split = f", {verdict.split} split" if verdict.split else ""  # unknown for commands
     says = "; ".join(_sentence(c, verdict.unit, decimals(verdict.margin)) for c in shown)
     return Plot(
         name="verdict",
         title=TITLE,
         figure=figure,
-        says=f"{says}. {verdict.seeds} paired seeds, {verdict.split} split.",
+        says=f"{says}. {verdict.seeds} paired seeds{split}.",
         note=(
             f"Dots are mean differences over paired seeds, bars their 95 % intervals. An interval right of 0 "
             f"is a gain, one left of it a loss; one within the grey band of ±{verdict.margin:g} "
@@ -47,7 +48,7 @@ def forest(verdict: ReportedVerdict) -> Plot:
 def _table(verdict: ReportedVerdict) -> Table:
     """Return a table of the baseline and each variant. Empty columns are left out."""
     columns = ["variant", verdict.unit, "95 % interval", "over inputs too", "p"]
-    columns += [f"{verdict.split} {verdict.metric}", "steps", "time", "time ratio"]
+    columns += [f"{verdict.split} {verdict.metric}".strip(), "steps", "time", "time ratio"]
     variants, digits = {variant.name: variant for variant in verdict.variants}, decimals(verdict.margin)
     rows: list[list[Cell]] = [
         [variant.name if variant.name.startswith("baseline") else f"baseline: {variant.name}", *[None] * 4,

@@ -31,7 +31,7 @@ class Listing:
 
 def listing(search: Search) -> Listing:
     """Return the trials by number, with the columns in which they differ."""
-    whole = _columns(search)
+    whole = _runs(search) if search.metadata.settings.is_referee else _columns(search)
     same = {
         name: cells[0]
         for name, cells in whole.items()
@@ -56,16 +56,37 @@ def _columns(search: Search) -> dict[str, list[Cell]]:
     rows: list[list[Cell]] = []
     for trial, chosen in zip(search.trials, values, strict=True):
         record = trial.record
-        state = str(trial.state)
-        if trial.state in (State.INFEASIBLE, State.ERROR) and record.reason:
-            state += f": {record.reason[:WORDS]}"
         rows.append([
-            trial.number, str(record.role), state, trial.kind, trial.where, record.config.model.backbone,
+            trial.number, str(record.role), _state(trial), trial.kind, trial.where,
+            record.config.model.backbone,
             format_options(model_options(record.config)) or None, search.final(trial), trial.resource or None,
             record.steps, *(record.profile.get(cost) for cost in costs), _by(record.profile),
             *(chosen.get(name) for name in learned), record.config.seed,
         ])  # fmt: skip
     return {name: [row[i] for row in rows] for i, name in enumerate(columns)}
+
+
+def _runs(search: Search) -> dict[str, list[Cell]]:
+    """Return the columns of the runs of commands."""
+
+    def spent(trial: Trial, name: str) -> float | None:
+        return trial.record.history[-1].get(name) if trial.record.history else None
+
+    return {
+        "trial": [trial.number for trial in search.trials],
+        "what": [trial.record.variant for trial in search.trials],
+        "seed": [str(trial.record.config.seed) for trial in search.trials],
+        "state": [_state(trial) for trial in search.trials],
+        search.label: [search.final(trial) for trial in search.trials],
+        "seconds": [spent(trial, "seconds") for trial in search.trials],
+        "processor seconds": [spent(trial, "processor_seconds") for trial in search.trials],
+    }
+
+
+def _state(trial: Trial) -> str:
+    reason = trial.record.reason
+    failed = trial.state in (State.INFEASIBLE, State.ERROR) and reason
+    return f"{trial.state}: {reason[:WORDS]}" if failed and reason else str(trial.state)
 
 
 def _by(profile: Mapping[str, float]) -> str | None:
@@ -114,6 +135,9 @@ def repeat(search: Search) -> Repeat:
             configs[f"{title}: {_name(trial)}"] = _json(trial.record.config.to_json())
     for variant in search.verdicts[-1].variants if search.verdicts else ():
         configs[f"confirmed, {variant.role}: {variant.name}"] = _json(variant.config)
+    if metadata.settings.is_referee:
+        configs = {title: text for title, text in configs.items() if title.startswith("confirmed")}
+        lines = {key: value for key, value in lines.items() if key not in ("space", "data")}
     configs["all settings of the search"] = _json(to_json(metadata.settings))
     return Repeat(
         command=shell(str(word) for word in source.get("command", [])),
@@ -131,6 +155,8 @@ def _gpus(names: list[str]) -> str:
 
 
 def _seeds(search: Search) -> str:
+    if search.metadata.settings.is_referee:
+        return ", ".join(sorted({str(trial.record.config.seed) for trial in search.trials}))
     text = f"sampler and trials {search.metadata.settings.seed}"
     if search.verdicts:
         seeds = sorted({int(seed) for variant in search.verdicts[-1].variants for seed in variant.scores})

@@ -1,7 +1,7 @@
 """The page: one HTML file that contains everything it shows and makes no network requests."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -203,16 +203,22 @@ def headline(search: Search) -> Headline:
         return _open(search, command)
     verdict, earlier = search.verdicts[-1], [_line(v) for v in reversed(search.verdicts[:-1])]
     seeds = "1 paired seed" if verdict.seeds == 1 else f"{verdict.seeds} paired seeds"
-    measured = (
-        f"{seeds} that no trial of the search had, on the {verdict.split} split, "
-        f"{'given equal time' if search.metadata.settings.equal == 'time' else 'for equal epochs'}; "
-        f"confirmation {verdict.confirmation}{', sequential' if verdict.sequential else ''}."
-    )
+    sequential = ", sequential" if verdict.sequential else ""
+    if search.metadata.settings.is_referee:
+        command, word = _command("referee --resume", search), "Comparison"
+        measured = f"{seeds} of each command; comparison {verdict.confirmation}{sequential}."
+    else:
+        word = "Confirmation"
+        measured = (
+            f"{seeds} that no trial of the search had, on the {verdict.split} split, "
+            f"{'given equal time' if search.metadata.settings.equal == 'time' else 'for equal epochs'}; "
+            f"confirmation {verdict.confirmation}{sequential}."
+        )
     if not verdict.complete:
         return Headline(
             tone="open",
             mark="…",
-            state="Confirmation under way",
+            state=f"{word} under way",
             title=verdict.headline,
             figures=verdict.figures,
             lines=[f"So far from {measured} If it was stopped, resume it with the command below."],
@@ -225,7 +231,7 @@ def headline(search: Search) -> Headline:
     return Headline(
         tone=outcome.replace(" ", "-"),
         mark=_MARKS[outcome],
-        state=f"Confirmed: {verdict.verdict or 'no verdict'}",
+        state=f"{'Compared' if word == 'Comparison' else 'Confirmed'}: {verdict.verdict or 'no verdict'}",
         title=verdict.headline,
         figures=verdict.figures,
         lines=[f"From {measured}"],
@@ -273,9 +279,14 @@ def _line(verdict: ReportedVerdict) -> str:
 def numbers(search: Search) -> list[tuple[str, str, str]]:
     """Return the figures at the top of the page: title, value, detail."""
     counts, items = search.counts, []
+    referee = search.metadata.settings.is_referee
     for title, trial in (
-        ("best in the search", search.best),
-        ("best baseline in the search", search.baseline),
+        ()
+        if referee
+        else (
+            ("best in the search", search.best),
+            ("best baseline in the search", search.baseline),
+        )
     ):
         value = search.show(trial) if trial else "none"
         what = (
@@ -294,6 +305,8 @@ def numbers(search: Search) -> list[tuple[str, str, str]]:
     ]  # fmt: skip
     items.append(("trials", str(len(search.trials)), ", ".join(parts)))
     plan, equal = search.plan, search.metadata.settings.equal
+    if referee:
+        return [*items, *_command_numbers(search)]
     seconds = sum(m.get("seconds", 0.0) for trial in search.trials for m in trial.record.history)
     items.append(
         (
@@ -305,9 +318,22 @@ def numbers(search: Search) -> list[tuple[str, str, str]]:
     return items
 
 
+def _command_numbers(search: Search) -> Iterator[tuple[str, str, str]]:
+    """Yield the commands of a comparison and their time as figures at the top of the page."""
+    verdict = search.verdicts[-1] if search.verdicts else None
+    for variant in verdict.variants if verdict else ():
+        seconds, processor = variant.mean_cost("seconds"), variant.mean_cost("processor_seconds")
+        spent = "no run has ended" if seconds is None else f"{seconds:.3g} s a run"
+        if processor is not None:
+            spent += f", {processor:.3g} s of processors"
+        yield variant.name, spent, variant.config["model"]["command"]
+
+
 def _failed(search: Search) -> str:
     groups = reasons(search)
     infeasible, errors = search.counts[State.INFEASIBLE], search.counts[State.ERROR]
+    if search.metadata.settings.is_referee:
+        return f"{errors} runs failed." if errors else "No run failed."
     if not groups:
         return "Nothing: every trial could be trained, and none broke."
     return (

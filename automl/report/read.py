@@ -17,6 +17,7 @@ from optuna.distributions import BaseDistribution
 
 from attention import InputError
 from automl.config.command_line import format_command
+from automl.confirm.protocol import confirmations, study_name
 from automl.report.confirmation import ReportedVerdict, read_verdicts
 from automl.storage.folder import (
     NamedSearch,
@@ -289,7 +290,11 @@ def read_folder(folder: Path) -> Search:
 
 
 def _read_trials(folder: Path, metadata: SearchMetadata) -> list[Trial]:
-    pairs = read_trials(folder, metadata.name, metadata.plan.needed)
+    """Return the trials of a search. A referee has those of its latest comparison alone."""
+    name = metadata.name
+    if metadata.settings.is_referee and (compared := confirmations(folder)):
+        folder, name = compared[-1], study_name(compared[-1], metadata)
+    pairs = read_trials(folder, name, metadata.plan.needed)
     varied = _varied([record for _, record in pairs])
     return [
         Trial(

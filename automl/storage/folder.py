@@ -102,6 +102,11 @@ class SearchMetadata:
         `moved` replaces its name, if it was a function of a notebook or its file has moved.
         """
         settings = self.settings
+        if settings.is_referee:
+            raise InputError(
+                f"{self.name!r} compares commands and has no search space. Resume it: "
+                f"{format_command('referee --resume', self.name, settings.storage)}"
+            )
         try:
             space = (settings if moved is None else settings.with_space(moved)).load_space()
         except InputError as error:

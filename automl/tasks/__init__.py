@@ -35,7 +35,7 @@ from attention import InputError
 from attention.loading import load_object
 from automl.config.runtime import Runtime
 from automl.tasks.base import Batch, EvaluationBatch, Inputs, Split, Task
-from search.config import TASKS, TrialConfig
+from search.config import COMMAND, TASKS, TrialConfig
 from search.config.tasks import TaskSpec, load_spec, register, registered_specs, resolve
 
 
@@ -84,6 +84,11 @@ def task_of(config: TrialConfig) -> type[Task]:
     Raises InputError if the task is unknown.
     """
     loaded: object
+    if config.task == COMMAND:
+        raise InputError(
+            "a command has no data or model that automl can open: its own program must do that. "
+            "`automl status`, `report` and `confirm` work with commands"
+        )
     if config.task in TASKS:
         loaded = resolve(TASKS[config.task].task)
     else:

@@ -9,8 +9,23 @@ from automl.storage.storage import Storage
 from search.record import Report
 
 
+class CommandFailed(Exception):
+    """A command failed.
+
+    Args:
+        reason: The reason in a line.
+        log: The end of its output.
+    """
+
+    def __init__(self, reason: str, log: str) -> None:
+        super().__init__(reason)
+        self.log = log
+
+
 def classify_error(error: Exception, folder: Storage) -> Report:
     """Return the report of a trial that ended with `error`. A full disk is a fault of the node."""
+    if isinstance(error, CommandFailed):
+        return Report(error=str(error), traceback=error.log)
     text = str(error).strip().splitlines()
     line = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
     if (code := full_disk_errno(error)) is None:

@@ -24,7 +24,7 @@ from automl.training import checkpoint
 from automl.training.loop import Diverged
 from automl.trials.failure import classify_error
 from automl.trials.job import Job, TooSlow
-from search.config import TrialConfig
+from search.config import COMMAND, TrialConfig
 from search.config.tasks import resolve
 from search.record import CHECKPOINT_FILE, Metrics, Report
 from search.serialise import to_json
@@ -32,7 +32,10 @@ from search.tuner import NODE, REPORT
 
 LOOP = "automl.trials.loop_trial:train"
 # Loops of the tasks whose training is the user's own code.
-LOOPS = {"function": "automl.trials.function_trial:train"}
+LOOPS = {
+    "function": "automl.trials.function_trial:train",
+    COMMAND: "automl.trials.command_trial:train",
+}
 
 
 def build_assignment(
@@ -64,18 +67,19 @@ def build_assignment(
         data: Result of `Task.share_data` if the data come from the storage.
         profile: Measure the costs before training. Needed for limits and for equal time.
     """
+    measured = profile and config.task != COMMAND  # before a command has run, nothing is known of it
     return {
         "code": {**config.code(), **baseline.code()},
         "trial": config.to_json(),
         "folder": str(folder),
         "shared_trainings": str(shared_trainings),
         "baseline": baseline.to_json(),
-        "equal": equal,
+        "equal": equal if measured else "epochs",
         "limits": dict(vars(limits)),
         "runtime": {"precision": precision, "compile": compile},
         "test": test,
         "data": data,
-        "profile": profile,
+        "profile": measured,
     }
 
 

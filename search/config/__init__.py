@@ -9,6 +9,7 @@ stereo_config          Pairs of images
 detection_config       Images with objects
 segmentation_config    Images with a class for each pixel
 own_training_config    A training by the user's own code: a function, or a command
+command_config         A training that is any command
 opened                 Configuration of a user-defined task whose code has not been loaded
 tasks                  Declarations of the built-in tasks (TASKS) and the registered ones
 trial_config           One trial: a task with its data, model and training
@@ -22,6 +23,7 @@ from search.config.classification_config import (
     Policy,
     SequenceData,
 )
+from search.config.command_config import COMMAND, CommandModel, CommandTraining
 from search.config.detection_config import DetectionData, DetectionModel, DetectionTraining
 from search.config.own_training_config import FunctionModel, OwnTraining
 from search.config.retrieval_config import CodeData, CodeModel, RetrievalLoss, RetrievalTraining, Similarity
@@ -32,12 +34,15 @@ from search.config.tasks import TASKS, TaskSpec
 from search.config.trial_config import TrialConfig
 
 __all__ = [
+    "COMMAND",
     "PUBLISHED",
     "TASKS",
     "ClassWeights",
     "ClassificationTraining",
     "CodeData",
     "CodeModel",
+    "CommandModel",
+    "CommandTraining",
     "Data",
     "Decayed",
     "DetectionData",

@@ -11,6 +11,7 @@ from typing import Any
 from attention import InputError, loading
 from search.class_metrics import CLASSIFICATION
 from search.config.classification_config import ClassificationTraining, ImageData, ImageTraining, SequenceData
+from search.config.command_config import COMMAND, CommandModel, CommandTraining
 from search.config.detection_config import DetectionData, DetectionModel, DetectionTraining
 from search.config.opened import OpenData, OpenModel, OpenTraining
 from search.config.own_training_config import FunctionModel, OwnTraining
@@ -39,7 +40,8 @@ class TaskSpec:
             reports one of its own, the configuration's `training.reports`.
         model: The type of `TrialConfig.model`. A type of your own checks its values in `problems`.
         dimensions: The spatial dimensions of inputs. None for a task that builds its own models.
-        task: The reference of the `Task` subclass. Empty in the `spec` of a user-defined subclass.
+        task: The reference of the `Task` subclass. Empty in the `spec` of a user-defined subclass, and for
+            commands, whose data and models are not known.
         spaces: Modules with search spaces of the task, each in a sequence `SPACES`.
         detect: The reference of a function of a path, which returns True if the path holds data of the task.
         space: The name of the space for data that `detect` recognises.
@@ -170,6 +172,7 @@ TASKS: Mapping[str, TaskSpec] = {
         metrics=(),
         task="automl.tasks.function:FunctionTask",
     ),
+    COMMAND: TaskSpec(data=Data, model=CommandModel, training=CommandTraining, metrics=()),
 }
 
 # Declaration of a user-defined task whose code has not been loaded.

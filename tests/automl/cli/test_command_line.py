@@ -39,6 +39,7 @@ COMMANDS = (
     "sync",
     "report",
     "train",
+    "referee",
     "export",
     "predict",
     "maps",

@@ -1,0 +1,91 @@
+"""Run a command, measure the processor time of all its processes, and end them when the caller is gone.
+
+A program of the standard library alone, which starts in a hundredth of a second:
+`python -I -S supervise.py STDOUT STDERR COMMAND...`. The caller holds the other end of standard input. When
+it closes, even because the caller was killed, the processes of the command are killed. At the end of the
+command this program prints a line of JSON: `code`, `seconds` and `processor_seconds`, or `error` if it did
+not start.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER of Linux: orphans become children of this process
+
+
+def main() -> None:
+    """Run the command of the process's arguments."""
+    out, err, *command = sys.argv[1:]
+    with suppress(OSError, AttributeError):  # other systems have no such call
+        ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
+    start = time.monotonic()
+    try:
+        with open(out, "wb") as stdout, open(err, "wb") as stderr:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True
+            )
+    except OSError as error:
+        print(json.dumps({"error": error.strerror or str(error)}))
+        return
+    threading.Thread(target=_kill_when_abandoned, args=(process.pid,), daemon=True).start()
+    code = process.wait()
+    seconds = time.monotonic() - start
+    _end_others(process.pid)
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with suppress(BrokenPipeError):
+        result = {"code": code, "seconds": seconds, "processor_seconds": usage.ru_utime + usage.ru_stime}
+        print(json.dumps(result), flush=True)
+
+
+def _kill_when_abandoned(group: int) -> None:
+    os.read(0, 1)  # returns when the caller has closed its end
+    _kill(group)
+
+
+def _kill(group: int) -> None:
+    """Kill the processes of the group and all other descendants, which may be in groups of their own."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+    for process in _descendants():
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(process, signal.SIGKILL)
+
+
+def _end_others(group: int) -> None:
+    """Kill what the command has left behind, and wait for it, so that its processor time counts."""
+    while True:
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+            _kill(group)
+            time.sleep(0.002)
+            continue
+        _kill(group)  # without a system that gives orphans to this process
+        return
+
+
+def _descendants() -> Iterator[int]:
+    """Yield the processes below this one, where the system lists processes in /proc."""
+    parents = {}
+    with suppress(FileNotFoundError):
+        for name in os.listdir("/proc"):
+            # A name that is no number, or a process that has ended.
+            with suppress(OSError, ValueError, IndexError), open(f"/proc/{int(name)}/stat", "rb") as file:
+                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+    above = {os.getpid()}
+    while level := {process for process, parent in parents.items() if parent in above}:
+        yield from level
+        above = level
+
+
+if __name__ == "__main__":
+    main()
