@@ -100,13 +100,13 @@ def run_referee(
         raise InputError("there is nothing to compare; add --candidate with a command")
     if twice := next((command for command in commands if commands.count(command) > 1), None):
         raise InputError(f"each command must be given once; got {twice!r} twice")
+    options = Options(
+        top=len(commands) - 1, seeds=seeds, margin=margin, sequential=sequential, init="scratch"
+    )
     training = CommandTraining(epochs=1, metric=metric, metric_file=metric_file or "", last=last)
     configs = [
         _configuration(command, training, minimize=minimize, unit=unit, margin=margin) for command in commands
     ]
-    options = Options(
-        top=len(commands) - 1, seeds=seeds, margin=margin, sequential=sequential, init="scratch"
-    )
     if chance is not None and not isfinite(chance):
         raise InputError(f"--chance must be a finite number; got {chance}")
     first = secrets.randbelow(FRESH) if seed is None else seed

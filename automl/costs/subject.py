@@ -69,7 +69,7 @@ def make_subject(
     options = options or {}
     fits = tasks_of(backbone)
     if task is not None and task not in TASKS:
-        raise unknown("task", task, TASKS)
+        raise unknown("task", task, [name for name, spec in TASKS.items() if spec.subject])
     if task is not None and task not in fits:
         raise InputError(f"{backbone} is a model of the task {' or '.join(fits)}; got --task {task}")
     if size is not None and not 1 <= size <= 4096:

@@ -105,7 +105,7 @@ class CommandTraining(OwnTraining):
         if not self.is_pattern:
             return self.metric
         named = re.search(r"\?P<(\w+)>", self.metric)
-        first = named or re.match(r"\W*([A-Za-z_]\w*)", self.metric)
+        first = named or re.match(r"(?:\^|\\[bs][*+]?)*([A-Za-z_]\w*)", self.metric)
         return first[1] if first else "metric"
 
     def to_json(self) -> dict[str, Any]:
