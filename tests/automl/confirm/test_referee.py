@@ -58,7 +58,7 @@ def compare(candidates: Any = CANDIDATE, **options: Any) -> ConfirmResult:
     return run_referee(BASELINE, candidates, **{"metric": "acc=(.*)", "name": "mine", "seed": 1} | options)
 
 
-def test_arms_alternate_with_the_same_seeds(at_work: Any) -> None:
+def test_commands_alternate_with_the_same_seeds(at_work: Any) -> None:
     workers = at_work(FakeCommands(gain(0)))
     result = compare(seeds=7, sequential=False, seed=40)
     pair = ["baseline", "candidate"]
@@ -101,7 +101,7 @@ def test_outcomes_and_exit_codes(
     assert (status.state, status.outcome, status.verdict) == ("finished", outcome, value["headline"])
 
 
-def test_of_several_candidates_the_best_wins(at_work: Any) -> None:
+def test_best_of_several_candidates_wins(at_work: Any) -> None:
     at_work(FakeCommands(gain(9, of="candidate 2")))
     result = compare([CANDIDATE, "train --deep --seed {seed}"])
     assert result.value["winner"] == "candidate 2"

@@ -124,9 +124,9 @@ print(*sys.argv[1:], os.getcwd(), os.environ["OMP_NUM_THREADS"], sep="|")
 print("acc=1")
 """
     run(tmp_path, python(program, '{"lr": {x}, "seed": {seed}}', "{out}/a b"), seed=12)
-    given = (tmp_path / "trial" / "stdout.txt").read_text().splitlines()[0].split("|")
+    received = (tmp_path / "trial" / "stdout.txt").read_text().splitlines()[0].split("|")
     out = tmp_path / "trial" / "out"
-    assert given == ['{"lr": {x}, "seed": 12}', f"{out}/a b", str(tmp_path), str(torch.get_num_threads())]
+    assert received == ['{"lr": {x}, "seed": 12}', f"{out}/a b", str(tmp_path), str(torch.get_num_threads())]
 
 
 def test_files_of_an_interrupted_run_are_gone(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
 
 
 def test_processor_time_is_that_of_all_processes(tmp_path: Path) -> None:
-    """Of children, and of a process that was left behind in a session of its own."""
+    """Count children, and a process that was left behind in a session of its own."""
     burn = "import time\nwhile time.process_time() < {}: pass"
     program = f"""
 import subprocess, sys, time
