@@ -45,6 +45,7 @@ COURSE = frozenset(
         "learning_rate",
         "seconds",
         "processor_seconds",
+        "time",
     }
 )
 

@@ -1,13 +1,21 @@
-"""A trial in its process: what is known before its training begins."""
+"""A trial in its process: what is known before its training begins, and the loop that trains it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
-from search.config import TrialConfig
+from search.config import COMMAND, TrialConfig
+from search.config.tasks import resolve
 from search.record import Metrics
+
+LOOP = "automl.trials.loop_trial:train"
+# Loops of the tasks whose training is the user's own code.
+LOOPS = {
+    "function": "automl.trials.function_trial:train",
+    COMMAND: "automl.trials.command_trial:train",
+}
 
 # Minimum number of epochs with the placement. With fewer steps, the score does not depend on it enough.
 LEAST_EPOCHS = 0.5
@@ -64,3 +72,11 @@ class Job:
     def is_spent(self, history: list[Metrics]) -> bool:
         """Return True if the epochs of `history` use up the budget."""
         return bool(history) and history[-1]["resource"] >= self.config.training.epochs
+
+
+def train(job: Job) -> Iterator[list[Metrics]]:
+    """Train a job with the loop of its task. Yield the metrics of all epochs so far, after each epoch."""
+    if job.is_spent(job.history):
+        yield job.history
+    else:
+        yield from resolve(LOOPS.get(job.config.task, LOOP))(job)

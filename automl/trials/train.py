@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,8 +27,9 @@ from automl.tracking.run_spec import RunSpec, source
 from automl.tracking.silence import MlflowSilent, SilentWriter
 from automl.tracking.tracker import Tracker, Writes
 from automl.tracking.writer import MlflowWriter
-from automl.training import checkpoint, shared_training
-from automl.training.loop import Diverged, TrainingState, fit, start
+from automl.training import checkpoint
+from automl.training.loop import Diverged
+from automl.trials.job import Job, train
 from automl.trials.train_workers import train_on_workers
 from backbones import sites
 from search import record
@@ -121,17 +123,13 @@ def run_train(
     for note in task.notes():
         print(note, file=sys.stderr)
     check_attentions([config], runtime)
+    task.model()  # Mistakes in the placement are reported before anything is written.
     with new_folder(Path(storage).resolve(), name) as folder:
         trial = record.TrialRecord(0, config)
         if workers > 1:
             epochs = train_on_workers(config, folder, workers, runtime)
         else:
-            epochs = _epochs(
-                task,
-                shared_training.start_from_shared(task, Storage(str(folder / SHARED_FOLDER))),
-                trial,
-                folder,
-            )
+            epochs = _epochs(config, runtime, folder)
         if log:
             _empty(Path(log))
         return _train(task, epochs, trial, folder, log, tell)
@@ -184,9 +182,7 @@ def resume_train(
     if workers > 1:
         epochs = train_on_workers(config, folder, workers, runtime, epoch=content["epoch"])
     else:
-        state = start(task, task.model())
-        checkpoint.restore(state, content)
-        epochs = _epochs(task, state, trial, folder)
+        epochs = _epochs(config, runtime, folder, content)
     return _train(task, epochs, trial, folder, log, tell)
 
 
@@ -203,13 +199,21 @@ def _open(config: TrialConfig, runtime: Runtime, workers: int) -> Task:
     return open_task(config, runtime)
 
 
-def _epochs(task: Task, state: TrainingState, trial: record.TrialRecord, folder: Path) -> Iterator[Metrics]:
+def _epochs(
+    config: TrialConfig, runtime: Runtime, folder: Path, content: dict[str, Any] | None = None
+) -> Iterator[Metrics]:
     """Train in this process, and yield each epoch's metrics after its checkpoint is written."""
-    for metrics in fit(task, state):
-        history = [*trial.history, metrics]
-        ended = _ended(history, trial.config)
-        checkpoint.save(Storage(str(folder)), trial.config, state, history, finished=ended)
-        yield metrics
+    location = Storage(str(folder))
+    job = Job(
+        config=config,
+        runtime=runtime,
+        folder=location,
+        shared_trainings=location / SHARED_FOLDER,
+        history=[] if content is None else content["history"],
+        content=content,
+    )
+    for history in train(job):
+        yield history[-1]
 
 
 def _train(

@@ -52,8 +52,7 @@ def train_on_workers(
         wait_for_capacity(shape, PLACEMENT_LIMIT)
         try:
             for report in _reports(config, folder, shape, runtime):
-                for metrics in report.history[epoch:]:
-                    yield {key: value for key, value in metrics.items() if key != "time"}
+                yield from report.history[epoch:]
                 epoch = max(epoch, len(report.history))
                 if report.infeasible is not None:
                     raise Diverged(report.infeasible)

@@ -23,19 +23,11 @@ from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.training.loop import Diverged
 from automl.trials.failure import classify_error
-from automl.trials.job import Job, TooSlow
+from automl.trials.job import Job, TooSlow, train
 from search.config import COMMAND, TrialConfig
-from search.config.tasks import resolve
 from search.record import CHECKPOINT_FILE, Metrics, Report
 from search.serialise import to_json
 from search.tuner import NODE, REPORT
-
-LOOP = "automl.trials.loop_trial:train"
-# Loops of the tasks whose training is the user's own code.
-LOOPS = {
-    "function": "automl.trials.function_trial:train",
-    COMMAND: "automl.trials.command_trial:train",
-}
 
 
 def build_assignment(
@@ -174,14 +166,6 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]
         return
     empty_cache(runtime.device)
     yield Report(history=history, profile=profile, device=device, violations=violations, infeasible=reason)
-
-
-def train(job: Job) -> Iterator[list[Metrics]]:
-    """Train a job with the loop of its task. Yield the metrics of all epochs so far, after each epoch."""
-    if job.is_spent(job.history):
-        yield job.history
-    else:
-        yield from resolve(LOOPS.get(job.config.task, LOOP))(job)
 
 
 def _line(error: BaseException) -> str:

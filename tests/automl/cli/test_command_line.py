@@ -179,7 +179,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*SEARCH, "broken.py:draw"), ["broken.py cannot be imported", "no_such_library"]),
     ((*SEARCH, "no_such_module:draw"), ["no_such_module cannot be imported"]),
     ((*SEARCH, "spaces.py:refuses"), ["raised TrialPruned for its own baseline"]),
-    (("search",), ["--space or --data is missing", "--resume"]),
+    (("search",), ["--space, --data or --train is missing", "--resume"]),
     ((*SEARCH, "digits", "--trials", "0"), ["--trials must be 1 or more; got 0"]),
     ((*SEARCH, "digits", "--trials", "-3"), ["--trials must be 1 or more; got -3"]),
     ((*SEARCH, "digits", "--trials", "+5"), ["--trials must be a number; got '+5'", "--resume"]),
