@@ -57,7 +57,8 @@ def export(
     print(f"chosen    {result.chosen.choice}")
     if result.chosen.warning:
         print(f"warning: {result.chosen.warning}", file=sys.stderr)
-    print("test      " + ", ".join(f"{key} {value:.4f}" for key, value in result.test.items()))
+    if result.test:
+        print("test      " + ", ".join(f"{key} {value:.4f}" for key, value in result.test.items()))
     checked = ", ".join(f"{key} {value:.1e}" for key, value in result.differences.items())
     print(f"checked   {checked or 'nothing'}")
     for file, reason in result.left_out.items():

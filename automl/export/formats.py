@@ -3,6 +3,7 @@
 Each graph has an ONNX file and one of torch.export; weights and the MLflow model are of all graphs together.
 """
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -71,9 +72,14 @@ def save_programs(
         {axis: dims[name] for axis, name in deployment.axes(key).items()} for key in deployment.inputs
     )
     module = deployment.module.eval().requires_grad_(False)
+    kinds = [each.kind for each in inspect.signature(module.forward).parameters.values()]
     missing = [pt2_file(graph), onnx_file(graph)]
     try:
-        program = torch.export.export(module, tuple(deployment.inputs.values()), dynamic_shapes=shapes)
+        program = torch.export.export(
+            module,
+            tuple(deployment.inputs.values()),
+            dynamic_shapes=(shapes,) if inspect.Parameter.VAR_POSITIONAL in kinds else shapes,
+        )
         torch.export.save(program, folder / pt2_file(graph))
         missing.remove(pt2_file(graph))
         torch.onnx.export(

@@ -1,12 +1,13 @@
 """The model card: description, scores, speed and use of an exported model."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from attention.loading import short_name
 from automl.config.escape import markdown, markdown_code
 from automl.config.units import pluralize
 from automl.export.chosen import Chosen
@@ -16,6 +17,7 @@ from automl.export.speed import Speed
 from automl.tasks import Task
 from automl.tasks.base import SPLITS
 from automl.tasks.deployment import Interface
+from search.config import OwnTraining
 from search.metric import Metric
 from search.score_card import ScoreCard
 
@@ -26,7 +28,7 @@ CONFUSION = "confusion.csv"  # has the matrix where the page has not
 
 _CARD = """# {name}
 
-A model for {task}{labels}, exported by attention-automl from {origin}.
+A model {purpose}{labels}, exported by attention-automl from {origin}.
 
 | | |
 |---|---|
@@ -40,12 +42,7 @@ This model: {what}.
 
 ## Data
 
-{source}, hash of the data `{digest}`.
-
-{splits}
-
-The search ranks on the validation split. The test split was read for this page, and by a confirmation if
-there was one.
+{data}
 
 ## Scores on the test split
 
@@ -61,7 +58,7 @@ there was one.
 
 ## Checks
 
-Largest difference from the trained model on real test inputs: {differences}.
+Largest difference from the trained model on {inputs}: {differences}.
 
 ## Limits
 
@@ -90,6 +87,24 @@ _HOW_WITHOUT = """An attention module prevents some of the formats:
 {left_out}
 
 {programs}`model.safetensors` with `config.json` has the weights to train on from."""
+
+# The same for a training function that declares no model to export.
+_HOW_REBUILT = """There is no ONNX model: {reason}. `rebuild.py` runs the start of the function, with this
+placement, and loads `model.safetensors`:
+
+```python
+from rebuild import model
+```"""
+
+_DATA = """{source}, hash of the data `{digest}`.
+
+{splits}
+
+The search ranks on the validation split. The test split was read for this page, and by a confirmation if
+there was one."""
+
+_OWN_DATA = """{what}. A search ranks on what it reports after each epoch, and a confirmation on what it
+reports with `trial.test`."""
 
 # What the card says of the choice: when nothing was confirmed, when no winner was found, when this is one.
 _LIMITS = (
@@ -144,8 +159,11 @@ def model_card(
         left_out: The reason for each file that is not written.
     """
     model, training, data = task.config.model, task.config.training, task.config.data
+    is_own = isinstance(training, OwnTraining)
     about = {
-        "backbone": _with_options(model.backbone, model.options),
+        "training function" if is_own else "backbone": _with_options(
+            short_name(model.backbone), model.options
+        ),
         "attention": ", ".join(f"{spec} at {site}" for site, spec in model.placement.items()) or "none",
         "data": _with_options(data.source, {k: v for k, v in asdict(data).items() if k not in ELSEWHERE}),
         "training": f"{pluralize(training.epochs, 'epoch')}, {training.summary()}",
@@ -153,25 +171,20 @@ def model_card(
     }
     if labels:
         about["labels"] = ", ".join(labels)
-    how = task.describe_splits()
     return _CARD.format(
         name=markdown(chosen.name),
-        task=markdown(task.config.task),
+        purpose="of a training function" if is_own else f"for {markdown(task.config.task)}",
         origin=markdown(chosen.origin)
         if chosen.run_id is None
         else f"MLflow run {markdown_code(chosen.run_id)}",
         labels=f" with {len(labels)} labels" if labels else "",
         else_given=_LABELLED if labels else _UNLABELLED,
-        about="\n".join(f"| {key} | {markdown(value)} |" for key, value in about.items()),
+        about="\n".join(f"| {key} | {markdown(value)} |" for key, value in about.items() if value),
         verdict=_verdict(chosen),
         what=markdown(chosen.what),
-        source=markdown(data.source),
-        digest=task.digest,
-        splits=table(
-            ["split", "size", "how it came about"],
-            ([split, task.size(split), how.get(split, "")] for split in SPLITS),
-        ),
-        scores=markdown(_metrics(test, task.metric))
+        data=_OWN_DATA.format(what=markdown(task.describe_data())) if is_own else _data(task),
+        inputs="inputs made of the function's example" if is_own else "real test inputs",
+        scores=markdown(_metrics(test, task.metric) or "None: a confirmation asks the training function.")
         if scores is None
         else _scores(scores, test, task.metric),
         speed=_speed(speeds, machine),
@@ -181,6 +194,16 @@ def model_card(
         limit=_LIMITS[2 if chosen.confirmed else 0 if chosen.verdict is None else 1].format(
             metric=markdown(task.metric.name)
         ),
+    )
+
+
+def _data(task: Task) -> str:
+    how = task.describe_splits()
+    splits = ([split, task.size(split), how.get(split, "")] for split in SPLITS)
+    return _DATA.format(
+        source=markdown(task.data.source),
+        digest=task.digest,
+        splits=table(["split", "size", "how it came about"], splits),
     )
 
 
@@ -207,7 +230,9 @@ def _how(task: Task, graphs: Mapping[str, Interface], *, is_labelled: bool) -> s
     )
 
 
-def _how_without(graphs: Iterable[str], left_out: Mapping[str, str]) -> str:
+def _how_without(graphs: Collection[str], left_out: Mapping[str, str]) -> str:
+    if not graphs:
+        return _HOW_REBUILT.format(reason=next(iter(left_out.values())))
     written = [name for name in graphs if pt2_file(name) not in left_out]
     return _HOW_WITHOUT.format(
         left_out=table(["left out", "reason"], left_out.items()),

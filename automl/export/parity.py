@@ -43,7 +43,7 @@ def check_parity(
                 _check_repeats(task, deployment, inputs[graph])
                 raise RuntimeError(
                     f"{name} differs from the trained model by {difference:.2g}, more than "
-                    f"{task.tolerance:g}, on {count_rows(inputs[graph])} test inputs; nothing was exported"
+                    f"{task.tolerance:g}, on {count_rows(inputs[graph])} inputs; nothing was exported"
                 )
             differences[name] = max(difference, differences.get(name, 0.0))
     return differences
@@ -56,7 +56,7 @@ def _check_repeats(task: Task, deployment: Deployment, inputs: Arrays) -> None:
     difference = task.compare(deployment.run(tensors), deployment.run(tensors))
     if not difference <= task.tolerance:
         raise InputError(
-            f"the model {RANDOM}: two passes over the same {count_rows(inputs)} test inputs differ by "
+            f"the model {RANDOM}: two passes over the same {count_rows(inputs)} inputs differ by "
             f"{difference:.2g}; nothing was exported. {ADVICE}"
         )
 

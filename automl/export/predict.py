@@ -203,9 +203,9 @@ def no_export(folder: Path, error: Exception) -> InputError:
 
 def _open(folder: Path, trust: bool) -> tuple[dict[str, Any], type[Task], Run]:
     exported = read_exported(folder)
+    check_written(folder, exported, ONNX)
     if MODEL not in exported["graphs"]:
         raise InputError(f"the model in {folder} searches code; add a folder of code with --corpus FOLDER")
-    check_written(folder, exported, ONNX)
     try:
         run = open_onnx(folder / ONNX)
     except Exception as error:  # onnxruntime has a different error for each kind of damage

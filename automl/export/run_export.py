@@ -3,7 +3,7 @@
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from automl.export.formats import (
     INT8,
     MLFLOW_MODEL,
     ONNX,
+    PT2,
     bake,
     describe,
     labels_of,
@@ -59,6 +60,7 @@ from search.score_card import ScoreCard
 INPUTS = 100  # number of test inputs for comparing the exported forms
 COPIES = 5  # number of written copies of the weights: four forms and MLflow's copy
 ALIAS = "champion"
+NOT_DECLARED = "the training function declares no model with trial.export"
 EXPORTS = "exports"  # the folder of exports that are given no other
 
 
@@ -107,7 +109,8 @@ class ExportResult(Summary):
         yield "chosen", self.chosen.choice
         if self.chosen.warning:
             yield "warning", self.chosen.warning
-        yield "test", ", ".join(f"{key} {value:.4f}" for key, value in self.test.items())
+        if self.test:
+            yield "test", ", ".join(f"{key} {value:.4f}" for key, value in self.test.items())
         yield (
             "checked",
             ", ".join(f"{key} {value:.1e}" for key, value in self.differences.items()) or "nothing",
@@ -243,7 +246,12 @@ def _export(out: Path, chosen: Chosen, quantize: str | None, trust: bool) -> Exp
     config = config.load()
     check_source(config, chosen.checkpoint)
     task = open_task(config, Runtime(device=torch.device("cpu"), precision="fp32"))
-    model = task.model()
+    model = task.checkpoint_model()
+    if quantize is not None and not task.size("test"):
+        raise InputError(
+            "--quantize needs training and test data, which only the training function has; leave it out, or "
+            "quantise model.onnx in your own code, with onnxruntime.quantization"
+        )
     if quantize is not None and not labels_of(task.deployments(model)):
         raise InputError(
             f"--quantize states what it costs in accuracy, which the task {task.config.task} does not have"
@@ -264,7 +272,7 @@ def _export(out: Path, chosen: Chosen, quantize: str | None, trust: bool) -> Exp
             sweep(out.parent, out.name)  # what exports that were killed have left
             unfinished.mkdir()
             with capture_library_logs(unfinished / "log.txt"):
-                result = _write(unfinished, task, model, chosen, out, quantize)
+                result = _write(unfinished, task, model, chosen, out, quantize, content["history"])
             (unfinished / "log.txt").unlink(missing_ok=True)
             open_up(unfinished)
             remove(out)
@@ -299,7 +307,7 @@ def _register(result: ExportResult, folder: Path, name: str, alias: str) -> Expo
             f"files are in {result.folder}"
         )
     test = {f"test_{key}": f"{value:.4f}" for key, value in result.test.items()}
-    shown = ", ".join(f"{key} {value:.4f}" for key, value in result.test.items())
+    shown = ", ".join(f"{key} {value:.4f}" for key, value in result.test.items()) or "not scored"
     with tempfile.TemporaryDirectory() as scratch, capture_library_logs(Path(scratch) / "log.txt"):
         try:
             registered = register(
@@ -320,13 +328,19 @@ def _register(result: ExportResult, folder: Path, name: str, alias: str) -> Expo
 
 
 def _write(
-    folder: Path, task: Task, model: nn.Module, chosen: Chosen, out: Path, quantize: str | None
+    folder: Path,
+    task: Task,
+    model: nn.Module,
+    chosen: Chosen,
+    out: Path,
+    quantize: str | None,
+    history: Sequence[Mapping[str, float]] = (),
 ) -> ExportResult:
     save_weights(folder, model)
     tensors = task.graph_inputs("test", INPUTS)
     inputs = {name: as_arrays(tensor) for name, tensor in tensors.items()}
     with torch.inference_mode():
-        test = {name: value.item() for name, value in task.evaluate(model, "test").items()}
+        test = task.test_metrics(model, history)
     expected = {name: deployment.run(tensors[name]) for name, deployment in task.deployments(model).items()}
     bake(model)
     deployments = task.deployments(model)
@@ -337,11 +351,15 @@ def _write(
     for deployment in deployments.values():
         for file, content in deployment.files.items():
             (folder / file).write_text(content, encoding="utf-8")
-    is_foreign = any(spec.is_foreign for spec in task.config.model.placement.values())
-    left_out: dict[str, str] = {}
+    may_fail = not task.size("test") or any(spec.is_foreign for spec in task.config.model.placement.values())
+    left_out: dict[str, str] = {} if deployments else dict.fromkeys((ONNX, PT2), NOT_DECLARED)
+    if not deployments:
+        for file, code in task.rebuilding_files().items():
+            (folder / file).parent.mkdir(exist_ok=True, parents=True)
+            (folder / file).write_bytes(code)
     for name, deployment in deployments.items():
-        left_out |= save_programs(folder, name, deployment, may_fail=is_foreign)
-    without = [onnx_file(name) for name in graphs if onnx_file(name) in left_out]
+        left_out |= save_programs(folder, name, deployment, may_fail=may_fail)
+    without = [file for file in map(onnx_file, graphs or (MODEL,)) if file in left_out]
     if without and quantize:
         raise InputError(f"--quantize needs {without[0]}, which is left out: {left_out[without[0]]}")
     if without:

@@ -241,9 +241,12 @@ class Trial(ABC):
         """Name the model that `automl export` writes. It contains the placed one, and may do more.
 
         Args:
-            model: The model, from raw inputs to answers.
-            example: Inputs of the model, one or more. By default those of `place`.
-            labels: The names of the classes, for the last axis of the first output.
+            model: The model, from raw inputs to answers. It takes tensors and returns tensors, with the batch
+                as their first dimension.
+            example: Inputs of the model, one or more. By default those of `place`. The export is compared
+                with the trained model on them, with noise.
+            labels: The names of the classes, for the last axis of the first output. Add a softmax to the
+                model, so that predictions are probabilities.
 
         Raises:
             InputError: The model is no module, or there is no example.

@@ -23,6 +23,7 @@ detection                Boxes and masks of the objects in images
 detection_evaluator      Computes average precision of boxes and masks
 detection_deployment     Deployment of a detector, and its input and output files
 function                 A training function: its model and example, for measuring and export
+function_deployment      Deployment of the model that a training function exports
 segmentation             The class of each pixel of an image
 segmentation_evaluator   Computes intersection over union from logits of pixels, and the loss
 same_data                Checks whether a search's data have changed since it was created

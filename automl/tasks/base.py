@@ -137,6 +137,14 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
             The model.
         """
 
+    def checkpoint_model(self) -> nn.Module:
+        """Build the model whose weights a checkpoint holds. By default that is `model`.
+
+        Returns:
+            The model.
+        """
+        return self.model()
+
     def placed(
         self, build: Callable[[], nn.Module], example: Callable[[], Inputs], *dependencies: Any
     ) -> nn.Module:
@@ -300,6 +308,18 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
             evaluator.index = [*evaluator.index, batch.index]
         return evaluator.compute(self.runtime)
 
+    def test_metrics(self, model: nn.Module, history: Sequence[Mapping[str, float]]) -> dict[str, float]:
+        """Return the metrics of a trained model on the test split.
+
+        Args:
+            model: The trained model.
+            history: The metrics of its training, epoch by epoch.
+
+        Returns:
+            The metrics.
+        """
+        return {name: value.item() for name, value in self.evaluate(model, "test").items()}
+
     @abstractmethod
     def size(self, split: Split) -> int:
         """Return the number of inputs of a split.
@@ -414,6 +434,14 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
         """
         return {MODEL: self.deployment(model)}
 
+    def rebuilding_files(self) -> Mapping[str, bytes]:
+        """Return the files that rebuild the model from an export without deployments.
+
+        Returns:
+            The content of each file by its path.
+        """
+        return {}
+
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
         """Return raw inputs spread over a split, as the deployed graph takes them.
 
@@ -507,10 +535,15 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
         Raises:
             InputError: A file cannot be read.
         """
-        names = [entry["name"] for entry in exported["inputs"]]
+        types = {entry["name"]: entry["dtype"] for entry in exported["inputs"]}
         for path in paths:
-            arrays = read_arrays(path, names)
-            for i in range(len(arrays[names[0]])):
+            arrays = {
+                name: value.astype(types[name])
+                if np.can_cast(value.dtype, types[name], "same_kind")
+                else value
+                for name, value in read_arrays(path, list(types)).items()
+            }
+            for i in range(len(next(iter(arrays.values())))):
                 yield f"{path}[{i}]", {name: value[i : i + 1] for name, value in arrays.items()}
 
     @classmethod

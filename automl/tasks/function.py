@@ -1,10 +1,13 @@
 """A training function as a task: its model and its example, for measuring, checks and export."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import optuna
 from torch import Tensor, nn
 
@@ -13,15 +16,41 @@ from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.functions.inputs import repeat
 from automl.functions.start import Start, run_start
-from automl.functions.trial import Placed
+from automl.functions.trial import Exported, Placed
 from automl.tasks.base import Batch, EvaluationBatch, Inputs, Split, Task
+from automl.tasks.deployment import MODEL, Arrays, Deployment
 from automl.tasks.evaluator import Evaluator
+from automl.tasks.function_deployment import add_noise, deploy, name_inputs
 from backbones import insert
 from backbones.example import sum_outputs
 from search.config import TASKS, Data, FunctionModel, OwnTraining, TrialConfig
 from search.metric import Metric
 
 NOMINAL = 2048  # inputs of an epoch, since only the function knows their number
+TEST = "test_"  # prefix of test metrics in a history
+REBUILD = "rebuild.py"
+REBUILDING = '''"""The trained model of this folder, as `model`. Needs attention-automl, and runs code/."""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from attention import loading
+from automl.config.runtime import Runtime
+from automl.tasks import open_task
+from search.config import TrialConfig
+
+FILES = {files}  # by their paths in config.json
+
+folder = Path(__file__).parent
+loading.receive({{path: (folder / file).read_bytes() for path, file in FILES.items()}})
+config = TrialConfig.from_json(json.loads((folder / "config.json").read_text())["config"])
+model = open_task(config, Runtime(device=torch.device("cpu"))).checkpoint_model()
+model.load_state_dict(load_file(folder / "model.safetensors"))
+model.eval()
+'''
 
 
 class FunctionTask(Task[Data, FunctionModel, OwnTraining]):
@@ -42,6 +71,8 @@ class FunctionTask(Task[Data, FunctionModel, OwnTraining]):
 
     def _start(self) -> Start:
         """Run the start of the function with the configuration's hyperparameters and placement."""
+        if changed := self.chosen.changed():
+            raise InputError(f"{changed}; restore it, or start a new search")
         return run_start(
             self.chosen.backbone,
             optuna.trial.FixedTrial(dict(self.training.parameters)),
@@ -100,6 +131,66 @@ class FunctionTask(Task[Data, FunctionModel, OwnTraining]):
     def manifest(cls, config: TrialConfig) -> Manifest:
         """Return an empty manifest, since only the function knows its data."""
         return Manifest.from_splits({"train": []})
+
+    # Export
+
+    @cached_property
+    def _exported(self) -> Exported | None:
+        return self._start().exported
+
+    def checkpoint_model(self) -> nn.Module:
+        """Return a new model of those that the function exports, or else the placed one, on the device."""
+        start = self._start()
+        return (start.exported or start.placed).model.to(self.runtime.device)
+
+    def test_metrics(self, model: nn.Module, history: Sequence[Mapping[str, float]]) -> dict[str, float]:
+        """Return the test metrics that the function reported. Only a confirmation asks for them."""
+        last = history[-1] if history else {}
+        return {name.removeprefix(TEST): value for name, value in last.items() if name.startswith(TEST)}
+
+    def deployments(self, model: nn.Module) -> dict[str, Deployment]:
+        """Return the deployment of what `trial.export` declares, or none."""
+        if self._exported is None:
+            return {}
+        return {MODEL: deploy(model, self._exported, self.model_inputs("test", 2))}
+
+    def graph_inputs(self, split: Split, count: int) -> dict[str, dict[str, Tensor]]:
+        """Return inputs of the deployment, if there is one."""
+        return {} if self._exported is None else super().graph_inputs(split, count)
+
+    def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
+        """Return the example of `trial.export`, repeated with noise, as only the function has real inputs."""
+        assert self._exported is not None
+        repeated = repeat(self._exported.example, count, self.runtime.device)
+        return name_inputs(self._exported.model, add_noise(repeated))
+
+    def rebuilding_files(self) -> Mapping[str, bytes]:
+        """Return the function's files, and lines of Python that run its start."""
+        files = self.config.code()
+        top = os.path.commonpath([Path(path).parent for path in files]) if files else ""
+        names = {path: f"code/{Path(path).relative_to(top).as_posix()}" for path in files}
+        return {REBUILD: REBUILDING.format(files=names).encode()} | {
+            names[path]: content for path, content in files.items()
+        }
+
+    def compare(self, ours: Arrays, theirs: Arrays) -> float:
+        """Return the largest difference. It is relative to the largest output if that is above 1."""
+        return max(
+            float(np.abs(ours[name] - theirs[name]).max() / max(1.0, np.abs(ours[name]).max()))
+            for name in ours
+        )
+
+    @classmethod
+    def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
+        """Describe the outputs. Values that are no probabilities are scores."""
+        labels, first = exported["labels"], next(iter(outputs.values()))
+        if not labels or first.ndim > 1:
+            return super().describe({**exported, "labels": ()}, outputs)
+        if (first >= 0).all() and abs(first.sum() - 1) < 1e-3:
+            return super().describe(exported, outputs)
+        best = int(first.argmax())
+        values = {"label": labels[best], "scores": dict(zip(labels, first.tolist(), strict=True))}
+        return f"{labels[best]} (score {first[best]:.4g})", values
 
     def describe_data(self) -> str:
         """Return a line on the function."""

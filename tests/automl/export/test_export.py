@@ -161,7 +161,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Export without its slow parts."""
 
     def write(
-        folder: Path, task: Any, model: Any, chosen: Chosen, out: Path, quantize: str | None
+        folder: Path, task: Any, model: Any, chosen: Chosen, out: Path, *options: object
     ) -> ExportResult:
         (folder / "config.json").write_text("{}")
         (folder / "model.onnx").write_bytes(b"new")
