@@ -150,6 +150,9 @@ def search(
     unit: Annotated[
         str | None, describe("With --train, the unit of the metric.", SPACE, shown=False, rare=True)
     ] = None,
+    chance: Annotated[
+        float | None, describe("With --train, the score of guessing.", SPACE, shown=False, rare=True)
+    ] = None,
     objective: Annotated[
         str | None,
         describe("Comma-separated list of 1 to 3: the metric, latency, params, macs.", SEARCH, rare=True),

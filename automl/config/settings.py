@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from math import inf
+from math import inf, isfinite
 from os import PathLike, fspath
 from pathlib import Path
 from types import UnionType
@@ -60,6 +60,7 @@ class Settings:
         margin: Smallest difference of that metric that matters, in its unit. Default: that of a built-in
             metric of this name, otherwise 0.
         unit: Unit of that metric, such as `px`.
+        chance: Score of guessing in that metric. No verdict is given unless a model is above it.
         backbone: Backbone, instead of the space's: `torchvision:NAME`, `timm:NAME`, `file.py:Net`,
             `package.module:Net` or a registered name.
         attention: Attention types to choose from, instead of the space's, separated by commas: names of
@@ -129,6 +130,7 @@ class Settings:
     minimize: bool = False
     margin: float | None = None
     unit: str | None = None
+    chance: float | None = None
     backbone: str | None = None
     attention: str | None = None
     weights: str | None = None
@@ -236,8 +238,10 @@ class Settings:
         """Check the settings of a training function, which is also the search's space."""
         if isinstance(self.margin, int | float) and not 0 <= self.margin < inf:
             raise InputError(f"--margin must be 0 or more; got {self.margin:g}")
+        if isinstance(self.chance, float) and not isfinite(self.chance):
+            raise InputError(f"--chance must be a finite number; got {self.chance:g}")
         if self.train is None:
-            for key in ("minimize", "margin", "unit"):
+            for key in ("minimize", "margin", "unit", "chance"):
                 if getattr(self, key) != self.__dataclass_fields__[key].default:
                     raise InputError(f"{option_name(key)} needs --train; built-in tasks have their metrics")
             return
@@ -361,7 +365,9 @@ class Settings:
             function_space = resolve("automl.functions.space:function_space")  # which imports torch
             name = loading.make_absolute(self.space_name)
             loading.freeze_code(name)
-            space = function_space(name, self.reported, epochs=self.epochs, data=self.absolute().data)
+            space = function_space(
+                name, self.reported, chance=self.chance, epochs=self.epochs, data=self.absolute().data
+            )
         return space if types is None else space.with_attention([*map(loading.make_absolute, types)])
 
     @property

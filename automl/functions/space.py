@@ -77,7 +77,13 @@ class Starts:
     steps: dict[History, Step] = field(default_factory=dict)
 
     def draw(
-        self, trial: Any, kinds: Sequence[str] = choices.TYPES, *, metric: Metric, epochs: int | None
+        self,
+        trial: Any,
+        kinds: Sequence[str] = choices.TYPES,
+        *,
+        metric: Metric,
+        chance: float | None,
+        epochs: int | None,
     ) -> TrialConfig:
         """Draw a configuration."""
         history: History = ()
@@ -98,6 +104,7 @@ class Starts:
                         batch_size=step.placed.batch_size,
                         parameters=parameters,
                         reports=metric,
+                        chance=chance,
                     ),
                 )
             if isinstance(step, Suggestion):
@@ -182,7 +189,14 @@ def list_sites(placed: Placed) -> Sequence[Site]:
     return listed
 
 
-def function_space(name: str, metric: Metric, *, epochs: int | None = None, data: str | None = None) -> Space:
+def function_space(
+    name: str,
+    metric: Metric,
+    *,
+    chance: float | None = None,
+    epochs: int | None = None,
+    data: str | None = None,
+) -> Space:
     """Return the space of the training function `name`.
 
     Trial 0 has the values in the attribute `baseline` of the function. Of the other hyperparameters it has
@@ -191,6 +205,7 @@ def function_space(name: str, metric: Metric, *, epochs: int | None = None, data
     Args:
         name: The name of the function.
         metric: The metric that it reports.
+        chance: The score of guessing, or None if it is unknown.
         epochs: The number of the baseline's epochs, instead of the function's.
         data: The path of `--data`.
 
@@ -198,7 +213,7 @@ def function_space(name: str, metric: Metric, *, epochs: int | None = None, data
         InputError: The start of the function fails.
     """
     starts = Starts(name, data)
-    draw = partial(starts.draw, metric=metric, epochs=epochs)
+    draw = partial(starts.draw, metric=metric, chance=chance, epochs=epochs)
     baseline = {
         choices.MODULES: 0,
         **starts.middle(),

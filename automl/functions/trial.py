@@ -208,6 +208,8 @@ class Trial(ABC):
             )
         if not isinstance(model, nn.Module):
             raise InputError(f"trial.place takes a torch module; got {type(model).__name__}")
+        if any(parameter.device.type != "cpu" for parameter in model.parameters()):
+            raise InputError("trial.place takes a model on the CPU; move the model that it returns")
         check_example(example)
         size = size_of(example)
         size = batch_size or (SINGLE if size == 1 else size)

@@ -24,7 +24,7 @@ from automl.tasks.function_deployment import add_noise, deploy, name_inputs
 from backbones import insert
 from backbones.example import sum_outputs
 from search.config import TASKS, Data, FunctionModel, OwnTraining, TrialConfig
-from search.metric import Metric
+from search.metric import Chance, Metric
 
 NOMINAL = 2048  # inputs of an epoch, since only the function knows their number
 TEST = "test_"  # prefix of test metrics in a history
@@ -126,6 +126,11 @@ class FunctionTask(Task[Data, FunctionModel, OwnTraining]):
     def steps(self) -> int:
         """Return the number of steps of a nominal epoch."""
         return max(1, round(NOMINAL / self.batch_size))
+
+    def chance(self, split: Split) -> Chance | None:
+        """Return the score of guessing that the user has named, or None."""
+        value = self.training.chance
+        return None if value is None else Chance(value=value, error=0.0, step=0.0)
 
     @classmethod
     def manifest(cls, config: TrialConfig) -> Manifest:

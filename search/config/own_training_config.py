@@ -35,10 +35,12 @@ class OwnTraining(Training):
         batch_size: The number of inputs of a step, for measuring.
         parameters: The values of the hyperparameters that the code asked for.
         reports: The metric.
+        chance: The score of guessing, or None if it is unknown.
     """
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
     reports: Metric = field(default_factory=lambda: Metric(name="score", maximize=True, margin=0))
+    chance: float | None = None
 
     def hyperparameters(self) -> dict[str, Any]:
         """Return the values that own code has, by name."""
@@ -65,4 +67,5 @@ class OwnTraining(Training):
             "batch_size": self.batch_size,
             "parameters": dict(self.parameters),
             "reports": vars(self.reports.declaration),
+            "chance": self.chance,
         }

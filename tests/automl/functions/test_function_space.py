@@ -77,6 +77,10 @@ BAD = {
         "def train(trial):\n    trial.place(3, torch.zeros(2, 4))\n",
         "takes a torch module; got int",
     ),
+    "device": (
+        "def train(trial):\n    trial.place(nn.Linear(4, 2, device='meta'), torch.zeros(2, 4))\n",
+        "takes a model on the CPU",
+    ),
     "example": ("def train(trial):\n    trial.place(nn.ReLU(), 3)\n", "an example of a model's input"),
     "reserved": ("def train(trial):\n    trial.suggest_int('type1', 0, 3)\n", "a parameter of the placement"),
     "range": ("def train(trial):\n    trial.suggest_float('lr', 2, 1)\n", "lr"),
