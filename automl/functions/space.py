@@ -117,7 +117,7 @@ class Starts:
     def _explore(self, trial: Any, kinds: Sequence[str]) -> None:
         """Run the start with the values of a trial, and record its calls."""
         explorer = _Explorer(trial, self.steps, kinds, data=self.data)
-        start = run_start(self.name, trial, explorer.insert, trial=explorer)
+        start = run_start(self.name, explorer)
         # Only its numbers are needed, and the model would take memory.
         example, size = start.placed.example, start.placed.batch_size
         placed = Placed(model=torch.nn.Identity(), example=example, batch_size=size)
@@ -130,7 +130,7 @@ class Starts:
     def middle(self) -> dict[str, Any]:
         """Return the middle of each range and the first of each choice, for the baseline."""
         middle = _Middle()
-        run_start(self.name, middle, lambda placed: placed, data=self.data)
+        run_start(self.name, StartTrial(middle, lambda placed: placed, data=self.data))
         return middle.values
 
 

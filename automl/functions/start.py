@@ -11,7 +11,6 @@ import optuna
 from attention import InputError
 from attention.errors import describe_error
 from attention.loading import load_object
-from automl.config.runtime import Runtime
 from automl.functions.generators import kept_generators, seed_all
 from automl.functions.trial import Epochs, Exported, Placed, Trial
 from search.config.tasks import TASKS
@@ -75,34 +74,15 @@ def find_function(name: str) -> TrainingFunction:
     return function
 
 
-def run_start(
-    name: str,
-    source: Any,
-    insert: Callable[[Placed], Placed],
-    *,
-    seed: int = 0,
-    runtime: Runtime | None = None,
-    data: str | None = None,
-    trial: StartTrial | None = None,
-) -> Start:
+def run_start(name: str, trial: StartTrial) -> Start:
     """Run the start of the training function `name`. What it prints is dropped.
-
-    Args:
-        name: The name of the function.
-        source: Draws the hyperparameters, like an Optuna trial.
-        insert: Returns the model with the placement.
-        seed: The seed.
-        runtime: The device.
-        data: The path of `--data`.
-        trial: The trial to use instead of a new one.
 
     Raises:
         InputError: The start raises an error, or the function never calls `trial.epochs`.
     """
     function = find_function(name)
-    trial = trial or StartTrial(source, insert, seed=seed, runtime=runtime, data=data)
     with kept_generators(), redirect_stdout(io.StringIO()):
-        seed_all(seed)
+        seed_all(trial.seed)
         try:
             function(trial)
         except Started:

@@ -15,7 +15,7 @@ from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.functions.inputs import repeat
-from automl.functions.start import Start, run_start
+from automl.functions.start import Start, StartTrial, run_start
 from automl.functions.trial import Exported, Placed
 from automl.tasks.base import Batch, EvaluationBatch, Inputs, Split, Task
 from automl.tasks.deployment import MODEL, Arrays, Deployment
@@ -73,13 +73,9 @@ class FunctionTask(Task[Data, FunctionModel, OwnTraining]):
         """Run the start of the function with the configuration's hyperparameters and placement."""
         if changed := self.chosen.changed():
             raise InputError(f"{changed}; restore it, or start a new search")
-        return run_start(
-            self.chosen.backbone,
-            optuna.trial.FixedTrial(dict(self.training.parameters)),
-            self._insert,
-            seed=self.config.seed,
-            data=self.data.path,
-        )
+        source = optuna.trial.FixedTrial(dict(self.training.parameters))
+        trial = StartTrial(source, self._insert, seed=self.config.seed, data=self.data.path)
+        return run_start(self.chosen.backbone, trial)
 
     def _insert(self, placed: Placed) -> Placed:
         return replace(placed, model=insert(placed.model, self.chosen.placement, placed.example))
