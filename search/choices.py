@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import gcd
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 import optuna
@@ -168,11 +169,11 @@ def attention(trial: optuna.Trial, i: int, channels: int, kinds: Sequence[str] =
         options["ks"] = trial.suggest_categorical(f"ks{i}", [1, 3])
     elif kind == "decomposed":
         options["normalisation"] = trial.suggest_categorical(f"normalisation{i}", ["softmax", "scaling"])
-        options["heads"] = trial.suggest_categorical(f"decomposed_heads{i}", [1, 2, 4])
-        width = channels // trial.suggest_categorical(f"reduction{i}", [1, 2])
-        options["key_channels"] = options["value_channels"] = width
+        heads = trial.suggest_categorical(f"decomposed_heads{i}", [1, 2, 4])
+        width = max(1, channels // trial.suggest_categorical(f"reduction{i}", [1, 2]))
+        options["heads"], options["key_channels"], options["value_channels"] = gcd(heads, width), width, width
     elif kind == "multihead":
-        options["heads"] = trial.suggest_categorical(f"heads{i}", [1, 2, 4, 8])
+        options["heads"] = gcd(trial.suggest_categorical(f"heads{i}", [1, 2, 4, 8]), channels)
     elif kind not in TYPES:
         from attention.references import find_attention  # imports torch, which takes seconds
 

@@ -293,7 +293,7 @@ def test_more_modules_than_sites_are_not_asked_for() -> None:
     assert {len(placement) for placement in drawn} == {0, 1, 2}
 
 
-@pytest.mark.parametrize("channels", [16, 64, 256, 2048])
+@pytest.mark.parametrize("channels", [1, 3, 4, 6, 12, 16, 30, 64, 256, 2048])
 def test_options_fit_every_width(channels: int) -> None:
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     for _ in range(20):

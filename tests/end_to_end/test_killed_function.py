@@ -1,0 +1,117 @@
+"""A search of a training function that is killed ends as one that was left alone: no epoch trained twice."""
+
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from killable import Search, left
+
+from automl.config.runtime import Runtime
+from automl.functions.start import find_function
+from automl.training.running_trial import RunningTrial
+from search.record import State
+from search.study import read_records
+
+TRAIN = f"{Path(__file__).parent / 'logged_training.py'}:train"
+SLOTS = 2
+
+
+@pytest.fixture
+def start_search(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    (tmp_path / "data").mkdir()
+    searches: list[Search] = []
+
+    def start(trials: int) -> Search:
+        options = [
+            "--train",
+            TRAIN,
+            "--metric",
+            "accuracy",
+            "--data",
+            "data",
+            "--equal",
+            "epochs",
+            "--trials",
+            trials,
+        ]
+        searches.append(Search(tmp_path, "killed", options))
+        searches[-1].start()
+        return searches[-1]
+
+    yield start
+    for search in searches:
+        search.end()
+
+
+def logged(search: Search) -> Counter[str]:
+    file = search.folder / "data" / "epochs"
+    return Counter(file.read_text().splitlines()) if file.exists() else Counter()
+
+
+def kill_driver(search: Search) -> None:
+    below = search.children("")
+    search.end()
+    assert left(below) == [], "a local Ray goes with its driver"
+    search.start()
+
+
+def check(search: Search, trials: int, kills: int) -> None:
+    assert search.wait() == 0, search.output()
+    search.check_whole(trials)
+    records = read_records(search.search_folder, search.name)
+    epochs = logged(search)
+    assert set(epochs.values()) == {1}, "no epoch is trained again after its checkpoint"
+    expected = sum(len(record.history) - (record.state is State.COMPLETE) for record in records)
+    # A process may die between a checkpoint and its line. One that is pruned logs no line.
+    pruned = sum(record.state is State.PRUNED for record in records)
+    assert expected - pruned - SLOTS * kills <= len(epochs) <= expected
+
+    torch.set_num_threads(1)
+    for record in records:
+        config = record.config.change(data={"path": None})
+        trial = RunningTrial(config, Runtime(device=torch.device("cpu")), total=config.training.epochs)
+        with closing(trial.run(find_function(TRAIN))) as reports:
+            alone = list(islice(reports, len(record.history)))
+        for metrics, wanted in zip(record.history, alone, strict=True):
+            assert {name: metrics[name] for name in ("accuracy", "loss")} == pytest.approx(
+                {name: wanted[name] for name in ("accuracy", "loss")}, abs=1e-6
+            )
+
+
+def test_search_is_killed_twice(start_search: Callable[[int], Search]) -> None:
+    search = start_search(4)
+    for lines in (2, 5):
+        end = time.monotonic() + 120
+        while len(logged(search)) < lines and search.process.poll() is None and time.monotonic() < end:
+            time.sleep(0.05)
+        assert search.process.poll() is None, search.output()
+        kill_driver(search)
+    check(search, 4, kills=2)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", [0])
+def test_search_is_killed_at_ten_random_moments(start_search: Callable[[int], Search], seed: int) -> None:
+    moments = random.Random(seed)
+    search = start_search(16)
+    for i in range(10):
+        if i % 2:
+            time.sleep(moments.uniform(4, 14))  # from before Ray is up to the middle of a training
+            kill_driver(search)
+        elif actors := search.until("ray::TrialActor"):
+            time.sleep(moments.uniform(0, 2))
+            try:
+                moments.choice(actors).send_signal(signal.SIGKILL)
+            except psutil.NoSuchProcess:
+                continue
+    check(search, 16, kills=10)
