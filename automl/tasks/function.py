@@ -21,8 +21,11 @@ from automl.tasks.base import Batch, EvaluationBatch, Inputs, Split, Task
 from automl.tasks.deployment import MODEL, Arrays, Deployment
 from automl.tasks.evaluator import Evaluator
 from automl.tasks.function_deployment import add_noise, deploy, name_inputs
+from automl.tasks.memo import remember_sites
 from backbones import insert
 from backbones.example import sum_outputs
+from backbones.lazy_layers import materialise
+from backbones.torch_internals import tree_leaves
 from search.config import TASKS, Data, FunctionModel, OwnTraining, TrialConfig
 from search.metric import Chance, Metric
 
@@ -78,7 +81,7 @@ class FunctionTask(Task[Data, FunctionModel, OwnTraining]):
         return run_start(self.chosen.backbone, trial)
 
     def _insert(self, placed: Placed) -> Placed:
-        return replace(placed, model=insert(placed.model, self.chosen.placement, placed.example))
+        return insert_placement(self.config, placed)
 
     @cached_property
     def _example(self) -> Inputs:
@@ -196,3 +199,22 @@ class FunctionTask(Task[Data, FunctionModel, OwnTraining]):
     def describe_data(self) -> str:
         """Return a line on the function."""
         return f"{Path(self.chosen.backbone).name} trains on its own data, and reports {self.metric.label}"
+
+
+def insert_placement(config: TrialConfig, placed: Placed) -> Placed:
+    """Insert a configuration's placement into a model. The sites are searched once in a process."""
+    materialise(
+        placed.model, placed.example
+    )  # Also without modules, so that all variants draw equal weights.
+    if not config.model.placement:
+        return placed
+    shapes = [[name, list(value.shape)] for name, value in placed.model.named_parameters()]
+    inputs = [list(leaf.shape) for leaf in tree_leaves(placed.example) if isinstance(leaf, Tensor)]
+    # A start depends on no other hyperparameters than these.
+    chosen = {n: v for n, v in config.training.parameters.items() if not isinstance(v, float)}
+    known = remember_sites(
+        ["function", config.model.backbone, config.data.path, chosen, shapes, inputs],
+        lambda: placed.model,
+        lambda: placed.example,
+    )
+    return replace(placed, model=insert(placed.model, config.model.placement, placed.example, known=known))

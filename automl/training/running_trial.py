@@ -8,7 +8,6 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from math import isfinite
 from queue import SimpleQueue
 from threading import Semaphore, Thread
@@ -27,9 +26,10 @@ from automl.config.runtime import Runtime
 from automl.functions.generators import read_states, restore_states, seed_all
 from automl.functions.start import TrainingFunction
 from automl.functions.trial import Epochs, Placed, Trial
+from automl.tasks.function import insert_placement
 from automl.training.clock import processor_time
 from automl.training.loop import Diverged
-from backbones import gates, insert
+from backbones import gates
 from search.config import OwnTraining, TrialConfig
 from search.record import Metrics
 
@@ -166,8 +166,7 @@ class RunningTrial(Trial):
     def _insert(self, placed: Placed) -> Placed:
         # New modules draw their weights. Whatever the function draws afterwards must not depend on them.
         with forked_generators(self.device):
-            model = insert(placed.model, self._config.model.placement, placed.example)
-        return replace(placed, model=model)
+            return insert_placement(self._config, placed)
 
     def state(self, **objects: Any) -> None:
         """Name the objects of a checkpoint. Load them if the trial continues."""

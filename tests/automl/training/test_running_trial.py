@@ -1,5 +1,6 @@
 """A training function that runs: its reports, its checkpoints, its end, and its mistakes."""
 
+import copy
 import random
 import threading
 from collections import Counter
@@ -11,6 +12,7 @@ import pytest
 import torch
 from automl_cases import CPU, HERE, timeless
 from functions.train_marks import network, train
+from torch import nn
 
 from attention import InputError, Spec
 from automl.storage.storage import Storage
@@ -112,11 +114,12 @@ def test_resumed_training_is_exact(stop, tmp_path):
     assert ends[0] == ends[1]
 
 
-def test_paired_variants_have_the_same_weights_and_data_order():
+@pytest.mark.parametrize("last", [nn.Linear(128, 4), nn.LazyLinear(4)], ids=["eager", "lazy"])
+def test_paired_variants_have_the_same_weights_and_data_order(last):
     starts = {}
 
     def function(trial):
-        model = trial.place(network(4), torch.zeros(2, 1, 8, 8))
+        model = trial.place(network(4)[:-1].append(copy.deepcopy(last)), torch.zeros(2, 1, 8, 8))
         weights = {name: value.clone() for name, value in model.state_dict().items()}
         for _ in trial.epochs(6):
             starts[len(trial._config.model.placement), trial.seed] = weights, draw(trial)
