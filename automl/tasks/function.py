@@ -203,15 +203,14 @@ class FunctionTask(Task[Data, FunctionModel, OwnTraining]):
 
 def insert_placement(config: TrialConfig, placed: Placed) -> Placed:
     """Insert a configuration's placement into a model. The sites are searched once in a process."""
-    materialise(
-        placed.model, placed.example
-    )  # Also without modules, so that all variants draw equal weights.
+    # Also without modules, so that all variants draw equal weights.
+    materialise(placed.model, placed.example)
     if not config.model.placement:
         return placed
     shapes = [[name, list(value.shape)] for name, value in placed.model.named_parameters()]
     inputs = [list(leaf.shape) for leaf in tree_leaves(placed.example) if isinstance(leaf, Tensor)]
     # A start depends on no other hyperparameters than these.
-    chosen = {n: v for n, v in config.training.parameters.items() if not isinstance(v, float)}
+    chosen = {n: v for n, v in config.training.hyperparameters().items() if not isinstance(v, float)}
     known = remember_sites(
         ["function", config.model.backbone, config.data.path, chosen, shapes, inputs],
         lambda: placed.model,
