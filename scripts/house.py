@@ -17,6 +17,7 @@ PURPOSES = {
     "automl.data": "sources, splits, caches, batches",
     "automl.export": "deployed models and their checks",
     "automl.functions": "training functions of the user",
+    "automl.integrations": "callbacks for loops of libraries",
     "automl.maps": "pictures of what modules attend to",
     "automl.report": "the page of a search",
     "automl.search": "the main job and its result",

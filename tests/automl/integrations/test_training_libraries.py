@@ -1,0 +1,215 @@
+"""Training functions of the guides with other libraries: pruned, continued exactly, and searched."""
+
+import io
+import re
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+import torch
+from PIL import Image
+
+import automl
+from attention import InputError
+from automl.config.runtime import Runtime
+from automl.functions.space import function_space
+from automl.functions.start import TrainingFunction, find_function
+from automl.training.running_trial import RunningTrial
+from search.config import TrialConfig
+from search.metric import Metric
+from search.space import draw_randomly
+
+pytest.importorskip("pytorch_lightning")
+pytest.importorskip("accelerate")
+
+GUIDES = Path(__file__).parents[3] / "docs" / "how-to"
+EPOCHS = 3
+# Random numbers that the Trainer draws before it trains, and that a continued training draws again.
+DRAW = "Digits.setup = lambda self, stage: torch.rand(3)\n"
+PLATEAU = """
+def configure(self):
+    optimizer = torch.optim.AdamW(self.parameters(), self.lr)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, "min", patience=0)
+    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "accuracy"}}
+
+Digits.configure_optimizers = configure
+"""
+
+
+@dataclass(frozen=True)
+class Guide:
+    """A training function of a guide, its metric, and code that changes it."""
+
+    file: str
+    metric: str
+    change: str = ""
+
+    def write(self, folder: Path) -> str:
+        """Write the function to a file, and return its name."""
+        pages = "\n".join(page.read_text() for page in sorted(GUIDES.glob("*.md")))
+        (block,) = re.findall(rf"^```python\n(# {self.file}\n.*?)^```", pages, re.S | re.M)
+        (folder / self.file).write_text(block + self.change)
+        return f"{folder / self.file}:train"
+
+
+LIGHTNING = Guide("lightning_digits.py", "accuracy")
+TRAINER = Guide("trainer_digits.py", "eval_accuracy")
+FASTAI = Guide("fastai_digits.py", "accuracy")
+CASES = {
+    "Lightning": Guide(LIGHTNING.file, LIGHTNING.metric, DRAW),
+    "Lightning with a plateau scheduler": Guide(LIGHTNING.file, LIGHTNING.metric, DRAW + PLATEAU),
+    "transformers": TRAINER,
+    "fastai": FASTAI,
+    "timm": Guide("timm_train.py", "accuracy", "SIZE, BATCH = (3, 32, 32), 8\n"),
+    "segmentation_models_pytorch": Guide("smp_train.py", "iou"),
+}
+
+
+def write_images(folder: Path) -> None:
+    """Write photos of two classes for timm, and images with masks for segmentation_models_pytorch."""
+    rng = np.random.default_rng(0)
+    for split in ("train", "validation", "test"):
+        for kind in ("a", "b", "images", "masks"):
+            path = folder / ("photos" if len(kind) == 1 else "streets") / split / kind
+            path.mkdir(parents=True)
+            for i in range(8):
+                pixels = (
+                    rng.integers(0, 3, (32, 32)) if kind == "masks" else rng.integers(0, 255, (32, 32, 3))
+                )
+                Image.fromarray(pixels.astype(np.uint8)).save(path / f"{i}.png")
+
+
+@dataclass
+class Training:
+    """One run of a training function.
+
+    Attributes:
+        history: The metrics of its epochs.
+        tested: Its test metrics.
+        content: Its last checkpoint.
+        raised: The type of the error with which the function ended.
+    """
+
+    history: list[dict[str, Any]]
+    tested: Mapping[str, float]
+    content: dict[str, Any]
+    raised: type[BaseException] | None
+
+
+def run(
+    function: TrainingFunction,
+    config: TrialConfig,
+    *,
+    stop: int = EPOCHS,
+    content: dict[str, Any] | None = None,
+) -> Training:
+    """Run a function until it has reported `stop` epochs in all."""
+    raised = []
+
+    def train(trial: automl.Trial) -> None:
+        try:
+            function(trial)
+        except BaseException as error:
+            raised.append(type(error))
+            raise
+
+    runtime = Runtime(device=torch.device("cpu"))
+    trial = RunningTrial(config, runtime, total=EPOCHS, tests=True, content=content)
+    history = []
+    with closing(trial.run(train)) as reports:
+        for metrics in reports:
+            history.append({name: value for name, value in metrics.items() if "seconds" not in name})
+            file = io.BytesIO()
+            torch.save(trial.content(finished=False), file)
+            if metrics["epoch"] == stop:
+                break
+    file.seek(0)
+    return Training(
+        history=history,
+        tested=trial.tested,
+        content=torch.load(file, weights_only=True),
+        raised=raised[0] if raised else None,
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_pruned_training_ends_and_continues_exactly(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training that was pruned and continued has the metrics and weights of a whole one."""
+    monkeypatch.chdir(tmp_path)
+    guide = CASES[case]
+    data = {"timm": "photos", "segmentation_models_pytorch": "streets"}.get(case)
+    if data:
+        write_images(tmp_path)
+    name = guide.write(tmp_path)
+    space = function_space(name, Metric(name=guide.metric, maximize=True), data=data)
+    config = next(config for _, config in draw_randomly(space, 20) if config.model.placement)
+    function = find_function(name)
+    files = set(tmp_path.rglob("*"))
+
+    whole = run(function, config)
+    pruned = run(function, config, stop=1)
+    continued = run(function, config, content=pruned.content)
+
+    assert whole.raised is None
+    assert pruned.raised is optuna.TrialPruned
+    assert [metrics["epoch"] for metrics in whole.history] == [1, 2, 3]
+    assert pruned.history + continued.history == whole.history
+    assert continued.tested == whole.tested
+    assert guide.metric in whole.tested
+    weights, expected = continued.content["model"], whole.content["model"]
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[key], expected[key]) for key in expected)
+    left = {file for file in set(tmp_path.rglob("*")) - files if file.suffix != ".pyc" and file.is_file()}
+    assert left == set(), "a trial leaves no files"
+
+
+def test_trainer_must_write_to_the_folder_of_its_callback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = TRAINER.write(tmp_path)
+    path = tmp_path / TRAINER.file
+    path.write_text(path.read_text().replace("=callback.folder", '="mine"'))
+    space = function_space(name, Metric(name=TRAINER.metric, maximize=True))
+    ((_, config),) = draw_randomly(space, 1)
+    with pytest.raises(
+        InputError, match=r"got output_dir='mine'. Use TrainingArguments\(output_dir=callback.folder\)"
+    ):
+        run(find_function(name), config)
+
+
+@pytest.mark.parametrize(
+    ("guide", "prunes"),
+    [
+        (LIGHTNING, True),
+        pytest.param(FASTAI, True, marks=pytest.mark.long),
+        # Its trials score too alike for one of them to be pruned.
+        pytest.param(TRAINER, False, marks=pytest.mark.long),
+    ],
+    ids=["Lightning", "fastai", "transformers"],
+)
+def test_search_of_four_trials(
+    guide: Guide, prunes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    result = automl.run_search(
+        train=guide.write(tmp_path),
+        metric=guide.metric,
+        epochs=4,
+        trials=4,
+        concurrent=1,
+        equal="epochs",  # time ratios vary, and would change which trials are pruned
+        seed=1,
+        name="library",
+    )
+    assert (result.n_trials, result.completed + result.pruned) == (4, 4)
+    assert (result.pruned > 0) == prunes
+    assert result.best.value > 0.5
