@@ -76,7 +76,7 @@ def run_referee(
         name: The name of the comparison, unique in `storage`. By default it contains the time.
         storage: The folder of all searches, or its address.
         callbacks: Callbacks, as in `Settings`.
-        resources: `cpus_per_trial`, `gpus_per_trial`, `resource`, `label` and `concurrent`, as in `Settings`.
+        **resources: `cpus_per_trial`, `gpus_per_trial`, `resource`, `label` and `concurrent`, as in `Settings`.
 
     Returns:
         The comparison with its verdict.
@@ -143,6 +143,12 @@ def resume_referee(search: str | NamedSearch | None = None, *, storage: str | No
 
     Raises:
         InputError: It does not exist, it is running, or it is a search.
+
+    Example:
+        After the example of `run_referee`:
+
+        >>> automl.resume_referee(compared).verdict.final
+        'better'
     """
     name, storage = resolve_search(search, storage)
     _, metadata = find_search(name, storage)

@@ -297,3 +297,16 @@ class NoTracker:
 
     def conclude(self, *what: Any) -> int:
         return 0
+
+
+class FakeCommands(FakeWorkers):
+    """Workers that run no command. A run in `broken` fails."""
+
+    def _end(self, scheduler: TrialScheduler, location: Storage, trial: TrialRecord) -> None:
+        variant, seed = trial.variant, trial.config.seed
+        if (variant, seed) in self.broken:
+            scheduler.end(trial.number, Report(error="exit code 1: boom", traceback="step 1\nboom"))
+            return
+        metrics = {"epoch": 1, "resource": 1, "acc": self.score(variant, seed)}
+        metrics |= {"seconds": 1.0, "processor_seconds": self.seconds(variant, seed)}
+        scheduler.end(trial.number, Report(history=[metrics], finished=True))  # type: ignore[arg-type]

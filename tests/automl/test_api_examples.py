@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from api_cases import run_examples
-from confirm_cases import PlayedWorkers
+from confirm_cases import FakeCommands, PlayedWorkers
 from mlflow import MlflowClient
 
 import automl
@@ -27,7 +27,9 @@ MODEL = [
 ]  # fmt: skip
 TRAIN = ["run_train", "TrainResult", "resume_train"]
 STUDY = ["run_study", "StudyResult"]
+REFEREE = ["run_referee", "resume_referee"]
 CODE = ["run_code_search", "CodeSearch"]  # see tests/automl/export/test_code_export.py
+SEPARATE = {*SEARCH, *MODEL, *CODE, *TRAIN, *STUDY, *REFEREE}
 FUNCTIONS = [name for name in automl.__all__ if inspect.isfunction(getattr(automl, name))]
 
 
@@ -37,9 +39,15 @@ def documented(name: str, section: str) -> list[str]:
     return re.findall(r"^ {4}([\w*]+): ", match[1], re.M) if match else []
 
 
-@pytest.mark.parametrize("name", sorted(set(automl.__all__) - {*SEARCH, *MODEL, *CODE, *TRAIN, *STUDY}))
+@pytest.mark.parametrize("name", sorted(set(automl.__all__) - SEPARATE))
 def test_the_example_runs(name: str) -> None:
     run_examples([name])
+
+
+def test_the_examples_of_a_referee_run(played: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = FakeCommands(lambda variant, seed: seed % 7 + (variant == "candidate"))
+    monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
+    run_examples(REFEREE)
 
 
 def test_the_examples_of_a_search_run(played: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from confirm_cases import FakeWorkers
+from confirm_cases import FakeCommands, FakeWorkers
 
 import automl.trials.session
 from attention import InputError
@@ -15,26 +15,10 @@ from automl.cli.status import read_status
 from automl.confirm.run_confirm import ConfirmResult, run_confirm
 from automl.confirm.run_referee import resume_referee, run_referee
 from automl.report import run_report
-from automl.storage.storage import Storage
 from automl.trials.interrupt import Stopped
-from search.record import Report, TrialRecord
-from search.trial_scheduler import TrialScheduler
 
 BASELINE, CANDIDATE = "train --seed {seed}", "train --wide --seed {seed}"
 Score = Callable[[str, int], float]
-
-
-class FakeCommands(FakeWorkers):
-    """Workers that run no command. A run in `broken` fails."""
-
-    def _end(self, scheduler: TrialScheduler, location: Storage, trial: TrialRecord) -> None:
-        variant, seed = trial.variant, trial.config.seed
-        if (variant, seed) in self.broken:
-            scheduler.end(trial.number, Report(error="exit code 1: boom", traceback="step 1\nboom"))
-            return
-        metrics = {"epoch": 1, "resource": 1, "acc": self.score(variant, seed)}
-        metrics |= {"seconds": 1.0, "processor_seconds": self.seconds(variant, seed)}
-        scheduler.end(trial.number, Report(history=[metrics], finished=True))  # type: ignore[arg-type]
 
 
 @pytest.fixture
