@@ -76,7 +76,8 @@ def run_referee(
         name: The name of the comparison, unique in `storage`. By default it contains the time.
         storage: The folder of all searches, or its address.
         callbacks: Callbacks, as in `Settings`.
-        **resources: `cpus_per_trial`, `gpus_per_trial`, `resource`, `label` and `concurrent`, as in `Settings`.
+        **resources: `cpus_per_trial`, `gpus_per_trial`, `resource`, `label` and `concurrent`, as in
+            `Settings`.
 
     Returns:
         The comparison with its verdict.
