@@ -44,9 +44,8 @@ TIME_NOISE = 0.01  # relative standard deviation of the processor time of a run
 SENPAI = (2.1997, 2.2065, 2.2155, 2.2269, 2.2532, 2.2566, 2.2590, 2.2650, 2.2667, 2.2679, 2.2760)
 AUTORESEARCH_BEST, AUTORESEARCH_NOISE, AUTORESEARCH_LEAD, AUTORESEARCH_TRIES = 0.9773, 3e-4, 4.3e-4, 83
 
-Draw = Callable[
-    [np.random.Generator], tuple[np.ndarray, np.ndarray]
-]  # scores of both commands, `(seeds,)` each
+# Draws the scores of both commands, `(seeds,)` each.
+Draw = Callable[[np.random.Generator], Sequence[np.ndarray]]
 
 
 def configuration(command: str) -> TrialConfig:
