@@ -56,7 +56,7 @@ class StartTrial(Trial):
     def _insert(self, placed: Placed) -> Placed:
         return self._insert_into(placed)
 
-    def _begin(self, count: int) -> Epochs:
+    def _begin(self, count: int, *, partial: bool) -> Epochs:
         assert self._placed is not None
         self.start = Start(
             placed=self._placed, exported=self._exported, parameters=self.parameters, epochs=count

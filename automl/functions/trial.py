@@ -3,8 +3,10 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import nn
@@ -17,6 +19,18 @@ from backbones.example import batch_size as size_of
 from search.choices import parse_parameter
 
 SINGLE = 32  # inputs of a step of the measurements, if the example has one input and no size is given
+
+
+BatchT = TypeVar("BatchT")
+BatchT_co = TypeVar("BatchT_co", covariant=True)
+
+
+class Batches(Protocol[BatchT_co]):
+    """Batches of an epoch, such as a `DataLoader` or a list."""
+
+    def __iter__(self) -> Iterator[BatchT_co]: ...
+
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,21 +69,22 @@ class Epochs:
     Args:
         trial: The trial.
         start: The number of finished epochs.
-        total: The number of all epochs.
+        exact: The number of all epochs. The last one may be partial.
 
     Attributes:
         start: The number of finished epochs.
+        exact: The number of all epochs.
     """
 
-    def __init__(self, trial: "Trial", start: int, total: int) -> None:
-        self.start, self._trial, self._total = start, trial, total
+    def __init__(self, trial: "Trial", start: int, exact: float) -> None:
+        self.start, self.exact, self._trial = start, exact, trial
 
     def __len__(self) -> int:
-        """Return the number of all epochs, with those that are finished."""
-        return self._total
+        """Return the number of all epochs, with those that are finished and the partial one."""
+        return ceil(self.exact)
 
     def __iter__(self) -> Iterator[int]:
-        for epoch in range(self.start, self._total):
+        for epoch in range(self.start, len(self)):
             self._trial._begin_epoch(epoch)
             yield epoch
 
@@ -123,6 +138,7 @@ class Trial(ABC):
         self._exported: Exported | None = None
         self._states: dict[str, Any] = {}
         self._epochs: Epochs | None = None
+        self._loops_over_batches = False
 
     # The start
 
@@ -264,12 +280,15 @@ class Trial(ABC):
         check_example(example)
         self._exported = Exported(model=model, example=example, labels=[str(label) for label in labels])
 
-    def epochs(self, count: int) -> Epochs:
+    def epochs(self, count: int, *, partial: bool = False) -> Epochs:
         """End the start of the function, and return the epochs of this trial.
 
+        A slower model than the baseline's gets as many epochs as fit into the baseline's time: whole ones, or
+        with `partial` also a part of one more.
+
         Args:
-            count: The number of epochs of the baseline. `--epochs` replaces it. A slower model gets as many
-                whole epochs as fit into the baseline's time.
+            count: The number of epochs of the baseline. `--epochs` replaces it.
+            partial: The function loops over `batches`, which ends the last epoch early.
 
         Returns:
             The epochs. A loop over them begins with the first one that is not finished.
@@ -284,7 +303,7 @@ class Trial(ABC):
             raise InputError(
                 "nothing was placed: call model = trial.place(model, example=...) before trial.epochs"
             )
-        self._epochs = self._begin(count)
+        self._epochs = self._begin(count, partial=partial)
         return self._epochs
 
     def _check_start(self, call: str) -> None:
@@ -297,15 +316,36 @@ class Trial(ABC):
         self.epoch = epoch
 
     @property
-    def total_epochs(self) -> int:
-        """The number of epochs of this trial, for a schedule."""
-        return len(self._started("trial.total_epochs"))
+    def total_epochs(self) -> float:
+        """The number of epochs of this trial, for a schedule. It is whole unless the last one is partial."""
+        return self._started("trial.total_epochs").exact
 
     @property
     def fraction(self) -> float:
-        """The fraction of the training that is over, from 0 to 1."""
+        """The fraction of the training that is over at the start of the epoch, from 0 to 1."""
         epochs = self._started("trial.fraction")
-        return (epochs.start if self.epoch is None else self.epoch) / len(epochs)
+        return (epochs.start if self.epoch is None else self.epoch) / epochs.exact
+
+    def batches(self, batches: Batches[BatchT]) -> Iterator[BatchT]:
+        """Yield the batches of an epoch. In a last epoch that is partial, yield only its part.
+
+        Args:
+            batches: The batches of a whole epoch, such as a `DataLoader`. They have a length.
+
+        Yields:
+            The batches.
+
+        Raises:
+            InputError: They have no length.
+        """
+        epochs = self._started("trial.batches")
+        try:
+            count = len(batches)
+        except TypeError:
+            raise InputError("trial.batches takes batches with a length, such as a DataLoader") from None
+        self._loops_over_batches = True
+        part = epochs.exact - (len(epochs) - 1) if self.epoch == len(epochs) - 1 else 1.0
+        yield from islice(batches, max(1, round(part * count)))
 
     def report(self, *, epoch: int | None = None, **metrics: Any) -> None:
         """Report the validation metrics of an epoch. A checkpoint is written.
@@ -340,5 +380,5 @@ class Trial(ABC):
         """Insert the placement."""
 
     @abstractmethod
-    def _begin(self, count: int) -> Epochs:
+    def _begin(self, count: int, *, partial: bool) -> Epochs:
         """Return the epochs of the trial, or end the function."""

@@ -28,6 +28,20 @@ class Diverged(ArithmeticError):
     """The loss is not a finite number: these hyperparameters cannot train this model."""
 
 
+class TooSlow(ArithmeticError):
+    """Too few epochs fit into the baseline's time.
+
+    Args:
+        epochs: The number of epochs that fit.
+        least: The least number.
+        reason: The reason in words.
+    """
+
+    def __init__(self, epochs: float, least: float, reason: str) -> None:
+        super().__init__(reason)
+        self.violations = {"steps": least / epochs - 1}
+
+
 @dataclass
 class TrainingState:
     """State of a training between two epochs.

@@ -28,13 +28,14 @@ from automl.functions.start import TrainingFunction
 from automl.functions.trial import Epochs, Placed, Trial
 from automl.tasks.function import insert_placement
 from automl.training.clock import processor_time
-from automl.training.loop import Diverged
+from automl.training.loop import Diverged, TooSlow
 from backbones import gates
 from search.config import OwnTraining, TrialConfig
 from search.record import Metrics
 
 # Keys of an epoch's record that are no metrics of the function.
 RESERVED = ("epoch", "resource", "steps", "time", "seconds", "processor_seconds")
+ROUNDING = 0.02  # fraction above the baseline's time that a last whole epoch may take
 PATIENCE = 30.0  # time that a stopped function has to return [s]
 # Types that `torch.load` reads without running code.
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
@@ -50,7 +51,8 @@ class RunningTrial(Trial):
     Args:
         config: The configuration of the trial.
         runtime: The device, rank and workers.
-        total: The number of its own epochs.
+        fitting: The number of its own epochs that fit into the baseline's time.
+        least: The least number that it trains.
         tests: True if the function reports on its test data.
         content: The checkpoint that it continues from, or None.
     """
@@ -60,7 +62,8 @@ class RunningTrial(Trial):
         config: TrialConfig,
         runtime: Runtime,
         *,
-        total: int,
+        fitting: float,
+        least: float = 0.0,
         tests: bool = False,
         content: Mapping[str, Any] | None = None,
     ) -> None:
@@ -71,7 +74,8 @@ class RunningTrial(Trial):
         self.tests = tests
         self.tested: dict[str, float] = {}
         self.per_example: NDArray[np.float64] | None = None
-        self._config, self._training, self._total, self._content = config, training, total, content
+        self._config, self._training, self._content = config, training, content
+        self._fitting, self._least, self._total = fitting, least, 0
         self._last = 0 if content is None else content["epoch"]
         self._reports: SimpleQueue[Metrics | None] = SimpleQueue()
         self._may_continue = Semaphore(0)
@@ -192,7 +196,7 @@ class RunningTrial(Trial):
             f"or whole numbers alone"
         )
 
-    def _begin(self, count: int) -> Epochs:
+    def _begin(self, count: int, *, partial: bool) -> Epochs:
         if set(self.parameters) != set(self._training.parameters):
             raise self._other_parameters(self.parameters)
         start = self._last
@@ -200,7 +204,16 @@ class RunningTrial(Trial):
             restore_states(self._content["generators"], self.rng)
             self._content = None
         self._start_clocks()
-        return Epochs(self, start, self._total)
+        epochs = Epochs(self, start, self._fitting if partial else count_whole(self._fitting))
+        self._total = len(epochs)
+        if epochs.exact < max(self._least, 1e-9):
+            raise TooSlow(
+                self._fitting,
+                self._least if partial else 1.0,
+                f"too slow for this budget: {self._fitting:.2g} epochs fit into {self._training.epochs} of "
+                f"the baseline's; give more --epochs",
+            )
+        return epochs
 
     def _start_clocks(self) -> None:
         self._clock, self._processor_clock = time.perf_counter(), processor_time()
@@ -215,6 +228,11 @@ class RunningTrial(Trial):
                     f"trial.report must be called once after each epoch, with epochs that rise up to "
                     f"{self._total}; got epoch {now} after {self._last}"
                 )
+            if now > self.total_epochs and not self._loops_over_batches:
+                raise InputError(
+                    "trial.epochs(..., partial=True) needs a loop over trial.batches(batches), which ends "
+                    "the last epoch early"
+                )
             values = self._read(metrics, "trial.report")
         self._last = now
         cpu = (
@@ -225,7 +243,7 @@ class RunningTrial(Trial):
         self._reports.put(
             {
                 "epoch": now,
-                "resource": self._training.epochs * now / self._total,
+                "resource": self._training.epochs * min(1.0, now / self.total_epochs),
                 **values,
                 **{f"gate.{site}": float(gate) for site, gate in gates(self.module).items()},
                 "seconds": time.perf_counter() - self._clock,
@@ -294,6 +312,12 @@ class RunningTrial(Trial):
             "scaler": {},
             "generators": {} if finished else read_states(self.rng),
         }
+
+
+def count_whole(fitting: float) -> int:
+    """Return the number of whole epochs, at most 2 % above those that fit into the baseline's time."""
+    nearest = round(fitting)
+    return nearest if nearest <= fitting * (1 + ROUNDING) else int(fitting)
 
 
 def _read_examples(per_example: Any) -> NDArray[np.float64]:

@@ -8,11 +8,8 @@ from automl.functions.start import find_function
 from automl.storage.answers import Answers
 from automl.training import checkpoint
 from automl.training.running_trial import RunningTrial
-from automl.trials.job import Job, TooSlow
+from automl.trials.job import Job
 from search.record import Metrics
-
-# A function trains whole epochs. Up to this fraction more than the baseline's time rounds up to one more.
-ROUNDING = 0.02
 
 
 def train(job: Job) -> Iterator[list[Metrics]]:
@@ -22,14 +19,21 @@ def train(job: Job) -> Iterator[list[Metrics]]:
         The metrics of all epochs so far, after each report and its checkpoint.
 
     Raises:
-        TooSlow: Not one epoch fits into the baseline's time.
+        TooSlow: Too few epochs fit into the baseline's time.
         Diverged: A metric is not finite.
         InputError: The function does not use its trial as it must.
     """
     # Without the states of `trial.state` the function starts over.
     content = job.content if job.content is not None and job.content["optimizer"] else None
     history, job.content = [] if content is None else job.history, None
-    trial = RunningTrial(job.config, job.runtime, total=count_epochs(job), tests=job.test, content=content)
+    trial = RunningTrial(
+        job.config,
+        job.runtime,
+        fitting=job.config.training.epochs / job.equal[0],
+        least=job.least_epochs,
+        tests=job.test,
+        content=content,
+    )
     del content
     with closing(trial.run(find_function(job.config.model.backbone))) as reports:
         for metrics in reports:
@@ -44,21 +48,3 @@ def train(job: Job) -> Iterator[list[Metrics]]:
                 checkpoint.write(job.folder, job.config, content, history, job.profile)
                 del content
             yield history
-
-
-def count_epochs(job: Job) -> int:
-    """Return the number of whole epochs of a job that fit into the baseline's time.
-
-    Raises:
-        TooSlow: There is none.
-    """
-    time_ratio, count = job.equal[0], job.config.training.epochs
-    epochs = count / time_ratio
-    if epochs * (1 + ROUNDING) < 1:
-        raise TooSlow(
-            epochs,
-            1.0,
-            f"too slow for this budget: not one epoch fits into {count} of the baseline's, at "
-            f"{time_ratio:.2g} times its time; give more --epochs",
-        )
-    return int(epochs * (1 + ROUNDING))

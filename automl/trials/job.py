@@ -24,20 +24,6 @@ LEAST_EPOCHS = 0.5
 LEAST_CONFIRMED = LEAST_EPOCHS / 2
 
 
-class TooSlow(ArithmeticError):
-    """Too few epochs fit into the baseline's time.
-
-    Args:
-        epochs: The number of epochs that fit.
-        least: The least number.
-        reason: The reason in words.
-    """
-
-    def __init__(self, epochs: float, least: float, reason: str) -> None:
-        super().__init__(reason)
-        self.violations = {"steps": least / epochs - 1}
-
-
 @dataclass(kw_only=True)
 class Job:
     """A trial that a process trains, or continues.

@@ -7,8 +7,8 @@ from automl.maps.examples import save_examples
 from automl.storage.epoch_progress import EpochProgress
 from automl.tasks import open_task
 from automl.training import checkpoint, shared_training
-from automl.training.loop import Course, evaluate, fit, plan_course, start
-from automl.trials.job import Job, TooSlow
+from automl.training.loop import Course, TooSlow, evaluate, fit, plan_course, start
+from automl.trials.job import Job
 from search.record import Metrics
 
 

@@ -21,9 +21,9 @@ from automl.costs.profile import measure
 from automl.data import shared
 from automl.storage.storage import Storage
 from automl.training import checkpoint
-from automl.training.loop import Diverged
+from automl.training.loop import Diverged, TooSlow
 from automl.trials.failure import classify_error
-from automl.trials.job import Job, TooSlow, train
+from automl.trials.job import Job, train
 from search.config import COMMAND, TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
 from search.serialise import to_json

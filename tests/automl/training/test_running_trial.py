@@ -17,7 +17,7 @@ from torch import nn
 from attention import InputError, Spec
 from automl.storage.storage import Storage
 from automl.training import checkpoint, running_trial
-from automl.training.loop import Diverged
+from automl.training.loop import Diverged, TooSlow
 from automl.training.running_trial import RunningTrial
 from search.config import FunctionModel, OwnTraining, TrialConfig
 from search.metric import Metric
@@ -38,7 +38,7 @@ def own_config(placement=None, parameters=PARAMETERS, **fields):
 
 
 def running(function, *, total=3, tests=False, placement=None, parameters=None):
-    trial = RunningTrial(own_config(placement, parameters or {}), HERE, total=total, tests=tests)
+    trial = RunningTrial(own_config(placement, parameters or {}), HERE, fitting=total, tests=tests)
     return trial, trial.run(function)
 
 
@@ -69,7 +69,7 @@ def draw(trial):
 
 
 def test_each_epoch_has_a_complete_record():
-    trial = RunningTrial(own_config(PLACEMENT, seed=1), HERE, total=4, tests=True)
+    trial = RunningTrial(own_config(PLACEMENT, seed=1), HERE, fitting=4, tests=True)
     history = list(trial.run(train))
     assert [metrics["epoch"] for metrics in history] == [1, 2, 3, 4]
     assert [metrics["resource"] for metrics in history] == [1.5, 3, 4.5, 6]
@@ -94,10 +94,10 @@ def test_resumed_training_is_exact(stop, tmp_path):
         return checkpoint.read(folder, CPU)
 
     config, folder = own_config(PLACEMENT, seed=3), Storage(tmp_path)
-    whole = RunningTrial(config, HERE, total=4)
+    whole = RunningTrial(config, HERE, fitting=4)
     expected = [(metrics, save(whole, metrics)) for metrics in whole.run(train_and_draw)]
 
-    first = RunningTrial(config, HERE, total=4)
+    first = RunningTrial(config, HERE, fitting=4)
     with closing(first.run(train_and_draw)) as reports:
         for metrics in reports:
             content = save(first, metrics)
@@ -106,7 +106,7 @@ def test_resumed_training_is_exact(stop, tmp_path):
     assert len(ends) == 1, "the function was stopped"
     for spoil in (random.seed, np.random.seed, torch.manual_seed):
         spoil(4711)
-    second = RunningTrial(config, HERE, total=4, content=content)
+    second = RunningTrial(config, HERE, fitting=4, content=content)
     rest = [(metrics, save(second, metrics)) for metrics in second.run(train_and_draw)]
     assert timeless(m for m, _ in rest) == timeless(m for m, _ in expected[stop:])
     for (_, content), (_, wanted) in zip(rest, expected[stop:], strict=True):
@@ -126,7 +126,7 @@ def test_paired_variants_have_the_same_weights_and_data_order(last):
             trial.report(accuracy=0)
 
     for placement, seed in (({}, 1), (PLACEMENT, 1), ({}, 2)):
-        list(RunningTrial(own_config(placement, {}, seed=seed), HERE, total=1).run(function))
+        list(RunningTrial(own_config(placement, {}, seed=seed), HERE, fitting=1).run(function))
     (plain, order), (placed, same), (_, other) = starts.values()
     assert order == same != other
     # The inserted module wraps its site, so names of the backbone move.
@@ -292,7 +292,7 @@ def test_states_of_schedulers_are_restored(name, tmp_path):
         body(trial, epoch)
 
     list(
-        RunningTrial(own_config({}, {}), HERE, total=3, content=content).run(
+        RunningTrial(own_config({}, {}), HERE, fitting=3, content=content).run(
             function_of(note, before=declare)
         )
     )
@@ -429,4 +429,55 @@ def test_checkpoint_of_other_objects_is_refused():
     reports.close()
     other = function_of(report, before=lambda trial, model: trial.state(network=model))
     with pytest.raises(InputError, match="the checkpoint has no 'network'"):
-        list(RunningTrial(own_config({}, {}), HERE, total=3, content=content).run(other))
+        list(RunningTrial(own_config({}, {}), HERE, fitting=3, content=content).run(other))
+
+
+def partial_function(trial):
+    trial.place(network(4), torch.zeros(2, 1, 8, 8))
+    trial.seen = []
+    for _ in trial.epochs(6, partial=True):
+        trial.seen.append(len(list(trial.batches(range(10)))))
+        trial.report(accuracy=0.5)
+
+
+@pytest.mark.parametrize(
+    ("fitting", "seen"), [(2.0, [10, 10]), (2.34, [10, 10, 3]), (0.6, [6]), (3.001, [10, 10, 10, 1])]
+)
+def test_partial_epochs_use_up_the_time(fitting, seen):
+    trial, reports = running(partial_function, total=fitting)
+    history = list(reports)
+    assert trial.seen == seen
+    assert trial.total_epochs == fitting
+    assert history[-1]["resource"] == 6
+    assert [each["resource"] for each in history[:-1]] == [
+        pytest.approx(6 * epoch / fitting) for epoch in range(1, len(seen))
+    ]
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.003, 1.02, 1.1, 1.5, 2.7])
+def test_whole_epochs_fit_into_the_time_of_the_baseline(ratio):
+    for count in range(1, 200):
+        whole = running_trial.count_whole(count / ratio)
+        assert whole == count if ratio == 1 else whole <= count
+        assert whole * ratio <= count * 1.02
+        assert whole > count / ratio - 1
+
+
+def test_partial_epochs_need_the_loop_over_batches():
+    def function(trial):
+        trial.place(network(4), torch.zeros(2, 1, 8, 8))
+        for _ in trial.epochs(6, partial=True):
+            trial.report(accuracy=0.5)
+
+    with pytest.raises(InputError, match=r"needs a loop over trial\.batches"):
+        list(running(function, total=1.5)[1])
+    with pytest.raises(InputError, match="batches with a length"):
+        list(running(function_of(lambda trial, _: list(trial.batches(iter([1])))))[1])
+
+
+@pytest.mark.parametrize(("function", "fitting"), [(partial_function, 0.4), (function_of(report), 0.97)])
+def test_too_slow_models_are_infeasible(function, fitting):
+    trial = RunningTrial(own_config({}, {}), HERE, fitting=fitting, least=0.5)
+    with pytest.raises(TooSlow, match="epochs fit into 6 of the baseline's; give more --epochs") as caught:
+        list(trial.run(function))
+    assert caught.value.violations["steps"] > 0
