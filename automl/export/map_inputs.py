@@ -35,9 +35,9 @@ class Shown:
 
     @property
     def values(self) -> np.ndarray:
-        """Return the first input of the graph, without the axis of the batch."""
+        """Return the first input of the graph without the axis of the batch, or an image as its pixels."""
         array: np.ndarray = next(iter(self.arrays.values()))[0]
-        return array
+        return _pixels(array) if _is_image(array) else array
 
     @property
     def padded_extents(self) -> tuple[int, ...]:
@@ -55,6 +55,8 @@ def read_inputs(
             array = next(iter(arrays.values()))
             if array.dtype == np.uint8 and array.ndim == 4 and array.shape[-1] == 3:
                 extents = array.shape[1:3]
+            elif _is_image(array[0]):
+                extents = array.shape[2:]
             elif array.dtype.kind == "f" and array.ndim == 3:
                 extents = (int(arrays["lengths"][0]) if "lengths" in arrays else array.shape[2],)
             else:
@@ -63,6 +65,18 @@ def read_inputs(
                     f"{array.dtype} of shape {array.shape}"
                 )
             yield Shown(name=name, stem=Path(name).stem, arrays=arrays, extents=extents)
+
+
+def _is_image(array: np.ndarray) -> bool:
+    """Return True for an image of a training function: floats `(C, H, W)`, in grey or colour."""
+    return array.dtype.kind == "f" and array.ndim == 3 and array.shape[0] in (1, 3)
+
+
+def _pixels(image: np.ndarray) -> np.ndarray:
+    """Return the pixels `(H, W, 3)` of such an image. Its smallest value is black, its largest one white."""
+    span = float(np.ptp(image)) or 1.0
+    scaled = (255 * (image - image.min()) / span).astype(np.uint8)
+    return np.broadcast_to(scaled, (3, *image.shape[1:])).transpose(1, 2, 0)
 
 
 def read_code(folder: Path, about: Mapping[str, Any], files: Sequence[str | Path]) -> Iterator[Shown]:

@@ -12,6 +12,7 @@ import optuna
 import pytest
 import torch
 from automl_cases import HERE
+from PIL import Image
 from safetensors.torch import load_file
 
 from attention import InputError
@@ -19,6 +20,7 @@ from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, ONNX, PT2, WEIGHTS
 from automl.export.predict import run_predict
+from automl.export.run_maps import run_maps
 from automl.functions.space import function_space
 from automl.storage.storage import Storage
 from automl.tasks import open_task
@@ -99,6 +101,13 @@ def test_predictions_have_labels(tmp_path):
     assert first.text == f"{label} (score {scores.max():.4g})"
     assert first.values["label"] == label
     assert first.values["scores"] == pytest.approx(dict(zip("abc", scores.tolist(), strict=True)), abs=1e-4)
+
+
+def test_maps_are_drawn_on_images(tmp_path):
+    write(tmp_path, "tensor")
+    np.savez(tmp_path / "input.npz", image=np.random.default_rng(1).normal(size=(1, 1, 8, 8)))
+    (picture,) = run_maps(tmp_path, [tmp_path / "input.npz"], out=tmp_path / "maps").pictures
+    assert Image.open(picture).size == (8, 8)
 
 
 def test_without_a_declared_model_a_script_rebuilds_it(tmp_path):
