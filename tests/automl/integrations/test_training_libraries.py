@@ -119,7 +119,7 @@ def run(
             raise
 
     runtime = Runtime(device=torch.device("cpu"))
-    trial = RunningTrial(config, runtime, total=EPOCHS, tests=True, content=content)
+    trial = RunningTrial(config, runtime, fitting=EPOCHS, tests=True, content=content)
     history = []
     with closing(trial.run(train)) as reports:
         for metrics in reports:
