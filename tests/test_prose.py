@@ -51,7 +51,7 @@ def test_first_word_of_a_docstring(text, is_fault):
         "self.made = 1",
         "TRUNKS = 1",
         "arm_set = 1",
-        "import numpy as place",
+        "import numpy as places",
         "with open() as found: pass",
         "match x:\n    case {'a': way}: pass",
         "if (look := 1): pass",

@@ -20,7 +20,7 @@ class Design:
         maximize: True if more is better.
         scale: The factor from a difference of scores to one in `unit`.
         unit: The unit of differences, such as `points`.
-        inputs: The number of inputs of the test split.
+        inputs: The number of inputs of the test split. 0 if only the user's code knows it.
         chance: The score of guessing on the test split, or None if it is not known.
         shared_trainings: True if placements are inserted into shared partial trainings, one for each seed,
             which all variants continue.

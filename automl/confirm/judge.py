@@ -416,7 +416,8 @@ def _images(
     if not d.bounded:
         return None
     values = [[trained.values.get(seed) for seed in seeds] for trained in (variant, baseline)]
-    if any(answers is None or len(answers) != design.inputs for rows in values for answers in rows):
+    sizes = {None if answers is None else len(answers) for rows in values for answers in rows}
+    if len(sizes) != 1 or None in sizes or (design.inputs and sizes != {design.inputs}):
         return None
     first, second = (np.array(rows, float) for rows in values)
     step = None if design.chance is None else design.chance.step

@@ -168,8 +168,8 @@ def _gain(verdict: "Verdict") -> list[str]:
         lines.append(f"The gain is below the margin of {design.margin:g} {design.unit}.")
     if images is not None and images[0] <= 0:
         lines.append(
-            f"Test on more inputs before you generalize: the interval over seeds and these {design.inputs} "
-            f"test examples contains 0."
+            f"Test on more inputs before you generalize: the interval over seeds and "
+            f"{f'these {design.inputs}' if design.inputs else 'the'} test examples contains 0."
         )
     return lines
 

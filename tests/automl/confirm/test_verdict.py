@@ -468,6 +468,10 @@ def test_interval_over_inputs_is_printed_after_that_over_seeds():
     value = json.loads(json.dumps(verdict.to_json(VARIANTS, scored)))
     assert value["interval_inputs"] == [low, high]
     assert f"(over seeds and test examples {low:.2f} to {high:.2f})" in value["comparisons"][0]["sentence"]
+    # Only the user's code may know the number of inputs.
+    unknown = judge(design(inputs=0, chance=None), VARIANTS, scored)
+    assert unknown.lead is not None
+    assert unknown.lead.images is not None
     # Without answers of a training, or with other images, there is no interval.
     for values in ({}, {**scored["ssa"].values, 3: scored["ssa"].values[3][:-1]}):
         lacking = judge(
