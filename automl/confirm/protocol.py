@@ -19,7 +19,7 @@ from automl.confirm.variants import CONTROL_ROLES, VariantSet
 from automl.confirm.written import VERDICT_FILE, WrittenVerdict, read_verdict
 from automl.storage.folder import SearchMetadata
 from automl.storage.provenance import Provenance
-from search.config import COMMAND
+from search.config import COMMAND, CommandModel
 from search.metric import Chance, Metric
 from search.record import Role, State, TrialRecord
 from search.serialise import from_json, read_json
@@ -112,6 +112,11 @@ class Confirmation:
     def of_commands(self) -> bool:
         """Return True if the variants are commands."""
         return self.variant_set.variants[0].config.task == COMMAND
+
+    def commands(self) -> list[str]:
+        """Return the commands that the variants run."""
+        models = [variant.config.model for variant in self.variant_set.variants]
+        return [model.command for model in models if isinstance(model, CommandModel)]
 
     @property
     def selection(self) -> list[int]:

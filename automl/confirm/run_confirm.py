@@ -187,6 +187,7 @@ def run_confirm(
         called = UserCallbacks(metadata.settings.callbacks)
         load_space = cache(partial(metadata.load_space, space))  # Only new trainings need the space.
         confirm_folder, confirmation = _begin(folder, metadata, load_space, records, chosen, again=again)
+        announce(f"comparing {metadata.name!r}", confirmation.commands())
         with capture_library_logs(confirm_folder / "log.txt"):
             return run_trainings(
                 confirm_folder,

@@ -188,13 +188,15 @@ def _against_plain(verdict: "Verdict") -> list[str]:
 def _advice(verdict: "Verdict") -> list[str]:
     """Return the number of seeds that would detect the margin, and a difference as large as this one."""
     design, lead = verdict.design, verdict.lead
-    if verdict.final != "undecided" or lead is None or verdict.needed is None:
+    if verdict.final != "undecided" or lead is None:
         return []
     d, margin, lines = lead.difference, f"{design.margin:g} {design.unit}", []
     if abs(d.mean) > design.margin and verdict.needed_here is not None:
         seen = f"{abs(d.mean):.{design.decimals}f} {design.unit}"
         lines.append(f"To detect {seen}, as seen here, run {verdict.needed_here} fresh seeds (80 % power).")
-    elif verdict.needed <= d.count:
+    if verdict.needed is None:  # such as without a margin
+        return lines
+    if not lines and verdict.needed <= d.count:
         return [f"These seeds detect {margin} with 80 % power."]
     return [*lines, f"To detect {margin}, run {verdict.needed} fresh seeds (80 % power)."]
 

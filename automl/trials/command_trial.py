@@ -95,9 +95,9 @@ def _supervise(arguments: list[str], folder: str | None, files: list[Path]) -> d
     finally:
         process.stdin.close()
         process.stdout.close()
-        code = process.wait()
+        process.wait()
     if not line:
-        raise CommandFailed(f"the process that watches the command ended with {code}", "")
+        raise CommandFailed("the process that watches the command was killed", "")
     measured: dict[str, Any] = json.loads(line)
     return measured
 

@@ -24,6 +24,8 @@ ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER of Linux: orphans become children o
 
 def main() -> None:
     """Run the command of the process's arguments."""
+    if os.fork():  # Ray kills the children of a worker that ends, so this process must not be one
+        os._exit(0)
     out, err, *command = sys.argv[1:]
     with suppress(OSError, AttributeError):  # other systems have no such call
         ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1, 0, 0, 0)

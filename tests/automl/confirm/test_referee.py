@@ -156,13 +156,15 @@ def test_repeated_failures_end_the_comparison(at_work: Any) -> None:
     assert "2 runs failed" in page
 
 
-def test_resume_and_again(at_work: Any) -> None:
+def test_resume_and_again(at_work: Any, capsys: pytest.CaptureFixture[str]) -> None:
     at_work(FakeCommands(gain(0), most=5))
     with pytest.raises(Stopped):
         compare(seeds=7)
     assert read_status("mine").resume == "automl referee --resume mine"
     later = at_work(FakeCommands(gain(0)))
+    capsys.readouterr()
     result = resume_referee("mine")
+    assert f"comparing 'mine' runs {BASELINE!r}, {CANDIDATE!r}" in capsys.readouterr().err
     assert result.verdict.complete
     assert len(later.trained) == 2 * 7 - 5
     again = run_confirm("mine", again=True)

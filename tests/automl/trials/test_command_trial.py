@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
@@ -174,6 +175,8 @@ def test_all_processes_end_with_the_caller(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     _wait(lambda: file.exists() and file.read_text())
     inner_pid = int(file.read_text())
+    for child in psutil.Process(process.pid).children():  # as Ray does with the children of a worker
+        child.kill()
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     _wait(lambda: not Path(f"/proc/{inner_pid}").exists())
