@@ -3,6 +3,10 @@
 The same trivial training runs in three ways: in a search (reused actors, the study, MLflow, checkpoints), in
 a TorchTrainer inside a Tune function, as Ray's documentation nests them, and in a plain loop in one process.
 A trial's overhead is the time that its slot was taken, less the seconds of its training.
+
+A training function runs in a search, as Ray Tune's function trainable, and in plain Optuna. It also runs
+beside the built-in task that trains equally. `python bench_overhead.py functions` measures only these, and
+`trials` the others.
 """
 
 import os
@@ -11,32 +15,35 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import optuna
+import ray
 import torch
-from harness import Row, show, write
+from built_in_training import config
+from harness import Row, compare, read_rows, show, summarise, write
+from trivial_training import HIGH, LOW, train_plain
 
+import attention
 import automl
+from automl.config.limits import Limits
 from automl.config.runtime import Runtime
+from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.training.loop import fit, start
-from search.config import ImageData, ImageTraining, Model, TrialConfig
+from automl.trials.trial import build_assignment, train_trial
+from search.config import FunctionModel, OwnTraining, TrialConfig
+from search.metric import Metric
 from search.study import open_study, read_history
 
 TRIALS = 100
 NESTED = 6  # each takes as long as a hundred of the other trials
 SLOTS = 2
-
-
-def config(seed: int, rate: float = 1e-3) -> TrialConfig:
-    return TrialConfig(
-        data=ImageData(source="digits", size=32, subset=0.05),
-        model=Model(backbone="xresnet18", options={"width": 0.25}),
-        training=ImageTraining(epochs=1, batch_size=16, learning_rate=rate),
-        seed=seed,
-    )
+ROUNDS = 3
+FUNCTIONS, TUNED = 40, 8  # trials of a function in a round, here and in Optuna, and in Ray Tune
+FOLDER = Path(__file__).parent
 
 
 def trivial(trial: optuna.Trial) -> TrialConfig:
@@ -115,20 +122,145 @@ def time_command() -> float:
          "--subset", "0.05"],
         check=True,
         capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},  # the space imports the harness
     )  # fmt: skip
     return time.perf_counter() - start_time
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        os.chdir(scratch)
-        os.environ["AUTOML_CACHE"] = str(Path(scratch) / "cache")
-        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-        search = time_search()
-        loop = time_plain_loop()
-        trainer, slot = time_nested()
-        commands = [time_command() for _ in range(3)]
+class Plain(optuna.samplers.RandomSampler):
+    """Draws no module."""
+
+    def sample_independent(self, study: Any, trial: Any, name: str, distribution: Any) -> Any:
+        """Draw a value."""
+        return 0 if name == "modules" else super().sample_independent(study, trial, name, distribution)
+
+
+def overhead(trials: Sequence[Mapping[str, float]], slots: int) -> float:
+    """Return the overhead of a trial from the ends and the seconds of all. The first tenth is the start."""
+    trials = sorted(trials, key=lambda trial: trial["end"])
+    skipped = max(slots, len(trials) // 10)
+    wall = trials[-1]["end"] - trials[skipped - 1]["end"]
+    late = trials[skipped:]
+    return (wall * slots - sum(trial["training"] for trial in late)) / len(late)
+
+
+def time_function(sampler: str) -> float:
+    """Return the overhead of a trial of a function in a search."""
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        os.environ["AUTOML_CACHE"] = f"{os.getcwd()}/{folder}/cache"  # each round measures placements anew
+        result = automl.run_search(
+            train=f"{FOLDER}/trivial_training.py:train", metric="accuracy", trials=FUNCTIONS,
+            sampler=sampler, equal="epochs", storage=folder, name="functions", concurrent=SLOTS,
+        )  # fmt: skip
+        assert result.errors == 0, result
+        study = open_study(Path(folder, "functions"), name="functions")
+        histories = [read_history(trial.user_attrs) for trial in study.trials]
+        ended = [
+            {**history[-1], "end": trial.datetime_complete.timestamp()}
+            if history
+            else {"training": 0.0, "end": trial.datetime_complete.timestamp()}
+            for history, trial in zip(histories, study.trials, strict=True)
+            if trial.datetime_complete
+        ]
+    return overhead(ended, SLOTS)
+
+
+def time_tune() -> float:
+    """Return the overhead of a trial of Ray Tune's function trainable."""
+    from ray import tune
+
+    def trainable(values: dict[str, float]) -> None:
+        torch.set_num_threads(1)
+        tune.report(train_plain(values["lr"]))
+
+    ray.init(address="local", num_cpus=SLOTS, include_dashboard=False, log_to_driver=False)
+    results = tune.Tuner(
+        tune.with_resources(trainable, {"cpu": 1}),
+        param_space={"lr": tune.loguniform(LOW, HIGH)},
+        tune_config=tune.TuneConfig(num_samples=TUNED),
+        run_config=tune.RunConfig(storage_path=f"{os.getcwd()}/tune", verbose=0),
+    ).fit()
+    ray.shutdown()
+    assert not results.errors, results.errors
+    return overhead([result.metrics for result in results], SLOTS)
+
+
+def time_optuna() -> float:
+    """Return the overhead of a trial of plain Optuna, in one process and in memory."""
+    torch.set_num_threads(1)
+    ended = []
+
+    def objective(trial: optuna.Trial) -> float:
+        ended.append(train_plain(trial.suggest_float("lr", LOW, HIGH, log=True)))
+        return ended[-1]["accuracy"]
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.create_study(direction="maximize").optimize(objective, n_trials=FUNCTIONS)
+    return overhead(ended, 1)
+
+
+def time_trial(plain: TrialConfig, site: str) -> float:
+    """Return the seconds of a trial with a new placement, in this process."""
+    placed = plain.change(model={"placement": {site: attention.Spec("ssa")}})
+    start_time = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        assignment = build_assignment(
+            placed, Storage(folder), shared_trainings=Storage(folder) / "shared", baseline=plain,
+            equal="epochs", limits=Limits(), precision="auto", compile="auto",
+        )  # fmt: skip
+        *_, report = train_trial(assignment, Runtime(device=torch.device("cpu")))
+    assert report.finished, report
+    return time.perf_counter() - start_time
+
+
+def time_functions() -> list[Row]:
+    """Return the rows of training functions."""
+    accuracy = Metric(name="accuracy", maximize=True)
+    function = TrialConfig(
+        task="function",
+        model=FunctionModel(backbone=f"{FOLDER}/built_in_training.py:train"),
+        training=OwnTraining(epochs=1, batch_size=16, reports=accuracy),
+    )
+    torch.set_num_threads(1)
+    every_site = [f"stage{stage}.block{block}" for stage in (1, 2, 3, 4) for block in (1, 2)]
+    own, built_in = iter(every_site), iter(every_site)
+    time_trial(config(0), "stage1.block1.branch")  # warms up
+    time_trial(function, "stage1.block1.branch")
+    calls = {
+        "plain": lambda: time_function("bench_overhead:Plain"),
+        "placed": lambda: time_function("random"),
+        "tune": time_tune,
+        "optuna": time_optuna,
+    }
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for i in range(ROUNDS):
+        names = list(calls)
+        for name in names[i:] + names[:i]:
+            times[name].append(calls[name]())
+    case, tune = "overhead a trial of a function", "Ray Tune's function trainable"
+    return [
+        compare(
+            "a trial of a function with a new placement", "the same training as a built-in task",
+            lambda: time_trial(function, next(own)), lambda: time_trial(config(0), next(built_in)),
+            unit="s", rounds=len(every_site), higher_is_better=False,
+        ),
+        *(
+            summarise(name, peer, list(zip(times[ours], times[theirs], strict=True)),
+                      unit="s", higher_is_better=False)
+            for name, peer, ours, theirs in (
+                (case, tune, "plain", "tune"),
+                (f"{case}, placements measured", tune, "placed", "tune"),
+                (case, "plain Optuna, one process", "plain", "optuna"),
+            )
+        ),
+    ]  # fmt: skip
+
+
+def time_trials() -> list[Row]:
+    """Return the rows of built-in tasks."""
+    search = time_search()
+    loop = time_plain_loop()
+    trainer, slot = time_nested()
+    commands = [time_command() for _ in range(3)]
 
     def make_row(
         case: str, peer: str, ours: float, theirs: float, spread: tuple[float, float] | None = None
@@ -147,21 +279,35 @@ def main() -> None:
         return row
 
     command = statistics.median(commands)
+    return [
+        make_row(
+            f"overhead a trial, {TRIALS} trials", f"nested TorchTrainer, {NESTED} trials", search, trainer
+        ),
+        make_row(f"overhead a trial, {TRIALS} trials", "plain loop, one process", search, loop),
+        make_row(
+            "a search of one trial, from command to end",
+            "one nested trial, Ray running",
+            command,
+            slot,
+            (slot / max(commands), slot / min(commands)),
+        ),
+    ]
+
+
+PARTS = {"trials": time_trials, "functions": time_functions}
+
+
+def main() -> None:
+    parts = sys.argv[1:] or list(PARTS)
+    with tempfile.TemporaryDirectory() as scratch:
+        os.chdir(scratch)
+        os.environ["AUTOML_CACHE"] = str(Path(scratch) / "cache")
+        os.environ["PYTHONPATH"] = str(FOLDER)  # processes import files of this folder
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        rows = [row for part in parts for row in PARTS[part]()]
+    measured = {(row.case, row.peer) for row in rows}
     write(
-        "overhead",
-        [
-            make_row(
-                f"overhead a trial, {TRIALS} trials", f"nested TorchTrainer, {NESTED} trials", search, trainer
-            ),
-            make_row(f"overhead a trial, {TRIALS} trials", "plain loop, one process", search, loop),
-            make_row(
-                "a search of one trial, from command to end",
-                "one nested trial, Ray running",
-                command,
-                slot,
-                (slot / max(commands), slot / min(commands)),
-            ),
-        ],
+        "overhead", [*(row for row in read_rows("overhead") if (row.case, row.peer) not in measured), *rows]
     )
 
 

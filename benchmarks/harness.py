@@ -8,7 +8,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,7 +20,7 @@ from automl.config import device as device_module
 from automl.config.device import find_device, is_gpu, synchronise
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("torch", "torchvision", "fastai", "timm", "ray", "pyarrow")
+PACKAGES = ("torch", "torchvision", "fastai", "timm", "ray", "optuna", "pyarrow")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +56,13 @@ def compare(
         first, second = (ours, theirs) if i % 2 == 0 else (theirs, ours)
         a, b = first(), second()
         pairs.append((a, b) if i % 2 == 0 else (b, a))
+    return summarise(case, peer, pairs, unit=unit, higher_is_better=higher_is_better)
+
+
+def summarise(
+    case: str, peer: str, pairs: Sequence[tuple[float, float]], *, unit: str, higher_is_better: bool
+) -> Row:
+    """Return the row of interleaved rounds, and print it. Each pair is ours and theirs."""
     ratios = [a / b if higher_is_better else b / a for a, b in pairs]
     row = Row(
         case=case,
@@ -132,6 +139,18 @@ def versions() -> dict[str, str]:
     return packages
 
 
+def file_of(name: str) -> Path:
+    """Return the file of a benchmark's results on this device."""
+    slug = re.sub(r"\W+", "-", device_name().lower()) if is_gpu(find_device()) else "cpu"
+    return RESULTS / f"{name}-{slug}.json"
+
+
+def read_rows(name: str) -> list[Row]:
+    """Read the rows that `write` wrote before."""
+    file = file_of(name)
+    return [Row(**row) for row in json.loads(file.read_text())["rows"]] if file.exists() else []
+
+
 def write(name: str, rows: list[Row]) -> None:
     """Write rows to `results/<name>-<cpu or the GPU's name>.json`."""
     write_values(name, {"rows": [asdict(row) for row in rows]})
@@ -139,8 +158,7 @@ def write(name: str, rows: list[Row]) -> None:
 
 def write_values(name: str, values: dict[str, Any]) -> None:
     """Write other results to the same file. `values` has JSON's types."""
-    slug = re.sub(r"\W+", "-", device_name().lower()) if is_gpu(find_device()) else "cpu"
-    file = RESULTS / f"{name}-{slug}.json"
+    file = file_of(name)
     content = {
         "name": name,
         "device": device_name(),
