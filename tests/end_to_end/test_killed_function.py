@@ -75,7 +75,7 @@ def check(search: Search, trials: int, kills: int, tolerance: float = 1e-6) -> N
     torch.set_num_threads(1)
     for record in records:
         config = record.config.change(data={"path": None})
-        trial = RunningTrial(config, Runtime(device=torch.device("cpu")), total=config.training.epochs)
+        trial = RunningTrial(config, Runtime(device=torch.device("cpu")), fitting=config.training.epochs)
         with closing(trial.run(find_function(TRAIN))) as reports:
             alone = list(islice(reports, len(record.history)))
         losses, expected_losses = ([metrics["loss"] for metrics in each] for each in (record.history, alone))
