@@ -35,6 +35,7 @@ def python(program: str, *arguments: str) -> str:
 def run(folder: Path, command: str, seed: int = 7, **training: Any) -> Metrics:
     """Run a command as a trial, and return its metrics."""
     reports = Metric(name="acc", maximize=True, margin=0)
+    trial = Storage(training.pop("storage", str(folder / "trial")))
     training = {"epochs": 1, "metric": "acc=(.*)", "reports": reports} | training
     config = TrialConfig(
         task=COMMAND,
@@ -43,7 +44,6 @@ def run(folder: Path, command: str, seed: int = 7, **training: Any) -> Metrics:
         training=CommandTraining(**training),
         seed=seed,
     )
-    trial = Storage(str(folder / "trial"))
     job = Job(config=config, runtime=HERE, folder=trial, shared_trainings=trial, test=True)
     (history,) = train(job)
     (metrics,) = history
@@ -142,6 +142,15 @@ def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
     first = run(tmp_path, command)
     assert run(tmp_path, command) == first
     assert run(tmp_path, command, seed=8) != first
+
+
+def test_output_is_kept_in_an_object_store(tmp_path: Path) -> None:
+    storage = f"file://{tmp_path / 'store' / 'trial'}"
+    with pytest.raises(CommandFailed):
+        run(tmp_path, prints("loss=3"), storage=storage)
+    assert (tmp_path / "store" / "trial" / "stdout.txt").read_text().startswith("loss=3")
+    command = python("import time; print(f'acc={time.time_ns()}')", "{seed}")
+    assert run(tmp_path, command, storage=storage) == run(tmp_path, command, storage=storage)
 
 
 def test_processor_time_is_that_of_all_processes(tmp_path: Path) -> None:
