@@ -198,7 +198,7 @@ class FunctionTask(Task[Data, FunctionModel, OwnTraining]):
 
     def describe_data(self) -> str:
         """Return a line on the function."""
-        return f"{Path(self.chosen.backbone).name} trains on its own data, and reports {self.metric.label}"
+        return f"{Path(self.chosen.backbone).name} trains on its own data, and reports {self.metric.name}"
 
 
 def insert_placement(config: TrialConfig, placed: Placed) -> Placed:
