@@ -48,9 +48,9 @@ def train(trial):
     trial.state(model=model, optimizer=optimizer)
     trial.export(nn.Sequential(model, nn.Softmax(1)), labels="abcd")
     images, labels = examples(0, 128)
-    for _ in trial.epochs(4):
+    for _ in trial.epochs(4, partial=True):
         model.train()
-        for rows in torch.randperm(len(labels), generator=trial.rng).split(32):
+        for rows in trial.batches(torch.randperm(len(labels), generator=trial.rng).split(32)):
             F.cross_entropy(model(images[rows]), labels[rows]).backward()
             optimizer.step()
             optimizer.zero_grad()

@@ -80,8 +80,8 @@ def test_each_epoch_has_a_complete_record():
     assert len(trial.per_example) == 64
 
 
-@pytest.mark.parametrize("stop", [1, 2, 3])
-def test_resumed_training_is_exact(stop, tmp_path):
+@pytest.mark.parametrize(("stop", "fitting"), [(1, 4), (2, 3.5), (3, 3.5)])
+def test_resumed_training_is_exact(stop, fitting, tmp_path):
     ends = []
 
     def train_and_draw(trial):
@@ -94,10 +94,10 @@ def test_resumed_training_is_exact(stop, tmp_path):
         return checkpoint.read(folder, CPU)
 
     config, folder = own_config(PLACEMENT, seed=3), Storage(tmp_path)
-    whole = RunningTrial(config, HERE, fitting=4)
+    whole = RunningTrial(config, HERE, fitting=fitting)
     expected = [(metrics, save(whole, metrics)) for metrics in whole.run(train_and_draw)]
 
-    first = RunningTrial(config, HERE, fitting=4)
+    first = RunningTrial(config, HERE, fitting=fitting)
     with closing(first.run(train_and_draw)) as reports:
         for metrics in reports:
             content = save(first, metrics)
@@ -106,7 +106,7 @@ def test_resumed_training_is_exact(stop, tmp_path):
     assert len(ends) == 1, "the function was stopped"
     for spoil in (random.seed, np.random.seed, torch.manual_seed):
         spoil(4711)
-    second = RunningTrial(config, HERE, fitting=4, content=content)
+    second = RunningTrial(config, HERE, fitting=fitting, content=content)
     rest = [(metrics, save(second, metrics)) for metrics in second.run(train_and_draw)]
     assert timeless(m for m, _ in rest) == timeless(m for m, _ in expected[stop:])
     for (_, content), (_, wanted) in zip(rest, expected[stop:], strict=True):
