@@ -136,6 +136,11 @@ class FunctionTask(Task[Data, FunctionModel, OwnTraining]):
         """Return an empty manifest, since only the function knows its data."""
         return Manifest.from_splits({"train": []})
 
+    def notes(self) -> Sequence[str]:
+        """Check what `trial.export` declares, so that the export after the search does not fail on it."""
+        self.deployments(self.checkpoint_model())
+        return ()
+
     # Export
 
     @cached_property

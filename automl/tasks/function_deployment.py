@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attention import InputError
+from attention.errors import describe_error
 from automl.functions.trial import Exported
 from automl.tasks.deployment import Deployment
 from backbones.example import Example, arguments
@@ -44,12 +45,17 @@ def deploy(model: nn.Module, exported: Exported, inputs: Mapping[str, Tensor]) -
         inputs: Two inputs, from `name_inputs`.
 
     Raises:
-        InputError: An input or output has no batch as its first dimension.
+        InputError: The model fails, or an input or output has no batch as its first dimension.
     """
     module = NamedArguments(model, arguments(exported.example)[1]).eval()
-    with torch.inference_mode():
-        positional = [value for name, value in inputs.items() if name not in module.keywords]
-        outputs = name_outputs(model(*positional, **{name: inputs[name] for name in module.keywords}))
+    positional = [value for name, value in inputs.items() if name not in module.keywords]
+    try:
+        with torch.inference_mode():
+            outputs = name_outputs(model(*positional, **{name: inputs[name] for name in module.keywords}))
+    except Exception as error:  # the user's code raises errors of every kind
+        raise InputError(
+            f"the model in trial.export fails on its example: {describe_error(error)}"
+        ) from error
     if not outputs:
         raise InputError("the model in trial.export returns no tensors")
     rows = len(next(iter(inputs.values())))

@@ -135,13 +135,15 @@ BAD = {
     "scalar": r"each output .* must have the batch as its first dimension; 'output' has the shape \(\)",
     "labels": r"trial.export has 4 labels, but the last axis of 'output' has 3 values",
     "nothing": "returns no tensors",
+    "fails": r"the model in trial.export fails on its example: RuntimeError: ",
+    "text": "must take tensors; its argument 'rows' is a str",
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_models_that_cannot_be_deployed_have_one_message(name, tmp_path):
+def test_models_that_cannot_be_deployed_have_one_message_before_a_search(name):
     with pytest.raises(InputError, match=BAD[name]):
-        write(tmp_path, name)
+        open_function(name).notes()
 
 
 def test_a_model_that_no_format_takes_is_exported_as_weights(tmp_path):

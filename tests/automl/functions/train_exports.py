@@ -72,5 +72,15 @@ def nothing(trial):
     run(trial, Both(lambda logits, features: None), IMAGE)
 
 
+def fails(trial):
+    trial.export(trial.place(Both(LOGITS), IMAGE), torch.zeros(2, 3, 8, 8))
+    trial.epochs(1)
+
+
+def text(trial):
+    trial.export(trial.place(Both(LOGITS), IMAGE), (IMAGE, "rows"))
+    trial.epochs(1)
+
+
 def branches(trial):
     run(trial, Both(lambda logits, features: logits if logits.sum() > 0 else -logits), IMAGE)
