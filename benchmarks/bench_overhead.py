@@ -143,22 +143,19 @@ def overhead(trials: Sequence[Mapping[str, float]], slots: int) -> float:
     return (wall * slots - sum(trial["training"] for trial in late)) / len(late)
 
 
-def time_function(sampler: str) -> float:
-    """Return the overhead of a trial of a function in a search."""
+def time_function() -> float:
+    """Return the overhead of a trial of a function in a search of its hyperparameters."""
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        os.environ["AUTOML_CACHE"] = f"{os.getcwd()}/{folder}/cache"  # each round measures placements anew
         result = automl.run_search(
             train=f"{FOLDER}/trivial_training.py:train", metric="accuracy", trials=FUNCTIONS,
-            sampler=sampler, equal="epochs", storage=folder, name="functions", concurrent=SLOTS,
+            sampler="bench_overhead:Plain", equal="epochs", concurrent=SLOTS,
+            storage=folder, name="functions",
         )  # fmt: skip
         assert result.errors == 0, result
         study = open_study(Path(folder, "functions"), name="functions")
-        histories = [read_history(trial.user_attrs) for trial in study.trials]
         ended = [
-            {**history[-1], "end": trial.datetime_complete.timestamp()}
-            if history
-            else {"training": 0.0, "end": trial.datetime_complete.timestamp()}
-            for history, trial in zip(histories, study.trials, strict=True)
+            {**read_history(trial.user_attrs)[-1], "end": trial.datetime_complete.timestamp()}
+            for trial in study.trials
             if trial.datetime_complete
         ]
     return overhead(ended, SLOTS)
@@ -226,8 +223,7 @@ def time_functions() -> list[Row]:
     time_trial(config(0), "stage1.block1.branch")  # warms up
     time_trial(function, "stage1.block1.branch")
     calls = {
-        "plain": lambda: time_function("bench_overhead:Plain"),
-        "placed": lambda: time_function("random"),
+        "own": time_function,
         "tune": time_tune,
         "optuna": time_optuna,
     }
@@ -236,23 +232,21 @@ def time_functions() -> list[Row]:
         names = list(calls)
         for name in names[i:] + names[:i]:
             times[name].append(calls[name]())
-    case, tune = "overhead a trial of a function", "Ray Tune's function trainable"
+    case = "overhead a trial of a function"
+    tuned, plain = (list(zip(times["own"], times[peer], strict=True)) for peer in ("tune", "optuna"))
     return [
         compare(
-            "a trial of a function with a new placement", "the same training as a built-in task",
-            lambda: time_trial(function, next(own)), lambda: time_trial(config(0), next(built_in)),
-            unit="s", rounds=len(every_site), higher_is_better=False,
+            "a trial of a function with a new placement",
+            "the same training as a built-in task",
+            lambda: time_trial(function, next(own)),
+            lambda: time_trial(config(0), next(built_in)),
+            unit="s",
+            rounds=len(every_site),
+            higher_is_better=False,
         ),
-        *(
-            summarise(name, peer, list(zip(times[ours], times[theirs], strict=True)),
-                      unit="s", higher_is_better=False)
-            for name, peer, ours, theirs in (
-                (case, tune, "plain", "tune"),
-                (f"{case}, placements measured", tune, "placed", "tune"),
-                (case, "plain Optuna, one process", "plain", "optuna"),
-            )
-        ),
-    ]  # fmt: skip
+        summarise(case, "Ray Tune's function trainable", tuned, unit="s", higher_is_better=False),
+        summarise(case, "plain Optuna, one process", plain, unit="s", higher_is_better=False),
+    ]
 
 
 def time_trials() -> list[Row]:
