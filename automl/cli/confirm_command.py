@@ -97,7 +97,8 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
         sync = format_command("sync", result.search, storage)
         print(f"warning   some trainings were not written to MLflow. When it is available: {sync}")
     if commands:
-        for name, log in list(result.logs.items())[:SHOWN_RUNS]:
+        shown = [(name, log) for name, log in result.logs.items() if log]
+        for name, log in shown[:SHOWN_RUNS]:
             print(f"output    {name} ended with:")
             for line in log.splitlines()[-SHOWN_LINES:]:
                 print(f"          | {line}")

@@ -114,6 +114,7 @@ def referee(
     print_confirm(result, storage)
     if as_json:
         print_json(result.value)
-    is_mistake = result.verdict.is_constant or bool(result.logs)
-    if is_mistake or result.verdict.final != "better":
-        sys.exit(2 if is_mistake else CODES.get(str(result.verdict.final), 1))
+    verdict = result.verdict
+    is_mistake = verdict.is_constant or (not verdict.complete and bool(result.logs))
+    if is_mistake or verdict.final != "better":
+        sys.exit(2 if is_mistake else CODES.get(str(verdict.final), 1))

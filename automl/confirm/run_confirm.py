@@ -7,10 +7,11 @@ time, as in the search. It is scored once, after its last epoch, on the test spl
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,8 @@ from search.space import Space, SpaceFunction
 from search.study import read_records, score_noise
 from search.trial_scheduler import Plan
 
+SEEDS = 2**32  # seeds are below it
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ConfirmResult(Summary):
@@ -76,7 +79,7 @@ class ConfirmResult(Summary):
         untracked: The number of trials that MLflow does not have in full.
         user_code: The names of user-defined code that exporting a model runs.
         logs: The traceback of each training that failed, by variant and seed. Of a command, it is the end of
-            its output.
+            its output. It is empty if there is none.
 
     Example:
         After the example of `run_confirm`:
@@ -186,6 +189,10 @@ def run_confirm(
         announce(f"confirming {metadata.name!r}", user_code(metadata.settings, records))
         called = UserCallbacks(metadata.settings.callbacks)
         load_space = cache(partial(metadata.load_space, space))  # Only new trainings need the space.
+        if metadata.settings.is_referee:
+            of_searches = {"--top": top, "--init": init, "--controls": controls, "--ablate": ablate}
+            if refused := [option for option, value in of_searches.items() if value]:
+                raise InputError(f"{metadata.name!r} compares commands; leave {', '.join(refused)} out")
         confirm_folder, confirmation = _begin(folder, metadata, load_space, records, chosen, again=again)
         announce(f"comparing {metadata.name!r}", confirmation.commands())
         with capture_library_logs(confirm_folder / "log.txt"):
@@ -232,7 +239,7 @@ def _begin(
             remove = format_command("remove", metadata.name, metadata.settings.storage)
             raise InputError(f"{metadata.name!r} was stopped before it began. Delete it: {remove}")
         options = Options(**{**vars(earlier[-1].options), **chosen})
-        seeds = fresh_seeds(max(used) + 1, options.seeds)
+        seeds = fresh_seeds(used, options.seeds)
         return begin(
             folder,
             replace(
@@ -248,7 +255,7 @@ def _begin(
     confirmation = Confirmation(
         number=number,
         options=options,
-        seeds=fresh_seeds(max(used) + 1, options.seeds),
+        seeds=fresh_seeds(used, options.seeds),
         variant_set=variant_set,
         provenance=collect_provenance(),
         inputs=task.size("test"),
@@ -257,9 +264,10 @@ def _begin(
     return begin(folder, confirmation)
 
 
-def fresh_seeds(first: int, count: int) -> list[int]:
-    """Return `count` seeds from `first` on."""
-    return [(first + i) % 2**32 for i in range(count)]
+def fresh_seeds(used: Collection[int], number: int) -> list[int]:
+    """Return `number` seeds above those of `used`, or from 0 on where none is left."""
+    following = (seed % SEEDS for seed in count(max(used) + 1))
+    return list(islice((seed for seed in following if seed not in used), number))
 
 
 def begin(folder: Path, confirmation: Confirmation) -> tuple[Path, Confirmation]:
@@ -385,9 +393,9 @@ def run_trainings(
             name for variant in confirmation.variant_set.variants for name in variant.config.user_code()
         ],
         logs={
-            f"{record.variant} with seed {record.config.seed}": record.traceback
+            f"{record.variant} with seed {record.config.seed}": record.traceback or ""
             for record in planned.standing
-            if record.state is State.ERROR and record.traceback
+            if record.state is State.ERROR
         },
     )
     callbacks.on_confirmation_end(result)

@@ -9,14 +9,13 @@ import secrets
 from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 from attention import InputError
 from automl.callbacks.user import UserCallbacks
 from automl.config.command_line import STORAGE, format_command
 from automl.config.settings import REFEREE, Settings
 from automl.confirm.protocol import Confirmation, Options
-from automl.confirm.run_confirm import ConfirmResult, begin, fresh_seeds, run_confirm, run_trainings
+from automl.confirm.run_confirm import SEEDS, ConfirmResult, begin, run_confirm, run_trainings
 from automl.confirm.variants import Variant, VariantSet
 from automl.storage.folder import NamedSearch, find_search, new_folder, resolve_search
 from automl.storage.logs import capture_library_logs
@@ -50,7 +49,11 @@ def run_referee(
     name: str | None = None,
     storage: str = STORAGE,
     callbacks: Sequence[str | Callback] = (),
-    **resources: Any,
+    cpus_per_trial: float = 1,
+    gpus_per_trial: float | None = None,
+    resource: Sequence[str] = (),
+    label: Sequence[str] = (),
+    concurrent: int | None = None,
 ) -> ConfirmResult:
     """Test with fresh paired seeds whether one of several commands is better than another.
 
@@ -76,8 +79,11 @@ def run_referee(
         name: The name of the comparison, unique in `storage`. By default it contains the time.
         storage: The folder of all searches, or its address.
         callbacks: Callbacks, as in `Settings`.
-        **resources: `cpus_per_trial`, `gpus_per_trial`, `resource`, `label` and `concurrent`, as in
-            `Settings`.
+        cpus_per_trial: The CPU cores of each run.
+        gpus_per_trial: The GPUs of each run. By default 1 if the cluster has any.
+        resource: Custom Ray resources of each run, as `NAME=AMOUNT`.
+        label: Labels of the nodes that may run commands, as `KEY=VALUE`.
+        concurrent: The largest number of runs at once. By default as many as fit.
 
     Returns:
         The comparison with its verdict.
@@ -111,13 +117,25 @@ def run_referee(
     if chance is not None and not isfinite(chance):
         raise InputError(f"--chance must be a finite number; got {chance}")
     first = secrets.randbelow(FRESH) if seed is None else seed
+    if first > SEEDS - seeds:
+        raise InputError(f"--seed must be {SEEDS - seeds} or less with {seeds} seeds; got {first}")
     settings = Settings(
-        space=REFEREE, seed=first, equal=equal, name=name, storage=storage, callbacks=callbacks, **resources
+        space=REFEREE,
+        seed=first,
+        equal=equal,
+        name=name,
+        storage=storage,
+        callbacks=callbacks,
+        cpus_per_trial=cpus_per_trial,
+        gpus_per_trial=gpus_per_trial,
+        resource=resource,
+        label=label,
+        concurrent=concurrent,
     )
     confirmation = Confirmation(
         number=1,
         options=options,
-        seeds=fresh_seeds(first, seeds),
+        seeds=list(range(first, first + seeds)),
         variant_set=VariantSet(variants=_variants(configs), baseline_candidates=[], warnings=[]),
         provenance=collect_provenance(),
         inputs=0,

@@ -109,7 +109,7 @@ class ConfirmationScheduler(Callback):
                 self.variants += without
                 planned.planned_trials += _planned_trials(without, seeds)
                 self._judge()
-        if self.design.commands and self._repeated_failure:
+        if self.design.commands and self._failed_twice:
             started = {(record.variant, record.config.seed) for record in planned.standing}
             planned.planned_trials = [trial for trial in planned.planned_trials if trial.key in started]
         if self.verdict.complete:  # The list of trials is complete, too.
@@ -128,7 +128,7 @@ class ConfirmationScheduler(Callback):
         return best_validated(self.confirmation.variant_set.baselines, scores)
 
     @property
-    def _repeated_failure(self) -> bool:
+    def _failed_twice(self) -> bool:
         """Return True if a variant has failed with two seeds in this run."""
         failed = Counter(r.variant for r in self.planned.standing if r.state is State.ERROR)
         return any(count >= MAX_FAILURES for count in failed.values())

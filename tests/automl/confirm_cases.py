@@ -300,12 +300,16 @@ class NoTracker:
 
 
 class FakeCommands(FakeWorkers):
-    """Workers that run no command. A run in `broken` fails."""
+    """Workers that run no command. A run in `broken` fails, and its `output` is kept."""
+
+    def __init__(self, *arguments: Any, output: str = "step 1\nboom", **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.output = output
 
     def _end(self, scheduler: TrialScheduler, location: Storage, trial: TrialRecord) -> None:
         variant, seed = trial.variant, trial.config.seed
         if (variant, seed) in self.broken:
-            scheduler.end(trial.number, Report(error="exit code 1: boom", traceback="step 1\nboom"))
+            scheduler.end(trial.number, Report(error="exit code 1: boom", traceback=self.output))
             return
         metrics = {"epoch": 1, "resource": 1, "acc": self.score(variant, seed)}
         metrics |= {"seconds": 1.0, "processor_seconds": self.seconds(variant, seed)}

@@ -52,6 +52,13 @@ def test_commands_alternate_with_the_same_seeds(at_work: Any) -> None:
     assert json.loads((result.folder / "verdict.json").read_text()) == result.value
 
 
+def test_largest_seeds_are_followed_by_the_smallest(at_work: Any) -> None:
+    at_work(FakeCommands(gain(0)))
+    compare(seeds=6, seed=2**32 - 6)
+    again = [run_confirm("mine", again=True).verdict.design.seeds for _ in range(2)]
+    assert again == [list(range(6)), list(range(6, 12))]
+
+
 def test_seeds_are_new_each_time(at_work: Any) -> None:
     at_work(FakeCommands(gain(0)))
     first, second = (compare(seed=None, name=name, seeds=6).verdict.design.seeds for name in ("a", "b"))
@@ -144,6 +151,24 @@ def test_a_seed_that_fails_leaves_the_verdict_open(at_work: Any, cli: Any) -> No
     assert workers.trained[0] == ("candidate", 3)
 
 
+@pytest.mark.parametrize(
+    ("broken", "shuffled", "code"),
+    [
+        ([("candidate", seed) for seed in range(99)], False, 2),
+        ([("candidate", 10)], True, 0),
+    ],
+    ids=["all fail without output", "a later seed fails, after the verdict is certain"],
+)
+def test_exit_codes_with_failures(at_work: Any, cli: Any, broken: Any, shuffled: bool, code: int) -> None:
+    at_work(FakeCommands(gain(9), broken=broken, shuffled=shuffled, output=""))
+    ended, out, _ = cli(
+        *("referee", "--baseline", BASELINE, "--candidate", CANDIDATE, "--metric", "acc=(.*)"),
+        *("--seed", "1", "--name", "mine"),
+    )
+    assert ended == code, out
+    assert "output " not in out
+
+
 def test_repeated_failures_end_the_comparison(at_work: Any) -> None:
     workers = at_work(FakeCommands(gain(0), broken=[("candidate", seed) for seed in range(99)]))
     result = compare()
@@ -170,6 +195,8 @@ def test_resume_and_again(at_work: Any, capsys: pytest.CaptureFixture[str]) -> N
     again = run_confirm("mine", again=True)
     assert list(again.verdict.design.seeds) == list(range(8, 15))
     assert again.number == 2
+    with pytest.raises(InputError, match="compares commands; leave --top, --ablate out"):
+        run_confirm("mine", again=True, top=5, ablate=True)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +213,7 @@ def test_resume_and_again(at_work: Any, capsys: pytest.CaptureFixture[str]) -> N
         ({"equal": "epochs"}, "choose from none, time"),
         ({"name": "a/b"}, "--name may hold"),
         ({"seed": -1}, "seed must lie between"),
+        ({"seed": 2**32 - 9}, "--seed must be 4294967286 or less with 10 seeds"),
     ],
 )
 def test_mistakes(at_work: Any, changes: dict[str, Any], message: str) -> None:
