@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attention import InputError, unknown
+from attention import InputError
 from attention.errors import describe_error
 from automl.config.device import forked_generators, make_current
 from automl.config.runtime import Runtime
@@ -274,7 +274,10 @@ class RunningTrial(Trial):
     def _read(self, metrics: Mapping[str, Any], call: str) -> dict[str, float]:
         """Return metrics as numbers."""
         if self._metric not in metrics:
-            raise unknown(f"metric --metric {self._metric}: {call} reported", self._metric, metrics)
+            raise InputError(
+                f"{call} must report the metric of --metric, {self._metric!r}; got "
+                f"{', '.join(map(repr, metrics)) or 'none'}. Rename one of them"
+            )
         values = {}
         for name, value in metrics.items():
             if name in RESERVED:

@@ -362,7 +362,7 @@ BAD = {
     "another metric": (
         resting("report", acuracy=0.5),
         InputError,
-        "unknown metric --metric accuracy: trial.report reported 'accuracy'; choose from acuracy",
+        "trial.report must report the metric of --metric, 'accuracy'; got 'acuracy'",
     ),
     "no number": (
         resting("report", accuracy=[0.5, 0.5]),
