@@ -56,17 +56,52 @@ def find_live(name: str) -> Any:
 
 
 def hash_live(name: str) -> str:
-    """Return a hash of the function's source, or of its byte code if there is no source. Empty without it."""
+    """Return a hash of the source of a function and of what it uses of the notebook. Empty without it.
+
+    Without a source, as in `python -`, it is of the byte code.
+    """
     if name in _received:
         return _received[name][0]
     function = find_live(name)
     if function is None:
         return ""
+    digest = sha256()
+    for each in _used(function):
+        digest.update(_source(each))
+    return digest.hexdigest()[:16]
+
+
+def _used(function: Any) -> list[Any]:
+    """Return a function, and the functions and classes of the notebook that it uses, each once."""
+    used, waiting = list[Any](), [function]
+    while waiting:
+        each = inspect.unwrap(waiting.pop())
+        if each not in used:
+            used.append(each)
+            waiting += [value for name in _names(each) if _is_own(value := vars(sys.modules[MAIN]).get(name))]
+    return used
+
+
+def _names(value: Any) -> list[str]:
+    """Return the names in the code of a function or of a class's methods, and in the functions in it."""
+    codes = [each.__code__ for each in (value, *vars(value).values()) if hasattr(each, "__code__")]
+    names: list[str] = []
+    while codes:
+        code = codes.pop()
+        names += code.co_names
+        codes += [constant for constant in code.co_consts if hasattr(constant, "co_names")]
+    return sorted(set(names))
+
+
+def _is_own(value: Any) -> bool:
+    return callable(value) and getattr(value, "__module__", None) == MAIN
+
+
+def _source(value: Any) -> bytes:
     try:
-        content = inspect.getsource(function).encode()
+        return inspect.getsource(value).encode()
     except (OSError, TypeError):
-        content = marshal.dumps(function.__code__)
-    return sha256(content).hexdigest()[:16]
+        return marshal.dumps(value.__code__) if hasattr(value, "__code__") else repr(value).encode()
 
 
 Cached = type(lru_cache(hash))

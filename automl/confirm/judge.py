@@ -420,7 +420,7 @@ def _images(
     if len(sizes) != 1 or None in sizes or (design.inputs and sizes != {design.inputs}):
         return None
     first, second = (np.array(rows, float) for rows in values)
-    step = None if design.chance is None else design.chance.step
+    step = (design.chance.step or None) if design.chance is not None else None
     reach = design.scale * statistics.reach_over_inputs(first - second, alpha, step=step)
     return min(d.low, d.mean - reach), max(d.high, d.mean + reach)
 

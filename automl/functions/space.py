@@ -214,12 +214,15 @@ def function_space(
     """
     starts = Starts(name, data)
     draw = partial(starts.draw, metric=metric, chance=chance, epochs=epochs)
-    baseline = {
-        choices.MODULES: 0,
-        **starts.middle(),
-        **getattr(find_function(name), "baseline", {}),
-    }
-    draw(optuna.trial.FixedTrial(baseline))
+    own = getattr(find_function(name), "baseline", {})
+    try:
+        baseline = {choices.MODULES: 0, **starts.middle(), **own}
+        draw(optuna.trial.FixedTrial(baseline))
+    except optuna.TrialPruned:
+        raise InputError(
+            f"training function {name!r} raised TrialPruned for its baseline; name other values in its "
+            f"attribute baseline"
+        ) from None
 
     def published() -> list[dict[str, Any]]:
         papers = choices.papers(starts.list_sites())

@@ -186,7 +186,12 @@ class Trial(ABC):
         Returns:
             The choice.
         """
-        return self._suggest("suggest_categorical", name, choices)
+        if not all(choice is None or isinstance(choice, bool | int | float | str) for choice in choices):
+            raise InputError(
+                f"choices of {name!r} must be None, truth values, numbers or text, which a study can store; "
+                f"got {list(choices)}. Choose names, and look the objects up"
+            )
+        return self._suggest("suggest_categorical", name, list(choices))
 
     def _suggest(self, method: str, name: str, *args: Any, **options: Any) -> Any:
         self._check_start(f"trial.{method}")

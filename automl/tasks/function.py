@@ -1,5 +1,6 @@
 """A training function as a task: its model and its example, for measuring, checks and export."""
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ import numpy as np
 import optuna
 from torch import Tensor, nn
 
-from attention import InputError
+from attention import InputError, live_objects
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.functions.inputs import repeat
@@ -28,6 +29,8 @@ from backbones.lazy_layers import materialise
 from backbones.torch_internals import tree_leaves
 from search.config import TASKS, Data, FunctionModel, OwnTraining, TrialConfig
 from search.metric import Chance, Metric
+
+_shapes: dict[str, Any] = {}  # shapes of the parameters by the hyperparameters that a start depends on
 
 NOMINAL = 2048  # inputs of an epoch, since only the function knows their number
 TEST = "test_"  # prefix of test metrics in a history
@@ -176,6 +179,11 @@ class FunctionTask(Task[Data, FunctionModel, OwnTraining]):
     def rebuilding_files(self) -> Mapping[str, bytes]:
         """Return the function's files, and lines of Python that run its start."""
         files = self.config.code()
+        if live := next(filter(live_objects.is_live, files), None):
+            raise InputError(
+                f"{live!r} is in no file, so its model cannot be built elsewhere; declare it with "
+                f"trial.export"
+            )
         top = os.path.commonpath([Path(path).parent for path in files]) if files else ""
         names = {path: f"code/{Path(path).relative_to(top).as_posix()}" for path in files}
         return {REBUILD: REBUILDING.format(files=names).encode()} | {
@@ -210,12 +218,19 @@ def insert_placement(config: TrialConfig, placed: Placed) -> Placed:
     """Insert a configuration's placement into a model. The sites are searched once in a process."""
     # Also without modules, so that all variants draw equal weights.
     materialise(placed.model, placed.example)
-    if not config.model.placement:
-        return placed
     shapes = [[name, list(value.shape)] for name, value in placed.model.named_parameters()]
     inputs = [list(leaf.shape) for leaf in tree_leaves(placed.example) if isinstance(leaf, Tensor)]
     # A start depends on no other hyperparameters than these.
     chosen = {n: v for n, v in config.training.hyperparameters().items() if not isinstance(v, float)}
+    key = json.dumps([config.model.backbone, config.model.code, config.data.path, chosen], sort_keys=True)
+    if _shapes.setdefault(key, shapes) != shapes:
+        raise InputError(
+            f"the model of training function {config.model.backbone!r} depends on a continuous "
+            f"hyperparameter, and costs are measured once for all its values; use suggest_int or "
+            f"suggest_categorical for it"
+        )
+    if not config.model.placement:
+        return placed
     known = remember_sites(
         ["function", config.model.backbone, config.data.path, chosen, shapes, inputs],
         lambda: placed.model,

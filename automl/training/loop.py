@@ -28,6 +28,10 @@ class Diverged(ArithmeticError):
     """The loss is not a finite number: these hyperparameters cannot train this model."""
 
 
+class NotStopped(BaseException):
+    """The user's own code goes on training although its trial has ended. No `except Exception` hides it."""
+
+
 class TooSlow(ArithmeticError):
     """Too few epochs fit into the baseline's time.
 

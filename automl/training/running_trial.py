@@ -28,7 +28,7 @@ from automl.functions.start import TrainingFunction
 from automl.functions.trial import Epochs, Placed, Trial
 from automl.tasks.function import insert_placement
 from automl.training.clock import processor_time
-from automl.training.loop import Diverged, TooSlow
+from automl.training.loop import Diverged, NotStopped, TooSlow
 from backbones import gates
 from search.config import OwnTraining, TrialConfig
 from search.record import Metrics
@@ -91,7 +91,7 @@ class RunningTrial(Trial):
         Raises:
             Diverged: A metric is not finite, or the function pruned its trial.
             InputError: The function does not use its trial as it must.
-            TimeoutError: The function does not stop.
+            NotStopped: The function goes on after it was stopped.
         """
         thread = Thread(target=self._run, args=(function,), daemon=True, name="training function")
         thread.start()
@@ -107,7 +107,7 @@ class RunningTrial(Trial):
             self._may_continue.release()
             thread.join(PATIENCE)
             if thread.is_alive():  # It would train beside the next trial of this process.
-                raise TimeoutError(
+                raise NotStopped(
                     f"training function {self._config.model.backbone!r} did not stop within {PATIENCE:.0f} s "
                     f"after trial.report raised optuna.TrialPruned; let that exception pass"
                 )
@@ -133,9 +133,9 @@ class RunningTrial(Trial):
             )
 
     def _run(self, function: TrainingFunction) -> None:
-        make_current(self.device)
-        seed_all(self.seed)
         try:
+            make_current(self.device)
+            seed_all(self.seed)
             function(self)
         except Stopped:
             pass
@@ -286,6 +286,11 @@ class RunningTrial(Trial):
                 values[name] = float(value.detach() if isinstance(value, Tensor) else value)
             except (TypeError, ValueError, RuntimeError) as error:
                 raise InputError(f"{call} takes numbers; {name} is {value!r}") from error
+            if name == self._metric and self._training.reports.scale == 100 and values[name] > 1:
+                raise InputError(
+                    f"{call} takes {name} as a fraction from 0 to 1; got {values[name]:g}. Divide it by "
+                    f"100, or give --unit with the search"
+                )
             if not isfinite(values[name]):
                 raise Diverged(f"{call}: {name} became {values[name]} in epoch {self._last + 1}")
         return values

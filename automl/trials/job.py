@@ -1,6 +1,6 @@
 """A trial in its process: what is known before its training begins, and the loop that trains it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +60,7 @@ class Job:
         return bool(history) and history[-1]["resource"] >= self.config.training.epochs
 
 
-def train(job: Job) -> Iterator[list[Metrics]]:
+def train(job: Job) -> Generator[list[Metrics]]:
     """Train a job with the loop of its task. Yield the metrics of all epochs so far, after each epoch."""
     if job.is_spent(job.history):
         yield job.history

@@ -6,7 +6,10 @@ also its exceptions. Only the death of a process is handled by `search.tuner`.
 """
 
 import gc
-from collections.abc import Generator, Iterator, Mapping
+import os
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import closing
 from typing import Any
 
 import ray
@@ -21,7 +24,7 @@ from automl.costs.profile import measure
 from automl.data import shared
 from automl.storage.storage import Storage
 from automl.training import checkpoint
-from automl.training.loop import Diverged, TooSlow
+from automl.training.loop import Diverged, NotStopped, TooSlow
 from automl.trials.failure import classify_error
 from automl.trials.job import Job, train
 from search.config import COMMAND, TrialConfig
@@ -83,7 +86,11 @@ class TrialActor(tune.Trainable):
         self.work = self.reports(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        self.work.close()  # This ends the last trial's function, and frees its memory.
+        try:
+            self.work.close()  # This ends the last trial's function, and frees its memory.
+        except NotStopped as error:
+            print(f"{error}; this process ends", file=sys.stderr, flush=True)
+            os._exit(1)  # The next trial gets a new process, which the function does not train beside.
         self.work = self.reports(new_config)
         return True
 
@@ -102,7 +109,7 @@ class TrialActor(tune.Trainable):
         return {REPORT: report, NODE: ray.get_runtime_context().get_node_id(), "done": report.is_last}
 
 
-def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
+def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report]:
     """Train an assignment of `build_assignment`, from where an earlier process of the same trial stopped.
 
     Yields:
@@ -146,14 +153,15 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]
             test=config["test"],
         )
         del content
-        for history in train(job):
-            yield Report(
-                history=history,
-                profile=profile,
-                device=device,
-                violations=violations,
-                finished=job.is_spent(history),
-            )
+        with closing(train(job)) as histories:
+            for history in histories:
+                yield Report(
+                    history=history,
+                    profile=profile,
+                    device=device,
+                    violations=violations,
+                    finished=job.is_spent(history),
+                )
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise

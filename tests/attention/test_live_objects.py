@@ -53,6 +53,12 @@ def test_hash_changes_with_the_function() -> None:
     assert run(hashes) == run(hashes)
 
 
+def test_hash_changes_with_what_the_function_uses() -> None:
+    hashes = "print(loading.hash_code('__main__:train'))"
+    changed = "table = cache(lambda: [4])"
+    assert len(set(run(hashes, changed, hashes).split())) == 2
+
+
 def test_function_of_a_file_has_the_name_of_its_file() -> None:
     assert live_objects.name_of(run) == f"{Path(__file__).resolve()}:run"
     assert live_objects.name_of(loading.load_file) == "attention.loading:load_file"

@@ -5,12 +5,16 @@ from pathlib import Path
 import optuna
 import pytest
 import torch
+from torch import nn
 
 import automl
 from attention import InputError
+from automl.config.runtime import Runtime
 from automl.config.settings import Settings
 from automl.functions import space as function_space_module
 from automl.functions.space import function_space
+from automl.functions.start import StartTrial
+from automl.tasks import open_task
 from search.metric import Metric
 from search.space import draw_randomly, fingerprint
 
@@ -128,3 +132,30 @@ def test_metric_of_a_known_name_brings_its_unit():
     assert (known.unit, known.scale, known.margin) == ("%", 100, 0.5)
     own = Settings(train="train.py:train", metric="rmse", minimize=True, margin=0.1, unit="kg").reported
     assert own == automl.Metric(name="rmse", maximize=False, margin=0.1, unit="kg", gap="kg")
+
+
+def test_baseline_that_the_function_prunes_has_one_message(tmp_path):
+    code = "import optuna\n\ndef train(trial):\n    raise optuna.TrialPruned\n"
+    with pytest.raises(InputError, match="raised TrialPruned for its baseline"):
+        space_of(tmp_path, code)
+
+
+@pytest.mark.parametrize("choices", [[[1, 2]], [(1, 2), 3], [nn.ReLU]])
+def test_choices_that_a_study_cannot_store_are_refused(choices):
+    trial = StartTrial(optuna.trial.FixedTrial({}), lambda placed: placed)
+    with pytest.raises(InputError, match="must be None, truth values, numbers or text"):
+        trial.suggest_categorical("kind", choices)
+
+
+def test_model_that_depends_on_a_continuous_hyperparameter_is_refused(tmp_path):
+    code = (
+        "def train(trial):\n    width = int(trial.suggest_float('width', 1, 8))\n"
+        "    trial.place(nn.Sequential(nn.Conv2d(1, width, 3), nn.ReLU()), torch.zeros(2, 1, 8, 8))\n"
+        "    trial.epochs(1)\n"
+    )
+    space = space_of(tmp_path, code)
+    runtime = Runtime(device=torch.device("cpu"))
+    for width in (2.0, 2.5):
+        open_task(space(optuna.trial.FixedTrial({"width": width, "modules": 0})), runtime).model()
+    with pytest.raises(InputError, match="depends on a continuous hyperparameter"):
+        open_task(space(optuna.trial.FixedTrial({"width": 7.0, "modules": 0})), runtime).model()

@@ -43,6 +43,9 @@ Change = Callable[[dict[str, Any], Path], None]
 KINDS: Mapping[str, Change] = {
     "task, a file": lambda config, folder: config.update(task=f"{folder}/planted.py:Task"),
     "task, a module": lambda config, folder: config.update(task="planted:Task"),
+    "function, a file": lambda config, folder: config.update(
+        task="function", data={}, training={}, model={"backbone": f"{folder}/planted.py:train"}, metric=""
+    ),
     "backbone, a file": lambda config, folder: config["model"].update(backbone=f"{folder}/planted.py:Net"),
     "backbone, a module": lambda config, folder: config["model"].update(backbone="planted:Net", code="0"),
     "attention, a file": lambda config, folder: config["model"]["placement"].update(

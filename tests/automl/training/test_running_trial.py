@@ -17,7 +17,7 @@ from torch import nn
 from attention import InputError, Spec
 from automl.storage.storage import Storage
 from automl.training import checkpoint, running_trial
-from automl.training.loop import Diverged, TooSlow
+from automl.training.loop import Diverged, NotStopped, TooSlow
 from automl.training.running_trial import RunningTrial
 from search.config import FunctionModel, OwnTraining, TrialConfig
 from search.metric import Metric
@@ -201,7 +201,7 @@ def test_function_that_does_not_stop_is_an_error(monkeypatch):
 
     _, reports = running(function)
     next(reports)
-    with pytest.raises(TimeoutError, match="did not stop within"):
+    with pytest.raises(NotStopped, match="did not stop within"):
         reports.close()
     may_end.set()
 
@@ -481,3 +481,20 @@ def test_too_slow_models_are_infeasible(function, fitting):
     with pytest.raises(TooSlow, match="epochs fit into 6 of the baseline's; give more --epochs") as caught:
         list(trial.run(function))
     assert caught.value.violations["steps"] > 0
+
+
+def test_failure_before_the_function_is_an_error(monkeypatch):
+    def fail(seed):
+        raise RuntimeError("the device is lost")
+
+    monkeypatch.setattr(running_trial, "seed_all", fail)
+    with pytest.raises(RuntimeError, match="the device is lost"):
+        list(running(function_of(report))[1])
+
+
+def test_percentages_are_refused_as_accuracy():
+    accuracy = Metric(name="accuracy", maximize=True, scale=100, unit="%")
+    config = own_config({}, {}).change(training={"reports": accuracy})
+    trial = RunningTrial(config, HERE, fitting=1)
+    with pytest.raises(InputError, match=r"as a fraction from 0 to 1; got 91\.2"):
+        list(trial.run(function_of(lambda trial, _: trial.report(accuracy=91.2))))
