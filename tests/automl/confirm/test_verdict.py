@@ -472,6 +472,14 @@ def test_interval_over_inputs_is_printed_after_that_over_seeds():
     unknown = judge(design(inputs=0, chance=None), VARIANTS, scored)
     assert unknown.lead is not None
     assert unknown.lead.images is not None
+    # The user may have named the score of guessing without the effect of one answer, and all may be equal.
+    equal = {
+        name: replace(variant, values={seed: np.ones(400) for seed in variant.values})
+        for name, variant in scored.items()
+    }
+    named = judge(design(inputs=0, chance=Chance(value=0.1, error=0, step=0)), VARIANTS, equal)
+    assert named.lead is not None
+    assert named.lead.images is not None
     # Without answers of a training, or with other images, there is no interval.
     for values in ({}, {**scored["ssa"].values, 3: scored["ssa"].values[3][:-1]}):
         lacking = judge(

@@ -11,7 +11,8 @@ from attention import Spec
 from automl.config.limits import Limits
 from automl.storage.answers import read_answers
 from automl.storage.storage import Storage
-from automl.training import checkpoint
+from automl.training import checkpoint, running_trial
+from automl.training.loop import NotStopped
 from automl.trials.trial import build_assignment, train_trial
 from search.config import FunctionModel, OwnTraining, TrialConfig
 from search.metric import Metric
@@ -116,3 +117,13 @@ def test_metric_that_is_not_finite_makes_a_trial_infeasible(tmp_path):
     assert first.infeasible is None
     assert last.infeasible == "trial.report: accuracy became nan in epoch 2"
     assert len(last.history) == 1
+
+
+def test_trial_whose_function_does_not_stop_ends_its_process(monkeypatch, tmp_path):
+    monkeypatch.setattr(running_trial, "PATIENCE", 0.05)
+    body = "exec('try:\\n trial.report(accuracy=0)\\nfinally:\\n import time; time.sleep(0.5)')"
+    config = own_config(write_function(tmp_path, body=body))
+    work = train_trial(assignment(config, tmp_path / "0"), HERE)
+    next(work)
+    with pytest.raises(NotStopped, match="did not stop"):
+        work.close()
