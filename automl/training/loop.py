@@ -29,7 +29,7 @@ class Diverged(ArithmeticError):
 
 
 class NotStopped(BaseException):
-    """The user's own code goes on training although its trial has ended. No `except Exception` hides it."""
+    """The user's own code continues although its trial has ended. No `except Exception` hides it."""
 
 
 class TooSlow(ArithmeticError):

@@ -91,7 +91,7 @@ class RunningTrial(Trial):
         Raises:
             Diverged: A metric is not finite, or the function pruned its trial.
             InputError: The function does not use its trial as it must.
-            NotStopped: The function goes on after it was stopped.
+            NotStopped: The function continues after it was stopped.
         """
         thread = Thread(target=self._run, args=(function,), daemon=True, name="training function")
         thread.start()
