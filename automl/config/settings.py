@@ -329,10 +329,15 @@ class Settings:
     def title(self) -> str:
         """The prefix of the search's name, and the name of its MLflow experiment.
 
-        A user-defined space gives its own name. With a built-in space it is the name of the data, if set.
+        A user-defined space gives its own name. With a built-in space it is the name of the data, if set. Of
+        a training function it is that of the data or of its folder, since most are called `train`.
         """
-        of_data = data_name(self.data) if self.data is not None and self.space_name in SPACES else ""
-        return of_data or short_name(self.space_name)
+        of_data = ""
+        if self.data is not None and (self.space_name in SPACES or self.train is not None):
+            of_data = data_name(self.data)
+        file = Path(loading.make_absolute(self.space_name).rpartition(":")[0])
+        folder = data_name(str(file.parent)) if self.train is not None and file.suffix == ".py" else ""
+        return of_data or folder or short_name(self.space_name)
 
     def absolute(self) -> "Settings":
         """Return the settings with absolute paths of data and code files."""

@@ -127,6 +127,12 @@ def test_settings_that_do_not_fit_a_function_are_refused(options, message):
         _ = Settings(train=f"{MARKS}:train", **options).reported
 
 
+def test_title_is_the_name_of_the_data_or_of_the_folder():
+    assert Settings(train="woof/train.py:train", metric="loss").title == "woof"
+    assert Settings(train="woof/train.py:train", metric="loss", data="photos.zip").title == "photos"
+    assert Settings(train="package.module:train", metric="loss").title == "train"
+
+
 def test_metric_of_a_known_name_brings_its_unit():
     known = Settings(train="train.py:train", metric="accuracy").reported
     assert (known.unit, known.scale, known.margin) == ("%", 100, 0.5)
