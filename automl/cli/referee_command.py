@@ -33,7 +33,12 @@ def referee(
         str | None, describe("CSV or JSON file below {out} with that column or key.", METRIC, shown=False)
     ] = None,
     last: Annotated[bool, describe("Use the last of several printed values.", METRIC, "--last")] = False,
-    minimize: Annotated[bool, describe("A smaller metric is better.", METRIC, "--minimize")] = False,
+    minimize: Annotated[
+        bool | None,
+        describe(
+            "A smaller metric is better, or a larger one.", METRIC, "--minimize/--maximize", shown="by name"
+        ),
+    ] = None,
     unit: Annotated[
         str, describe("Unit of the metric, for the verdict.", METRIC, shown=False, rare=True)
     ] = "",

@@ -141,8 +141,15 @@ def search(
         str | None, describe("accuracy, balanced_accuracy, macro_f1, auc or loss.", SPACE, shown="the task's")
     ] = None,
     minimize: Annotated[
-        bool, describe("With --train, a lower metric is better.", SPACE, "--minimize", rare=True)
-    ] = False,
+        bool | None,
+        describe(
+            "With --train, a lower metric is better, or a higher one.",
+            SPACE,
+            "--minimize/--maximize",
+            shown="by name",
+            rare=True,
+        ),
+    ] = None,
     margin: Annotated[
         float | None,
         describe("With --train, the smallest difference that matters.", SPACE, shown=False, rare=True),

@@ -56,7 +56,8 @@ class Settings:
             `Space`, or a function that takes an Optuna trial and returns a `TrialConfig`.
         train: Training function, instead of a space: `file.py:train`, `package.module:train`, or from Python
             a function of an `automl.Trial`.
-        minimize: True if a lower value of the metric that a training function reports is better.
+        minimize: True if a lower value of the metric that a training function reports is better, False if a
+            higher one is. By default higher, but a name such as `val_loss` needs a direction.
         margin: Smallest difference of that metric that matters, in its unit. Default: that of a built-in
             metric of this name, otherwise 0.
         unit: Unit of that metric, such as `px`.
@@ -127,7 +128,7 @@ class Settings:
 
     space: str | SpaceFunction | Space = ""
     train: Any = None
-    minimize: bool = False
+    minimize: bool | None = None
     margin: float | None = None
     unit: str | None = None
     chance: float | None = None

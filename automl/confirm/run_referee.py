@@ -24,6 +24,7 @@ from automl.storage.working_dir import check_not_temporary
 from search.callback import Callback
 from search.config import COMMAND, CommandModel, CommandTraining, Data, TrialConfig
 from search.config.command_config import OUT
+from search.config.tasks import declare_metric
 from search.metric import Chance, Metric
 from search.record import Role
 from search.trial_scheduler import Plan
@@ -38,7 +39,7 @@ def run_referee(
     metric: str,
     metric_file: str | None = None,
     last: bool = False,
-    minimize: bool = False,
+    minimize: bool | None = None,
     unit: str = "",
     margin: float = 0.0,
     chance: float | None = None,
@@ -67,7 +68,8 @@ def run_referee(
             JSON line, in what a command prints. With `metric_file`, its column or key.
         metric_file: The CSV or JSON file with the metric, which a command writes below `{out}`.
         last: Use the last value if a command prints several. By default that is a mistake.
-        minimize: True if a smaller metric is better.
+        minimize: True if a smaller metric is better, False if a larger one is. By default larger, except for
+            names of built-in metrics such as `loss`. Other names with such a word need a direction.
         unit: The unit of the metric, for the text of the verdict.
         margin: The smallest difference that matters, in the unit of the metric. With 0, no outcome is
             `equivalent`.
@@ -180,7 +182,7 @@ def resume_referee(search: str | NamedSearch | None = None, *, storage: str | No
 
 
 def _configuration(
-    command: str, training: CommandTraining, *, minimize: bool, unit: str, margin: float
+    command: str, training: CommandTraining, *, minimize: bool | None, unit: str, margin: float
 ) -> TrialConfig:
     """Return the configuration of a command, which runs in the current folder."""
     model = CommandModel(command=command)
@@ -192,7 +194,8 @@ def _configuration(
         )
     if problems:
         raise InputError(problems[0])
-    reports = Metric(name=training.metric_name, maximize=not minimize, unit=unit, margin=margin)
+    declared = declare_metric(training.metric_name, minimize=minimize)
+    reports = Metric(name=declared.name, maximize=declared.maximize, unit=unit, margin=margin)
     return TrialConfig(
         task=COMMAND,
         data=Data(path=str(Path.cwd())),

@@ -101,12 +101,15 @@ class CommandTraining(OwnTraining):
 
     @property
     def metric_name(self) -> str:
-        """Return the name of the metric: the name of the group, the word at the start, or `metric`."""
+        """Return the name of the metric: the name of the group, the last word before it, or `metric`."""
         if not self.is_pattern:
             return self.metric
         named = re.search(r"\?P<(\w+)>", self.metric)
-        first = named or re.match(r"(?:\^|\\[bs][*+]?)*([A-Za-z_]\w*)", self.metric)
-        return first[1] if first else "metric"
+        if named:
+            return named[1]
+        text = re.sub(r"\\.|\[.*?\]", " ", self.metric)  # without classes such as \s and [a-z]
+        words = re.findall(r"[A-Za-z]\w*(?:/\w+)*", re.split(r"\((?!\?)", text)[0])
+        return words[-1] if words else "metric"
 
     def to_json(self) -> dict[str, Any]:
         """Convert to dictionaries and values."""

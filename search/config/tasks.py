@@ -1,5 +1,6 @@
 """Declarations of tasks, built in (TASKS) or registered: everything known of a task before a training."""
 
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -178,11 +179,14 @@ TASKS: Mapping[str, TaskSpec] = {
 # Declaration of a user-defined task whose code has not been loaded.
 UNLOADED = TaskSpec(data=OpenData, model=OpenModel, training=OpenTraining, metrics=())
 
+# Words in the names of metrics for which no direction is assumed.
+LOWER_IS_BETTER = frozenset(("loss", "losses", "error", "errors", "rmse", "mae", "mse", "perplexity"))
+
 _registered: dict[str, str] = {}
 
 
 def declare_metric(
-    name: str, *, minimize: bool = False, margin: float | None = None, unit: str | None = None
+    name: str, *, minimize: bool | None = None, margin: float | None = None, unit: str | None = None
 ) -> Metric:
     """Return the metric that the user's own code reports.
 
@@ -190,18 +194,27 @@ def declare_metric(
 
     Args:
         name: The name.
-        minimize: True if lower values are better.
+        minimize: True if lower values are better, False if higher ones are. By default higher ones, but a
+            name such as `val_loss` needs a direction.
         margin: The smallest difference that matters, in the unit of a difference.
         unit: The unit.
 
     Returns:
         The metric.
+
+    Raises:
+        InputError: The direction is missing, or contradicts that of the built-in metric.
     """
     known = {metric.name: metric for spec in TASKS.values() for metric in spec.metrics}
     own = Metric(name=name, maximize=not minimize, margin=0)
-    metric = known.get(name, own).declaration
-    if minimize and metric.maximize:
-        raise InputError(f"a higher {name} is better; leave --minimize out, or give the metric another name")
+    metric = known.get(name, own)
+    if minimize is metric.maximize:
+        better, option = ("lower", "--maximize") if not metric.maximize else ("higher", "--minimize")
+        raise InputError(f"a {better} {name} is better; leave {option} out, or give the metric another name")
+    words = {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
+    if minimize is None and metric is own and words & LOWER_IS_BETTER:
+        raise InputError(f"add --minimize for {name}, or --maximize if a higher value is better")
+    metric = metric.declaration
     if unit is not None:
         metric = replace(metric, unit=unit, gap=unit, scale=1.0)
     return metric if margin is None else replace(metric, margin=margin)

@@ -212,6 +212,7 @@ def test_resume_and_again(at_work: Any, capsys: pytest.CaptureFixture[str]) -> N
         ({"chance": float("nan")}, "--chance must be a finite number"),
         ({"equal": "epochs"}, "choose from none, time"),
         ({"name": "a/b"}, "--name may hold"),
+        ({"metric": "step 9 val_loss=(.*)"}, "add --minimize for val_loss"),
         ({"seed": -1}, "seed must lie between"),
         ({"seed": 2**32 - 9}, "--seed must be 4294967286 or less with 10 seeds"),
     ],

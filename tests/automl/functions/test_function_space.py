@@ -15,6 +15,7 @@ from automl.functions import space as function_space_module
 from automl.functions.space import function_space
 from automl.functions.start import StartTrial
 from automl.tasks import open_task
+from search.config.tasks import declare_metric
 from search.metric import Metric
 from search.space import draw_randomly, fingerprint
 
@@ -119,7 +120,10 @@ def test_start_leaves_generators_and_output_alone(tmp_path, capsys):
         ({}, "needs --metric"),
         ({"metric": "accuracy", "size": 3}, "--size is for built-in tasks"),
         ({"metric": "accuracy", "space": "digits"}, "leave out --space digits"),
-        ({"metric": "accuracy", "minimize": True}, "a higher accuracy is better"),
+        ({"metric": "accuracy", "minimize": True}, "a higher accuracy is better; leave --minimize out"),
+        ({"metric": "loss", "minimize": False}, "a lower loss is better; leave --maximize out"),
+        ({"metric": "val_loss"}, "add --minimize for val_loss, or --maximize"),
+        ({"metric": "testMSELoss"}, "add --minimize"),
     ],
 )
 def test_settings_that_do_not_fit_a_function_are_refused(options, message):
@@ -131,6 +135,20 @@ def test_title_is_the_name_of_the_data_or_of_the_folder():
     assert Settings(train="woof/train.py:train", metric="loss").title == "woof"
     assert Settings(train="woof/train.py:train", metric="loss", data="photos.zip").title == "photos"
     assert Settings(train="package.module:train", metric="loss").title == "train"
+
+
+@pytest.mark.parametrize(
+    ("name", "minimize", "maximize"),
+    [
+        ("loss", None, False),
+        ("val_loss", False, True),
+        ("val_loss", True, False),
+        ("glossary", None, True),
+        ("accuracy", False, True),
+    ],
+)
+def test_direction_of_a_metric(name, minimize, maximize):
+    assert declare_metric(name, minimize=minimize).maximize is maximize
 
 
 def test_metric_of_a_known_name_brings_its_unit():

@@ -227,6 +227,7 @@ def test_mistakes(command: str, training: dict[str, Any], problem: str) -> None:
         (r"val_acc=([\d.]+)", "val_acc"),
         (r"(?:Top-1): (?P<accuracy>.*)", "accuracy"),
         (r"\bval_acc\s(.*)", "val_acc"),
+        (r"epoch \d+[a-z]* val/loss\s*= (\S+)", "val/loss"),
         (r"([\d.]+) %", "metric"),
     ],
 )
