@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from attention import InputError
 from automl.config.settings import Settings
+from automl.storage.addresses import redact
 from search.record import TrialRecord
 
 
@@ -37,4 +38,4 @@ def trust_option(names: Iterable[str]) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     """Return each name once, quoted, since it may contain any character."""
-    return ", ".join(repr(name) for name in dict.fromkeys(names))
+    return ", ".join(redact(repr(name)) for name in dict.fromkeys(names))

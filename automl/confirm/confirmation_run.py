@@ -3,6 +3,7 @@
 from functools import partial
 
 from automl.confirm.protocol import Confirmation
+from automl.storage.addresses import redact_all
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.run_spec import RunSpec, below, source
@@ -29,5 +30,5 @@ def confirmation_run_spec(location: Storage, metadata: SearchMetadata, confirmat
         checkpoint=partial(below, location),
         primary=metadata.plan.metric,
         params={**vars(confirmation.options), "first_seed": confirmation.seeds[0]},
-        settings=to_json(confirmation),
+        settings=redact_all(to_json(confirmation)),
     )

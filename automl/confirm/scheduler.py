@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from search.record import Role, State, TrialRecord
 from search.serialise import write_json
 from search.shared_trainings import is_shared_training
 
+MIN_SECONDS, MIN_PROCESSOR_SHARE = 10, 0.05  # processor time below that share of a longer run is doubtful
 MAX_FAILURES = 2  # failed runs of a command after which no others start, since it has no verdict without them
 
 
@@ -156,8 +158,26 @@ class ConfirmationScheduler(Callback):
             and record.config.seed in self.confirmation.selection
             and record.state in (State.INFEASIBLE, State.ERROR)
         ]
-        value["warnings"] = [*self.confirmation.variant_set.warnings, *broken, *value["warnings"]]
+        warnings = [*self.confirmation.variant_set.warnings, *broken, *value["warnings"]]
+        value["warnings"] = warnings + (
+            self._unseen_work() if self.design.commands and self.design.equal == "time" else []
+        )
         return {"search": self.name, "confirmation": self.confirmation.number, **value}
+
+    def _unseen_work(self) -> list[str]:
+        """Return a warning for each command that spends its time where its processor time is not seen."""
+        names = {
+            record.variant
+            for record in self.planned.standing
+            for metrics in record.history
+            if metrics["seconds"] > MIN_SECONDS
+            and metrics.get("processor_seconds", inf) < MIN_PROCESSOR_SHARE * metrics["seconds"]
+        }
+        return [
+            f"Do not rely on the time of {name}: its processor time is below {MIN_PROCESSOR_SHARE:.0%} of "
+            f"the time by the clock, so it seems to work in a container or on another machine."
+            for name in sorted(names)
+        ]
 
     def summary(self) -> str:
         lead = self.verdict.lead

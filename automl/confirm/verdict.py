@@ -10,6 +10,7 @@ from automl.confirm.design import Design
 from automl.confirm.scores import Scores
 from automl.confirm.statistics import Difference, Ratio
 from automl.confirm.variants import Variant
+from automl.storage.addresses import redact_all
 from search.serialise import to_json
 
 
@@ -165,7 +166,7 @@ class Verdict:
             "comparisons": [comparison.to_json(design) for comparison in self.comparisons],
             "variants": [
                 {
-                    **to_json(variant),
+                    **redact_all(to_json(variant)),
                     "scores": {str(seed): value for seed, value in scores[variant.name].scores.items()},
                     "failed": {str(seed): reason for seed, reason in scores[variant.name].failed.items()},
                     "costs": {str(seed): vars(cost) for seed, cost in scores[variant.name].costs.items()},

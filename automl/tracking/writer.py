@@ -17,7 +17,7 @@ from mlflow.utils.time import get_current_time_millis
 
 from attention import loading
 from automl.config.escape import markdown, mlflow_key, mlflow_value
-from automl.storage.addresses import redact
+from automl.storage.addresses import redact, redact_all
 from automl.tracking.client import (
     artifact_location,
     find_experiment,
@@ -88,7 +88,7 @@ def _params(values: Mapping[str, Any]) -> list[Param]:
     """Format parameters with four digits. An artifact has all digits."""
     return [
         Param(mlflow_key(key), f"{v:.4g}" if isinstance(v, float) else mlflow_value(v))
-        for key, v in values.items()
+        for key, v in redact_all(values).items()
     ]
 
 
@@ -247,7 +247,7 @@ class MlflowWriter:
             run = self._runs[trial.number] = _Run(self._create(name, self._tags(trial)))
         params = []
         if not run.state:
-            self.client.log_dict(run.run_id, trial.config.to_json(), "config.json")
+            self.client.log_dict(run.run_id, redact_all(trial.config.to_json()), "config.json")
             if self.run_spec.primary and loading.is_user_defined(trial.config.task):
                 self.client.log_dict(run.run_id, to_json(self.run_spec.primary), METRIC_FILE)
             params = _params(flat(trial.config))

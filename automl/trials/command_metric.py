@@ -11,6 +11,7 @@ from pathlib import Path
 from attention import InputError
 from search.config.command_config import CommandTraining
 
+EXPONENT = re.compile(r"[eE][+-]?\d")
 LISTED = 20  # largest number of columns in a message
 
 
@@ -60,7 +61,13 @@ def _values(training: CommandTraining, lines: Iterable[str]) -> Iterator[str]:
     if training.is_pattern:
         pattern = re.compile(training.metric)
         for line in lines:
-            yield from (match[1] or "" for match in pattern.finditer(line))
+            for match in pattern.finditer(line):
+                if match[1] and EXPONENT.match(line, match.end(1)):
+                    number = line[match.start(1) :].split()[0]
+                    raise InputError(
+                        f"--metric {training.metric!r} cuts off the exponent of {number}; use (\\S+) instead"
+                    )
+                yield match[1] or ""
         return
     for line in lines:
         with suppress(ValueError):

@@ -3,6 +3,7 @@
 import traceback
 
 from attention import InputError
+from automl.storage.addresses import redact
 from automl.storage.cache_folder import cache_root
 from automl.storage.disk import DiskFull, format_disk_full, full_disk_errno
 from automl.storage.storage import Storage
@@ -25,7 +26,7 @@ class CommandFailed(Exception):
 def classify_error(error: Exception, folder: Storage) -> Report:
     """Return the report of a trial that ended with `error`. A full disk is a fault of the node."""
     if isinstance(error, CommandFailed):
-        return Report(error=str(error), traceback=error.log)
+        return Report(error=redact(str(error)), traceback=redact(error.log))
     text = str(error).strip().splitlines()
     line = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
     if (code := full_disk_errno(error)) is None:

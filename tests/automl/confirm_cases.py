@@ -300,11 +300,13 @@ class NoTracker:
 
 
 class FakeCommands(FakeWorkers):
-    """Workers that run no command. A run in `broken` fails, and its `output` is kept."""
+    """Workers that run no command. A run in `broken` fails, and its `output` is kept. `clock` is its time."""
 
-    def __init__(self, *arguments: Any, output: str = "step 1\nboom", **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, output: str = "step 1\nboom", clock: float = 1.0, **options: Any
+    ) -> None:
         super().__init__(*arguments, **options)
-        self.output = output
+        self.output, self.clock = output, clock
 
     def _end(self, scheduler: TrialScheduler, location: Storage, trial: TrialRecord) -> None:
         variant, seed = trial.variant, trial.config.seed
@@ -312,5 +314,5 @@ class FakeCommands(FakeWorkers):
             scheduler.end(trial.number, Report(error="exit code 1: boom", traceback=self.output))
             return
         metrics = {"epoch": 1, "resource": 1, "acc": self.score(variant, seed)}
-        metrics |= {"seconds": 1.0, "processor_seconds": self.seconds(variant, seed)}
+        metrics |= {"seconds": self.clock, "processor_seconds": self.seconds(variant, seed)}
         scheduler.end(trial.number, Report(history=[metrics], finished=True))  # type: ignore[arg-type]

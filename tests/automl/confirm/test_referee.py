@@ -108,6 +108,30 @@ def test_a_gain_by_longer_training_is_not_called_better(at_work: Any, equal: str
     assert words in result.verdict.figures
 
 
+@pytest.mark.parametrize(("clock", "is_doubtful"), [(10.1, True), (9.9, False)])
+def test_time_that_is_not_seen_is_a_warning(at_work: Any, clock: float, is_doubtful: bool) -> None:
+    at_work(FakeCommands(gain(0), clock=clock, seconds=lambda variant, seed: 0.1))
+    warnings = compare(seeds=6).value["warnings"]
+    assert [text.split(":")[0] for text in warnings] == [
+        f"Do not rely on the time of {name}" for name in ("baseline", "candidate") if is_doubtful
+    ]
+
+
+def test_passwords_in_commands_are_not_shown(
+    at_work: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    at_work(FakeCommands(gain(0)))
+    database = " --db postgres://me:planted@host/db"
+    compared = run_referee(BASELINE + database, CANDIDATE + database, metric="acc=(.*)", name="mine", seeds=6)
+    resume_referee("mine")
+    run_report("mine")
+    assert "planted" not in str(compared.value) + "".join(capsys.readouterr())
+    texts = {path: path.read_bytes() for path in compared.folder.parent.rglob("*") if path.is_file()}
+    names = {path.name for path, text in texts.items() if b"planted" in text}
+    assert names == {"confirm.json", "study.journal"}
+    assert any(b"postgres://***@host/db" in text for text in texts.values())
+
+
 @pytest.mark.parametrize("name", ["baseline", "candidate"])
 def test_a_command_that_ignores_its_seed_is_a_mistake(at_work: Any, cli: Any, name: str) -> None:
     workers = at_work(FakeCommands(lambda variant, seed: 0.5 if variant == name else noise(variant, seed)))
