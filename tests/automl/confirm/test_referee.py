@@ -71,6 +71,7 @@ def test_seeds_are_new_each_time(at_work: Any) -> None:
         (9, (), "better", 0),
         (-9, (), "worse", 3),
         (-9, ("--minimize",), "better", 0),
+        (9, ("--maximize",), "better", 0),
         (0.1, (), "undecided", 1),
         (0.0, ("--margin", "3", "--no-sequential"), "equivalent", 1),
         (9, ("--chance", "100"), "cannot tell", 1),
