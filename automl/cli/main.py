@@ -26,8 +26,8 @@ from automl.cli.search_command import search
 from automl.cli.space_commands import attentions, check_attention, cost, data, sites, spaces
 from automl.cli.study_commands import studies, study
 from automl.cli.train_command import train
+from automl.config.addresses import redact
 from automl.config.escape import printable
-from automl.storage.addresses import redact
 
 COMMON: dict[str, Any] = {
     "pretty_exceptions_enable": False,

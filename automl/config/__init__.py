@@ -1,5 +1,6 @@
 """Settings of a search, limits, units, and devices.
 
+addresses        Redact users, passwords and tokens in addresses
 settings         Settings of a search, stored in its `search.json`
 baseline         The configuration of trial 0
 shared_training  The settings of a training that continues a shared partial training

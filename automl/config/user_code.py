@@ -4,8 +4,8 @@ import sys
 from collections.abc import Iterable
 
 from attention import InputError
+from automl.config.addresses import redact
 from automl.config.settings import Settings
-from automl.storage.addresses import redact
 from search.record import TrialRecord
 
 

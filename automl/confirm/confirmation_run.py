@@ -2,8 +2,8 @@
 
 from functools import partial
 
+from automl.config.addresses import redact_all
 from automl.confirm.protocol import Confirmation
-from automl.storage.addresses import redact_all
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.run_spec import RunSpec, below, source

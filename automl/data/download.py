@@ -21,9 +21,9 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from attention.errors import InputError
+from automl.config.addresses import redact
 from automl.data.archive import MAX_FRACTION_OF_DISK, enter_single_folder, unpack
 from automl.data.preparation_progress import progress
-from automl.storage.addresses import redact
 from automl.storage.cache_folder import once
 from automl.storage.disk import NO_ROOM
 

@@ -3,7 +3,6 @@
 folder          The folder of a search, and its `search.json`
 provenance      The command line, machine, git commit and package versions of a search
 storage         A folder, local or in an object store, by its address
-addresses       Redact users, passwords and tokens in addresses
 epoch_progress  Progress of a trial within a long epoch
 working_copy    The local copy of a search in an object store, and its single writer
 working_dir     Reject storage inside Ray's temporary working_dir

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from attention import InputError, check_utf8
-from automl.storage.addresses import SECRETS
+from automl.config.addresses import SECRETS
 from search.atomic import replacing
 
 BLOCK = 16 << 20  # block size of copies [bytes]

@@ -17,8 +17,8 @@ from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT 
 from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
 
 from attention import InputError
+from automl.config.addresses import redact
 from automl.config.escape import mlflow_value
-from automl.storage.addresses import redact
 from automl.storage.working_dir import local_path
 from automl.tracking.silence import MlflowSilent
 from search.atomic import locked, replacing, sweep

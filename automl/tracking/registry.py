@@ -10,7 +10,7 @@ from mlflow.entities import LoggedModelOutput, LoggedModelStatus
 from mlflow.exceptions import MlflowException
 
 from attention import InputError
-from automl.storage.addresses import redact
+from automl.config.addresses import redact
 from automl.tracking.client import open_client
 
 

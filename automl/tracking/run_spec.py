@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
+from automl.config.addresses import redact
 from automl.config.escape import markdown_code, shell
-from automl.storage.addresses import redact
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.tags import COMMIT, SEARCH, SOURCE, SOURCE_TYPE

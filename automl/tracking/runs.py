@@ -9,8 +9,8 @@ import mlflow
 from mlflow.exceptions import MlflowException
 
 from attention import InputError, loading
+from automl.config.addresses import redact
 from automl.config.command_line import format_command
-from automl.storage.addresses import redact
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tasks import task_of

@@ -16,8 +16,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.time import get_current_time_millis
 
 from attention import loading
+from automl.config.addresses import redact, redact_all
 from automl.config.escape import markdown, mlflow_key, mlflow_value
-from automl.storage.addresses import redact, redact_all
 from automl.tracking.client import (
     artifact_location,
     find_experiment,

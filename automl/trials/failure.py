@@ -3,7 +3,7 @@
 import traceback
 
 from attention import InputError
-from automl.storage.addresses import redact
+from automl.config.addresses import redact
 from automl.storage.cache_folder import cache_root
 from automl.storage.disk import DiskFull, format_disk_full, full_disk_errno
 from automl.storage.storage import Storage

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from attention import InputError
-from automl.storage.addresses import redact
+from automl.config.addresses import redact
 from automl.storage.logs import capture_library_logs
 from automl.storage.provenance import collect_provenance
 from automl.tracking import client
