@@ -12,8 +12,7 @@ Run:      run_search, resume_search, run_confirm, run_compare, run_report, run_e
 Manage:   read_search, Search, run_sync, run_remove
 Results:  SearchResult, TrialResult, ConfirmResult, Verdict, Compared, ReportResult, ExportResult,
           Predictions, Prediction, CodeSearch, TrainResult, StudyResult, Removable
-Spaces:   Settings, Space, TrialConfig
-Loops:    Trial
+Spaces:   Settings, Space, Trial, TrialConfig
 Models:   Attention, Choices, Spec, Site, sites, insert, attention_maps, AttentionMap
 Tasks:    Task, TaskSpec, Metric, register_task
 Events:   Callback, SearchRecord, TrialRecord

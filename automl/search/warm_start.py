@@ -18,6 +18,10 @@ NOT_COMPARED: Mapping[str, str] = {
     "space": "its fingerprint is compared",
     "backbone": "the fingerprint of the space with it is compared",
     "attention": "the fingerprint of the space with these types is compared",
+    **dict.fromkeys(
+        ("train", "minimize", "margin", "unit", "chance"),
+        "the fingerprint of a training function with its metric is compared",
+    ),
     "data": "the digest of all splits is compared",
     "trials": "number of trials",
     "budget": "duration of the search",

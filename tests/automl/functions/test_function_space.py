@@ -63,6 +63,10 @@ def test_fingerprint_depends_on_the_code_and_not_on_its_folder(tmp_path):
     moved = function_space(f"{tmp_path / 'train_marks.py'}:train", ACCURACY)
     expected = fingerprint(function_space(f"{MARKS}:train", ACCURACY))
     assert fingerprint(moved) == expected
+    for options in ({"chance": 0.1}, {"epochs": 9}):
+        assert fingerprint(function_space(f"{MARKS}:train", ACCURACY, **options)) != expected
+    other = Metric(name="accuracy", maximize=True, margin=2.0)
+    assert fingerprint(function_space(f"{MARKS}:train", other)) != expected
     (tmp_path / "train_marks.py").write_text(MARKS.read_text().replace("1e-1", "2e-1"))
     assert fingerprint(function_space(f"{tmp_path / 'train_marks.py'}:train", ACCURACY)) != expected
 

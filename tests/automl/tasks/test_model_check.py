@@ -253,9 +253,7 @@ def test_an_export_reports_a_random_model(monkeypatch: pytest.MonkeyPatch) -> No
         {"model": None},
         {"model": expected},
     )
-    with pytest.raises(
-        InputError, match=r"random in evaluation mode: two passes over the same 4 test inputs"
-    ):
+    with pytest.raises(InputError, match=r"random in evaluation mode: two passes over the same 4 inputs"):
         parity.check_parity(Path(), task, *arguments)
     deployment.module.forward = lambda x: Net.forward(deployment.module, x)  # type: ignore[assignment]
     with pytest.raises(RuntimeError, match=r"model\.onnx differs from the trained model by"):
