@@ -29,13 +29,11 @@ class Start:
     Attributes:
         placed: The model, with the placement.
         exported: The model that is exported, or None.
-        parameters: The hyperparameters that it asked for.
         epochs: The number of the baseline's epochs.
     """
 
     placed: Placed
     exported: Exported | None
-    parameters: dict[str, Any]
     epochs: int
 
 
@@ -58,9 +56,7 @@ class StartTrial(Trial):
 
     def _begin(self, count: int, *, partial: bool) -> Epochs:
         assert self._placed is not None
-        self.start = Start(
-            placed=self._placed, exported=self._exported, parameters=self.parameters, epochs=count
-        )
+        self.start = Start(placed=self._placed, exported=self._exported, epochs=count)
         raise Started
 
 

@@ -110,7 +110,7 @@ def write_page(
     data = {name: rows for plot in plots if plot.figure for name, rows in plot.figure.data.items()}
     page = environment.get_template("page.html").render(
         search=search,
-        made=_time(search.read_at),
+        read_at=_time(search.read_at),
         banners=banners(search),
         headline=headline(search),
         numbers=numbers(search),

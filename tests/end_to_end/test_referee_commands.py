@@ -41,10 +41,8 @@ def test_a_killed_comparison_is_resumed(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     with (tmp_path / "output").open("w") as output:
         process = subprocess.Popen(begin, cwd=tmp_path, env=environment, stdout=output, stderr=output)
-        until = time.monotonic() + 120
         while not (runs.exists() and len(runs.read_text().splitlines()) >= 7):
             assert process.poll() is None, (tmp_path / "output").read_text()
-            assert time.monotonic() < until
             time.sleep(0.05)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
