@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from automl.cli.sync import run_sync
     from automl.config.settings import Settings
     from automl.confirm.compare import Compared, run_compare
-    from automl.confirm.run_confirm import ConfirmResult, run_confirm
+    from automl.confirm.confirm_result import ConfirmResult
+    from automl.confirm.run_confirm import run_confirm
     from automl.confirm.run_referee import resume_referee, run_referee
     from automl.confirm.verdict import Verdict
     from automl.export.code_search import CodeSearch, run_code_search
@@ -115,7 +116,7 @@ _MODULES = {
     "Choices": "attention",
     "CodeSearch": "automl.export.code_search",
     "Compared": "automl.confirm.compare",
-    "ConfirmResult": "automl.confirm.run_confirm",
+    "ConfirmResult": "automl.confirm.confirm_result",
     "ExportResult": "automl.export.run_export",
     "InputError": "attention",
     "Metric": "search.metric",

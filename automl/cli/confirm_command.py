@@ -11,7 +11,7 @@ from automl.cli.options import CallbackOption, Json, StorageOption, describe
 
 if TYPE_CHECKING:
     from automl.confirm.compare import VariantScores
-    from automl.confirm.run_confirm import ConfirmResult
+    from automl.confirm.confirm_result import ConfirmResult
 
 SHOWN_RUNS, SHOWN_LINES = 3, 15  # largest number of failed commands whose output is shown, and of its lines
 

@@ -7,9 +7,9 @@ time, as in the search. It is scored once, after its last epoch, on the test spl
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache, partial
 from itertools import count, islice
 from pathlib import Path
@@ -19,9 +19,9 @@ from attention import InputError
 from automl.callbacks.retention import CheckpointRetention
 from automl.callbacks.user import UserCallbacks
 from automl.config.baseline import draw_baseline
-from automl.config.command_line import STORAGE, format_command, format_option
-from automl.config.summary import Summary, call
+from automl.config.command_line import format_command, format_option
 from automl.config.user_code import announce, user_code
+from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.confirmation_run import confirmation_run_spec
 from automl.confirm.protocol import (
     CONFIRM_FILE,
@@ -35,7 +35,6 @@ from automl.confirm.protocol import (
 )
 from automl.confirm.scheduler import ConfirmationScheduler
 from automl.confirm.variants import select_variants
-from automl.confirm.verdict import Verdict
 from automl.data import shared
 from automl.storage.folder import (
     NamedSearch,
@@ -63,64 +62,6 @@ from search.study import read_records, score_noise
 from search.trial_scheduler import Plan
 
 SEEDS = 2**32  # seeds are below it
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class ConfirmResult(Summary):
-    """A confirmation as it stands. It shows itself in a few lines.
-
-    Attributes:
-        search: The name of the search.
-        number: The number of the confirmation of this search, from 1 on.
-        folder: The folder of the confirmation, with its study and checkpoints.
-        verdict: The verdict.
-        value: The content of `verdict.json`.
-        storage: The folder or object store of the search.
-        untracked: The number of trials that MLflow does not have in full.
-        user_code: The names of user-defined code that exporting a model runs.
-        logs: The traceback of each training that failed, by variant and seed. Of a command, it is the end of
-            its output. It is empty if there is none.
-
-    Example:
-        After the example of `run_confirm`:
-
-        >>> confirmed.number, confirmed.folder.name
-        (1, 'confirm')
-    """
-
-    search: str
-    number: int
-    folder: Path
-    verdict: Verdict
-    value: dict[str, Any]
-    storage: str = STORAGE
-    untracked: int = 0
-    user_code: Sequence[str] = ()
-    logs: Mapping[str, str] = field(default_factory=dict)
-
-    def lines(self) -> Iterator[tuple[str, str]]:
-        """Yield the lines that the command prints, as label and text."""
-        number = f" (confirmation {self.number})" if self.number > 1 else ""
-        word = "compared" if self.verdict.design.commands else "confirmed"
-        yield word, f"{self.search}{number}: {self.verdict.final or 'no verdict'}"
-        yield "verdict", self.verdict.headline
-        yield "figures", self.verdict.figures
-        each = "candidate" if self.verdict.design.commands else "finalist"
-        yield "seeds", f"{len(self.verdict.used)} of the baseline and each {each}"
-        for warning in self.value["warnings"]:
-            yield "warning", warning
-        yield "folder", str(self.folder)
-        storage = None if self.storage == STORAGE else self.storage
-        if self.verdict.design.commands:
-            function = "run_report" if self.verdict.complete else "resume_referee"
-            yield "next", call(function, self.search, storage=storage)
-        elif not self.verdict.complete:
-            yield "next", call("run_confirm", self.search, storage=storage)
-        else:  # Without a winner, the plain backbone is deployed.
-            model = "baseline" if self.value["winner"] is None else "best"
-            trust = True if self.user_code else None
-            options = {model: True, "search": self.search, "storage": storage, "trust": trust}
-            yield "next", call("run_export", f"exports/{self.search}", **options)
 
 
 def run_confirm(

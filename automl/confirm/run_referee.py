@@ -14,8 +14,9 @@ from attention import InputError
 from automl.callbacks.user import UserCallbacks
 from automl.config.command_line import STORAGE, format_command
 from automl.config.settings import REFEREE, Settings
+from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.protocol import Confirmation, Options
-from automl.confirm.run_confirm import SEEDS, ConfirmResult, begin, run_confirm, run_trainings
+from automl.confirm.run_confirm import SEEDS, begin, run_confirm, run_trainings
 from automl.confirm.variants import Variant, VariantSet
 from automl.storage.folder import NamedSearch, find_search, new_folder, resolve_search
 from automl.storage.logs import capture_library_logs

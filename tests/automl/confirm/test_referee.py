@@ -12,7 +12,8 @@ from confirm_cases import FakeCommands, FakeWorkers
 import automl.trials.session
 from attention import InputError
 from automl.cli.status import read_status
-from automl.confirm.run_confirm import ConfirmResult, run_confirm
+from automl.confirm.confirm_result import ConfirmResult
+from automl.confirm.run_confirm import run_confirm
 from automl.confirm.run_referee import resume_referee, run_referee
 from automl.report import run_report
 from automl.trials.interrupt import Stopped
