@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 Encoding = Literal["none", "absolute", "relative"]
 
+ROTARY_BASE = 10_000
+
 AXES = 3  # Maximum number of spatial axes.
 EXACT = 8  # Distances below this have a bucket each.
 FARTHEST = 128  # Distances from here share one bucket.
@@ -43,6 +45,29 @@ def sinusoids(spatial: Sequence[int], channels: int, like: Tensor) -> Tensor:
     rest = channels - 2 * width * len(spatial)
     encodings.append(torch.zeros(1, device=like.device).expand(*spatial, rest))
     return torch.cat(encodings, dim=-1).flatten(0, -2).to(like.dtype)
+
+
+def rotate(x: Tensor, positions: Tensor) -> Tensor:
+    """Rotate pairs of channels by angles that grow with the position.
+
+    The product of a rotated query and a rotated key depends on their offset alone. Channel i is paired with
+    channel i + d/2, as in the code of Llama. Source: J. Su et al., RoFormer (2021), arXiv 2104.09864,
+    section 3.2.
+
+    Args:
+        x: Queries or keys `(B, heads, N, d)` with an even d.
+        positions: Positions of the tokens, int64 `(N,)`.
+
+    Returns:
+        Rotated vectors of the same shape and dtype.
+    """
+    half = x.shape[-1] // 2
+    precise = torch.promote_types(x.dtype, torch.float32)
+    rates = ROTARY_BASE ** (-torch.arange(half, device=x.device, dtype=precise) / half)
+    angles = positions[:, None] * rates  # (N, d/2)
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
 class RelativeBias(nn.Module):

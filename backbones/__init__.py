@@ -18,6 +18,7 @@ larnn_fast       The same loop as one autograd function
 larnn_scan       The same loop as one operation, for export
 text_encoder     Encoders of text: self-attention, convolutions, a bag of words
 text_options     Checks of the options of text encoders
+gpt              A decoder for causal language models
 pooling          One vector from the vectors of a text's tokens
 towers           Two encoders whose vectors are compared
 siamese          One network for several inputs
@@ -54,7 +55,16 @@ from typing import TYPE_CHECKING
 from attention.lazy import lazily
 
 if TYPE_CHECKING:
-    from backbones.backbone_table import BACKBONES, ENCODERS, STEREO, Backbone, check_encoder, check_stereo
+    from backbones.backbone_table import (
+        BACKBONES,
+        DECODERS,
+        ENCODERS,
+        STEREO,
+        Backbone,
+        check_decoder,
+        check_encoder,
+        check_stereo,
+    )
     from backbones.example import Example, call
     from backbones.factory import build, check_options, find, published_weights
     from backbones.insertion import gates, insert
@@ -68,8 +78,10 @@ __getattr__ = lazily(
     {
         "BACKBONES": "backbone_table",
         "Backbone": "backbone_table",
+        "DECODERS": "backbone_table",
         "ENCODERS": "backbone_table",
         "STEREO": "backbone_table",
+        "check_decoder": "backbone_table",
         "check_encoder": "backbone_table",
         "check_stereo": "backbone_table",
         "Example": "example",
@@ -90,6 +102,7 @@ __getattr__ = lazily(
 
 __all__ = [
     "BACKBONES",
+    "DECODERS",
     "ENCODERS",
     "IMAGENET",
     "STEREO",
@@ -100,6 +113,7 @@ __all__ = [
     "Site",
     "build",
     "call",
+    "check_decoder",
     "check_encoder",
     "check_options",
     "check_stereo",

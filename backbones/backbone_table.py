@@ -10,11 +10,20 @@ from typing import Any, Literal, get_args, get_origin
 from torch import Tensor, nn
 
 from attention import InputError, unknown
-from backbones import larnn, lstm, psmnet, resnet1d, text_encoder, text_options, vit, xresnet
+from backbones import gpt, larnn, lstm, psmnet, resnet1d, text_encoder, text_options, vit, xresnet
 from backbones.normalisation import IMAGENET, Normalisation
 
 # Parameters of backbones and encoders that the task sets. They are no options.
-TASK_PARAMETERS = ("classes", "num_classes", "in_channels", "size", "vocabulary", "length", "max_disparity")
+TASK_PARAMETERS = (
+    "classes",
+    "num_classes",
+    "in_channels",
+    "size",
+    "vocabulary",
+    "length",
+    "context",
+    "max_disparity",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +110,17 @@ ENCODERS = _table(
     )
 )
 
+# Causal language models, with `build(vocabulary=, length=, **options)`.
+DECODERS = _table(
+    Backbone(
+        name="gpt",
+        build=lambda *, vocabulary, length, **options: gpt.Decoder(vocabulary, length, **options),
+        takes=gpt.Decoder,
+        dimensions=1,
+        source="arXiv 2302.13971",
+    )
+)
+
 # Models of two rectified images, with `build(max_disparity=, **options)`.
 STEREO = _table(Backbone(name="psmnet", build=psmnet.build, dimensions=2, source="arXiv 1803.08669"))
 
@@ -113,6 +133,15 @@ def check_encoder(name: str, options: Mapping[str, Any]) -> None:
     """
     all_options = _with_defaults("text encoder", ENCODERS, name, options)
     text_options.check(**{k: value for k, value in all_options.items() if k in text_options.LIMITED})
+
+
+def check_decoder(name: str, options: Mapping[str, Any]) -> None:
+    """Check the name and the options of a causal language model.
+
+    Raises:
+        InputError: The model or an option is unknown, or a value is invalid.
+    """
+    gpt.check(**_with_defaults("decoder", DECODERS, name, options))
 
 
 def check_stereo(name: str, options: Mapping[str, Any]) -> None:

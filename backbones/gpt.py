@@ -1,0 +1,176 @@
+"""A decoder for causal language models: from tokens to the logits of each next token.
+
+Source: H. Touvron et al., LLaMA (2023), arXiv 2302.13971, section 2.2: RMS norms before the branches (arXiv
+1910.07467), rotary positions (arXiv 2104.09864) and SwiGLU perceptrons (arXiv 2002.05202), without biases.
+Departures: the head shares the weights of the embedding, and weights are initialised as in GPT-2's code.
+
+`prefill` and `step` compute the same logits with a state per layer, so that a further token costs one step.
+"""
+
+from math import ceil
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attention import InputError
+from attention.position import rotate
+
+EPSILON = 1e-6  # of the norms, as in `transformers.LlamaConfig`
+DEVIATION = 0.02  # of new weights
+
+
+class CausalSelfAttention(nn.Module):
+    """Multi-head self-attention of each token to itself and to earlier ones, with rotary positions.
+
+    Args:
+        channels: Width C of the vectors.
+        heads: Number of heads.
+
+    Shape:
+        `(B, N, C)` to the same shape.
+    """
+
+    def __init__(self, channels: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.in_proj = nn.Linear(channels, 3 * channels, bias=False)
+        self.out_proj = nn.Linear(channels, channels, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the update of each token, `(B, N, C)`."""
+        q, k, v = self._heads(x, torch.arange(x.shape[1], device=x.device))
+        return self._join(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+
+    def _heads(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values, `(B, heads, N, d)`."""
+        q, k, v = self.in_proj(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+        return rotate(q, positions), rotate(k, positions), v
+
+    def _join(self, update: Tensor) -> Tensor:
+        y: Tensor = self.out_proj(update.transpose(1, 2).flatten(2))
+        return y
+
+
+class SwiGLU(nn.Module):
+    """Perceptron whose hidden values are gated: `W_o (silu(W_g x) * W_u x)`.
+
+    Args:
+        channels: Width C of the vectors.
+        hidden: Number of hidden values.
+
+    Shape:
+        `(B, N, C)` to the same shape.
+    """
+
+    def __init__(self, channels: int, hidden: int) -> None:
+        super().__init__()
+        self.in_proj = nn.Linear(channels, 2 * hidden, bias=False)
+        self.out_proj = nn.Linear(hidden, channels, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the update of each token, `(B, N, C)`."""
+        gate, value = self.in_proj(x).chunk(2, dim=-1)
+        y: Tensor = self.out_proj(F.silu(gate) * value)
+        return y
+
+
+class Layer(nn.Module):
+    """Layer of a decoder: a mixer of tokens and a perceptron, each after a norm.
+
+    Args:
+        channels: Width C of the vectors.
+        heads: Number of heads.
+        hidden: Number of hidden values of the perceptron.
+        dropout: Dropout of both branches.
+
+    Shape:
+        `(B, N, C)` to the same shape.
+    """
+
+    def __init__(self, channels: int, heads: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.RMSNorm(channels, EPSILON), nn.RMSNorm(channels, EPSILON)
+        self.mixer, self.mlp = CausalSelfAttention(channels, heads), SwiGLU(channels, hidden)
+        self.dropout1, self.dropout2 = nn.Dropout(dropout), nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the new vectors `(B, N, C)`."""
+        x = x + self.dropout1(self.mixer(self.norm1(x)))
+        y: Tensor = x + self.dropout2(self.mlp(self.norm2(x)))
+        return y
+
+
+class Decoder(nn.Module):
+    """Decoder with causal self-attention, and a site `blockK.mixer` in each layer.
+
+    Args:
+        vocabulary: Number V of different tokens.
+        context: Maximum number of tokens in training. Rotary positions need no limit.
+        depth: Number of layers.
+        width: Width C of the vectors.
+        heads: Number of heads of each layer.
+        mlp: Number of hidden values of each perceptron. 0 takes 8/3 of the width, rounded up to a multiple
+            of 8, so that a perceptron has as many weights as an ungated one of four times the width.
+        dropout: Dropout of the embedded tokens and of the branches.
+
+    Raises:
+        InputError: An option is out of range.
+
+    Shape:
+        Tokens, int64 `(B, N)`, to logits `(B, N, V)`.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        context: int,
+        *,
+        depth: int = 4,
+        width: int = 128,
+        heads: int = 4,
+        mlp: int = 0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check(depth=depth, width=width, heads=heads, mlp=mlp, dropout=dropout)
+        self.context = context
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.dropout = nn.Dropout(dropout)
+        hidden = mlp or 8 * ceil(width / 3)
+        self.layers = nn.ModuleList(Layer(width, heads, hidden, dropout) for _ in range(depth))
+        self.norm = nn.RMSNorm(width, EPSILON)
+        names = {"": "", ".mixer": ".mixer", ".dropout1": ".attention.branch", ".dropout2": ".mlp.branch"}
+        self.site_names = {
+            f"layers.{i}{path}": f"block{i + 1}{name}" for i in range(depth) for path, name in names.items()
+        }
+        for name, parameter in self.named_parameters():
+            if parameter.ndim > 1:
+                is_residual = name.endswith("out_proj.weight")
+                nn.init.normal_(parameter, std=DEVIATION / (2 * depth) ** (is_residual / 2))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the logits `(B, N, V)` of `tokens`, int64 `(B, N)`."""
+        x = self.dropout(self.embedding(tokens))
+        for layer in self.layers:
+            x = layer(x)
+        return F.linear(self.norm(x), self.embedding.weight)
+
+
+def check(*, depth: int, width: int, heads: int, mlp: int, dropout: float) -> None:
+    """Raise `InputError` if an option of a decoder is out of range, or if options do not match."""
+    for name, value, least in (
+        ("depth", depth, 1),
+        ("width", width, 2),
+        ("heads", heads, 1),
+        ("mlp", mlp, 0),
+    ):
+        if value < least:
+            raise InputError(f"{name} of a decoder must be at least {least}; got {value}")
+    if width % (2 * heads):
+        raise InputError(
+            f"width of a decoder must be an even multiple of heads, since rotary positions turn pairs of "
+            f"channels; got width={width}, heads={heads}. Choose width={2 * heads * ceil(width / heads / 2)}"
+        )
+    if not 0 <= dropout < 1:
+        raise InputError(f"dropout of a decoder must be at least 0 and below 1; got {dropout}")
