@@ -14,6 +14,7 @@ multihead        Multi-head attention over positions
 linear           Linear attention, with elu + 1 in place of the softmax
 sliding          Multi-head attention in a window around each position
 heads            The base class of attention whose heads split all channels
+decoding         Decoding of one token after another with a state
 prefix_sums      Causal sums over earlier positions, in linear time
 blocks           Positions in blocks of one size
 maps             Records what the inserted modules of a model attend to

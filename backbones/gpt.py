@@ -13,8 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention import InputError
+from attention import Gated, InputError
+from attention.decoding import Decodes, State
 from attention.position import rotate
+from backbones.mixer import Mixer
 
 EPSILON = 1e-6  # of the norms, as in `transformers.LlamaConfig`
 DEVIATION = 0.02  # of new weights
@@ -39,8 +41,18 @@ class CausalSelfAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the update of each token, `(B, N, C)`."""
+        return self.prefill(x)[0]
+
+    def prefill(self, x: Tensor) -> tuple[Tensor, State]:
+        """Return the updates `(B, N, C)`, and all keys and values, each `(B, heads, N, d)`."""
         q, k, v = self._heads(x, torch.arange(x.shape[1], device=x.device))
-        return self._join(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+        return self._join(F.scaled_dot_product_attention(q, k, v, is_causal=True)), (k, v)
+
+    def step(self, x: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
+        """Return the update `(B, 1, C)` of the token at `position`, and the state with its key and value."""
+        q, *new = self._heads(x, position.view(1))
+        k, v = (torch.cat(pair, dim=2) for pair in zip(state, new, strict=True))
+        return self._join(F.scaled_dot_product_attention(q, k, v)), (k, v)
 
     def _heads(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values, `(B, heads, N, d)`."""
@@ -50,6 +62,11 @@ class CausalSelfAttention(nn.Module):
     def _join(self, update: Tensor) -> Tensor:
         y: Tensor = self.out_proj(update.transpose(1, 2).flatten(2))
         return y
+
+
+def state(channels: int, context: int) -> int:
+    """Return the number of values that `CausalSelfAttention` keeps of one sequence of `context` tokens."""
+    return 2 * channels * context
 
 
 class SwiGLU(nn.Module):
@@ -88,6 +105,8 @@ class Layer(nn.Module):
         `(B, N, C)` to the same shape.
     """
 
+    mixer: CausalSelfAttention | Mixer
+
     def __init__(self, channels: int, heads: int, hidden: int, dropout: float) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.RMSNorm(channels, EPSILON), nn.RMSNorm(channels, EPSILON)
@@ -96,7 +115,20 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the new vectors `(B, N, C)`."""
-        x = x + self.dropout1(self.mixer(self.norm1(x)))
+        return self._add(x, self.mixer(self.norm1(x)))
+
+    def prefill(self, x: Tensor) -> tuple[Tensor, State]:
+        """Return the new vectors `(B, N, C)`, and the state of the mixer."""
+        update, state = self.mixer.prefill(self.norm1(x))
+        return self._add(x, update), state
+
+    def step(self, x: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
+        """Return the new vectors `(B, 1, C)` of the token at `position`, and the new state of the mixer."""
+        update, state = self.mixer.step(self.norm1(x), state, position)
+        return self._add(x, update), state
+
+    def _add(self, x: Tensor, update: Tensor) -> Tensor:
+        x = x + self.dropout1(update)
         y: Tensor = x + self.dropout2(self.mlp(self.norm2(x)))
         return y
 
@@ -154,7 +186,61 @@ class Decoder(nn.Module):
         x = self.dropout(self.embedding(tokens))
         for layer in self.layers:
             x = layer(x)
+        return self._head(x)
+
+    def prefill(self, tokens: Tensor) -> tuple[Tensor, list[State]]:
+        """Return the logits of `forward`, and the state of each layer after the last token.
+
+        Args:
+            tokens: Tokens, int64 `(B, N)`.
+
+        Returns:
+            Logits `(B, N, V)`, and a state for each layer.
+
+        Raises:
+            InputError: A module was inserted that cannot process one token after another.
+        """
+        self._check_decodes()
+        x, states = self.embedding(tokens), []
+        for layer in self._layers():
+            x, state = layer.prefill(x)
+            states.append(state)
+        return self._head(x), states
+
+    def step(self, token: Tensor, states: list[State], position: Tensor) -> tuple[Tensor, list[State]]:
+        """Return the logits at the next token, and the new states.
+
+        Args:
+            token: The token, int64 `(B, 1)`.
+            states: State of each layer after the earlier tokens.
+            position: Number of earlier tokens, an int64 scalar.
+
+        Returns:
+            Logits `(B, 1, V)`, and a state for each layer.
+        """
+        x, new = self.embedding(token), []
+        for layer, state in zip(self._layers(), states, strict=True):
+            x, state = layer.step(x, state, position)
+            new.append(state)
+        return self._head(x), new
+
+    def _head(self, x: Tensor) -> Tensor:
         return F.linear(self.norm(x), self.embedding.weight)
+
+    def _layers(self) -> list[Layer]:
+        return [layer for layer in self.layers if isinstance(layer, Layer)]
+
+    def _check_decodes(self) -> None:
+        """Raise `InputError` if an inserted module has no state, or lies outside of the layers' mixers."""
+        mixers = {id(m.site_mixer) for m in self.modules() if isinstance(m, Mixer)}
+        inserted = [m for m in self.modules() if isinstance(m, Gated)]
+        wrong = [m.site for m in inserted if id(m) not in mixers or not isinstance(m, Decodes)]
+        if wrong:
+            raise InputError(
+                f"the model cannot decode one token after another with modules at "
+                f"{', '.join(map(repr, wrong))}: only causal modules at sites blockK.mixer keep a state. "
+                f"Run it on the whole text instead"
+            )
 
 
 def check(*, depth: int, width: int, heads: int, mlp: int, dropout: float) -> None:

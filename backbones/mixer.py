@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from attention import Gated
+from attention.decoding import Decodes, State
 
 
 class Mixer(nn.Module):
@@ -26,3 +27,16 @@ class Mixer(nn.Module):
         """Return the output of the attention, or a tuple that begins with it."""
         y = self.site_mixer(next(iter((*args, *kwargs.values()))))
         return (y, *[None] * (self.tuple_length - 1)) if self.tuple_length else y
+
+    def prefill(self, x: Tensor) -> tuple[Tensor, State]:
+        """Return what `attention.decoding.Decodes.prefill` of the attention returns."""
+        return self._decoding.prefill(x)
+
+    def step(self, x: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
+        """Return what `attention.decoding.Decodes.step` of the attention returns."""
+        return self._decoding.step(x, state, position)
+
+    @property
+    def _decoding(self) -> Decodes:
+        assert isinstance(self.site_mixer, Decodes), "the decoder has checked it"
+        return self.site_mixer

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attention import InputError, Spec
-from backbones import DECODERS, check_decoder, insert, sites
+from backbones import DECODERS, check_decoder, gpt, insert, sites
 from backbones.causality import is_causal
 from backbones.gpt import Decoder
 
@@ -62,6 +62,27 @@ def test_logits_are_those_of_llama() -> None:
     assert not left.unexpected_keys
     with torch.no_grad():
         torch.testing.assert_close(model(TOKENS), reference(TOKENS).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_decoding_equals_the_whole_forward_pass() -> None:
+    model = build()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    with torch.no_grad():
+        expected = model(TOKENS)
+        logits, states = model.prefill(TOKENS[:, :5])
+        torch.testing.assert_close(logits, expected[:, :5], atol=1e-5, rtol=1e-5)
+        for i in range(5, N):
+            logits, states = model.step(TOKENS[:, i : i + 1], states, torch.tensor(i))
+            torch.testing.assert_close(logits, expected[:, i : i + 1], atol=1e-5, rtol=1e-5)
+    assert [sum(t[0].numel() for t in state) for state in states] == DEPTH * [gpt.state(WIDTH, N)]
+
+
+def test_a_module_without_a_state_cannot_decode() -> None:
+    model = insert(build(), {"block1": Spec("conv1x1"), "block2.mixer": Spec("conv1x1")}, TOKENS)
+    assert isinstance(model, Decoder)
+    with pytest.raises(InputError, match=r"'block1', 'block2\.mixer'"):
+        model.prefill(TOKENS)
 
 
 def test_each_layer_is_a_mixer_site() -> None:
