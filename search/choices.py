@@ -146,10 +146,12 @@ def placement(
     }
 
 
-def ascending(trial: optuna.Trial, count: int, *, most: int, prefix: str = "") -> Iterator[int]:
-    """Draw up to `most` different indices below `count`, in ascending order."""
+def ascending(
+    trial: optuna.Trial, count: int, *, most: int, least: int = 0, prefix: str = ""
+) -> Iterator[int]:
+    """Draw `least` to `most` different indices below `count`, in ascending order."""
     trial.set_user_attr(SITES, [prefix, count])
-    modules, lowest = trial.suggest_int(MODULES, 0, min(most, count)), 0
+    modules, lowest = trial.suggest_int(MODULES, least, min(most, count)), 0
     for i in range(1, modules + 1):
         index = trial.suggest_int(f"{prefix}{SITE}{i}", lowest, count - 1 - (modules - i))
         yield index

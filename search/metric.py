@@ -172,3 +172,7 @@ MIOU = Metric(name="miou", maximize=True, scale=100.0, unit="%", gap="points")  
 PIXEL_ACCURACY = Metric(name="pixel_accuracy", maximize=True, scale=100.0, unit="%", gap="points")
 DICE = Metric(name="dice", maximize=True, scale=100.0, unit="%", gap="points")
 SEGMENTATION = (MIOU, PIXEL_ACCURACY, DICE)  # the default first
+NATS = Metric(name="loss", maximize=False, unit="nats", margin=0.01)  # cross-entropy of a token
+BITS_PER_BYTE = Metric(name="bits_per_byte", maximize=False, unit="bits", margin=0.005)
+TOKEN_ACCURACY = Metric(name="accuracy", maximize=True, scale=100.0, unit="%", gap="points")
+LANGUAGE = (NATS, BITS_PER_BYTE, TOKEN_ACCURACY)  # the default first

@@ -146,8 +146,9 @@ class SearchScheduler(TrialScheduler):
             role, fixed = (Role.CANDIDATE, None) if attempt else self._next()
             if attempt == NOTHING_NEW and self.shared_trainings:
                 role, fixed = Role.BASELINE, self.space.plain
-            if fixed is not None or self._shared:
-                self._drawn.enqueue_trial({**(fixed or {}), **self._shared})
+            params = {**(self.space.candidate if fixed is None else fixed), **self._shared}
+            if params:
+                self._drawn.enqueue_trial(params)
             # A sampler that keeps drawing the same point is replaced by random draws.
             self._drawn.sampler = self._sampler if attempt < REDRAWS // 2 else self._chance
             trial = self._drawn.ask()

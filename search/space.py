@@ -48,10 +48,15 @@ class Space:
         summary: One line for `automl spaces`.
         published: Returns the parameters of the next trials: the placements that papers propose.
         plain: Parameters that make a trial plain, for trials that tune the baseline.
+        candidate: Parameters of the trials that the sampler draws. By default it draws all.
         as_baseline: Returns the configuration with the model of the baseline and its own hyperparameters. A
             configuration that it leaves unchanged is a baseline.
         with_backbone: Returns the space of another backbone, given its name and the image side in pixels, or
             None for the side of the space. None if the space has backbones of its own.
+        control: Returns the control of a finalist's configuration. By default each attention of a finalist
+            is replaced by a 1x1 convolution.
+        with_layers: Returns the space with another number of full layers `full`, or other attention types
+            `kinds`. None if its models are no hybrid decoders.
 
     Raises:
         InputError: `draw` raises an error, or does not return a `TrialConfig`.
@@ -73,8 +78,11 @@ class Space:
     summary: str
     published: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     plain: Mapping[str, Any] = field(default_factory=lambda: {"modules": 0})
+    candidate: Mapping[str, Any] = field(default_factory=dict)
     as_baseline: Callable[[TrialConfig], TrialConfig] = without_attention
     with_backbone: Callable[[str, int | None], "Space"] | None = None
+    control: Callable[[TrialConfig], TrialConfig] | None = None
+    with_layers: Callable[..., "Space"] | None = None
 
     @property
     def types(self) -> Sequence[str] | None:
@@ -100,6 +108,8 @@ class Space:
                 f"function, add the parameter `kinds` with the default types, and give it to "
                 f"`search.choices.placement`"
             )
+        if self.with_layers is not None:
+            return self.with_layers(kinds=tuple(types))
         names = {loading.short_name(name) for name in types}
         draw: Callable[..., TrialConfig] = self.draw
         return replace(
@@ -107,6 +117,19 @@ class Space:
             draw=partial(draw, kinds=tuple(types)),
             published=lambda: [params for params in self.published() if types_of(params) <= names],
         )
+
+    def with_full(self, full: int) -> "Space":
+        """Return the space of hybrid decoders with so many full layers.
+
+        Args:
+            full: The number of full layers.
+
+        Raises:
+            InputError: The models of the space are no hybrid decoders, or have fewer layers.
+        """
+        if self.with_layers is None:
+            raise InputError(f"--full is for hybrid decoders; leave it out with --space {self.name}")
+        return self.with_layers(full=full)
 
     def __call__(self, trial: optuna.Trial) -> TrialConfig:
         """Draw a configuration. Errors of a user-defined function become an InputError."""

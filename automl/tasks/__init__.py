@@ -16,6 +16,8 @@ sequence_classification  Classification of sequences of sensor readings
 code_retrieval           Code search: functions by their docstrings
 retrieval_evaluator      Computes mean reciprocal ranks from vectors of queries and code
 retrieval_metrics        Ranks and their metrics: MRR, recall, NDCG
+language_modelling       Prediction of the next token of a text, or of sequences of recall
+language_evaluator       Computes loss, bits per byte and accuracy from logits of tokens
 stereo                   The disparity of each pixel of the left of two rectified images
 stereo_evaluator         Computes end-point error and fractions of wrong pixels
 stereo_deployment        Deployment of a stereo model, and its input and output files

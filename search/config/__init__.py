@@ -5,6 +5,7 @@ Frozen dataclasses that round-trip through JSON. Each task has its data, model a
 sections               Base classes of all tasks: data, model and training
 classification_config  Images and sequences
 retrieval_config       Code and its descriptions
+language_config        Texts, and sequences of associative recall
 stereo_config          Pairs of images
 detection_config       Images with objects
 segmentation_config    Images with a class for each pixel
@@ -25,6 +26,7 @@ from search.config.classification_config import (
 )
 from search.config.command_config import COMMAND, CommandModel, CommandTraining
 from search.config.detection_config import DetectionData, DetectionModel, DetectionTraining
+from search.config.language_config import LanguageData, LanguageModel, LanguageTraining
 from search.config.own_training_config import FunctionModel, OwnTraining
 from search.config.retrieval_config import CodeData, CodeModel, RetrievalLoss, RetrievalTraining, Similarity
 from search.config.sections import PUBLISHED, Data, Decayed, Model, Optimizer, Schedule, Training
@@ -51,6 +53,9 @@ __all__ = [
     "FunctionModel",
     "ImageData",
     "ImageTraining",
+    "LanguageData",
+    "LanguageModel",
+    "LanguageTraining",
     "Model",
     "Optimizer",
     "OwnTraining",

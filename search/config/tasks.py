@@ -14,13 +14,14 @@ from search.class_metrics import CLASSIFICATION
 from search.config.classification_config import ClassificationTraining, ImageData, ImageTraining, SequenceData
 from search.config.command_config import COMMAND, CommandModel, CommandTraining
 from search.config.detection_config import DetectionData, DetectionModel, DetectionTraining
+from search.config.language_config import LanguageData, LanguageModel, LanguageTraining
 from search.config.opened import OpenData, OpenModel, OpenTraining
 from search.config.own_training_config import FunctionModel, OwnTraining
 from search.config.retrieval_config import CodeData, CodeModel, RetrievalTraining
 from search.config.sections import Data, Model, Training
 from search.config.segmentation_config import SegmentationData, SegmentationModel, SegmentationTraining
 from search.config.stereo_config import StereoData, StereoModel, StereoTraining
-from search.metric import DETECTION, EPE, MRR, SEGMENTATION, Metric
+from search.metric import DETECTION, EPE, LANGUAGE, MRR, SEGMENTATION, Metric
 
 GROUP = (
     "automl.tasks"  # group of entry points; each has a name and the reference of a subclass of `automl.Task`
@@ -132,6 +133,18 @@ TASKS: Mapping[str, TaskSpec] = {
         overview="automl.data.code.code_overview:summarise_code",
         subject="automl.costs.subject:encoder_subject",
     ),
+    "language-modelling": TaskSpec(
+        data=LanguageData,
+        model=LanguageModel,
+        training=LanguageTraining,
+        metrics=LANGUAGE,
+        task="automl.tasks.language_modelling:LanguageModelling",
+        spaces=("search.language_spaces",),
+        detect="automl.data.text:is_text",
+        space="hybrid",
+        overview="automl.data.text.text_overview:summarise_text",
+        subject="automl.costs.subject:decoder_subject",
+    ),
     "detection": TaskSpec(
         data=DetectionData,
         model=DetectionModel,
@@ -205,7 +218,8 @@ def declare_metric(
     Raises:
         InputError: The direction is missing, or contradicts that of the built-in metric.
     """
-    known = {metric.name: metric for spec in TASKS.values() for metric in spec.metrics}
+    metrics = [metric for spec in TASKS.values() for metric in spec.metrics]
+    known = {metric.name: metric for metric in metrics if metric.name not in LOWER_IS_BETTER}
     own = Metric(name=name, maximize=not minimize, margin=0)
     metric = known.get(name, own)
     if minimize is metric.maximize:

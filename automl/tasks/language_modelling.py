@@ -1,0 +1,101 @@
+"""Language modelling: a causal decoder predicts the next token."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from automl.config.runtime import Runtime
+from automl.data.manifest import Manifest
+from automl.data.text import Windows, open_windows
+from automl.tasks.base import EvaluationBatch, Split, Task
+from automl.tasks.language_evaluator import UNMARKED, LanguageEvaluator, cross_entropy
+from backbones import DECODERS
+from backbones.output import logits
+from search.config import TASKS, LanguageData, LanguageModel, LanguageTraining, TrialConfig
+from search.metric import Chance
+from search.serialise import to_json
+
+
+@lru_cache(maxsize=4)
+def load_windows(data: LanguageData) -> Windows:
+    """Return the windows of a dataset, opened once in a process."""
+    return open_windows(data)
+
+
+class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
+    """Prediction of the next token.
+
+    Its metrics are those of `LanguageEvaluator`. The inputs are windows of `context` tokens.
+    """
+
+    spec = TASKS["language-modelling"]
+    noun = "windows"
+    tolerance = 1e-3
+
+    def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
+        super().__init__(config, runtime)
+        self.windows = load_windows(self.data)
+        self.batch_size = self.shared_batch_size()
+
+    def size(self, split: Split) -> int:
+        return self.windows.size(split)
+
+    def model(self) -> nn.Module:
+        return self.placed(self.plain, lambda: self._example(2, "cpu"), to_json(self.data))
+
+    def plain(self) -> nn.Module:
+        """Build the decoder without a placement, on the CPU."""
+        record = DECODERS[self.chosen.backbone]
+        return record.build(
+            vocabulary=self.windows.vocabulary, length=self.data.context, **self.chosen.options
+        )
+
+    def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield tokens and targets, int64 `(B, N)`. All workers draw the same order."""
+        order = np.random.default_rng([self.config.seed, epoch]).permutation(self.size("train"))
+        for rows in order[: self.steps() * self.batch_size].reshape(-1, self.batch_size):
+            yield self._batch("train", self.runtime.shard(torch.from_numpy(rows)))
+
+    def _batch(self, split: Split, rows: Tensor) -> tuple[Tensor, Tensor]:
+        tokens, marks = map(torch.from_numpy, self.windows.batch(split, rows.numpy()))
+        targets = tokens[:, 1:].masked_fill(~marks, UNMARKED)
+        return tokens[:, :-1].to(self.runtime.device), targets.to(self.runtime.device)
+
+    def example(self, count: int) -> Tensor:
+        return self._example(count, self.runtime.device)
+
+    def _example(self, count: int, device: torch.device | str) -> Tensor:
+        return torch.zeros(count, self.data.context, dtype=torch.int64, device=device)
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        tokens, targets = batch
+        return cross_entropy(logits(model(tokens)), targets)
+
+    def parts(self, split: Split) -> Iterator[EvaluationBatch]:
+        own = self.runtime.shard(torch.arange(self.size(split)))
+        for index in own.split(2 * self.training.batch_size):
+            tokens, targets = self._batch(split, index)
+            yield EvaluationBatch(index.to(self.runtime.device), tokens, targets)
+
+    def evaluator(self, split: Split) -> LanguageEvaluator:
+        return LanguageEvaluator(self.metric.name, self.windows.bytes_per_token(split))
+
+    def chance(self, split: Split) -> Chance | None:
+        """Return the accuracy of answering with a random value of a sequence of recall."""
+        if self.data.source != "recall" or self.metric.name != "accuracy":
+            return None
+        p, answers = 1 / self.data.pairs, self.data.pairs * self.size(split)
+        return Chance(value=p, error=(p * (1 - p) / answers) ** 0.5, step=1 / answers)
+
+    @classmethod
+    def manifest(cls, config: TrialConfig) -> Manifest:
+        return load_windows(cls.data_of(config)).manifest()
+
+    def describe_changes(self) -> str:
+        return str(self.windows.tally)
+
+    def describe_splits(self) -> dict[str, str]:
+        return self.windows.describe_splits()

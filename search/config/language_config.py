@@ -1,0 +1,84 @@
+"""Configuration of language modelling."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isfinite
+from typing import Literal
+
+import backbones
+from attention import InputError
+from search.config.sections import Data, Model, Training
+
+TextSource = Literal["recall", "text"]
+
+BYTES = 257  # tokens of a text without a tokenizer: the bytes, and the end of a document
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageData(Data):
+    """Sequences of tokens: a text, or generated sequences of associative recall.
+
+    Attributes:
+        source: `text` for files, `recall` for generated sequences.
+        context: The number of tokens that a prediction is based on at most.
+        vocabulary: For a text, the size of the tokenizer that is trained on the training split; 0 takes
+            bytes as tokens. For recall, the number of symbols.
+        pairs: For recall, the number of keys with a value.
+        gap: For recall, the largest number of fillers between a key and its value.
+        examples: For recall, the number of training sequences.
+    """
+
+    source: TextSource = "text"  # type: ignore[assignment]
+    context: int = 256
+    vocabulary: int = 0
+    pairs: int = 4
+    gap: int = 0
+    examples: int = 19_200
+
+    def problems(self) -> Iterator[str]:
+        if not 2 <= self.context <= 2**20:
+            yield f"data.context must lie between 2 and 1,048,576 tokens; got {self.context}"
+        if self.source == "recall" and self.path is not None:
+            yield "data.path: sequences of recall are generated; leave --data out, or take --space hybrid"
+        yield from super().problems()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModel(Model):
+    """A causal decoder, and the mixers that replace those of some layers.
+
+    `backbone` is a name in `backbones.DECODERS`, such as `gpt`.
+    """
+
+    backbone: str = "gpt"
+
+    def misuses(self) -> Iterator[str]:
+        try:
+            backbones.check_decoder(self.backbone, self.options)
+        except InputError as error:
+            yield str(error)
+
+    def dimensions(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageTraining(Training):
+    """Training to predict the next token, by cross-entropy.
+
+    Attributes:
+        distil: The weight of the divergence from the predictions of the model without a placement, which has
+            the initial weights. The cross-entropy has the remaining weight. 0 is off.
+    """
+
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.1
+    beta2: float = 0.95
+    eps: float = 1e-8
+    clip: float = 1.0
+    distil: float = 0.0
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if not (isfinite(self.distil) and 0 <= self.distil <= 1):
+            yield f"training.distil must lie between 0 and 1; got {self.distil}"

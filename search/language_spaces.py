@@ -1,0 +1,230 @@
+"""Spaces of hybrid decoders: the mixer of each layer, such as full attention, a sliding window or linear.
+
+A layer without an entry in the placement keeps the decoder's own mixer, full attention. A model whose layers
+are all of one kind is a baseline. `--full` fixes how many layers are full.
+
+Sources of uniform interleavings: one full layer in two (Gemma 2, arXiv 2408.00118), in four (Kimi Linear,
+arXiv 2510.26692) and in six (Gemma 3, arXiv 2503.19786).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import optuna
+
+from attention import InputError, loading
+from attention.options import OptionValue
+from attention.spec import Spec
+from backbones import decoder_options
+from search import choices
+from search.config import LanguageData, LanguageModel, LanguageTraining, TrialConfig
+from search.space import Space
+
+TASK = "language-modelling"
+FULL = "full"  # kind of a layer that keeps its own mixer
+KINDS = ("sliding", "linear", "decomposed", "shortconv")
+PERIODS = (2, 4, 6)  # of uniform interleavings: one layer in so many is full
+
+
+def site_name(layer: int) -> str:
+    """Return the site of a layer's mixer. Layers count from 0."""
+    return f"block{layer + 1}.mixer"
+
+
+def mixer(kind: str, *, heads: int, window: int) -> Spec:
+    """Return the spec of a causal mixer.
+
+    Args:
+        kind: The attention type.
+        heads: The number of heads.
+        window: The number of positions of a sliding window.
+    """
+    options: dict[str, OptionValue] = {} if kind == "shortconv" else {"causal": True, "heads": heads}
+    if kind == "sliding":
+        options |= {"window": window, "encoding": "rotary"}
+    return Spec(kind, options if kind in KINDS else {})
+
+
+def interleave(depth: int, full: int) -> list[int]:
+    """Return the layers that are full in a uniform interleaving: the last of each of `full` equal groups."""
+    return [round((i + 1) * depth / full) - 1 for i in range(full)]
+
+
+def kinds_of(config: TrialConfig) -> list[str]:
+    """Return the kind of each layer.
+
+    Args:
+        config: A configuration of a decoder.
+
+    Returns:
+        Names of attention types, or `full` for a layer with its own mixer.
+    """
+    placement = config.model.placement
+    sites = map(site_name, range(_depth(config)))
+    return [placement[site].type if site in placement else FULL for site in sites]
+
+
+def as_uniform(config: TrialConfig) -> TrialConfig:
+    """Return the baseline of a configuration: all layers of the kind that replaces most of its layers."""
+    kinds = kinds_of(config)
+    if len(set(kinds)) == 1:
+        return config
+    specs = Counter(config.model.placement.values())
+    return _with_layers(config, [specs.most_common(1)[0][0]] * len(kinds))
+
+
+def uniform_interleaving(config: TrialConfig) -> TrialConfig:
+    """Return the control of a configuration: as many full layers, at equal distances.
+
+    The other layers have the kind that replaces most of the layers of `config`.
+    """
+    kinds = kinds_of(config)
+    other = Counter(config.model.placement.values()).most_common(1)[0][0]
+    full = interleave(len(kinds), kinds.count(FULL)) if FULL in kinds else []
+    return _with_layers(config, [None if i in full else other for i in range(len(kinds))])
+
+
+def hybrid_space(
+    name: str,
+    config: TrialConfig,
+    *,
+    summary: str,
+    windows: Sequence[int],
+    rates: tuple[float, float],
+    baseline: Mapping[str, Any],
+    kinds: Sequence[str] = KINDS,
+    full: int | None = None,
+    with_backbone: Callable[[str, int | None], Space] | None = None,
+) -> Space:
+    """Return a space that draws the mixer of each layer and the hyperparameters of the training.
+
+    Args:
+        name: The name of the space.
+        config: The configuration whose placement, learning rate, weight decay, batch size and schedule are
+            drawn.
+        summary: One line for `automl spaces`.
+        windows: The sizes of a sliding window to choose from.
+        rates: The range of the learning rate.
+        baseline: The hyperparameters of trial 0 and of the published placements.
+        kinds: The attention types to choose from.
+        full: The number of full layers. By default it is drawn.
+        with_backbone: Returns the space of another decoder.
+
+    Raises:
+        InputError: `full` is below 0, or there are not so many layers.
+    """
+    depth, heads = _depth(config), _heads(config)
+    if full is not None and not 0 <= full <= depth:
+        raise InputError(f"--full must lie between 0 and {depth}, the number of layers; got {full}")
+    types = {loading.short_name(kind): kind for kind in kinds}
+    # A model of full layers alone is a baseline unless fewer are asked for.
+    uniform = [*types] if full is not None and full < depth else [FULL, *types]
+    fewest, most = (1, depth) if full is None else (depth - full, depth - full)
+
+    def draw(trial: optuna.Trial, kinds: Sequence[str] = tuple(kinds)) -> TrialConfig:
+        window = trial.suggest_categorical("window", windows)
+
+        def make(kind: str) -> Spec:
+            return mixer(types[kind], heads=heads, window=window)
+
+        layers: list[Spec | None] = [None] * depth
+        if trial.suggest_categorical("uniform", [False, True]):
+            kind = trial.suggest_categorical("kind", uniform)
+            layers = [None if kind == FULL else make(kind)] * depth
+        else:
+            for i, layer in enumerate(choices.ascending(trial, depth, least=fewest, most=most), start=1):
+                layers[layer] = make(trial.suggest_categorical(f"{choices.TYPE}{i}", [*types]))
+        training = choices.optimisation(
+            trial,
+            config.training,
+            batch_sizes=[config.training.batch_size // 2, config.training.batch_size],
+            rates=rates,
+        )
+        return _with_layers(replace(config, training=training), layers)
+
+    def published() -> list[dict[str, Any]]:
+        models = [{"uniform": True, "kind": kind} for kind in uniform[1:]]
+        counts = sorted({depth // period for period in PERIODS} - {0}) if full is None else [full]
+        for count in counts:
+            if 0 < count < depth:
+                others = [layer for layer in range(depth) if layer not in interleave(depth, count)]
+                models += [{"uniform": False, **choices.modules(others, kind, {})} for kind in types]
+        return [{**model, **baseline} for model in models]
+
+    return Space(
+        name=name,
+        draw=draw,
+        baseline={"uniform": True, "kind": uniform[0], **baseline},
+        plain={"uniform": True},
+        candidate={"uniform": False},
+        published=published,
+        as_baseline=as_uniform,
+        control=uniform_interleaving,
+        with_backbone=with_backbone,
+        with_layers=partial(
+            hybrid_space,
+            name,
+            config,
+            summary=summary,
+            windows=windows,
+            rates=rates,
+            baseline=baseline,
+            kinds=kinds,
+            full=full,
+            with_backbone=with_backbone,
+        ),
+        summary=summary,
+    )
+
+
+def _depth(config: TrialConfig) -> int:
+    return int(decoder_options(config.model)["depth"])
+
+
+def _heads(config: TrialConfig) -> int:
+    return int(decoder_options(config.model)["heads"])
+
+
+def _with_layers(config: TrialConfig, layers: Sequence[Spec | None]) -> TrialConfig:
+    placement = {site_name(i): spec for i, spec in enumerate(layers) if spec is not None}
+    return config.change(model={"placement": placement})
+
+
+def _hybrid(name: str, *, data: LanguageData, options: Mapping[str, Any], metric: str = "", **more: Any) -> Space:
+    training = LanguageTraining(epochs=more.pop("epochs"), batch_size=more.pop("batch_size"))
+    model = LanguageModel(options=options)
+    config = TrialConfig(task=TASK, data=data, model=model, training=training, metric=metric)
+    return hybrid_space(name, config, **more)
+
+
+BASELINE = {"learning_rate": 2e-3, "weight_decay": 0.1, "schedule": "one-cycle"}
+
+SPACES = (
+    _hybrid(
+        "recall",
+        data=LanguageData(source="recall", context=32, vocabulary=32, pairs=4),
+        options={"depth": 2, "width": 32, "heads": 1},
+        metric="accuracy",
+        epochs=5,
+        batch_size=64,
+        windows=[4],
+        rates=(1e-3, 1e-2),
+        baseline={**BASELINE, "window": 4, "batch_size": 64},
+        full=1,
+        summary="which layer of a small decoder is full, on associative recall; the positive control",
+    ),
+    _hybrid(
+        "hybrid",
+        data=LanguageData(),
+        options={"depth": 6, "width": 128, "heads": 4},
+        epochs=1,
+        batch_size=32,
+        windows=[16, 64],
+        rates=(5e-4, 5e-3),
+        baseline={**BASELINE, "window": 64, "batch_size": 32},
+        summary="full, sliding, linear or convolution in each layer of a decoder; --data TEXTS",
+    ),
+)
