@@ -18,7 +18,6 @@ import optuna
 from attention import InputError, loading
 from attention.options import OptionValue
 from attention.spec import Spec
-from backbones import decoder_options
 from search import choices
 from search.config import LanguageData, LanguageModel, LanguageTraining, TrialConfig
 from search.space import Space
@@ -63,7 +62,7 @@ def kinds_of(config: TrialConfig) -> list[str]:
         Names of attention types, or `full` for a layer with its own mixer.
     """
     placement = config.model.placement
-    sites = map(site_name, range(_depth(config)))
+    sites = map(site_name, range(_model(config).depth))
     return [placement[site].type if site in placement else FULL for site in sites]
 
 
@@ -72,8 +71,7 @@ def as_uniform(config: TrialConfig) -> TrialConfig:
     kinds = kinds_of(config)
     if len(set(kinds)) == 1:
         return config
-    specs = Counter(config.model.placement.values())
-    return _with_layers(config, [specs.most_common(1)[0][0]] * len(kinds))
+    return _with_layers(config, [_most_frequent(config)] * len(kinds))
 
 
 def uniform_interleaving(config: TrialConfig) -> TrialConfig:
@@ -82,8 +80,8 @@ def uniform_interleaving(config: TrialConfig) -> TrialConfig:
     The other layers have the kind that replaces most of the layers of `config`.
     """
     kinds = kinds_of(config)
-    other = Counter(config.model.placement.values()).most_common(1)[0][0]
     full = interleave(len(kinds), kinds.count(FULL)) if FULL in kinds else []
+    other = _most_frequent(config)
     return _with_layers(config, [None if i in full else other for i in range(len(kinds))])
 
 
@@ -116,7 +114,7 @@ def hybrid_space(
     Raises:
         InputError: `full` is below 0, or there are not so many layers.
     """
-    depth, heads = _depth(config), _heads(config)
+    depth, heads = _model(config).depth, _model(config).heads
     if full is not None and not 0 <= full <= depth:
         raise InputError(f"--full must lie between 0 and {depth}, the number of layers; got {full}")
     types = {loading.short_name(kind): kind for kind in kinds}
@@ -180,12 +178,16 @@ def hybrid_space(
     )
 
 
-def _depth(config: TrialConfig) -> int:
-    return int(decoder_options(config.model)["depth"])
+def _model(config: TrialConfig) -> LanguageModel:
+    assert isinstance(config.model, LanguageModel), "a space of decoders"
+    return config.model
 
 
-def _heads(config: TrialConfig) -> int:
-    return int(decoder_options(config.model)["heads"])
+def _most_frequent(config: TrialConfig) -> Spec:
+    """Return the spec whose type replaces most of the layers."""
+    specs = list(config.model.placement.values())
+    kind = Counter(spec.type for spec in specs).most_common(1)[0][0]
+    return next(spec for spec in specs if spec.type == kind)
 
 
 def _with_layers(config: TrialConfig, layers: Sequence[Spec | None]) -> TrialConfig:

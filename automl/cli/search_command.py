@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def search(
-    context: typer.Context,
+    ctx: typer.Context,
     space: Annotated[
         str | None, describe("Space: see automl spaces, or file.py:function.", SPACE, shown="by --data")
     ] = None,
@@ -177,7 +177,22 @@ def search(
         str | None, describe("Maximum memory of a training step, such as 4GB.", LIMITS, rare=True)
     ] = None,
     max_latency_ms: Annotated[
-        float | None, describe("Maximum latency of one input, in ms.", LIMITS, rare=True)
+        float | None, describe("Maximum latency of one input or decoded token, in ms.", LIMITS, rare=True)
+    ] = None,
+    max_cache: Annotated[
+        str | None,
+        describe("Maximum memory of a decoder's keys, values and states, such as 16MB.", LIMITS, rare=True),
+    ] = None,
+    context: Annotated[
+        int | None,
+        describe("Tokens at which the cost of decoding counts.", LIMITS, "--context", shown=False, rare=True),
+    ] = None,
+    full: Annotated[
+        int | None, describe("Number of full layers of a hybrid decoder.", SPACE, shown=False, rare=True)
+    ] = None,
+    vocabulary: Annotated[
+        int | None,
+        describe("Size of the tokenizer of texts or code; 0: bytes.", SPACE, shown=False, rare=True),
     ] = None,
     keep: Annotated[
         int,
@@ -253,13 +268,13 @@ def search(
     if resume is not None and not auto:
         may_change = {"callback" if key == "callbacks" else key: key for key in SCHEDULING_OPTIONS}
         allowed = ("resume", "space", "trials", "budget", "storage", "as_json", "confirm", "top", "seeds")
-        only(context, *allowed, *may_change)
+        only(ctx, *allowed, *may_change)
         from automl.search.run_search import resume_search
 
         scheduling = {
             key: value
             for name, key in may_change.items()
-            if (value := context.params[name]) not in (None, ())
+            if (value := ctx.params[name]) not in (None, ())
         }
         begin = partial(
             resume_search,
@@ -279,7 +294,7 @@ def search(
             )
         if trials is not None and not trials.removeprefix("-").isdecimal():
             raise InputError(f"--trials must be a number; got {trials!r}. +N needs --resume")
-        values = {key: value for key, value in context.params.items() if key not in NOT_SETTINGS}
+        values = {key: value for key, value in ctx.params.items() if key not in NOT_SETTINGS}
         if train is not None:
             values["space"] = space or ""
         elif space is None:

@@ -14,13 +14,15 @@ class Limits:
         params: Parameters of the model.
         macs: Multiply-accumulates for one input.
         memory: Memory of a training step [bytes].
-        latency: Latency of one input [ms].
+        latency: Latency of one input [ms]. For a language model, of one decoded token.
+        cache: Keys, values and states that a language model keeps while decoding [bytes].
     """
 
     params: float | None = None
     macs: float | None = None
     memory: float | None = None
     latency: float | None = None
+    cache: float | None = None
 
     @property
     def nothing(self) -> bool:

@@ -38,8 +38,10 @@ TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", s
 # Settings that the user's own training function does not get.
 OF_TASKS = (
     "backbone", "weights", "subset", "size", "batch_size", "mixup", "flip", "augment", "class_weights",
-    "init", "compile",
+    "init", "compile", "max_cache", "context", "full", "vocabulary",
 )  # fmt: skip
+# Fields of a configuration's data by setting. A task has the first of them that its data have.
+DATA_FIELDS = {"size": ("size", "context"), "context": ("decoding",), "vocabulary": ("vocabulary",)}
 # Settings of where and when trials run. They do not change what is searched.
 SCHEDULING_OPTIONS = ("resource", "label", "concurrent", "callbacks")
 
@@ -73,7 +75,7 @@ class Settings:
         trials: Number of configurations to try. Default: 16 if `budget` is not set either.
         budget: Time limit, such as `2h`. Trials that run then continue to their next rung.
         epochs: Epochs of a whole trial, instead of the space's.
-        size: Side of the images [pixels], instead of the space's.
+        size: Side of the images [pixels] or tokens of a training window, instead of the space's.
         subset: Fraction of the data to use.
         name: Name of the search, unique in `storage`. Default: the space and the time.
         batch_size: Batch size, instead of the space's.
@@ -100,7 +102,13 @@ class Settings:
         max_params: Maximum number of parameters, such as `5M`.
         max_macs: Maximum MACs for one input, such as `2G`.
         max_memory: Maximum memory of a training step, such as `4GB`.
-        max_latency_ms: Maximum latency of one input [ms].
+        max_latency_ms: Maximum latency of one input [ms]. For a language model, of one decoded token.
+        max_cache: Maximum size of the keys, values and states that a language model keeps while decoding,
+            such as `16MB`.
+        context: Tokens before the decoded one at which the cost of decoding counts. Default: those of a
+            training window.
+        full: Number of layers of a hybrid decoder that keep full attention. Default: the space's.
+        vocabulary: Size of the tokenizer of texts or code. 0 takes the bytes of a text as tokens.
         keep: Number of best trials whose checkpoints are kept. With several objectives, the Pareto front is
             kept.
         cpus_per_trial: CPU cores of each worker.
@@ -163,6 +171,10 @@ class Settings:
     max_macs: str | None = None
     max_memory: str | None = None
     max_latency_ms: float | None = None
+    max_cache: str | None = None
+    context: int | None = None
+    full: int | None = None
+    vocabulary: int | None = None
     keep: int = 3
     cpus_per_trial: float = 1
     gpus_per_trial: float | None = None
@@ -194,7 +206,7 @@ class Settings:
         if isinstance(self.attention, list | tuple) and all(isinstance(n, str) for n in self.attention):
             object.__setattr__(self, "attention", ",".join(self.attention))
         # From Python, paths and numbers are accepted where the command line has text.
-        for key in ("data", "weights", "storage", "max_params", "max_macs", "max_memory"):
+        for key in ("data", "weights", "storage", "max_params", "max_macs", "max_memory", "max_cache"):
             value = getattr(self, key)
             if isinstance(value, PathLike):
                 object.__setattr__(self, key, fspath(value))
@@ -367,6 +379,7 @@ class Settings:
             loading.freeze_code(name)
         if self.train is None:
             space = load_space(self.space, backbone, self.size)
+            space = space if self.full is None else space.with_full(self.full)
         else:
             function_space = resolve("automl.functions.space:function_space")  # which imports torch
             name = loading.make_absolute(self.space_name)
@@ -405,6 +418,7 @@ class Settings:
             macs=read(self.max_macs, "--max-macs", parse_count),
             memory=read(self.max_memory, "--max-memory", parse_size),
             latency=self.max_latency_ms,
+            cache=read(self.max_cache, "--max-cache", parse_size),
         )
 
     @property
@@ -472,8 +486,13 @@ class Settings:
         data: dict[str, Any] = {"subset": self.subset}
         if self.data is not None:
             data["path"] = str(Path(self.data).expanduser().resolve())
-        if self.size is not None:
-            data["size"] = self.size
+        for setting, fields_of_tasks in DATA_FIELDS.items():
+            if (value := getattr(self, setting)) is None:
+                continue
+            field = next((name for name in fields_of_tasks if hasattr(config.data, name)), None)
+            if field is None:
+                raise InputError(f"{option_name(setting)} does not apply to task {config.task}; leave it out")
+            data[field] = value
         training = {
             key: value
             for key in ("epochs", "batch_size", "mixup", "flip", "class_weights")

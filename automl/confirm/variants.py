@@ -89,7 +89,7 @@ def select_variants(
 
     The finalists are the best `top` different trials that are neither a baseline nor a control. The control
     is the best trial of 1x1 convolutions alone. If no such trial was completed, it is the first finalist with
-    1x1 convolutions instead of its attentions. One variant has the first finalist's hyperparameters and
+    1x1 convolutions instead of its attentions, or what `space.control` returns for it. One variant has the first finalist's hyperparameters and
     number of modules, and a random placement. Models without a placement have no control and no random
     placement.
 
@@ -154,7 +154,15 @@ def select_variants(
         name = f"{title} (trial {record.number})"
         variants.append(Variant(name=name, role=Role.FINALIST, plain=own.name, **_origin(record)))
     first = finalists[0].config
-    if controls:
+    if space.control is not None:
+        config = space.control(first)
+        if all(config.model.placement != variant.config.model.placement for variant in variants):
+            variants.append(
+                Variant(
+                    name=f"control: {placement_name(config, options=False)}", role=Role.CONTROL, config=config
+                )
+            )
+    elif controls:
         name = f"control: {placement_name(controls[0].config, options=False)} (trial {controls[0].number})"
         variants.append(Variant(name=name, role=Role.CONTROL, **_origin(controls[0])))
     elif first.model.placement:
@@ -166,7 +174,7 @@ def select_variants(
             )
         )
     if first.model.placement:
-        random = _random_placement(first, [f.config for f in finalists], space, settings)
+        random = _random_placement(first, [v.config for v in variants], space, settings)
         if random is None:
             warnings.append(
                 "No variant has a random placement: the space drew no other placement with as many modules."
@@ -273,7 +281,7 @@ def _random_placement(
 ) -> TrialConfig | None:
     """Return `first` with another placement of as many modules, drawn from the space."""
     for _, drawn in draw_randomly(space, DRAWS, seed=settings.seed):
-        if drawn is None:
+        if drawn is None or space.as_baseline(drawn) == drawn:
             continue
         model = drawn.model
         if model.backbone != first.model.backbone:

@@ -1,5 +1,6 @@
 """Costs of a configuration before it is trained: parameters, MACs, memory, latency, time ratio.
 
+decoding    Memory of the keys, values and states that a decoder keeps
 forecast    Predicts the costs of a configuration before it is built
 model       Costs of a model, without a dataset
 profile     Measures the costs of a configuration before it is trained

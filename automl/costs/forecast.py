@@ -15,6 +15,7 @@ from attention import InputError
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
 from automl.config.units import format_count
+from automl.costs.decoding import cache_bytes, check_cache
 from automl.tasks import open_task
 from backbones import Site, sites
 from backbones.attention_cost import attention_cost
@@ -100,6 +101,8 @@ class Forecast(Callback):
             excess["params"] = expected.params / limits.params - 1
         if limits.macs is not None:
             excess["macs"] = expected.macs / limits.macs - 1
+        if limits.cache is not None:
+            excess["cache"] = cache_bytes(config) / limits.cache - 1
         for name, limit in (("memory", limits.memory), ("latency", limits.latency)):
             if limit is not None and (value := self._predict(name, config)) is not None:
                 excess[name] = value / limit - 1 - MARGIN
@@ -136,8 +139,10 @@ class Forecast(Callback):
 
 
 def check_limits(configs: list[TrialConfig], settings: Settings) -> None:
-    """Raise `InputError` if no configuration keeps the limits on parameters and MACs."""
+    """Raise `InputError` if no configuration keeps the limits on parameters, MACs and the cache."""
     limits = settings.limits
+    if limits.cache is not None:
+        check_cache(configs, limits.cache)
     if limits.params is None and limits.macs is None:
         return
     costs = [predict_cost(config, settings.runtime) for config in configs]

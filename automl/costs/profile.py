@@ -27,6 +27,7 @@ from automl.config.device import (
     start_peak_memory,
 )
 from automl.config.runtime import Runtime
+from automl.costs.decoding import cache_bytes, decoding_context
 from automl.costs.time_ratio import Timings, measure_own_epoch, measure_time_ratio
 from automl.storage.cache_folder import cache_root, once
 from automl.tasks import Inputs, Task, open_task
@@ -52,7 +53,7 @@ class CostProfile:
         macs: Multiply-adds of the forward pass of one input.
         memory: Peak of a training step [bytes]. On a GPU the allocated memory; on a CPU weights, gradients,
             the optimiser's state and the values kept for the backward pass.
-        latency: Time of the forward pass of one input [ms].
+        latency: Time of the forward pass of one input [ms]. For a language model, of one decoded token.
         time_ratio: Epoch time divided by the baseline's.
         time_ratio_low: Lower end of its 95 % interval.
         time_ratio_high: Upper end of its 95 % interval.
@@ -60,6 +61,7 @@ class CostProfile:
             measured precisely. Otherwise 0.
         validation: Fraction of an epoch's time that its validation takes.
         epoch: Time of an epoch [s], measured as time ratios are: processor time on a CPU.
+        cache: Keys, values and states that a language model keeps while decoding [bytes]. 0 for other tasks.
     """
 
     params: int
@@ -72,6 +74,7 @@ class CostProfile:
     time_ratio_counted: float
     validation: float
     epoch: float
+    cache: int = 0
 
 
 def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> CostProfile:
@@ -141,6 +144,7 @@ def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timin
         time_ratio_counted=float(time_ratio.estimated),
         validation=time_ratio.validation,
         epoch=time_ratio.epoch,
+        cache=cache_bytes(config),
     )
 
 
@@ -206,22 +210,22 @@ def _latency(task: Task, model: nn.Module, example: Inputs) -> float:
     config = task.config
     shapes = [list(leaf.shape) for leaf in tree_leaves(example)]
     params = sum(p.numel() for p in model.parameters())  # differs by the number of classes
-    architecture = [config.task, shapes, params, config.to_json()["model"]]
+    architecture = [config.task, shapes, params, config.to_json()["model"], decoding_context(config)]
     file = cache_root() / "profile" / f"latency-{_key(architecture, task.runtime)}.json"
 
     def measure_into(path: Path) -> None:
-        _write(path, {"ms": measure_latency(model, example, task.runtime)})
+        _write(path, {"ms": measure_latency(task.serve(model, example), task.runtime)})
 
     return float(json.loads(once(file, measure_into).read_text())["ms"])
 
 
-def measure_latency(model: nn.Module, example: Inputs, runtime: Runtime) -> float:
-    """Return the latency [ms]: the lower quartile of several forward passes."""
+def measure_latency(serve: Callable[[], object], runtime: Runtime) -> float:
+    """Return the latency [ms] of `serve`: the lower quartile of several calls."""
 
     @torch.inference_mode()
     def forward() -> None:
         with runtime.autocast():
-            call(model, example)
+            serve()
 
     for _ in range(3):
         forward()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import backbones
 from attention import InputError, unknown
-from backbones import ENCODERS, STEREO, Example, find
+from backbones import DECODERS, ENCODERS, STEREO, Example, find
 from backbones.detector import STRIDES, build_detector
 from backbones.example import sum_outputs
 from backbones.psmnet import MULTIPLE, STEP
@@ -87,6 +87,8 @@ def tasks_of(backbone: str) -> Sequence[str]:
         return ("stereo",)
     if backbone in ENCODERS:
         return ("code-retrieval",)
+    if backbone in DECODERS:
+        return ("language-modelling",)
     takes = find(backbone).dimensions or 2
     fits = [name for name, spec in TASKS.items() if spec.dimensions == takes and spec.subject]
     return sorted(fits, key=lambda name: TASKS[name].model is not Model)
@@ -129,6 +131,19 @@ def encoder_subject(backbone: str, size: int | None, options: Mapping[str, Any])
         name=backbone,
         build=lambda: ENCODERS[backbone].build(vocabulary=VOCABULARY, length=size, **options),
         example=example,
+        description=f"a text of {size} tokens from a vocabulary of {VOCABULARY:,}",
+        loss=sum_outputs,
+    )
+
+
+def decoder_subject(backbone: str, size: int | None, options: Mapping[str, Any]) -> Subject:
+    """Return a decoder of texts of 256 tokens, or of `size`."""
+    size = size or 256
+    backbones.check_decoder(backbone, options)
+    return Subject(
+        name=backbone,
+        build=lambda: DECODERS[backbone].build(vocabulary=VOCABULARY, length=size, **options),
+        example=lambda count: torch.zeros(count, size, dtype=torch.int64),
         description=f"a text of {size} tokens from a vocabulary of {VOCABULARY:,}",
         loss=sum_outputs,
     )

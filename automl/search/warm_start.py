@@ -11,7 +11,9 @@ DRAWS = 20  # reference configurations; a single one may have the value of a set
 SHOWN = 3  # differences in a message
 
 # Settings that change the meaning of a score without changing configurations.
-COMPARED = ("equal", "objective", "precision", "max_params", "max_macs", "max_memory", "max_latency_ms")
+COMPARED = (
+    "equal", "objective", "precision", "max_params", "max_macs", "max_memory", "max_latency_ms", "max_cache",
+)  # fmt: skip
 
 # Settings that are not compared, with the reason.
 NOT_COMPARED: Mapping[str, str] = {
@@ -22,6 +24,9 @@ NOT_COMPARED: Mapping[str, str] = {
         ("train", "minimize", "margin", "unit", "chance"),
         "the fingerprint of a training function with its metric is compared",
     ),
+    "context": "configurations are compared",
+    "full": "the fingerprint of the space with as many full layers is compared",
+    "vocabulary": "the digest of all splits is compared",
     "data": "the digest of all splits is compared",
     "trials": "number of trials",
     "budget": "duration of the search",

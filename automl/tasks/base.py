@@ -242,6 +242,20 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
             The inputs.
         """
 
+    def serve(self, model: nn.Module, example: Inputs) -> Callable[[], object]:
+        """Return a function that computes one output, whose time is the latency.
+
+        By default it is the forward pass.
+
+        Args:
+            model: The model.
+            example: One input.
+
+        Returns:
+            The function.
+        """
+        return lambda: call(model, example)
+
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the training loss of a batch.

@@ -1,6 +1,6 @@
 """Language modelling: a causal decoder predicts the next token."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -13,6 +13,7 @@ from automl.data.text import Windows, open_windows
 from automl.tasks.base import EvaluationBatch, Split, Task
 from automl.tasks.language_evaluator import UNMARKED, LanguageEvaluator, cross_entropy
 from backbones import DECODERS
+from backbones.gpt import Decoder
 from backbones.output import logits
 from search.config import TASKS, LanguageData, LanguageModel, LanguageTraining, TrialConfig
 from search.metric import Chance
@@ -69,6 +70,17 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
 
     def _example(self, count: int, device: torch.device | str) -> Tensor:
         return torch.zeros(count, self.data.context, dtype=torch.int64, device=device)
+
+    def serve(self, model: nn.Module, example: Tensor) -> Callable[[], object]:
+        """Return a function that decodes one token after the context at which decoding counts."""
+        if not isinstance(model, Decoder):
+            return lambda: model(example)
+        with torch.inference_mode():
+            length = self.data.decoding or self.data.context
+            tokens = torch.zeros(1, length, dtype=torch.int64, device=example.device)
+            _, states = model.prefill(tokens[:, :-1])
+        position = torch.tensor(length - 1, device=example.device)
+        return lambda: model.step(tokens[:, -1:], states, position)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         tokens, targets = batch

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
-from typing import Literal
+from typing import Any, Literal
 
 import backbones
 from attention import InputError
@@ -26,6 +26,7 @@ class LanguageData(Data):
         pairs: For recall, the number of keys with a value.
         gap: For recall, the largest number of fillers between a key and its value.
         examples: For recall, the number of training sequences.
+        decoding: The number of tokens at which the cost of decoding is measured. 0 takes `context`.
     """
 
     source: TextSource = "text"  # type: ignore[assignment]
@@ -34,10 +35,13 @@ class LanguageData(Data):
     pairs: int = 4
     gap: int = 0
     examples: int = 19_200
+    decoding: int = 0
 
     def problems(self) -> Iterator[str]:
         if not 2 <= self.context <= 2**20:
             yield f"data.context must lie between 2 and 1,048,576 tokens; got {self.context}"
+        if not 0 <= self.decoding <= 2**30:
+            yield f"data.decoding must be 0 or a number of tokens; got {self.decoding}"
         if self.source == "recall" and self.path is not None:
             yield "data.path: sequences of recall are generated; leave --data out, or take --space hybrid"
         yield from super().problems()
@@ -60,6 +64,35 @@ class LanguageModel(Model):
 
     def dimensions(self) -> None:
         return None
+
+    @property
+    def depth(self) -> int:
+        """Return the number of layers."""
+        return int(self._option("depth"))
+
+    @property
+    def heads(self) -> int:
+        """Return the number of heads of a layer."""
+        return int(self._option("heads"))
+
+    @property
+    def width(self) -> int:
+        """Return the number of channels."""
+        return int(self._option("width"))
+
+    def cache_values(self, context: int) -> int:
+        """Return the number of keys and values that a layer of full attention keeps.
+
+        Args:
+            context: The number of tokens.
+
+        Returns:
+            The number.
+        """
+        return 2 * context * self.width
+
+    def _option(self, name: str) -> Any:
+        return {**backbones.DECODERS[self.backbone].options, **self.options}[name]
 
 
 @dataclass(frozen=True, kw_only=True)
