@@ -9,7 +9,6 @@ arXiv 2510.26692) and in six (Gemma 3, arXiv 2503.19786).
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -87,8 +86,11 @@ def uniform_interleaving(config: TrialConfig) -> TrialConfig:
 
 def hybrid_space(
     name: str,
-    config: TrialConfig,
     *,
+    data: LanguageData,
+    model: LanguageModel,
+    training: LanguageTraining,
+    metric: str,
     summary: str,
     windows: Sequence[int],
     rates: tuple[float, float],
@@ -101,8 +103,11 @@ def hybrid_space(
 
     Args:
         name: The name of the space.
-        config: The configuration whose placement, learning rate, weight decay, batch size and schedule are
-            drawn.
+        data: The data.
+        model: The decoder.
+        training: The training, whose learning rate, weight decay and schedule are drawn. Its batch size is
+            the larger of two.
+        metric: The primary metric.
         summary: One line for `automl spaces`.
         windows: The sizes of a sliding window to choose from.
         rates: The range of the learning rate.
@@ -114,7 +119,7 @@ def hybrid_space(
     Raises:
         InputError: `full` is below 0, or there are not so many layers.
     """
-    depth, heads = _model(config).depth, _model(config).heads
+    depth, heads = model.depth, model.heads
     if full is not None and not 0 <= full <= depth:
         raise InputError(f"--full must lie between 0 and {depth}, the number of layers; got {full}")
     types = {loading.short_name(kind): kind for kind in kinds}
@@ -135,13 +140,10 @@ def hybrid_space(
         else:
             for i, layer in enumerate(choices.ascending(trial, depth, least=fewest, most=most), start=1):
                 layers[layer] = make(trial.suggest_categorical(f"{choices.TYPE}{i}", [*types]))
-        training = choices.optimisation(
-            trial,
-            config.training,
-            batch_sizes=[config.training.batch_size // 2, config.training.batch_size],
-            rates=rates,
-        )
-        return _with_layers(replace(config, training=training), layers)
+        batch_sizes = [training.batch_size // 2, training.batch_size]
+        drawn = choices.optimisation(trial, training, batch_sizes=batch_sizes, rates=rates)
+        config = TrialConfig(task=TASK, data=data, model=model, training=drawn, metric=metric)
+        return _with_layers(config, layers)
 
     def published() -> list[dict[str, Any]]:
         models = [{"uniform": True, "kind": kind} for kind in uniform[1:]]
@@ -165,7 +167,10 @@ def hybrid_space(
         with_layers=partial(
             hybrid_space,
             name,
-            config,
+            data=data,
+            model=model,
+            training=training,
+            metric=metric,
             summary=summary,
             windows=windows,
             rates=rates,
@@ -195,35 +200,27 @@ def _with_layers(config: TrialConfig, layers: Sequence[Spec | None]) -> TrialCon
     return config.change(model={"placement": placement})
 
 
-def _hybrid(name: str, *, data: LanguageData, options: Mapping[str, Any], metric: str = "", **more: Any) -> Space:
-    training = LanguageTraining(epochs=more.pop("epochs"), batch_size=more.pop("batch_size"))
-    model = LanguageModel(options=options)
-    config = TrialConfig(task=TASK, data=data, model=model, training=training, metric=metric)
-    return hybrid_space(name, config, **more)
-
-
 BASELINE = {"learning_rate": 2e-3, "weight_decay": 0.1, "schedule": "one-cycle"}
 
 SPACES = (
-    _hybrid(
+    hybrid_space(
         "recall",
         data=LanguageData(source="recall", context=32, vocabulary=32, pairs=4),
-        options={"depth": 2, "width": 32, "heads": 1},
+        model=LanguageModel(options={"depth": 2, "width": 32, "heads": 1}),
+        training=LanguageTraining(epochs=5, batch_size=64),
         metric="accuracy",
-        epochs=5,
-        batch_size=64,
         windows=[4],
         rates=(1e-3, 1e-2),
         baseline={**BASELINE, "window": 4, "batch_size": 64},
         full=1,
         summary="which layer of a small decoder is full, on associative recall; the positive control",
     ),
-    _hybrid(
+    hybrid_space(
         "hybrid",
         data=LanguageData(),
-        options={"depth": 6, "width": 128, "heads": 4},
-        epochs=1,
-        batch_size=32,
+        model=LanguageModel(options={"depth": 6, "width": 128, "heads": 4}),
+        training=LanguageTraining(epochs=1, batch_size=32),
+        metric="loss",
         windows=[16, 64],
         rates=(5e-4, 5e-3),
         baseline={**BASELINE, "window": 64, "batch_size": 32},

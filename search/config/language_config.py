@@ -56,6 +56,9 @@ class LanguageModel(Model):
 
     backbone: str = "gpt"
 
+    def problems(self) -> Iterator[str]:
+        yield from self.misuses()
+
     def misuses(self) -> Iterator[str]:
         try:
             backbones.check_decoder(self.backbone, self.options)
@@ -92,7 +95,9 @@ class LanguageModel(Model):
         return 2 * context * self.width
 
     def _option(self, name: str) -> Any:
-        return {**backbones.DECODERS[self.backbone].options, **self.options}[name]
+        if name in self.options:
+            return self.options[name]
+        return backbones.DECODERS[self.backbone].options[name]  # imports torch, which takes seconds
 
 
 @dataclass(frozen=True, kw_only=True)
