@@ -19,17 +19,12 @@ from attention.options import OptionValue
 from attention.spec import Spec
 from search import choices
 from search.config import LanguageData, LanguageModel, LanguageTraining, TrialConfig
+from search.config.language_config import FULL, site_name
 from search.space import Space
 
 TASK = "language-modelling"
-FULL = "full"  # kind of a layer that keeps its own mixer
-KINDS = ("sliding", "linear", "decomposed", "shortconv")
+KINDS = ("sliding", "linear", "decomposed")
 PERIODS = (2, 4, 6)  # of uniform interleavings: one layer in so many is full
-
-
-def site_name(layer: int) -> str:
-    """Return the site of a layer's mixer. Layers count from 0."""
-    return f"block{layer + 1}.mixer"
 
 
 def mixer(kind: str, *, heads: int, window: int) -> Spec:
@@ -42,7 +37,7 @@ def mixer(kind: str, *, heads: int, window: int) -> Spec:
     """
     options: dict[str, OptionValue] = {} if kind == "shortconv" else {"causal": True, "heads": heads}
     if kind == "sliding":
-        options |= {"window": window, "encoding": "rotary"}
+        options |= {"window": window}
     return Spec(kind, options if kind in KINDS else {})
 
 
@@ -51,23 +46,9 @@ def interleave(depth: int, full: int) -> list[int]:
     return [round((i + 1) * depth / full) - 1 for i in range(full)]
 
 
-def kinds_of(config: TrialConfig) -> list[str]:
-    """Return the kind of each layer.
-
-    Args:
-        config: A configuration of a decoder.
-
-    Returns:
-        Names of attention types, or `full` for a layer with its own mixer.
-    """
-    placement = config.model.placement
-    sites = map(site_name, range(_model(config).depth))
-    return [placement[site].type if site in placement else FULL for site in sites]
-
-
 def as_uniform(config: TrialConfig) -> TrialConfig:
     """Return the baseline of a configuration: all layers of the kind that replaces most of its layers."""
-    kinds = kinds_of(config)
+    kinds = _model(config).kinds
     if len(set(kinds)) == 1:
         return config
     return _with_layers(config, [_most_frequent(config)] * len(kinds))
@@ -78,7 +59,7 @@ def uniform_interleaving(config: TrialConfig) -> TrialConfig:
 
     The other layers have the kind that replaces most of the layers of `config`.
     """
-    kinds = kinds_of(config)
+    kinds = _model(config).kinds
     full = interleave(len(kinds), kinds.count(FULL)) if FULL in kinds else []
     other = _most_frequent(config)
     return _with_layers(config, [None if i in full else other for i in range(len(kinds))])

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
 from attention import loading
-from search.config import Model, TrialConfig
+from search.config import LanguageModel, Model, TrialConfig
 
 TRIALS_FOLDER = "trials"  # in the search's folder
 SHARED_FOLDER = "shared_trainings"  # shared partial trainings, in the search's folder
@@ -178,11 +179,14 @@ def placement_name(config: TrialConfig, *, options: bool = True) -> str:
 
     Sites of equal modules are listed together: `ssa @ stage2.block1, stage3.block2 + sagan @ stage1.block1`.
     Of more than three modules, the name has the first two: `ssa @ stage1.block1, stage2.block1 + 3 more`.
+    The name of a decoder lists the kinds of its layers: `sliding x 5, full`.
 
     Args:
         config: The configuration with the placement.
         options: Include the options of the modules: `decomposed(heads=8) @ stage1.block2`.
     """
+    if isinstance(config.model, LanguageModel):
+        return _layers_name(config.model, options)
     modules = list(config.model.placement.items())
     listed = modules if len(modules) <= MAX_LISTED else modules[: MAX_LISTED - 1]
     sites: dict[str, list[str]] = {}
@@ -192,6 +196,14 @@ def placement_name(config: TrialConfig, *, options: bool = True) -> str:
     if len(listed) < len(modules):
         names.append(f"{len(modules) - len(listed)} more")
     return " + ".join(names) or "plain"
+
+
+def _layers_name(model: LanguageModel, options: bool) -> str:
+    """Return the kinds of a decoder's layers, with the options of each type in brackets at the end."""
+    runs = [(kind, len(list(layers))) for kind, layers in groupby(model.kinds)]
+    name = ", ".join(f"{kind} x {count}" if count > 1 else kind for kind, count in runs)
+    specs = {str(spec): None for spec in model.placement.values()}
+    return f"{name} [{', '.join(specs)}]" if options and specs else name
 
 
 def placement_names(configs: Sequence[TrialConfig]) -> list[str]:

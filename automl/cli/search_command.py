@@ -272,9 +272,7 @@ def search(
         from automl.search.run_search import resume_search
 
         scheduling = {
-            key: value
-            for name, key in may_change.items()
-            if (value := ctx.params[name]) not in (None, ())
+            key: value for name, key in may_change.items() if (value := ctx.params[name]) not in (None, ())
         }
         begin = partial(
             resume_search,

@@ -89,7 +89,8 @@ def select_variants(
 
     The finalists are the best `top` different trials that are neither a baseline nor a control. The control
     is the best trial of 1x1 convolutions alone. If no such trial was completed, it is the first finalist with
-    1x1 convolutions instead of its attentions, or what `space.control` returns for it. One variant has the first finalist's hyperparameters and
+    1x1 convolutions instead of its attentions. Of hybrid decoders, the control is a uniform interleaving of
+    the first finalist's layers (`Space.control`). One variant has the first finalist's hyperparameters and
     number of modules, and a random placement. Models without a placement have no control and no random
     placement.
 
@@ -157,11 +158,8 @@ def select_variants(
     if space.control is not None:
         config = space.control(first)
         if all(config.model.placement != variant.config.model.placement for variant in variants):
-            variants.append(
-                Variant(
-                    name=f"control: {placement_name(config, options=False)}", role=Role.CONTROL, config=config
-                )
-            )
+            name = f"uniform interleaving: {placement_name(config, options=False)}"
+            variants.append(Variant(name=name, role=Role.RANDOM, config=config))
     elif controls:
         name = f"control: {placement_name(controls[0].config, options=False)} (trial {controls[0].number})"
         variants.append(Variant(name=name, role=Role.CONTROL, **_origin(controls[0])))
@@ -212,7 +210,9 @@ def _seed_noise(records: Iterable[TrialRecord], metric: str) -> float | None:
 
 
 def _baseline(record: TrialRecord) -> Variant:
-    return Variant(name=f"baseline (trial {record.number})", role=Role.BASELINE, **_origin(record))
+    layers = placement_name(record.config, options=False)
+    name = f"baseline{'' if layers == 'plain' else f': {layers}'} (trial {record.number})"
+    return Variant(name=name, role=Role.BASELINE, **_origin(record))
 
 
 def _plain_of(

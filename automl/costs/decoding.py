@@ -45,7 +45,9 @@ def check_cache(configs: list[TrialConfig], limit: float) -> None:
     if (least := cache_bytes(best)) > limit:
         names = [spec.name for spec in best.model.placement.values()]
         others = best.model.depth - len(names) if isinstance(best.model, LanguageModel) else 0
-        layers = [f"{len(names)} of {names[0]}"] * bool(names) + [f"{others} of full attention"] * bool(others)
+        layers = [f"{len(names)} of {names[0]}"] * bool(names) + [f"{others} of full attention"] * bool(
+            others
+        )
         raise InputError(
             f"no placement meets --max-cache {format_count(limit)} at {decoding_context(best):,} tokens: the "
             f"cheapest has {' and '.join(layers)} and keeps {format_count(least)} bytes. Raise the limit, or "

@@ -1,16 +1,18 @@
 """Language modelling: a causal decoder predicts the next token."""
 
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
-from automl.data.text import Windows, open_windows
-from automl.tasks.base import EvaluationBatch, Split, Task
+from automl.data.text import open_windows, shared_name
+from automl.data.text.text_windows import TextWindows
+from automl.tasks.base import SPLITS, EvaluationBatch, Split, Task
 from automl.tasks.language_evaluator import UNMARKED, LanguageEvaluator, cross_entropy
 from backbones import DECODERS
 from backbones.gpt import Decoder
@@ -18,12 +20,6 @@ from backbones.output import logits
 from search.config import TASKS, LanguageData, LanguageModel, LanguageTraining, TrialConfig
 from search.metric import Chance
 from search.serialise import to_json
-
-
-@lru_cache(maxsize=4)
-def load_windows(data: LanguageData) -> Windows:
-    """Return the windows of a dataset, opened once in a process."""
-    return open_windows(data)
 
 
 class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
@@ -38,7 +34,7 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
-        self.windows = load_windows(self.data)
+        self.windows = open_windows(self.data)
         self.batch_size = self.shared_batch_size()
 
     def size(self, split: Split) -> int:
@@ -73,12 +69,15 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
 
     def serve(self, model: nn.Module, example: Tensor) -> Callable[[], object]:
         """Return a function that decodes one token after the context at which decoding counts."""
-        if not isinstance(model, Decoder):
+        length = self.data.decoding or self.data.context
+        tokens = torch.zeros(1, length, dtype=torch.int64, device=example.device)
+        try:
+            if not isinstance(model, Decoder):
+                raise InputError(f"{type(model).__name__} decodes whole texts")
+            with torch.inference_mode():
+                _, states = model.prefill(tokens[:, :-1])
+        except InputError:
             return lambda: model(example)
-        with torch.inference_mode():
-            length = self.data.decoding or self.data.context
-            tokens = torch.zeros(1, length, dtype=torch.int64, device=example.device)
-            _, states = model.prefill(tokens[:, :-1])
         position = torch.tensor(length - 1, device=example.device)
         return lambda: model.step(tokens[:, -1:], states, position)
 
@@ -104,7 +103,15 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
 
     @classmethod
     def manifest(cls, config: TrialConfig) -> Manifest:
-        return load_windows(cls.data_of(config)).manifest()
+        return open_windows(cls.data_of(config)).manifest()
+
+    @classmethod
+    def shared_name(cls, config: TrialConfig) -> str | None:
+        return shared_name(cls.data_of(config))
+
+    def stored_files(self, splits: Sequence[Split]) -> Mapping[str, Path]:
+        assert isinstance(self.windows, TextWindows), "sequences of recall are drawn"
+        return dict.fromkeys(SPLITS, self.windows.file.path)
 
     def describe_changes(self) -> str:
         return str(self.windows.tally)

@@ -11,7 +11,13 @@ from search.config.sections import Data, Model, Training
 
 TextSource = Literal["recall", "text"]
 
+FULL = "full"  # kind of a layer that keeps its own mixer
 BYTES = 257  # tokens of a text without a tokenizer: the bytes, and the end of a document
+
+
+def site_name(layer: int) -> str:
+    """Return the site of a layer's mixer. Layers count from 0."""
+    return f"block{layer + 1}.mixer"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +35,7 @@ class LanguageData(Data):
         decoding: The number of tokens at which the cost of decoding is measured. 0 takes `context`.
     """
 
-    source: TextSource = "text"  # type: ignore[assignment]
+    source: TextSource = "text"
     context: int = 256
     vocabulary: int = 0
     pairs: int = 4
@@ -67,6 +73,12 @@ class LanguageModel(Model):
 
     def dimensions(self) -> None:
         return None
+
+    @property
+    def kinds(self) -> list[str]:
+        """Return the kind of each layer: an attention type, or `full` for a layer with its own mixer."""
+        sites = map(site_name, range(self.depth))
+        return [self.placement[site].name if site in self.placement else FULL for site in sites]
 
     @property
     def depth(self) -> int:

@@ -1,0 +1,63 @@
+"""The memory of keys, values and states while decoding, and its limit."""
+
+import pytest
+import torch
+
+from attention import InputError
+from automl.config.settings import Settings
+from automl.costs.decoding import BYTES, cache_bytes, check_cache
+from automl.costs.forecast import Forecast
+from backbones import DECODERS, insert
+from search.config import LanguageData, LanguageModel, TrialConfig
+from search.language_spaces import KINDS, mixer
+from search.space import draw_randomly
+
+CONTEXT = 24
+
+
+def configured(*kinds: str, context: int = CONTEXT) -> TrialConfig:
+    placement = {
+        f"block{i}.mixer": mixer(kind, heads=2, window=4)
+        for i, kind in enumerate(kinds, start=1)
+        if kind != "full"
+    }
+    model = LanguageModel(options={"depth": len(kinds), "width": 16, "heads": 2}, placement=placement)
+    data = LanguageData(context=8, decoding=context)
+    return TrialConfig(task="language-modelling", data=data, model=model)
+
+
+@pytest.mark.parametrize("kind", ["full", *KINDS])
+def test_the_formula_is_what_a_decoder_keeps(kind: str) -> None:
+    config = configured(kind, "full")
+    plain = DECODERS["gpt"].build(vocabulary=9, length=8, **config.model.options)
+    tokens = torch.zeros(1, CONTEXT, dtype=torch.int64)
+    model = insert(plain, config.model.placement, tokens)
+    _, states = model.prefill(tokens)
+    assert cache_bytes(config) == BYTES * sum(tensor.numel() for state in states for tensor in state)
+
+
+def test_another_task_keeps_nothing() -> None:
+    assert cache_bytes(TrialConfig()) == 0
+
+
+def test_a_forecast_rejects_what_keeps_too_much() -> None:
+    limit = cache_bytes(configured("full", "linear"))
+    forecast = Forecast(Settings(space="hybrid", max_cache=f"{limit}"))
+    assert forecast(configured("full", "linear"))["cache"] == 0
+    assert forecast(configured("full", "full"))["cache"] > 0
+    assert forecast(configured("full", "linear", context=2 * CONTEXT))["cache"] > 0
+
+
+def test_a_limit_that_no_placement_meets_names_the_cheapest() -> None:
+    settings = Settings(space="hybrid", full=2, max_cache="1KB", context=8192)
+    draws = [
+        settings.adjust(c)
+        for _, c in draw_randomly(settings.load_space(), 20)
+        if c and "full" in c.model.kinds
+    ]  # type: ignore[attr-defined]
+    with pytest.raises(
+        InputError,
+        match=r"no placement meets --max-cache 1k at 8,192 tokens: the cheapest has 4 of shortconv and 2 of "
+        r"full attention and keeps [\d.]+M bytes. Raise the limit, or shorten --context",
+    ):
+        check_cache(draws, 1000)
