@@ -102,6 +102,10 @@ class Gated(nn.Module, ABC):
         """
         return None
 
+    def check_extents(self, spatial: Sequence[int]) -> None:
+        """Raise `InputError` if the module does not take features with the extents `spatial`."""
+        return
+
     def forward(self, x: Tensor) -> Tensor:
         """Add the gated update to `x`.
 
@@ -113,6 +117,7 @@ class Gated(nn.Module, ABC):
 
         Raises:
             ValueError: `x` has another number of channels or of dimensions.
+            InputError: `check_extents` refuses the extents of `x`.
             TypeError: `torch.fx` traced the module instead of treating it as a leaf.
         """
         if isinstance(x, Proxy):
@@ -146,6 +151,7 @@ class Gated(nn.Module, ABC):
         channels_last = self.layout == "B*C"
         spatial = x.shape[1:-1] if channels_last else x.shape[2:]
         # With positions first, the result is a view of the input, whether it is contiguous or channels_last.
+        self.check_extents(spatial)
         tokens = x.flatten(1, -2) if channels_last else x.flatten(2).transpose(1, 2)  # (B, N, C)
         mask = current_mask(x.shape[0], spatial)
         if mask is not None:

@@ -1,12 +1,15 @@
 """Base class of attention with one projection for the queries, keys and values of several heads."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
+import torch
 from torch import Tensor, nn
 
 from attention.errors import InputError
 from attention.gated import Gated, project
 from attention.options import Choices
+from attention.position import Encoding, rotate
 
 HeadCount = Annotated[int, Choices(1, 2, 4, 8)]
 NotTried = Annotated[bool, Choices(False)]  # Searches try no causal modules, since no task needs them.
@@ -22,16 +25,22 @@ class Heads(Gated):
         channels: Number of channels C of the features.
         heads: Number of heads. It must divide `channels`.
         causal: Let a position attend only to itself and to earlier ones.
+        encoding: Position encoding. `rotate_heads` applies `rotary`, and subclasses apply the others.
 
     Raises:
-        InputError: `heads` does not divide `channels`.
+        InputError: `heads` does not divide `channels`, or the width of a head is odd and `encoding` rotary.
     """
 
-    def __init__(self, channels: int, heads: int, causal: bool) -> None:
+    def __init__(self, channels: int, heads: int, causal: bool, encoding: Encoding = "none") -> None:
         super().__init__(channels)
         if heads < 1 or channels % heads:
             raise InputError(f"heads must divide the channels: {channels} channels, {heads} heads")
-        self.heads, self.causal = heads, causal
+        if encoding == "rotary" and channels // heads % 2:
+            raise InputError(
+                f"rotary encoding needs heads of an even width; got {channels // heads} channels a head. "
+                f"Choose another number of heads or another encoding"
+            )
+        self.heads, self.causal, self.encoding = heads, causal, encoding
         self.in_proj = nn.Linear(channels, 3 * channels)
         self.out_proj = nn.Linear(channels, channels)
         nn.init.xavier_uniform_(self.in_proj.weight)
@@ -42,6 +51,20 @@ class Heads(Gated):
         """Return queries, keys and values `(B, heads, N, d)` from their projection `(B, N, 3C)`."""
         q, k, v = qkv.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
         return q, k, v
+
+    def check_extents(self, spatial: Sequence[int]) -> None:
+        if self.encoding == "rotary" and len(spatial) != 1:
+            raise InputError(
+                f"rotary encoding takes features with one spatial dimension, such as tokens; got "
+                f"{len(spatial)}. Choose another encoding"
+            )
+
+    def rotate_heads(self, q: Tensor, k: Tensor, start: Tensor | int = 0) -> tuple[Tensor, Tensor]:
+        """Return queries and keys at the positions from `start` on, rotated if the encoding is rotary."""
+        if self.encoding != "rotary":
+            return q, k
+        positions = torch.arange(q.shape[-2], device=q.device) + start
+        return rotate(q, positions), rotate(k, positions)
 
     def join_heads(self, update: Tensor) -> Tensor:
         """Return the reprojection `(B, N, C)` of the heads' values `(B, heads, N, d)`."""

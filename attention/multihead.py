@@ -27,11 +27,11 @@ class MultiHeadAttention(Heads):
         heads: Number of heads. It must divide `channels`.
         encoding: Position encoding. `none` adds none, since earlier convolutions encode positions. `absolute`
             adds sinusoids to the input of queries and keys. `relative` adds a learned bias by the offset of
-            query and key.
+            query and key. `rotary` rotates queries and keys by their position, along one spatial dimension.
         causal: Let a position attend only to itself and to earlier ones.
 
     Raises:
-        InputError: `heads` does not divide `channels`, or the encoding is unknown.
+        InputError: `heads` does not divide `channels`, or the encoding is unknown or does not fit.
 
     Shape:
         `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
@@ -40,10 +40,9 @@ class MultiHeadAttention(Heads):
     def __init__(
         self, channels: int, *, heads: int = 4, encoding: Encoding = "none", causal: bool = False
     ) -> None:
-        super().__init__(channels, heads, causal)
+        super().__init__(channels, heads, causal, encoding)
         if encoding not in get_args(Encoding):
             raise InputError(f"encoding must be one of {', '.join(get_args(Encoding))}; got {encoding!r}")
-        self.encoding = encoding
         if encoding == "relative":
             self.bias = RelativeBias(heads)
 
@@ -78,7 +77,8 @@ class MultiHeadAttention(Heads):
             weight = self.in_proj.weight[: 2 * self.channels].to(qkv.dtype)
             encoded = F.linear(sinusoids(spatial, self.channels, qkv), weight)  # (N, 2C)
             qkv = qkv + F.pad(encoded, (0, self.channels))
-        return self.split_heads(qkv)
+        q, k, v = self.split_heads(qkv)
+        return *self.rotate_heads(q, k), v
 
 
 def cost(
@@ -91,11 +91,11 @@ def cost(
 ) -> Cost:
     """Compute the cost of one `MultiHeadAttention`. A causal one counts the products that kernels skip."""
     C, N = channels, prod(spatial)
-    absolute, relative = (encoding == name for name in ("absolute", "relative"))
+    absolute, relative, rotary = (encoding == name for name in ("absolute", "relative", "rotary"))
     return Cost(
         parameters=parameters(C) + relative * AXES * BUCKETS * heads,
         macs=4 * N * C * C + 2 * N * N * C + absolute * 2 * N * C * C,
         # q, k, v, the mixed values, the update, and the log-sum-exp. A learned bias keeps all weights
-        # instead.
-        memory=5 * N * C + (N if relative else 1) * N * heads,
+        # instead, and rotary encoding the rotated q and k besides.
+        memory=5 * N * C + rotary * 2 * N * C + (N if relative else 1) * N * heads,
     )

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-Encoding = Literal["none", "absolute", "relative"]
+Encoding = Literal["none", "absolute", "relative", "rotary"]
 
 ROTARY_BASE = 10_000
 
@@ -48,26 +48,25 @@ def sinusoids(spatial: Sequence[int], channels: int, like: Tensor) -> Tensor:
 
 
 def rotate(x: Tensor, positions: Tensor) -> Tensor:
-    """Rotate pairs of channels by angles that grow with the position.
+    """Rotate pairs of channels by angles that grow with the position, for rotary position encoding.
 
-    The product of a rotated query and a rotated key depends on their offset alone. Channel i is paired with
-    channel i + d/2, as in the code of Llama. Source: J. Su et al., RoFormer (2021), arXiv 2104.09864,
-    section 3.2.
+    The product of a rotated query and a rotated key depends on their offset. Channels c and c + d / 2 are a
+    pair, as in the code of Llama. Source: J. Su et al., RoFormer (2021), arXiv 2104.09864, equation 34.
 
     Args:
         x: Queries or keys `(B, heads, N, d)` with an even d.
-        positions: Positions of the tokens, int64 `(N,)`.
+        positions: Positions `(N,)`, or one position without dimensions.
 
     Returns:
-        Rotated vectors of the same shape and dtype.
+        Rotated queries or keys, of the same shape and dtype.
     """
     half = x.shape[-1] // 2
     precise = torch.promote_types(x.dtype, torch.float32)
     rates = ROTARY_BASE ** (-torch.arange(half, device=x.device, dtype=precise) / half)
-    angles = positions[:, None] * rates  # (N, d/2)
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+    angles = positions[..., None] * rates  # (N, d / 2)
+    cosine = torch.cat([angles.cos(), angles.cos()], dim=-1).to(x.dtype)
+    sine = torch.cat([-angles.sin(), angles.sin()], dim=-1).to(x.dtype)
+    return x * cosine + x.roll(half, dims=-1) * sine  # A product of `x` keeps its order in memory.
 
 
 class RelativeBias(nn.Module):

@@ -10,7 +10,7 @@ attends to itself and to the blocks beside it, so time and memory are linear in 
 
 from collections.abc import Sequence
 from math import prod
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +24,8 @@ from attention.heads import HeadCount, Heads, NotTried, parameters
 from attention.options import Choices
 from attention.padding import gather_real
 
+Encoding = Literal["none", "rotary"]
+
 LEAST_BLOCK = 16  # positions. Products of smaller blocks take no less time.
 
 
@@ -36,9 +38,11 @@ class SlidingAttention(Heads):
             ends there if `causal`. Of an even window, one position more is before it than behind.
         heads: Number of heads. It must divide `channels`.
         causal: Let a position attend only to itself and to earlier ones.
+        encoding: Position encoding: `none`, or `rotary`, which takes one spatial dimension.
 
     Raises:
-        InputError: `window` is below 1, or `heads` does not divide `channels`.
+        InputError: `window` is below 1, `heads` does not divide `channels`, or the encoding is unknown or
+            does not fit.
 
     Shape:
         `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
@@ -51,8 +55,11 @@ class SlidingAttention(Heads):
         window: Annotated[int, Choices(9, 33)] = 33,
         heads: HeadCount = 4,
         causal: NotTried = False,
+        encoding: Annotated[Encoding, Choices("none")] = "none",
     ) -> None:
-        super().__init__(channels, heads, causal)
+        super().__init__(channels, heads, causal, encoding)
+        if encoding not in get_args(Encoding):
+            raise InputError(f"encoding must be one of {', '.join(get_args(Encoding))}; got {encoding!r}")
         if window < 1:
             raise InputError(f"window must be at least 1; got {window}")
         self.window = window
@@ -64,7 +71,7 @@ class SlidingAttention(Heads):
             x, ranks = gather_real(x, mask)
             end = mask.sum(1).view(-1, 1, 1, 1)
         before, after, block = _extent(self.window, self.causal)
-        q, k, v = (split(t, block) for t in self.split_heads(project(self.in_proj, x)))
+        q, k, v = (split(t, block) for t in self._heads(x))
         k, v = (
             torch.cat([shift(t, 1), t, *([shift(t, -1)] if after else [])], dim=-2) for t in (k, v)
         )  # (B, heads, blocks, keys, d)
@@ -81,10 +88,15 @@ class SlidingAttention(Heads):
         return update if mask is None else update.gather(1, ranks)
 
     def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> AttentionMap:
-        q, k, _ = self.split_heads(project(self.in_proj, x))
+        q, k, _ = self._heads(x)
         before, after, _ = _extent(self.window, self.causal)
         scaled = q / q.shape[-1] ** 0.5
         return softmax_map(scaled, k, spatial=spatial, mask=mask, before=before, after=after)
+
+    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values, `(B, heads, N, d)`."""
+        q, k, v = self.split_heads(project(self.in_proj, x))
+        return *self.rotate_heads(q, k), v
 
 
 def _extent(window: int, causal: bool) -> tuple[int, int, int]:
@@ -95,7 +107,13 @@ def _extent(window: int, causal: bool) -> tuple[int, int, int]:
 
 
 def cost(
-    channels: int, spatial: Sequence[int], *, window: int = 33, heads: int = 4, causal: bool = False
+    channels: int,
+    spatial: Sequence[int],
+    *,
+    window: int = 33,
+    heads: int = 4,
+    causal: bool = False,
+    encoding: Encoding = "none",
 ) -> Cost:
     """Compute the cost of one `SlidingAttention`."""
     C, N = channels, prod(spatial)

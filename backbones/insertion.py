@@ -130,6 +130,7 @@ def build_module(spec: Spec, site: Site) -> Gated:
     """
     try:
         module = spec.build(site.channels, site.spatial)
+        module.check_extents(site.spatial)
     except InputError as error:
         raise InputError(f"{spec} at site {site.name!r}: {error}") from None
     module.site, module.layout, module.class_tokens = site.name, site.layout, site.class_tokens

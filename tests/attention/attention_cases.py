@@ -35,9 +35,19 @@ OPTIONS: dict[str, list[dict[str, OptionValue]]] = {
         {"encoding": "relative"},
         {"causal": True},
         {"causal": True, "encoding": "relative"},
+        {"causal": True, "encoding": "absolute"},
+        {"causal": True, "encoding": "rotary"},
+        {"encoding": "rotary", "heads": 2},
     ],
     "linear": [{"causal": True}, {"causal": True, "heads": 1}],
-    "sliding": [{"window": 4, "heads": 2}, {"causal": True}, {"causal": True, "window": 3, "heads": 1}],
+    "sliding": [
+        {"window": 4, "heads": 2},
+        {"causal": True},
+        {"causal": True, "window": 3, "heads": 1},
+        {"causal": True, "encoding": "rotary"},
+        {"causal": True, "window": 1},
+        {"encoding": "rotary", "window": 5},
+    ],
 }
 
 SPECS = [Spec(name, options) for name in ATTENTIONS for options in ({}, *OPTIONS.get(name, []))]
@@ -48,7 +58,11 @@ without_encoding = pytest.mark.parametrize(
     "spec", [spec for spec in SPECS if "encoding" not in spec.options], ids=str
 )
 with_encoding = pytest.mark.parametrize(
-    "spec", [spec for spec in SPECS if "encoding" in spec.options], ids=str
+    "spec", [spec for spec in SPECS if spec.options.get("encoding", "rotary") != "rotary"], ids=str
+)
+
+on_images = pytest.mark.parametrize(
+    "spec", [spec for spec in SPECS if spec.options.get("encoding") != "rotary"], ids=str
 )
 
 CHANNELS = 16
@@ -69,6 +83,12 @@ def formula(spec: Spec, channels: int, *spatial: int) -> Cost:
     cost = ATTENTIONS[spec.type].cost
     assert cost is not None
     return cost(channels, spatial, **spec.options)
+
+
+def inputs(spec: Spec, *shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Tensor:
+    """Return `features`, with one spatial dimension if the module takes no others."""
+    x = features(*shape, dtype=dtype, scale=scale)
+    return x.flatten(2) if spec.options.get("encoding") == "rotary" else x
 
 
 def features(*shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Tensor:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_cases import CHANNELS, every_spec, features, new, with_encoding, without_encoding
+from attention_cases import CHANNELS, every_spec, features, inputs, new, with_encoding, without_encoding
 from torch import Tensor
 
 from attention import InputError, Spec
@@ -31,28 +31,28 @@ def shape(request: pytest.FixtureRequest) -> tuple[int, ...]:
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @every_spec
 def test_is_identity_when_new(spec: Spec, shape: tuple[int, ...], layout: str, training: bool) -> None:
-    x = LAYOUTS[layout](features(*shape))
+    x = LAYOUTS[layout](inputs(spec, *shape))
     assert torch.equal(new(spec).train(training)(x), x)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @every_spec
 def test_keeps_shape_dtype_and_layout(spec: Spec, shape: tuple[int, ...], layout: str) -> None:
-    x = LAYOUTS[layout](features(*shape))
+    x = LAYOUTS[layout](inputs(spec, *shape))
     y = new(spec, gate=1)(x)
     assert (y.shape, y.dtype, y.stride()) == (x.shape, x.dtype, x.stride())
 
 
 @every_spec
 def test_layout_does_not_change_the_values(spec: Spec, shape: tuple[int, ...]) -> None:
-    module, x = new(spec, gate=1).double().eval(), features(*shape, dtype=torch.float64)
+    module, x = new(spec, gate=1).double().eval(), inputs(spec, *shape, dtype=torch.float64)
     torch.testing.assert_close(module(_channels_last(x)), module(x), rtol=1e-10, atol=1e-10)
 
 
 @every_spec
 def test_channels_may_come_last(spec: Spec, shape: tuple[int, ...]) -> None:
     """(B, N, C) and (B, H, W, C) are (B, C, N) and (B, C, H, W) with the channels last."""
-    module, x = new(spec, gate=1).double().eval(), features(*shape, dtype=torch.float64)
+    module, x = new(spec, gate=1).double().eval(), inputs(spec, *shape, dtype=torch.float64)
     first, last = module(x), x.movedim(1, -1).contiguous()
     module.layout = "B*C"
     y = module(last)
@@ -64,7 +64,7 @@ def test_channels_may_come_last(spec: Spec, shape: tuple[int, ...]) -> None:
 @without_encoding
 def test_spatial_arrangement_does_not_matter_without_encoding(spec: Spec) -> None:
     """A module receives a sequence of positions: (6, 5) and (30,) are the same input."""
-    module, x = new(spec, gate=1).double().eval(), features(2, CHANNELS, 6, 5, dtype=torch.float64)
+    module, x = new(spec, gate=1).double().eval(), inputs(spec, 2, CHANNELS, 6, 5, dtype=torch.float64)
     torch.testing.assert_close(module(x).flatten(2), module(x.flatten(2)), rtol=1e-10, atol=1e-10)
 
 
@@ -81,7 +81,7 @@ def test_encoding_makes_the_arrangement_matter(spec: Spec) -> None:
 
 @every_spec
 def test_examples_of_a_batch_do_not_mix(spec: Spec) -> None:
-    module, x = new(spec, gate=1).double().eval(), features(3, CHANNELS, 4, 4, dtype=torch.float64)
+    module, x = new(spec, gate=1).double().eval(), inputs(spec, 3, CHANNELS, 4, 4, dtype=torch.float64)
     single = torch.cat([module(image) for image in x.split(1)])
     torch.testing.assert_close(module(x), single, rtol=1e-10, atol=1e-10)
 
@@ -99,7 +99,7 @@ def test_other_channels_and_dimensions_are_rejected(spec: Spec, bad: tuple[int, 
 
 @every_spec
 def test_an_open_gate_changes_the_output_and_trains_every_parameter(spec: Spec) -> None:
-    module, x = new(spec, gate=1).double(), features(2, CHANNELS, 6, 5, dtype=torch.float64)
+    module, x = new(spec, gate=1).double(), inputs(spec, 2, CHANNELS, 6, 5, dtype=torch.float64)
     y = module(x)
     assert not torch.allclose(y, x)
     (y * features(*y.shape, dtype=torch.float64).cos()).sum().backward()
@@ -124,7 +124,7 @@ def _has_no_effect(spec: Spec, parameter: str) -> bool:
 @every_spec
 def test_gradients_match_finite_differences(spec: Spec) -> None:
     module = new(spec, 8, gate=0.7).double().eval()  # In training mode, each pass updates the spectral norms.
-    x = features(2, 8, 3, 2, dtype=torch.float64).requires_grad_()
+    x = inputs(spec, 2, 8, 3, 2, dtype=torch.float64).requires_grad_()
     names = list(dict(module.named_parameters()))
 
     def run(x: Tensor, *values: Tensor) -> Tensor:
@@ -150,7 +150,9 @@ def test_stays_finite_under_autocast(
     """1024 positions of scale 20: sums of squares reach 4e5, six times the maximum of float16."""
     monkeypatch.setattr("attention.sagan.FUSED_FROM", 1024)
     module = new(spec, 64, gate=gate)
-    x = features(1, 64, 32, 32, scale=20, dtype=half if dtype == "half" else torch.float32).requires_grad_()
+    x = inputs(
+        spec, 1, 64, 32, 32, scale=20, dtype=half if dtype == "half" else torch.float32
+    ).requires_grad_()
     with torch.autocast("cpu", dtype=half):
         y = module(x)
     # A loss scaler would choose the scale. Without one, sagan's true gradient of the sum is 2e5.
@@ -171,7 +173,7 @@ def test_stays_finite_under_autocast(
 @every_spec
 def test_moves_to_a_dtype(spec: Spec, dtype: torch.dtype, gate: int) -> None:
     exact, module = new(spec, gate=gate).double().eval(), new(spec, gate=gate).to(dtype).eval()
-    x = features(2, CHANNELS, 6, 5, dtype=dtype)
+    x = inputs(spec, 2, CHANNELS, 6, 5, dtype=dtype)
     y = module(x)
     assert y.dtype == dtype
     if gate:
@@ -185,14 +187,15 @@ def test_moves_to_a_dtype(spec: Spec, dtype: torch.dtype, gate: int) -> None:
 @every_spec
 def test_moves_to_the_meta_device(spec: Spec) -> None:
     module = new(spec, gate=1).to("meta")
-    y = module(torch.empty(2, CHANNELS, 6, 5, device="meta"))
+    x = inputs(spec, 2, CHANNELS, 6, 5).to("meta")
+    y = module(x)
     assert y.device.type == "meta"
-    assert y.shape == (2, CHANNELS, 6, 5)
+    assert y.shape == x.shape
 
 
 @every_spec
 def test_state_round_trips(spec: Spec, tmp_path: Path) -> None:
-    trained, x = new(spec, gate=0.5), features(2, CHANNELS, 6, 5)
+    trained, x = new(spec, gate=0.5), inputs(spec, 2, CHANNELS, 6, 5)
     trained(x)  # Updates the vectors of the spectral norms.
     torch.save(trained.state_dict(), tmp_path / "state")
     with torch.random.fork_rng(devices=[]):
@@ -205,7 +208,7 @@ def test_state_round_trips(spec: Spec, tmp_path: Path) -> None:
 
 @every_spec
 def test_copies_are_independent(spec: Spec) -> None:
-    module, x = new(spec), features(2, CHANNELS, 6, 5)
+    module, x = new(spec), inputs(spec, 2, CHANNELS, 6, 5)
     twin = copy.deepcopy(module)
     with torch.no_grad():
         twin.gamma.fill_(1)
@@ -217,7 +220,7 @@ def test_copies_are_independent(spec: Spec) -> None:
 @every_spec
 def test_gate_learns_first_and_then_the_rest(spec: Spec, training: bool) -> None:
     """At zero only the gate has a gradient. One step opens it, and then the other parameters have one."""
-    module, x = new(spec).train(training), features(4, CHANNELS, 6, 5)
+    module, x = new(spec).train(training), inputs(spec, 4, CHANNELS, 6, 5)
     optimizer = torch.optim.SGD(module.parameters(), lr=1e-4)
     target = x.roll(1, 0)
     for step in range(2):
@@ -233,9 +236,9 @@ def test_gate_learns_first_and_then_the_rest(spec: Spec, training: bool) -> None
 def test_exports_with_a_dynamic_batch(spec: Spec) -> None:
     module = new(spec, gate=1).eval()
     batch = torch.export.Dim("batch", min=1, max=64)
-    program = torch.export.export(module, (features(2, CHANNELS, 6, 5),), dynamic_shapes=({0: batch},))
+    program = torch.export.export(module, (inputs(spec, 2, CHANNELS, 6, 5),), dynamic_shapes=({0: batch},))
     for size in (1, 5):
-        x = features(size, CHANNELS, 6, 5)
+        x = inputs(spec, size, CHANNELS, 6, 5)
         torch.testing.assert_close(program.module()(x), module(x), rtol=1e-5, atol=1e-5)
 
 

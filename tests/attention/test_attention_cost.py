@@ -5,7 +5,7 @@ from math import prod
 
 import pytest
 import torch
-from attention_cases import every_spec, features, formula, new
+from attention_cases import every_spec, features, formula, inputs, new
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -54,7 +54,7 @@ def test_macs(spec: Spec, channels: int, resolution: tuple[int, ...]) -> None:
     module = new(spec, channels).eval()  # In training mode, spectral norms multiply too.
     # The counter does not see the products of the fused kernel. The plain one has the same products.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        module(features(1, channels, *resolution))
+        module(inputs(spec, 1, channels, *resolution))
     extra, _ = _padding(spec, channels, prod(resolution))
     assert formula(spec, channels, *resolution).macs + extra == counter.get_total_flops() / 2
 
@@ -63,10 +63,8 @@ def test_macs(spec: Spec, channels: int, resolution: tuple[int, ...]) -> None:
 @every_spec
 def test_memory(spec: Spec, channels: int, resolution: tuple[int, ...]) -> None:
     module = new(spec, channels, gate=1)
-    values = [
-        _count_kept(module, features(batch, channels, *resolution).to(memory_format=torch.channels_last))
-        for batch in (2, 3)
-    ]
+    images = [inputs(spec, batch, channels, *resolution) for batch in (2, 3)]
+    values = [_count_kept(module, x.movedim(1, -1).contiguous().movedim(-1, 1)) for x in images]
     _, extra = _padding(spec, channels, prod(resolution))
     assert formula(spec, channels, *resolution).memory + extra == values[1] - values[0]
 
@@ -103,7 +101,8 @@ def _site(channels: int, *resolution: int, class_tokens: int = 0) -> Site:
 def test_counts_without_a_formula_agree_with_it(
     spec: Spec, channels: int, resolution: tuple[int, ...]
 ) -> None:
-    count, expected = count_cost(spec, _site(channels, *resolution)), formula(spec, channels, *resolution)
+    extents = inputs(spec, 1, channels, *resolution).shape[2:]
+    count, expected = count_cost(spec, _site(channels, *extents)), formula(spec, channels, *extents)
     macs, memory = _padding(spec, channels, prod(resolution))
     assert count.parameters == expected.parameters
     assert count.macs == expected.macs + macs
@@ -147,7 +146,7 @@ class _Largest(TorchDispatchMode):
 def test_weights_of_all_pairs_are_computed_only_by_explicit_forms(spec: Spec) -> None:
     """256 positions of 16 channels: N x N is 65,536 values, the widest projection 12,288."""
     with _Largest() as largest:
-        new(spec, 16, gate=1)(features(1, 16, 16, 16).requires_grad_()).sum().backward()
+        new(spec, 16, gate=1)(inputs(spec, 1, 16, 16, 16).requires_grad_()).sum().backward()
     weighs_pairs = bool({"conv-first", "relative", "explicit"} & set(spec.options.values()))
     assert (largest.numel >= 256 * 256) == weighs_pairs
 

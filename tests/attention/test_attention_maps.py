@@ -6,7 +6,7 @@ from math import prod
 
 import pytest
 import torch
-from attention_cases import CHANNELS, SPECS, every_spec, features, new
+from attention_cases import CHANNELS, SPECS, every_spec, features, inputs, new
 from torch import Tensor, nn
 
 from attention import AttentionMap, Gated, InputError, Spec, attention_map, attention_maps
@@ -45,8 +45,8 @@ def _values(module: Gated, x: Tensor) -> Tensor:
 def test_rows_are_the_weights_of_the_update(
     spec: Spec, shape: tuple[int, ...], layout: str, masked: bool
 ) -> None:
-    spatial = shape[2:]
-    module, x = new(spec, gate=1).double().eval(), features(*shape, dtype=torch.float64)
+    module, x = new(spec, gate=1).double().eval(), inputs(spec, *shape, dtype=torch.float64)
+    spatial = x.shape[2:]
     module.site = "here"
     mask = torch.arange(prod(spatial)).expand(3, -1) < torch.tensor([[30], [17], [1]]) if masked else None
     tokens = x.flatten(2).mT
@@ -89,7 +89,7 @@ def test_kinds_and_shapes(spec: Spec) -> None:
     module = new(spec, gate=1)
     module.site = "here"
     with attention_maps(module) as maps:
-        module(features(2, CHANNELS, 6, 5))
+        module(inputs(spec, 2, CHANNELS, 6, 5))
     if spec.type == "conv1x1":
         assert not maps
         return
@@ -115,7 +115,7 @@ def test_recording_changes_nothing(spec: Spec, dtype: torch.dtype) -> None:
     """Outputs, gradients and states, such as those of a spectral norm, are equal bit by bit."""
     plain = new(spec, gate=0.5)
     plain.site = "here"
-    recorded, x = copy.deepcopy(plain), features(2, CHANNELS, 6, 5)
+    recorded, x = copy.deepcopy(plain), inputs(spec, 2, CHANNELS, 6, 5)
     runs = []
     for module in (plain, recorded):
         for _ in range(2):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_cases import CHANNELS, every_spec, features, new, without_encoding
+from attention_cases import CHANNELS, every_spec, features, new, on_images, without_encoding
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
@@ -86,7 +86,7 @@ def test_rows_of_a_batch_differ_in_length(spec: Spec) -> None:
 
 
 @pytest.mark.parametrize("layout", ["BC*", "B*C"])
-@every_spec
+@on_images
 def test_a_mask_has_the_features_dimensions(spec: Spec, layout: Layout) -> None:
     """The right columns and lower rows of an image are padding, so padding is spread out when flattened."""
     module, x = new(spec, gate=0.7).double().eval(), features(2, CHANNELS, 6, 9, dtype=torch.float64)

@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from attention_cases import features, new
 from torch import Tensor, nn
 
-from attention import Gated, Spec
+from attention import Gated, InputError, Spec
 from attention.padding import padding
+from backbones import insert
 
 C = 16
 GATE = 0.75
@@ -230,3 +231,31 @@ def test_relative_bias_is_by_the_offset_along_every_axis() -> None:
         for head, columns in enumerate((slice(0, half), slice(half, C)))
     ]
     _assert_close(module(x), x + GATE * module.out_proj(torch.cat(heads, dim=-1)).mT.view_as(x))
+
+
+@pytest.mark.parametrize("type", ["multihead", "sliding"])
+def test_rotary_encoding_is_that_of_llama(type: str) -> None:
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+    module = _double(Spec(type, {"heads": 2, "encoding": "rotary", "causal": True}))
+    x = features(2, C, 30, dtype=torch.float64)
+    q, k, v = module.split_heads(module.in_proj(x.mT))
+    angles = LlamaRotaryEmbedding(LlamaConfig(hidden_size=C, num_attention_heads=2))
+    angles.inv_freq = angles.inv_freq.double()
+    cosine, sine = (table.double() for table in angles(x.float(), torch.arange(30)[None]))
+    q, k = apply_rotary_pos_emb(q, k, cosine, sine)
+    update = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+    # Llama computes its angles in float32.
+    torch.testing.assert_close(module(x), x + GATE * module.out_proj(update).mT, rtol=1e-5, atol=1e-5)
+
+
+def test_rotary_encoding_refuses_images() -> None:
+    spec, message = (
+        Spec("multihead", {"encoding": "rotary"}),
+        "one spatial dimension, such as tokens; got 2. Cho",
+    )
+    with pytest.raises(InputError, match=message):
+        new(spec)(features(2, C, 3, 2))
+    with pytest.raises(InputError, match=f"at site '1': rotary encoding takes features with {message}"):
+        insert(nn.Sequential(nn.Conv2d(3, C, 1), nn.ReLU()), {"1": spec}, features(2, 3, 3, 2))

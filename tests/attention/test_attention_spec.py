@@ -71,7 +71,13 @@ def test_invalid_json_is_rejected(value: object, message: str) -> None:
         (
             "multihead",
             {"encoding": "learned"},
-            "option 'encoding' of 'multihead' must be one of none, absolute, relative; got 'learned'",
+            "option 'encoding' of 'multihead' must be one of none, absolute, relative, rotary; got 'learned'",
+        ),
+        ("multihead", {"heads": 16, "encoding": "rotary"}, "heads of an even width; got 1 channels a head"),
+        (
+            "sliding",
+            {"encoding": "absolute"},
+            "option 'encoding' of 'sliding' must be one of none, rotary; got 'absolute'",
         ),
         ("linear", {"heads": 3}, "heads must divide .*16 channels, 3 heads"),
         ("sliding", {"window": 0}, "window must be at least 1; got 0"),
