@@ -9,6 +9,7 @@ EXTRAS = {  # Purpose of each extra, for messages.
     "code": "code search",
     "detection": "object detection",
     "segmentation": "a backbone smp:NAME",
+    "text": "a vocabulary of sub-words",
 }
 
 

@@ -4,6 +4,7 @@ images                Images: sources, decoding, the cache of decoded splits, au
 sequences             Sequences of sensor readings: file formats, splits, the cache, batches
 detection             Images with objects, in COCO's layout: checks, masks, splits, the cache
 code                  Functions of source code: reading, cleaning, splits without near duplicates, sub-tokens
+text                  Text for language models, and sequences of associative recall
 segmentation_data     Images with a class for each pixel: folders, the bundled scenes, the cache
 stereo                Pairs of rectified images with disparities: readers, bundled planes, splits, the cache
 download              Downloads the files of a dataset once, and resumes after an interruption

@@ -96,6 +96,11 @@ def select_subset(labels: np.ndarray, keys: np.ndarray, fraction: float) -> np.n
     return np.flatnonzero(_first_by_rank(labels, keys, fraction, SUBSET))
 
 
+def order_subsets(keys: np.ndarray) -> np.ndarray:
+    """Return the order of the inputs of one class in which every subset is a prefix, int64 `(N,)`."""
+    return _bits(keys, SUBSET).argsort(kind="stable")
+
+
 def make_single_class_labels(inputs: Sized) -> np.ndarray:
     """Return labels, int64 `(N,)`, for inputs that are split without regard to classes."""
     return np.zeros(len(inputs), np.int64)

@@ -13,6 +13,7 @@ TextSource = Literal["recall", "text"]
 
 FULL = "full"  # kind of a layer that keeps its own mixer
 BYTES = 257  # tokens of a text without a tokenizer: the bytes, and the end of a document
+MAX_VOCABULARY = 2**20
 
 
 def site_name(layer: int) -> str:
@@ -50,7 +51,30 @@ class LanguageData(Data):
             yield f"data.decoding must be 0 or a number of tokens; got {self.decoding}"
         if self.source == "recall" and self.path is not None:
             yield "data.path: sequences of recall are generated; leave --data out, or take --space hybrid"
+        yield from self._recall_problems() if self.source == "recall" else self._text_problems()
         yield from super().problems()
+
+    def _text_problems(self) -> Iterator[str]:
+        if self.vocabulary and not BYTES < self.vocabulary <= MAX_VOCABULARY:
+            yield (
+                f"data.vocabulary must be 0 for bytes, or lie between {BYTES + 1} and {MAX_VOCABULARY:,}, "
+                f"since sub-words are made of bytes; got {self.vocabulary}"
+            )
+
+    def _recall_problems(self) -> Iterator[str]:
+        for name, least in (("pairs", 1), ("gap", 0), ("examples", 1)):
+            if (value := getattr(self, name)) < least:
+                yield f"data.{name} must be {least} or more; got {value}"
+        if not 2 * self.pairs < self.vocabulary <= MAX_VOCABULARY:
+            yield (
+                f"data.vocabulary must lie between {2 * self.pairs + 1} and {MAX_VOCABULARY:,}, since half "
+                f"of the symbols are keys and data.pairs={self.pairs} needs as many; got {self.vocabulary}"
+            )
+        if self.context + 1 < (length := self.pairs * (4 + self.gap)):
+            yield (
+                f"data.context must be {length - 1} or more, since data.pairs={self.pairs} with "
+                f"data.gap={self.gap} takes {length} tokens; got {self.context}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from attention import InputError
 from automl.data.code import other_languages
 from automl.data.code.tokenizer import train_tokenizer
 from automl.data.detection.masks import encode_masks
+from automl.data.text.text_tokenizer import train_pairs
 from automl.tasks import detection_evaluator
 from backbones.extras import EXTRAS
 
@@ -49,6 +50,7 @@ def missing(monkeypatch):
         ("detection", ["pycocotools", "pycocotools.coco"], lambda: detection_evaluator.coco.COCO),
         ("detection", ["pycocotools", "pycocotools.cocoeval"], lambda: detection_evaluator.cocoeval.COCOeval),
         ("segmentation", ["segmentation_models_pytorch"], lambda: backbones.find("smp:Unet")),
+        ("text", ["tokenizers"], lambda: train_pairs([b"ab ab"], 258)),
     ],
 )
 def test_message_about_a_missing_package_names_the_install_command(extra, packages, use, missing):
