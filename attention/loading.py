@@ -25,7 +25,7 @@ from attention.errors import OWN_PACKAGES, InputError, unknown
 OWN = "own_"  # Prefix of the names of modules that are loaded from a file.
 
 # Prefixes of names in libraries, such as `timm:convnext_atto`, which are no files or modules of the user.
-LIBRARIES = ("torchvision", "timm", "smp")
+LIBRARIES = ("torchvision", "timm", "smp", "hf")
 
 # Files of a user-defined object, by their paths on the machine where it was loaded.
 Code = Mapping[str, bytes]
@@ -95,11 +95,14 @@ def get_loaded_object(name: str) -> Any:
 
 
 def make_absolute(name: str) -> str:
-    """Return `file.py:name` with the absolute path of the file, so that other processes find it."""
+    """Return `file.py:name` or `hf:FOLDER` with an absolute path, so that other processes find it."""
     file, colon, attribute = name.rpartition(":")
-    if not colon or not file.endswith(".py"):
+    if not colon or not (file.endswith(".py") or file == "hf"):
         return name
     try:
+        if file == "hf":
+            folder = Path(attribute).expanduser()
+            return f"hf:{folder.resolve()}" if folder.is_dir() else name
         return f"{Path(file).expanduser().resolve()}:{attribute}"
     except (OSError, RuntimeError, ValueError):  # The path is invalid. Loading it reports the reason.
         return name

@@ -19,6 +19,8 @@ larnn_scan       The same loop as one operation, for export
 text_encoder     Encoders of text: self-attention, convolutions, a bag of words
 text_options     Checks of the options of text encoders
 gpt              A decoder for causal language models
+hugging_face     Causal language models of transformers
+decoder_shape    The sizes of a decoder's layers
 pooling          One vector from the vectors of a text's tokens
 towers           Two encoders whose vectors are compared
 siamese          One network for several inputs
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
         check_decoder,
         check_encoder,
         check_stereo,
+        find_decoder,
     )
     from backbones.example import Example, call
     from backbones.factory import build, check_options, find, published_weights
@@ -93,6 +96,7 @@ __getattr__ = lazily(
         "call": "example",
         "check_options": "factory",
         "find": "factory",
+        "find_decoder": "backbone_table",
         "gates": "insertion",
         "insert": "insertion",
         "published_weights": "factory",
@@ -118,6 +122,7 @@ __all__ = [
     "check_options",
     "check_stereo",
     "find",
+    "find_decoder",
     "gates",
     "insert",
     "published_weights",

@@ -10,7 +10,19 @@ from typing import Any, Literal, get_args, get_origin
 from torch import Tensor, nn
 
 from attention import InputError, unknown
-from backbones import gpt, larnn, lstm, psmnet, resnet1d, text_encoder, text_options, vit, xresnet
+from backbones import (
+    gpt,
+    hugging_face,
+    larnn,
+    lstm,
+    psmnet,
+    resnet1d,
+    text_encoder,
+    text_options,
+    vit,
+    xresnet,
+)
+from backbones.decoder_shape import DecoderShape
 from backbones.normalisation import IMAGENET, Normalisation
 
 # Parameters of backbones and encoders that the task sets. They are no options.
@@ -39,6 +51,7 @@ class Backbone:
         takes: Callable whose parameters are the options, if they are not those of `build`.
         normalisation: Normalisation of its images.
         published: Loads published weights: `published(classes=, size=, **options)`. None if there are none.
+        shape: Returns the sizes of a decoder's layers: `shape(**options)`, with all options.
     """
 
     name: str
@@ -48,6 +61,7 @@ class Backbone:
     takes: Callable[..., Any] | None = None
     normalisation: Normalisation = IMAGENET
     published: Callable[..., Mapping[str, Tensor]] | None = None
+    shape: Callable[..., DecoderShape] | None = None
 
     @cached_property
     def options(self) -> Mapping[str, Any]:
@@ -118,8 +132,32 @@ DECODERS = _table(
         takes=gpt.Decoder,
         dimensions=1,
         source="arXiv 2302.13971",
+        shape=gpt.shape,
     )
 )
+
+
+def find_decoder(name: str) -> Backbone:
+    """Return the causal language model called `name`: one of `DECODERS`, or `hf:FOLDER` or `hf:NAME`.
+
+    Raises:
+        InputError: There is no such model, or it is not causal.
+    """
+    if not name.startswith(hugging_face.PREFIX):
+        if name not in DECODERS:
+            raise InputError(f"{unknown('decoder', name, DECODERS)} Or take hf:FOLDER or hf:NAME.")
+        return DECODERS[name]
+    model = name.removeprefix(hugging_face.PREFIX)
+    hugging_face.read_config(model)
+    return Backbone(
+        name=name,
+        build=partial(hugging_face.build, model),
+        dimensions=1,
+        source="transformers",
+        published=partial(hugging_face.published, model) if hugging_face.has_weights(model) else None,
+        shape=lambda **_: hugging_face.shape_of(model),
+    )
+
 
 # Models of two rectified images, with `build(max_disparity=, **options)`.
 STEREO = _table(Backbone(name="psmnet", build=psmnet.build, dimensions=2, source="arXiv 1803.08669"))
@@ -141,7 +179,10 @@ def check_decoder(name: str, options: Mapping[str, Any]) -> None:
     Raises:
         InputError: The model or an option is unknown, or a value is invalid.
     """
-    gpt.check(**_with_defaults("decoder", DECODERS, name, options))
+    record = find_decoder(name)
+    values = _with_defaults("decoder", {name: record}, name, options)
+    if name in DECODERS:
+        gpt.check(**values)
 
 
 def check_stereo(name: str, options: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from attention import InputError
 EXTRAS = {  # Purpose of each extra, for messages.
     "code": "code search",
     "detection": "object detection",
+    "hf": "a backbone hf:FOLDER",
     "segmentation": "a backbone smp:NAME",
     "text": "a vocabulary of sub-words",
 }

@@ -26,7 +26,8 @@ from torch import Tensor, nn
 
 from attention import InputError, unknown
 from attention.loading import load_object
-from backbones.backbone_table import BACKBONES, TASK_PARAMETERS, Backbone, check_value
+from backbones.backbone_table import BACKBONES, TASK_PARAMETERS, Backbone, check_value, find_decoder
+from backbones.hugging_face import PREFIX
 from backbones.lazy_layers import materialise
 from backbones.libraries import LIBRARIES
 from backbones.normalisation import IMAGENET
@@ -49,6 +50,8 @@ def find(name: str) -> Backbone:
             f"{unknown('backbone', name, BACKBONES)} Or take torchvision:NAME, timm:NAME or your own as "
             f"file.py:Net."
         )
+    if f"{library}:" == PREFIX:
+        return find_decoder(name)
     if library in LIBRARIES:
         names = LIBRARIES[library].names()
         if model not in names:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from attention import Gated, InputError
 from attention.decoding import Decodes, State
 from attention.position import rotate
+from backbones.decoder_shape import DecoderShape
 from backbones.mixer import Mixer
 
 EPSILON = 1e-6  # of the norms, as in `transformers.LlamaConfig`
@@ -67,6 +68,11 @@ class CausalSelfAttention(nn.Module):
 def state(channels: int, context: int) -> int:
     """Return the number of values that `CausalSelfAttention` keeps of one sequence of `context` tokens."""
     return 2 * channels * context
+
+
+def shape(*, depth: int, width: int, heads: int, **_: object) -> DecoderShape:
+    """Return the sizes of the layers of a `Decoder` with these options."""
+    return DecoderShape(depth=depth, width=width, heads=heads, cache=state(width, 1), encoding="rotary")
 
 
 class SwiGLU(nn.Module):
@@ -172,10 +178,7 @@ class Decoder(nn.Module):
         hidden = mlp or 8 * ceil(width / 3)
         self.layers = nn.ModuleList(Layer(width, heads, hidden, dropout) for _ in range(depth))
         self.norm = nn.RMSNorm(width, EPSILON)
-        names = {"": "", ".mixer": ".mixer", ".dropout1": ".attention.branch", ".dropout2": ".mlp.branch"}
-        self.site_names = {
-            f"layers.{i}{path}": f"block{i + 1}{name}" for i in range(depth) for path, name in names.items()
-        }
+        self.site_names = {f"layers.{i}": f"block{i + 1}" for i in range(depth)}
         for name, parameter in self.named_parameters():
             if parameter.ndim > 1:
                 is_residual = name.endswith("out_proj.weight")

@@ -12,12 +12,14 @@ A feature map is a floating-point tensor with one to three spatial dimensions. I
 batch, or in a `Siamese` the batches of all its inputs. Its channels are in dimension 1 or in the last one
 (`backbones.channels`). It is the output of a submodule, or the first of its outputs.
 
-A model can name sites itself, by an attribute `site_names`: `{path: name}`.
+A model can name sites itself, by an attribute `site_names`: `{path: name}`. The name of a block is also the
+beginning of the names of the sites in it.
 
 Attention ignores class tokens. So a model with class tokens has no sites after it has mixed its tokens for
 the last time.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -115,7 +117,8 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
     maps = _feature_maps(model, run, batch)
     locations = locate(model, run, maps)
     own = getattr(model, "site_names", {})
-    locations = {own.get(location.path, name): location for name, location in locations.items()}
+    renamed = {name: own[location.path] for name, location in locations.items() if location.path in own}
+    locations = {_rename(name, renamed): location for name, location in locations.items()}
     if run.stopped and not locations:
         raise InputError(
             f"no sites can be found on {type(model).__name__}: before its first feature map its control "
@@ -141,6 +144,13 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
         # only they may be read.
         if location.path in run.mixed_later or not _class_tokens(run, maps[location.path])
     ]
+
+
+def _rename(name: str, names: Mapping[str, str]) -> str:
+    """Return the name of a site after the model's own name for it, or for the block that it is in."""
+    blocks = [block for block in names if name == block or name.startswith(f"{block}.")]
+    block = max(blocks, key=len, default="")
+    return names[block] + name.removeprefix(block) if blocks else name
 
 
 def _feature_maps(model: nn.Module, run: Trace, batch: int) -> dict[str, Map]:

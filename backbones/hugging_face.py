@@ -1,0 +1,226 @@
+"""Causal language models of Hugging Face, from a local folder or by name: `hf:FOLDER`, `hf:NAME`.
+
+A folder has `config.json` and may have `model.safetensors`, or its parts with their index, and
+`tokenizer.json`. A name is downloaded by `huggingface_hub` unless it is in its cache. No code of a repository
+runs, and weights that would be unpickled are not read.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attention import InputError
+from backbones.causality import is_causal
+from backbones.decoder_shape import DecoderShape
+from backbones.extras import optional
+
+transformers = optional("transformers", "hf")
+
+PREFIX = "hf:"
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+PICKLED = "pytorch_model*.bin*"
+TOKENIZER = "tokenizer.json"
+TRIED = 8  # tokens of the test for causality
+
+
+class HuggingFaceDecoder(nn.Module):
+    """Causal language model of Hugging Face, with a site `blockK.mixer` in each layer.
+
+    Args:
+        model: A model of `AutoModelForCausalLM`.
+        layers: Path of the list of its layers.
+        depth: Number of layers.
+
+    Shape:
+        Tokens, int64 `(B, N)`, to logits `(B, N, V)`.
+    """
+
+    def __init__(self, model: nn.Module, layers: str, depth: int) -> None:
+        super().__init__()
+        self.model = model
+        self.site_names = {f"model.{layers}.{i}": f"block{i + 1}" for i in range(depth)}
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the logits `(B, N, V)` of `tokens`, int64 `(B, N)`."""
+        y: Tensor = self.model(input_ids=tokens, use_cache=False).logits
+        return y
+
+
+def build(name: str, /, *, vocabulary: int, length: int) -> HuggingFaceDecoder:
+    """Build the model with new weights.
+
+    Args:
+        name: Folder or name, without `hf:`.
+        vocabulary: Number of different tokens of the data.
+        length: Number of tokens of the longest input.
+
+    Raises:
+        InputError: The model cannot be built, is not causal, or has fewer tokens or positions.
+    """
+    config = read_config(name)
+    if vocabulary > config.vocab_size:
+        raise InputError(
+            f"the tokenizer does not fit the model {PREFIX}{name}: it has {vocabulary:,} tokens, and the "
+            f"model {config.vocab_size:,}. Put the model's {TOKENIZER} into its folder, or lower --vocabulary"
+        )
+    most = getattr(config, "max_position_embeddings", None) or length
+    if length > most:
+        raise InputError(
+            f"{PREFIX}{name} has positions for {most:,} tokens; got a context of {length:,}. Take --size "
+            f"{most} or less"
+        )
+    model = _new(name)
+    _check_causal(name)
+    return model
+
+
+def published(name: str, /, **_: object) -> Mapping[str, Tensor]:
+    """Load the weights of a folder or of a name, for the model of `build`."""
+    _check_format(name)
+    automatic = transformers.AutoModelForCausalLM
+    with _translated(name), _quiet():
+        model, report = automatic.from_pretrained(
+            name,
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    wrong = sorted(str(key) for kind in ("missing_keys", "mismatched_keys") for key in report[kind])
+    if wrong:
+        raise InputError(
+            f"the weights of {PREFIX}{name} do not fit its config.json; {len(wrong)} parameters lack theirs, "
+            f"such as {wrong[0]}. Restore the folder"
+        )
+    return _wrapped(name, model).state_dict()
+
+
+def has_weights(name: str) -> bool:
+    """Return whether there are weights to start from: of each name, and of a folder with a file of them.
+
+    Raises:
+        InputError: The folder has weights of another format alone.
+    """
+    if not (folder := Path(name)).is_dir():
+        return True
+    _check_format(name)
+    return any((folder / file).is_file() for file in WEIGHTS)
+
+
+def find_tokenizer(name: str) -> Path | None:
+    """Return the file of the tokenizer of a folder or of a name, or None if it has none."""
+    if (folder := Path(name)).is_dir():
+        return file if (file := folder / TOKENIZER).is_file() else None
+    with _translated(name):
+        file = optional("transformers.utils", "hf").cached_file(
+            name, TOKENIZER, _raise_exceptions_for_missing_entries=False
+        )
+    return None if file is None else Path(file)
+
+
+def shape_of(name: str) -> DecoderShape:
+    """Return the sizes of the layers, from the configuration."""
+    config = read_config(name)
+    heads = config.num_attention_heads
+    head = getattr(config, "head_dim", None) or config.hidden_size // heads
+    rotary = getattr(config, "rope_parameters", None)
+    return DecoderShape(
+        depth=config.num_hidden_layers,
+        width=config.hidden_size,
+        heads=heads,
+        cache=2 * head * (getattr(config, "num_key_value_heads", None) or heads),
+        encoding="rotary" if rotary else "none",
+    )
+
+
+@lru_cache(maxsize=8)
+def read_config(name: str) -> Any:
+    """Return the configuration of the language model of a folder or of a name.
+
+    Raises:
+        InputError: There is none, or its model is not causal or needs code of its own.
+    """
+    with _translated(name), _quiet():
+        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+    if config.is_encoder_decoder or type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise _not_causal(name, config)
+    return config.get_text_config()
+
+
+def _new(name: str) -> HuggingFaceDecoder:
+    with _translated(name), _quiet():
+        model = transformers.AutoModelForCausalLM.from_config(
+            read_config(name), trust_remote_code=False, dtype=torch.float32
+        )
+    return _wrapped(name, model)
+
+
+def _wrapped(name: str, model: nn.Module) -> HuggingFaceDecoder:
+    depth = read_config(name).num_hidden_layers
+    lists = [path for path, m in model.named_modules() if isinstance(m, nn.ModuleList) and len(m) == depth]
+    if not lists:
+        raise InputError(
+            f"{PREFIX}{name} has no list of {depth} layers, so none can be replaced; take another"
+        )
+    return HuggingFaceDecoder(model, lists[0], depth)
+
+
+@lru_cache(maxsize=8)
+def _check_causal(name: str) -> None:
+    with torch.random.fork_rng(devices=[]):
+        model = _new(name)
+        if not is_causal(model, torch.zeros(2, TRIED, dtype=torch.int64)):
+            raise _not_causal(name, read_config(name))
+
+
+def _not_causal(name: str, config: Any) -> InputError:
+    return InputError(
+        f"{PREFIX}{name} is not a causal language model, but {config.model_type!r}: it does not predict the "
+        f"next token from earlier ones alone. Take a decoder, such as one of the types llama, qwen3 or gpt2"
+    )
+
+
+def _check_format(name: str) -> None:
+    folder = Path(name)
+    if any((folder / file).is_file() for file in WEIGHTS):
+        return
+    if pickled := sorted(folder.glob(PICKLED)):
+        raise InputError(
+            f"{pickled[0]} is not read, since unpickling it may run code: convert it to {WEIGHTS[0]}, with "
+            f"save_pretrained of transformers, or remove it to start from new weights"
+        )
+
+
+@contextmanager
+def _translated(name: str) -> Iterator[None]:
+    """Turn errors of the library, the hub and the disk into one message."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # It raises errors of many types for what it cannot read.
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"{PREFIX}{name} cannot be loaded: {reason}. Name a folder with a config.json of transformers, "
+            f"or a model of the hub whose code is part of transformers"
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the progress and the notes of the library."""
+    logging = optional("transformers.utils.logging", "hf")
+    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()

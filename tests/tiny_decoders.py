@@ -1,0 +1,63 @@
+"""Folders of tiny causal language models in the format of transformers."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+VOCABULARY, CONTEXT, WIDTH, DEPTH, HEADS = 300, 32, 16, 2, 4
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": CONTEXT,
+    "hidden_size": WIDTH,
+    "num_hidden_layers": DEPTH,
+    "num_attention_heads": HEADS,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+LLAMA = {**SIZES, "intermediate_size": 24, "num_key_value_heads": 2}  # with grouped queries
+
+
+def _llama(library: Any) -> Any:
+    return library.LlamaConfig(**LLAMA)
+
+
+def _qwen3(library: Any) -> Any:
+    return library.Qwen3Config(**LLAMA, head_dim=4)
+
+
+def _gpt2(library: Any) -> Any:
+    return library.GPT2Config(**SIZES, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
+
+
+def _bert(library: Any) -> Any:
+    return library.BertConfig(**{**SIZES, "intermediate_size": 24, "pad_token_id": 0})
+
+
+def _t5(library: Any) -> Any:
+    return library.T5Config(vocab_size=VOCABULARY, d_model=WIDTH, num_layers=1, num_heads=2, d_kv=8, d_ff=16)
+
+
+CONFIGS: Mapping[str, Callable[[Any], Any]] = {
+    "llama": _llama,
+    "qwen3": _qwen3,
+    "gpt2": _gpt2,
+    "bert": _bert,
+    "t5": _t5,
+}
+DECODERS = ("llama", "qwen3", "gpt2")
+
+
+def save(library: Any, kind: str, folder: Path, *, with_weights: bool = False) -> Path:
+    """Save the configuration of a model, and its weights if asked for."""
+    config = CONFIGS[kind](library)
+    config.save_pretrained(folder)
+    if with_weights:
+        torch.manual_seed(1)
+        model = library.AutoModelForCausalLM.from_config(config)
+        for parameter in model.parameters():  # Large enough for attention to matter.
+            torch.nn.init.normal_(parameter, std=0.3)
+        model.save_pretrained(folder)
+    return folder
