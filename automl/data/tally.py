@@ -48,7 +48,7 @@ class Tally:
         """Return a line: `left out    4 that cannot be decoded: a.jpg, ...; used: 2 turned upright ...`."""
         kept = "; ".join(_text(self.kept))
         if not self.left_out:
-            return f"{'images':11} {kept}" if kept else ""
+            return f"{'inputs':11} {kept}" if kept else ""
         used = f"; used: {kept}" if kept else ""
         return f"{'left out':11} {'; '.join(_text(self.left_out))}{used}"
 

@@ -16,7 +16,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from attention import InputError, Spec, loading, unknown
 from automl.confirm.protocol import latest_verdict
 from automl.storage.folder import find_search
-from backbones import BACKBONES, ENCODERS, STEREO, find
+from backbones import BACKBONES, DECODERS, ENCODERS, STEREO, find
 from search.config import TrialConfig
 from search.fixed_parameters import is_allowed
 from search.memory_study import memory_study
@@ -142,7 +142,7 @@ def _put(whole: dict[str, Any], config: TrialConfig, key: str, text: str) -> Non
 
 def read_option(backbone: str, name: str, text: str) -> Any:
     """Parse the value of a backbone's option. Raise InputError for an unknown backbone."""
-    tables = (BACKBONES, ENCODERS, STEREO)
+    tables = (BACKBONES, ENCODERS, STEREO, DECODERS)
     record = next((table[backbone] for table in tables if backbone in table), None) or find(backbone)
     return _typed(record.hints.get(name), text)
 

@@ -34,9 +34,8 @@ class TextOverview:
         for split, how in self.how.items():
             yield f"{split:11} {how}"
         yield f"{'context':11} at most {min(self.tokens.values()) - 1:,} tokens, if each byte is one"
-        for title, kinds in (("left out", self.tally.left_out), ("duplicates", self.tally.kept)):
-            for kind, (count, names) in kinds.items():
-                yield f"{title:11} {count:,} {kind}: {', '.join(names)}{', ...' * (count > len(names))}"
+        if self.tally:
+            yield str(self.tally)
 
 
 def summarise_text(path: str | Path) -> TextOverview:
