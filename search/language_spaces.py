@@ -37,7 +37,7 @@ def mixer(kind: str, *, heads: int, window: int) -> Spec:
     """
     options: dict[str, OptionValue] = {} if kind == "shortconv" else {"causal": True, "heads": heads}
     if kind == "sliding":
-        options |= {"window": window}
+        options |= {"window": window, "encoding": "rotary"}
     return Spec(kind, options if kind in KINDS else {})
 
 
