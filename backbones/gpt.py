@@ -21,6 +21,7 @@ from backbones.mixer import Mixer
 
 EPSILON = 1e-6  # of the norms, as in `transformers.LlamaConfig`
 DEVIATION = 0.02  # of new weights
+RESIDUAL = ("out_proj.weight", "reprojection.weight")  # matrices whose products are added to the residual
 
 
 class CausalSelfAttention(nn.Module):
@@ -179,10 +180,17 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(Layer(width, heads, hidden, dropout) for _ in range(depth))
         self.norm = nn.RMSNorm(width, EPSILON)
         self.site_names = {f"layers.{i}": f"block{i + 1}" for i in range(depth)}
-        for name, parameter in self.named_parameters():
-            if parameter.ndim > 1:
-                is_residual = name.endswith("out_proj.weight")
-                nn.init.normal_(parameter, std=DEVIATION / (2 * depth) ** (is_residual / 2))
+        self.initialise_mixer(self)
+
+    def initialise_mixer(self, module: nn.Module) -> None:
+        """Draw the matrices of a mixer as GPT-2's code does. Residual projections are smaller.
+
+        With other weights, such as those of Xavier, two layers that solve associative recall do not learn it.
+        """
+        for name, parameter in module.named_parameters():
+            if parameter.ndim == 2:
+                is_residual = name.endswith(RESIDUAL)
+                nn.init.normal_(parameter, std=DEVIATION / (2 * len(self.layers)) ** (is_residual / 2))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the logits `(B, N, V)` of `tokens`, int64 `(B, N)`."""

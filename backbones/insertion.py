@@ -35,8 +35,10 @@ def insert(
     output of the model nor the state of torch's generator changes. The sites are valid for every input size.
 
     If a site `replaces` a submodule, the module replaces it with an open gate. This changes the output of the
-    model, and checkpoints of the backbone have no weights for the module. A `nn.TransformerEncoderLayer` with
-    an inserted module runs without torch's fused evaluation path.
+    model, and checkpoints of the backbone have no weights for the module. A model with a method
+    `initialise_mixer` draws the weights of such a module as those of its own.
+
+    A `nn.TransformerEncoderLayer` with an inserted module runs without torch's fused evaluation path.
 
     If the model is causal (`backbones.causality`), as a language model is, modules must be causal too. At
     sites with one spatial dimension, this is tested by changing tokens: of each module, then of the model.
@@ -81,6 +83,8 @@ def insert(
     with torch.random.fork_rng(devices=[]):
         for name, spec in placement.items():
             module = build_module(spec, sites_by_name[name])
+            if sites_by_name[name].replaces and hasattr(model, "initialise_mixer"):
+                model.initialise_mixer(module)
             modules[name] = module.to(like.device, like.dtype).train(model.training)
     along = {name: m for name, m in modules.items() if len(sites_by_name[name].resolution) == 1}
     causal = bool(along) and example is not None and is_causal(model, example)

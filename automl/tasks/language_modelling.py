@@ -95,11 +95,13 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
         return LanguageEvaluator(self.metric.name, self.windows.bytes_per_token(split))
 
     def chance(self, split: Split) -> Chance | None:
-        """Return the accuracy of answering with a random value of a sequence of recall."""
+        """Return the accuracy of answering with any value of a sequence of recall that is still open."""
         if self.data.source != "recall" or self.metric.name != "accuracy":
             return None
-        p, answers = 1 / self.data.pairs, self.data.pairs * self.size(split)
-        return Chance(value=p, error=(p * (1 - p) / answers) ** 0.5, step=1 / answers)
+        answers = self.data.pairs * self.size(split)
+        p = 1 / np.arange(1, self.data.pairs + 1)
+        error = float((p * (1 - p)).mean() / answers) ** 0.5
+        return Chance(value=float(p.mean()), error=error, step=1 / answers)
 
     @classmethod
     def manifest(cls, config: TrialConfig) -> Manifest:
