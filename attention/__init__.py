@@ -13,6 +13,7 @@ decomposed       Decomposed (efficient) attention, linear in the number of posit
 multihead        Multi-head attention over positions
 linear           Linear attention, with elu + 1 in place of the softmax
 sliding          Multi-head attention in a window around each position
+dot_product      Causal dot-product attention, fused or as plain products
 heads            The base class of attention whose heads split all channels
 decoding         Decoding of one token after another with a state
 prefix_sums      Causal sums over earlier positions, in linear time

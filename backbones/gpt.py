@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from attention import Gated, InputError
 from attention.decoding import Decodes, State
+from attention.dot_product import attend_causally
 from attention.position import rotate
 from backbones.decoder_shape import DecoderShape
 from backbones.mixer import Mixer
@@ -48,7 +49,7 @@ class CausalSelfAttention(nn.Module):
     def prefill(self, x: Tensor) -> tuple[Tensor, State]:
         """Return the updates `(B, N, C)`, and all keys and values, each `(B, heads, N, d)`."""
         q, k, v = self._heads(x, torch.arange(x.shape[1], device=x.device))
-        return self._join(F.scaled_dot_product_attention(q, k, v, is_causal=True)), (k, v)
+        return self._join(attend_causally(q, k, v)), (k, v)
 
     def step(self, x: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
         """Return the update `(B, 1, C)` of the token at `position`, and the state with its key and value."""
