@@ -301,7 +301,8 @@ def _chosen(weights: str) -> dict[str, str]:
 
 
 def _print_epoch(task: "Task", metrics: "Metrics") -> None:
-    shown = [name for name in ("train_loss", "loss", task.metric.name) if name in metrics]
+    names = dict.fromkeys(("train_loss", "loss", task.metric.name))
+    shown = [name for name in names if name in metrics]
     numbers = "  ".join(f"{name} {metrics[name]:.4f}" for name in shown)
     epoch = f"epoch {metrics['epoch']:.0f}/{task.config.training.epochs}"
     print(f"{epoch}  {numbers}  {metrics['seconds']:.1f} s", flush=True)
