@@ -14,8 +14,9 @@ multihead        Multi-head attention over positions
 linear           Linear attention, with elu + 1 in place of the softmax
 sliding          Multi-head attention in a window around each position
 dot_product      Causal dot-product attention, fused or as plain products
+shortconv        Gated short convolution along the positions
 heads            The base class of attention whose heads split all channels
-decoding         Decoding of one token after another with a state
+decoding         Decoding of one token after another with a state, and the base class of modules that can
 prefix_sums      Causal sums over earlier positions, in linear time
 blocks           Positions in blocks of one size
 maps             Records what the inserted modules of a model attend to

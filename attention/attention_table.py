@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from attention import conv1x1, decomposed, linear, multihead, sagan, sliding, ssa
+from attention import conv1x1, decomposed, linear, multihead, sagan, shortconv, sliding, ssa
 from attention.attention_type import Attention
 
 
@@ -36,25 +36,36 @@ ATTENTIONS = _table(
         name="decomposed",
         module=decomposed.DecomposedAttention,
         cost=decomposed.cost,
+        state=decomposed.state,
         source="arXiv 1812.01243",
     ),
     Attention(
         name="multihead",
         module=multihead.MultiHeadAttention,
         cost=multihead.cost,
+        state=multihead.state,
         source="arXiv 1706.03762",
     ),
     Attention(
         name="linear",
         module=linear.LinearAttention,
         cost=linear.cost,
+        state=linear.state,
         source="arXiv 2006.16236",
     ),
     Attention(
         name="sliding",
         module=sliding.SlidingAttention,
         cost=sliding.cost,
+        state=sliding.state,
         source="arXiv 2004.05150",
+    ),
+    Attention(
+        name="shortconv",
+        module=shortconv.ShortConvolution,
+        cost=shortconv.cost,
+        state=shortconv.state,
+        source="arXiv 2511.23404",
     ),
     Attention(
         name="conv1x1",

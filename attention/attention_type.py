@@ -25,6 +25,8 @@ class Attention:
         module: Builds a module: `module(channels, **options)`.
         cost: Computes its cost by a formula: `cost(channels, spatial, **options)`. None if the cost is
             counted on a module.
+        state: Computes how many values one sequence keeps while decoding at `context` tokens:
+            `state(channels, context, **options)`. None if the type cannot decode.
         source: The paper or code that it follows.
 
     Example:
@@ -39,6 +41,7 @@ class Attention:
     module: Callable[..., nn.Module]
     cost: Callable[..., Cost] | None
     source: str
+    state: Callable[..., int] | None = None
 
     @property
     def options(self) -> Mapping[str, Option]:

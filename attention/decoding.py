@@ -1,8 +1,12 @@
 """Decoding of one token after another: the state that a causal module keeps between them."""
 
+from abc import abstractmethod
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
+
+from attention.errors import InputError
+from attention.gated import Gated
 
 # Tensors with the batch in their first dimension.
 State: TypeAlias = tuple[Tensor, ...]
@@ -29,3 +33,71 @@ class Decodes(Protocol):
             position: Number of earlier tokens, an int64 scalar.
         """
         ...
+
+
+class TokenMixer(Gated):
+    """Base class of modules that can be causal, and can then decode one token after another.
+
+    All sequences of a batch have the same length, without padding.
+
+    Args:
+        channels: Number of channels C of the features.
+        causal: Let a position attend only to itself and to earlier ones.
+    """
+
+    def __init__(self, channels: int, causal: bool) -> None:
+        super().__init__(channels)
+        self.causal = causal
+
+    @abstractmethod
+    def empty_state(self, batch: int) -> State:
+        """Return the state before the first token of `batch` sequences."""
+
+    @abstractmethod
+    def begin(self, x: Tensor) -> tuple[Tensor, State]:
+        """Compute the updates `(B, N, C)` of the first N tokens, and the state after them."""
+
+    @abstractmethod
+    def advance(self, x: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
+        """Compute the update `(B, 1, C)` of the token at `position`, and the state after it."""
+
+    def prefill(self, x: Tensor) -> tuple[Tensor, State]:
+        """Return the outputs at the first N tokens, and the state after them.
+
+        Args:
+            x: Features `(B, N, C)`.
+
+        Returns:
+            Features `(B, N, C)`, or the update alone if `replaces` is set; the state.
+
+        Raises:
+            InputError: The module is not causal.
+        """
+        self._check_causal()
+        update, state = self.compute(x, self.begin)
+        return self.add_gated(x, update), state
+
+    def step(self, x: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
+        """Return the output at the next token, and the state after it.
+
+        Args:
+            x: Features `(B, 1, C)`.
+            state: State after the earlier tokens.
+            position: Number of earlier tokens, an int64 scalar.
+
+        Returns:
+            Features `(B, 1, C)`, or the update alone if `replaces` is set; the state.
+
+        Raises:
+            InputError: The module is not causal.
+        """
+        self._check_causal()
+        update, state = self.compute(x, lambda x: self.advance(x, state, position))
+        return self.add_gated(x, update), state
+
+    def _check_causal(self) -> None:
+        if not self.causal:
+            raise InputError(
+                f"{type(self).__name__} decodes one token after another only with causal=true; got "
+                f"causal=false. Run it on the whole sequence instead"
+            )

@@ -30,14 +30,25 @@ import torch
 from torch import Tensor, nn
 
 from attention.attention_map import AttentionMap, outside
+from attention.decoding import State, TokenMixer
 from attention.errors import InputError
-from attention.gated import Cost, Gated, project
-from attention.prefix_sums import MASKED, causal_softmax_sums, causal_sums, sums_cost
+from attention.gated import Cost, project
+from attention.options import OptionValue
+from attention.prefix_sums import (
+    MASKED,
+    causal_softmax_sums,
+    causal_sums,
+    last_softmax_sums,
+    last_sums,
+    next_softmax_sums,
+    next_sums,
+    sums_cost,
+)
 
 Normalisation = Literal["softmax", "scaling", "scaling-keys", "none"]
 
 
-class DecomposedAttention(Gated):
+class DecomposedAttention(TokenMixer):
     """Decomposed attention, linear in the number of positions.
 
     Args:
@@ -68,7 +79,7 @@ class DecomposedAttention(Gated):
         heads: int = 1,
         causal: bool = False,
     ) -> None:
-        super().__init__(channels)
+        super().__init__(channels, causal)
         if normalisation not in get_args(Normalisation):
             raise InputError(
                 f"normalisation must be one of {', '.join(get_args(Normalisation))}; got {normalisation!r}"
@@ -79,7 +90,7 @@ class DecomposedAttention(Gated):
                 f"heads must divide key_channels and value_channels: got {heads} heads, {keys} key and "
                 f"{values} value channels"
             )
-        self.normalisation, self.heads, self.causal = normalisation, heads, causal
+        self.normalisation, self.heads = normalisation, heads
         self.query = nn.Linear(channels, keys)
         self.key = nn.Linear(channels, keys)
         self.value = nn.Linear(channels, values)
@@ -88,13 +99,30 @@ class DecomposedAttention(Gated):
     def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
         q, k = self._queries_and_keys(x, mask)
         v = self._heads(project(self.value, x))
-        if not self.causal:
-            update = q @ (k.mT @ v)  # (B, heads, N, d_v)
-        elif self.normalisation == "softmax":
-            update = causal_softmax_sums(q, k, v)
+        return self._join(self._causal_sums(q, k, v) if self.causal else q @ (k.mT @ v))
+
+    def empty_state(self, batch: int) -> State:
+        widths = [layer.out_features // self.heads for layer in (self.key, self.value)]
+        sums = self.gamma.new_zeros(batch, self.heads, *widths)
+        return (sums, torch.full_like(sums[..., :1], MASKED)) if self.normalisation == "softmax" else (sums,)
+
+    def begin(self, x: Tensor) -> tuple[Tensor, State]:
+        q, k = self._queries_and_keys(x, None)
+        v = self._heads(project(self.value, x))
+        softmax = self.normalisation == "softmax"
+        return self._join(self._causal_sums(q, k, v)), (
+            last_softmax_sums(k, v) if softmax else (last_sums(k, v),)
+        )
+
+    def advance(self, x: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
+        q, k = self._queries_and_keys(x, None, position)
+        v = self._heads(project(self.value, x))
+        if self.normalisation == "softmax":
+            update, state = next_softmax_sums(q, k, v, *state)
         else:
-            update = causal_sums(q, k, v)
-        return project(self.reprojection, update.transpose(1, 2).flatten(2))  # (B, N, C)
+            update, sums = next_sums(q, k, v, *state)
+            state = (sums,)
+        return self._join(update), state
 
     def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> AttentionMap:
         q, k = self._queries_and_keys(x, mask)
@@ -111,8 +139,20 @@ class DecomposedAttention(Gated):
 
         return AttentionMap(kind="global", spatial=spatial, mask=mask, stored=maps, compute_rows=rows)
 
-    def _queries_and_keys(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return queries and keys, `(B, heads, N, d_k)`. Only causal keys of a softmax are not normalised."""
+    def _causal_sums(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (causal_softmax_sums if self.normalisation == "softmax" else causal_sums)(q, k, v)
+
+    def _join(self, update: Tensor) -> Tensor:
+        """Return the reprojection `(B, N, C)` of the heads' values `(B, heads, N, d_v)`."""
+        return project(self.reprojection, update.transpose(1, 2).flatten(2))
+
+    def _queries_and_keys(
+        self, x: Tensor, mask: Tensor | None, start: Tensor | int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """Return queries and keys, `(B, heads, N, d_k)`, of the positions from `start` on.
+
+        Only causal keys of a softmax are not normalised.
+        """
         q, k = (self._heads(project(layer, x)) for layer in (self.query, self.key))
         softmax = self.normalisation == "softmax"
         if mask is not None:  # A masked key adds nothing to the context.
@@ -121,7 +161,7 @@ class DecomposedAttention(Gated):
             q, k = q.softmax(dim=-1), k if self.causal else k.softmax(dim=-2)
         elif self.normalisation == "scaling" and self.causal:
             visible = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
-            q = q / visible.cumsum(1).clamp(min=1)[:, None, :, None]
+            q = q / (visible.cumsum(1) + start).clamp(min=1)[:, None, :, None]
         elif self.normalisation == "scaling":
             root = x.shape[1] ** 0.5 if mask is None else mask.sum(1).to(x.dtype).sqrt().view(-1, 1, 1, 1)
             q, k = q / root, k / root
@@ -168,3 +208,18 @@ def cost(
         macs=2 * N * C * (dk + dv) + macs,
         memory=memory + N * dv + N * C,  # With the mixed values and the update.
     )
+
+
+def state(
+    channels: int,
+    context: int,
+    *,
+    normalisation: Normalisation = "softmax",
+    key_channels: int | None = None,
+    value_channels: int | None = None,
+    heads: int = 1,
+    **options: OptionValue,
+) -> int:
+    """Compute the number of values that one sequence keeps while decoding: the context and its softmax."""
+    dk, dv = widths(channels, key_channels, value_channels)
+    return dk * dv // heads + (normalisation == "softmax") * dk

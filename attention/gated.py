@@ -1,9 +1,9 @@
 """Base class of all attention modules: `y = x + gamma * attend(x)` over the positions of a feature map."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,8 @@ from attention.padding import current_mask
 
 if TYPE_CHECKING:
     from attention.attention_map import AttentionMap
+
+Result = TypeVar("Result")
 
 # Order of the dimensions: `(B, C, *spatial)` for convolutions, `(B, *spatial, C)` for linear layers.
 Layout = Literal["BC*", "B*C"]
@@ -160,11 +162,7 @@ class Gated(nn.Module, ABC):
 
     def _positions(self, x: Tensor) -> Tensor:
         tokens, mask, spatial = self.tokens(x)
-        if self.sums_over_positions and _is_half(x):
-            with torch.autocast(x.device.type, enabled=False):
-                update = self.attend(tokens.float(), visible(mask), spatial)
-        else:
-            update = self.attend(tokens, visible(mask), spatial)
+        update = self.compute(tokens, lambda tokens: self.attend(tokens, visible(mask), spatial))
         if update.dtype == torch.float16:
             # The gate's gradient is a sum over the whole batch, which float16 cannot hold.
             update = update.float()
@@ -172,7 +170,18 @@ class Gated(nn.Module, ABC):
             update = update.masked_fill(~mask.unsqueeze(2), 0)
         if self.blends and not self.replaces:
             return self._blend(x, update, mask, spatial)
-        update = self._with_extents((self.gamma.to(update.dtype) * update).to(x.dtype), spatial)
+        return self.add_gated(x, self._with_extents(update, spatial))
+
+    def compute(self, tokens: Tensor, function: Callable[[Tensor], Result]) -> Result:
+        """Return `function(tokens)`, in float32 instead of float16 if the module sums over positions."""
+        if self.sums_over_positions and _is_half(tokens):
+            with torch.autocast(tokens.device.type, enabled=False):
+                return function(tokens.float())
+        return function(tokens)
+
+    def add_gated(self, x: Tensor, update: Tensor) -> Tensor:
+        """Return `x` with the gated update, or the gated update alone if `replaces` is set."""
+        update = (self.gamma.to(update.dtype) * update).to(x.dtype)
         return update if self.replaces else x + update
 
     def _blend(self, x: Tensor, update: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:

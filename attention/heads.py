@@ -6,8 +6,9 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
+from attention.decoding import TokenMixer
 from attention.errors import InputError
-from attention.gated import Gated, project
+from attention.gated import project
 from attention.options import Choices
 from attention.position import Encoding, rotate
 
@@ -15,7 +16,7 @@ HeadCount = Annotated[int, Choices(1, 2, 4, 8)]
 NotTried = Annotated[bool, Choices(False)]  # Searches try no causal modules, since no task needs them.
 
 
-class Heads(Gated):
+class Heads(TokenMixer):
     """Attention whose heads split the C channels of queries, keys and values.
 
     Parameter names and initialisation are those of `torch.nn.MultiheadAttention`: one projection with bias
@@ -32,7 +33,7 @@ class Heads(Gated):
     """
 
     def __init__(self, channels: int, heads: int, causal: bool, encoding: Encoding = "none") -> None:
-        super().__init__(channels)
+        super().__init__(channels, causal)
         if heads < 1 or channels % heads:
             raise InputError(f"heads must divide the channels: {channels} channels, {heads} heads")
         if encoding == "rotary" and channels // heads % 2:
@@ -40,7 +41,7 @@ class Heads(Gated):
                 f"rotary encoding needs heads of an even width; got {channels // heads} channels a head. "
                 f"Choose another number of heads or another encoding"
             )
-        self.heads, self.causal, self.encoding = heads, causal, encoding
+        self.heads, self.encoding = heads, encoding
         self.in_proj = nn.Linear(channels, 3 * channels)
         self.out_proj = nn.Linear(channels, channels)
         nn.init.xavier_uniform_(self.in_proj.weight)

@@ -16,9 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attention.attention_map import AttentionMap, outside
+from attention.decoding import State
 from attention.gated import Cost, project
 from attention.heads import HeadCount, Heads, NotTried, parameters
-from attention.prefix_sums import CHUNK, causal_sums, sums_cost
+from attention.options import OptionValue
+from attention.prefix_sums import CHUNK, causal_sums, last_sums, next_sums, sums_cost
 
 
 class LinearAttention(Heads):
@@ -42,11 +44,29 @@ class LinearAttention(Heads):
         super().__init__(channels, heads, causal)
 
     def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
+        q, k, v = self._with_ones(x, mask)
+        return self._join(causal_sums(q, k, v) if self.causal else q @ (k.mT @ v))
+
+    def empty_state(self, batch: int) -> State:
+        d = self.channels // self.heads
+        return (self.gamma.new_zeros(batch, self.heads, d, d + 1),)
+
+    def begin(self, x: Tensor) -> tuple[Tensor, State]:
+        q, k, v = self._with_ones(x)
+        return self._join(causal_sums(q, k, v)), (last_sums(k, v),)
+
+    def advance(self, x: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
+        sums, new = next_sums(*self._with_ones(x), *state)
+        return self._join(sums), (new,)
+
+    def _with_ones(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return `_heads` with a channel of ones in the values, which sums the weights."""
         q, k, v = self._heads(x, mask)
-        v = F.pad(v, (0, 1), value=1.0)  # A channel of ones sums the weights.
-        sums = causal_sums(q, k, v) if self.causal else q @ (k.mT @ v)  # (B, heads, N, d + 1)
-        update, weight = sums[..., :-1], sums[..., -1:]
-        return self.join_heads(update / _above_zero(weight))
+        return q, k, F.pad(v, (0, 1), value=1.0)
+
+    def _join(self, sums: Tensor) -> Tensor:
+        """Return the update `(B, N, C)` from values and weights, summed, `(B, heads, N, d + 1)`."""
+        return self.join_heads(sums[..., :-1] / _above_zero(sums[..., -1:]))
 
     def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> AttentionMap:
         q, k, _ = self._heads(x, mask)
@@ -88,3 +108,8 @@ def cost(channels: int, spatial: Sequence[int], *, heads: int = 4, causal: bool 
         + 5 * N * C
         + N * heads,  # With q, k and v, the weights, the mixed values and the update.
     )
+
+
+def state(channels: int, context: int, *, heads: int = 4, **options: OptionValue) -> int:
+    """Compute the number of values that one sequence keeps while decoding: keys times values and ones."""
+    return channels * (channels // heads + 1)

@@ -13,9 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attention.attention_map import AttentionMap, softmax_map
+from attention.decoding import State
 from attention.errors import InputError
 from attention.gated import Cost, project
 from attention.heads import Heads, parameters
+from attention.options import OptionValue
 from attention.position import AXES, BUCKETS, Encoding, RelativeBias, sinusoids
 
 
@@ -47,11 +49,28 @@ class MultiHeadAttention(Heads):
             self.bias = RelativeBias(heads)
 
     def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
+        return self._attend(*self._heads(x, spatial), mask, spatial)
+
+    def empty_state(self, batch: int) -> State:
+        keys = self.gamma.new_zeros(batch, self.heads, 0, self.channels // self.heads)
+        return keys, keys
+
+    def begin(self, x: Tensor) -> tuple[Tensor, State]:
+        spatial = x.shape[1:2]
         q, k, v = self._heads(x, spatial)
+        return self._attend(q, k, v, None, spatial), (k, v)
+
+    def advance(self, x: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
+        q, *new = self._heads(x, x.shape[1:2], position)
+        k, v = (torch.cat(pair, dim=2) for pair in zip(state, new, strict=True))
+        bias = self.bias.of_last(k.shape[2]).to(q.dtype)[None] if self.encoding == "relative" else None
+        return self.join_heads(F.scaled_dot_product_attention(q, k, v, attn_mask=bias)), (k, v)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
         relative = self.encoding == "relative"
         visible = None if mask is None else mask[:, None, None]  # (B, 1, 1, N)
         if self.causal and (relative or visible is not None):
-            earlier = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).tril()
+            earlier = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).tril()
             # A softmax over no position would be NaN, so a masked position attends to itself.
             visible = earlier if visible is None else visible & earlier | (earlier & earlier.mT)
         logit_mask = visible
@@ -69,16 +88,18 @@ class MultiHeadAttention(Heads):
         after = 0 if self.causal else inf
         return softmax_map(q / q.shape[-1] ** 0.5, k, spatial=spatial, mask=mask, bias=bias, after=after)
 
-    def _heads(self, x: Tensor, spatial: Sequence[int]) -> Sequence[Tensor]:
-        """Return queries, keys and values, `(B, heads, N, d)`."""
+    def _heads(
+        self, x: Tensor, spatial: Sequence[int], start: Tensor | int = 0
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values, `(B, heads, N, d)`, of the positions from `start` on."""
         qkv = project(self.in_proj, x)  # (B, N, 3C)
         # The projection is linear, so that of the sinusoids is added to that of x.
         if self.encoding == "absolute":
             weight = self.in_proj.weight[: 2 * self.channels].to(qkv.dtype)
-            encoded = F.linear(sinusoids(spatial, self.channels, qkv), weight)  # (N, 2C)
+            encoded = F.linear(sinusoids(spatial, self.channels, qkv, start), weight)  # (N, 2C)
             qkv = qkv + F.pad(encoded, (0, self.channels))
         q, k, v = self.split_heads(qkv)
-        return *self.rotate_heads(q, k), v
+        return *self.rotate_heads(q, k, start), v
 
 
 def cost(
@@ -99,3 +120,8 @@ def cost(
         # instead, and rotary encoding the rotated q and k besides.
         memory=5 * N * C + rotary * 2 * N * C + (N if relative else 1) * N * heads,
     )
+
+
+def state(channels: int, context: int, **options: OptionValue) -> int:
+    """Compute the number of values that one sequence keeps while decoding: all keys and values."""
+    return 2 * context * channels

@@ -19,7 +19,7 @@ EDGES = [*range(1, EXACT), *(ceil(EXACT * (FARTHEST / EXACT) ** (k / EXACT)) for
 BUCKETS = 2 * (len(EDGES) + 1)  # For keys before and behind the query.
 
 
-def sinusoids(spatial: Sequence[int], channels: int, like: Tensor) -> Tensor:
+def sinusoids(spatial: Sequence[int], channels: int, like: Tensor, start: Tensor | int = 0) -> Tensor:
     """Compute sines and cosines of the coordinates.
 
     Each axis gets an equal number of channels, as in arXiv 2005.12872, appendix A.4. The remaining channels
@@ -29,6 +29,7 @@ def sinusoids(spatial: Sequence[int], channels: int, like: Tensor) -> Tensor:
         spatial: Extents of the feature map. N is their product.
         channels: Number of channels C.
         like: Tensor that gives dtype and device.
+        start: First coordinate of each axis.
 
     Returns:
         Encodings `(N, C)`.
@@ -38,7 +39,7 @@ def sinusoids(spatial: Sequence[int], channels: int, like: Tensor) -> Tensor:
     rates = 10_000 ** (-torch.arange(width, device=like.device, dtype=precise) / max(1, width))
     encodings = []
     for axis, length in enumerate(spatial):
-        angles = torch.arange(length, device=like.device, dtype=precise)[:, None] * rates
+        angles = (torch.arange(length, device=like.device, dtype=precise) + start)[:, None] * rates
         shape = [1] * len(spatial) + [2 * width]
         shape[axis] = length
         encodings.append(torch.cat([angles.sin(), angles.cos()], dim=1).view(shape).expand(*spatial, -1))
@@ -88,7 +89,8 @@ class RelativeBias(nn.Module):
         axes = len(spatial)
         total: Tensor | None = None
         for axis, length in enumerate(spatial):
-            bias = self.table[axis][buckets(length, self.table.device)].permute(2, 0, 1)  # (heads, L, L)
+            at = torch.arange(length, device=self.table.device)
+            bias = self.table[axis][buckets(at - at[:, None])].permute(2, 0, 1)  # (heads, L, L)
             shape = [1] * (2 * axes)
             shape[axis] = shape[axes + axis] = length
             bias = bias.reshape(-1, *shape)
@@ -96,10 +98,13 @@ class RelativeBias(nn.Module):
         assert total is not None
         return total.flatten(1 + axes).flatten(1, axes)
 
+    def of_last(self, length: int) -> Tensor:
+        """Return the bias `(heads, 1, N)` of the last of N positions along one axis."""
+        offset = torch.arange(length, device=self.table.device) - (length - 1)
+        return self.table[0][buckets(offset)].mT[:, None]
 
-def buckets(length: int, device: torch.device) -> Tensor:
-    """Return the bucket of each pair of query and key along one axis, int64 `(length, length)`."""
-    positions = torch.arange(length, device=device)
-    offset = positions[None, :] - positions[:, None]
-    near = (offset.abs()[..., None] >= torch.tensor(EDGES, device=device)).sum(-1)
+
+def buckets(offset: Tensor) -> Tensor:
+    """Return the bucket of each offset of a key from its query along one axis, int64 of the same shape."""
+    near = (offset.abs()[..., None] >= torch.tensor(EDGES, device=offset.device)).sum(-1)
     return near + (offset > 0) * (BUCKETS // 2)

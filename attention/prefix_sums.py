@@ -58,6 +58,55 @@ def causal_softmax_sums(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return join(_weights(q, k, L) @ v + earlier, N).to(dtype)
 
 
+def last_sums(k: Tensor, v: Tensor) -> Tensor:
+    """Return the sum of `k_j^T v_j` over all positions `(B, heads, d, e)`, for `next_sums`."""
+    return _precise(k).mT @ _precise(v)
+
+
+def next_sums(q: Tensor, k: Tensor, v: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute `causal_sums` at one further position.
+
+    Args:
+        q: Query `(B, heads, 1, d)`.
+        k: Key `(B, heads, 1, d)`.
+        v: Value `(B, heads, 1, e)`.
+        sums: `last_sums` of the earlier positions. Zero if there is none.
+
+    Returns:
+        The sum `(B, heads, 1, e)` at the position, and `last_sums` with it.
+    """
+    sums = sums + last_sums(k, v)
+    return (_precise(q) @ sums).to(q.dtype), sums
+
+
+def last_softmax_sums(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `sum_j exp(k_j - L) v_j` over all positions, `(B, heads, d, e)`, and L `(B, heads, d, 1)`."""
+    k = _precise(k).mT
+    L = k.logsumexp(dim=-1, keepdim=True)
+    return (k - L).exp() @ _precise(v), L
+
+
+def next_softmax_sums(
+    q: Tensor, k: Tensor, v: Tensor, sums: Tensor, log_sums: Tensor
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Compute `causal_softmax_sums` at one further position.
+
+    Args:
+        q: Query `(B, heads, 1, d)`.
+        k: Key `(B, heads, 1, d)`.
+        v: Value `(B, heads, 1, e)`.
+        sums: First of `last_softmax_sums` of the earlier positions. Zero if there is none.
+        log_sums: Second of `last_softmax_sums` of the earlier positions. `MASKED` if there is none.
+
+    Returns:
+        The sum `(B, heads, 1, e)` at the position, and `last_softmax_sums` with it.
+    """
+    key = _precise(k).mT
+    total = torch.stack([_precise(log_sums), key]).logsumexp(dim=0)  # `logaddexp` would overflow in ONNX.
+    sums = (log_sums - total).exp() * sums + (key - total).exp() @ _precise(v)
+    return (_precise(q) @ sums).to(q.dtype), (sums, total)
+
+
 def _log_sums(k: Tensor) -> Tensor:
     """Return `L_i = log sum_{j <= i} exp(k_j)`, `(B, heads, N, d)`."""
     if not torch.compiler.is_exporting():

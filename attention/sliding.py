@@ -18,10 +18,11 @@ from torch import Tensor
 
 from attention.attention_map import AttentionMap, softmax_map
 from attention.blocks import join, shift, split
+from attention.decoding import State
 from attention.errors import InputError
 from attention.gated import Cost, project
 from attention.heads import HeadCount, Heads, NotTried, parameters
-from attention.options import Choices
+from attention.options import Choices, OptionValue
 from attention.padding import gather_real
 
 Encoding = Literal["none", "rotary"]
@@ -65,27 +66,48 @@ class SlidingAttention(Heads):
         self.window = window
 
     def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
-        B, N = x.shape[:2]
-        end: Tensor | int = N
+        end: Tensor | int = x.shape[1]
         if mask is not None:  # A window counts real positions, wherever padding is.
             x, ranks = gather_real(x, mask)
             end = mask.sum(1).view(-1, 1, 1, 1)
+        update = self._attend(*self._heads(x), end)
+        return update if mask is None else update.gather(1, ranks)
+
+    def empty_state(self, batch: int) -> State:
+        keys = self.gamma.new_zeros(batch, self.heads, self.window - 1, self.channels // self.heads)
+        return keys, keys
+
+    def begin(self, x: Tensor) -> tuple[Tensor, State]:
+        N = x.shape[1]
+        q, k, v = self._heads(x)
+        state = tuple(F.pad(t, (0, 0, self.window - 1, 0))[:, :, N:] for t in (k, v))
+        return self._attend(q, k, v, N), state
+
+    def advance(self, x: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
+        q, *new = self._heads(x, position)
+        k, v = (torch.cat(pair, dim=2) for pair in zip(state, new, strict=True))  # (B, heads, window, d)
+        visible = torch.arange(1 - self.window, 1, device=x.device) + position >= 0
+        update = F.scaled_dot_product_attention(q, k, v, attn_mask=visible[None])
+        return self.join_heads(update), (k[:, :, 1:], v[:, :, 1:])
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, end: Tensor | int) -> Tensor:
+        """Return the update `(B, N, C)` from heads `(B, heads, N, d)` with keys before `end`."""
+        B, N = q.shape[0], q.shape[2]
         before, after, block = _extent(self.window, self.causal)
-        q, k, v = (split(t, block) for t in self._heads(x))
+        q, k, v = (split(t, block) for t in (q, k, v))
         k, v = (
             torch.cat([shift(t, 1), t, *([shift(t, -1)] if after else [])], dim=-2) for t in (k, v)
         )  # (B, heads, blocks, keys, d)
-        starts = torch.arange(q.shape[-3], device=x.device)[:, None, None] * block
-        i = starts + torch.arange(block, device=x.device)[:, None]  # (blocks, block, 1)
-        j = starts - block + torch.arange(k.shape[-2], device=x.device)  # (blocks, 1, keys)
+        starts = torch.arange(q.shape[-3], device=q.device)[:, None, None] * block
+        i = starts + torch.arange(block, device=q.device)[:, None]  # (blocks, block, 1)
+        j = starts - block + torch.arange(k.shape[-2], device=q.device)  # (blocks, 1, keys)
         visible = (j >= 0) & (j < end) & (i - j <= before) & (j - i <= after)  # (..., blocks, block, keys)
         # A softmax over no position would be NaN, so every position attends to itself.
         visible = (visible | (i == j)).expand(B, *visible.shape[-3:])
         q, k, v = (t.transpose(1, 2).flatten(0, 1) for t in (q, k, v))  # (B blocks, heads, block, d)
         update = F.scaled_dot_product_attention(q, k, v, attn_mask=visible.flatten(0, 1).unsqueeze(1))
         update = update.unflatten(0, (B, -1)).transpose(1, 2)  # (B, heads, blocks, block, d)
-        update = self.join_heads(join(update, N))
-        return update if mask is None else update.gather(1, ranks)
+        return self.join_heads(join(update, N))
 
     def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> AttentionMap:
         q, k, _ = self._heads(x)
@@ -93,10 +115,10 @@ class SlidingAttention(Heads):
         scaled = q / q.shape[-1] ** 0.5
         return softmax_map(scaled, k, spatial=spatial, mask=mask, before=before, after=after)
 
-    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values, `(B, heads, N, d)`."""
+    def _heads(self, x: Tensor, start: Tensor | int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values, `(B, heads, N, d)`, of the positions from `start` on."""
         q, k, v = self.split_heads(project(self.in_proj, x))
-        return *self.rotate_heads(q, k), v
+        return *self.rotate_heads(q, k, start), v
 
 
 def _extent(window: int, causal: bool) -> tuple[int, int, int]:
@@ -129,3 +151,8 @@ def cost(
         macs=4 * N * C * C + 2 * padded * keys * C,
         memory=memory + N * C,
     )
+
+
+def state(channels: int, context: int, *, window: int = 33, **options: OptionValue) -> int:
+    """Compute the number of values that one sequence keeps while decoding: keys and values of the window."""
+    return 2 * (window - 1) * channels

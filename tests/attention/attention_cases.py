@@ -45,9 +45,9 @@ OPTIONS: dict[str, list[dict[str, OptionValue]]] = {
         {"causal": True},
         {"causal": True, "window": 3, "heads": 1},
         {"causal": True, "encoding": "rotary"},
-        {"causal": True, "window": 1},
         {"encoding": "rotary", "window": 5},
     ],
+    "shortconv": [{"causal": True}, {"kernel": 4}],
 }
 
 SPECS = [Spec(name, options) for name in ATTENTIONS for options in ({}, *OPTIONS.get(name, []))]
@@ -61,6 +61,13 @@ with_encoding = pytest.mark.parametrize(
     "spec", [spec for spec in SPECS if spec.options.get("encoding", "rotary") != "rotary"], ids=str
 )
 
+CAUSAL = [spec for spec in SPECS if spec.options.get("causal")] + [
+    Spec("sliding", {"causal": True, "window": 1}),
+    Spec("sliding", {"causal": True, "window": 50}),
+    Spec("decomposed", {"causal": True, "normalisation": "scaling-keys"}),
+    Spec("shortconv", {"causal": True, "kernel": 1}),
+]
+every_causal = pytest.mark.parametrize("spec", CAUSAL, ids=str)
 on_images = pytest.mark.parametrize(
     "spec", [spec for spec in SPECS if spec.options.get("encoding") != "rotary"], ids=str
 )

@@ -250,6 +250,19 @@ def test_rotary_encoding_is_that_of_llama(type: str) -> None:
     torch.testing.assert_close(module(x), x + GATE * module.out_proj(update).mT, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("kernel", [1, 3, 4])
+def test_short_convolution_is_that_of_lfm2(kernel: int) -> None:
+    from transformers import Lfm2Config
+    from transformers.models.lfm2.modeling_lfm2 import Lfm2ShortConv
+
+    module = _double(Spec("shortconv", {"kernel": kernel, "causal": True}))
+    config = Lfm2Config(hidden_size=C, conv_L_cache=kernel, num_hidden_layers=1, layer_types=["conv"])
+    reference = Lfm2ShortConv(config, 0).double()
+    reference.load_state_dict({k: v for k, v in module.state_dict().items() if k != "gamma"})
+    x = features(2, C, 30, dtype=torch.float64)
+    _assert_close(module(x), x + GATE * reference(x.mT).mT)
+
+
 def test_rotary_encoding_refuses_images() -> None:
     spec, message = (
         Spec("multihead", {"encoding": "rotary"}),

@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from attention_cases import CHANNELS, SPECS, features, new
+from attention_cases import CHANNELS, every_causal, features, new
 from torch import Tensor, nn
 
 from attention import Gated, Spec
 from attention.prefix_sums import CHUNK, causal_softmax_sums, causal_sums
 
-every_causal = pytest.mark.parametrize("spec", [s for s in SPECS if s.options.get("causal")], ids=str)
 # In a chunk, at its end, and over several chunks.
 lengths = pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK // 2, 4 * CHUNK])
 
