@@ -23,7 +23,7 @@ from search.config.language_config import FULL, site_name
 from search.space import Space
 
 TASK = "language-modelling"
-KINDS = ("sliding", "linear", "decomposed")
+KINDS = ("sliding", "linear", "decomposed", "shortconv")
 PERIODS = (2, 4, 6)  # of uniform interleavings: one layer in so many is full
 
 
@@ -35,7 +35,9 @@ def mixer(kind: str, *, heads: int, window: int) -> Spec:
         heads: The number of heads.
         window: The number of positions of a sliding window.
     """
-    options: dict[str, OptionValue] = {} if kind == "shortconv" else {"causal": True, "heads": heads}
+    options: dict[str, OptionValue] = {"causal": True}
+    if kind != "shortconv":
+        options |= {"heads": heads}
     if kind == "sliding":
         options |= {"window": window, "encoding": "rotary"}
     return Spec(kind, options if kind in KINDS else {})
