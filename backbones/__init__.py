@@ -23,6 +23,7 @@ hugging_face     Causal language models of transformers
 decoder_shape    The sizes of a decoder's layers
 pooling          One vector from the vectors of a text's tokens
 towers           Two encoders whose vectors are compared
+take_over        Copies the projections of replaced attention
 siamese          One network for several inputs
 psmnet           The disparity of two rectified images
 detector         Faster and Mask R-CNN over any backbone, with sites on the feature pyramid

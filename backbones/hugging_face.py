@@ -25,6 +25,7 @@ PREFIX = "hf:"
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 PICKLED = "pytorch_model*.bin*"
 TOKENIZER = "tokenizer.json"
+DEVIATION = 0.02  # of new weights, if the configuration has none
 TRIED = 8  # tokens of the test for causality
 
 
@@ -35,15 +36,22 @@ class HuggingFaceDecoder(nn.Module):
         model: A model of `AutoModelForCausalLM`.
         layers: Path of the list of its layers.
         depth: Number of layers.
+        deviation: Standard deviation of the matrices of new mixers.
 
     Shape:
         Tokens, int64 `(B, N)`, to logits `(B, N, V)`.
     """
 
-    def __init__(self, model: nn.Module, layers: str, depth: int) -> None:
+    def __init__(self, model: nn.Module, layers: str, depth: int, deviation: float) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.deviation = model, deviation
         self.site_names = {f"model.{layers}.{i}": f"block{i + 1}" for i in range(depth)}
+
+    def initialise_mixer(self, module: nn.Module) -> None:
+        """Draw the matrices of a mixer."""
+        for parameter in module.parameters():
+            if parameter.ndim == 2:
+                nn.init.normal_(parameter, std=self.deviation)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the logits `(B, N, V)` of `tokens`, int64 `(B, N)`."""
@@ -135,6 +143,7 @@ def shape_of(name: str) -> DecoderShape:
         heads=heads,
         cache=2 * head * (getattr(config, "num_key_value_heads", None) or heads),
         encoding="rotary" if rotary else "none",
+        vocabulary=config.vocab_size,
     )
 
 
@@ -161,13 +170,14 @@ def _new(name: str) -> HuggingFaceDecoder:
 
 
 def _wrapped(name: str, model: nn.Module) -> HuggingFaceDecoder:
-    depth = read_config(name).num_hidden_layers
+    config = read_config(name)
+    depth = config.num_hidden_layers
     lists = [path for path, m in model.named_modules() if isinstance(m, nn.ModuleList) and len(m) == depth]
     if not lists:
         raise InputError(
             f"{PREFIX}{name} has no list of {depth} layers, so none can be replaced; take another"
         )
-    return HuggingFaceDecoder(model, lists[0], depth)
+    return HuggingFaceDecoder(model, lists[0], depth, getattr(config, "initializer_range", DEVIATION))
 
 
 @lru_cache(maxsize=8)

@@ -74,7 +74,7 @@ def _unwrapped(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> Mapp
         if (
             weights
             and all(key.startswith(prefix) for key in weights)
-            and not all(key in own for key in weights)
+            and not any(key in own for key in weights)
         ):
             return _unwrapped({key.removeprefix(prefix): value for key, value in weights.items()}, own)
     return weights

@@ -8,38 +8,44 @@ arXiv 2510.26692) and in six (Gemma 3, arXiv 2503.19786).
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import optuna
 
+import backbones
 from attention import InputError, loading
 from attention.options import OptionValue
 from attention.spec import Spec
 from search import choices
-from search.config import LanguageData, LanguageModel, LanguageTraining, TrialConfig
+from search.config import PUBLISHED, LanguageData, LanguageModel, LanguageTraining, TrialConfig
 from search.config.language_config import FULL, site_name
 from search.space import Space
 
 TASK = "language-modelling"
 KINDS = ("sliding", "linear", "decomposed", "shortconv")
 PERIODS = (2, 4, 6)  # of uniform interleavings: one layer in so many is full
+FINE_TUNING = (3e-5, 1e-3)  # learning rates of a decoder with trained weights
+FINE_TUNING_RATE = 2e-4
 
 
-def mixer(kind: str, *, heads: int, window: int) -> Spec:
+def mixer(kind: str, *, heads: int, window: int, encoding: str = "rotary") -> Spec:
     """Return the spec of a causal mixer.
 
     Args:
         kind: The attention type.
         heads: The number of heads.
         window: The number of positions of a sliding window.
+        encoding: The position encoding of a sliding window.
     """
     options: dict[str, OptionValue] = {"causal": True}
     if kind != "shortconv":
         options |= {"heads": heads}
     if kind == "sliding":
-        options |= {"window": window, "encoding": "rotary"}
+        options |= {"window": window, "encoding": encoding}
     return Spec(kind, options if kind in KINDS else {})
 
 
@@ -80,7 +86,6 @@ def hybrid_space(
     baseline: Mapping[str, Any],
     kinds: Sequence[str] = KINDS,
     full: int | None = None,
-    with_backbone: Callable[[str, int | None], Space] | None = None,
 ) -> Space:
     """Return a space that draws the mixer of each layer and the hyperparameters of the training.
 
@@ -97,7 +102,6 @@ def hybrid_space(
         baseline: The hyperparameters of trial 0 and of the published placements.
         kinds: The attention types to choose from.
         full: The number of full layers. By default it is drawn.
-        with_backbone: Returns the space of another decoder.
 
     Raises:
         InputError: `full` is below 0, or there are not so many layers.
@@ -110,11 +114,37 @@ def hybrid_space(
     uniform = [*types] if full is not None and full < depth else [FULL, *types]
     fewest, most = (1, depth) if full is None else (depth - full, depth - full)
 
+    again = partial(
+        hybrid_space,
+        name,
+        data=data,
+        model=model,
+        training=training,
+        metric=metric,
+        summary=summary,
+        windows=windows,
+        rates=rates,
+        baseline=baseline,
+        kinds=kinds,
+        full=full,
+    )
+
+    def with_backbone(backbone: str, size: int | None) -> Space:
+        if backbone == model.backbone:
+            return again()
+        decoder = backbones.find_decoder(backbone)
+        other = LanguageModel(backbone=backbone, weights=PUBLISHED if decoder.published else "")
+        tokenizer = None if data.source == "recall" else _find_tokenizer(backbone)
+        space = partial(again, model=other, data=replace(data, tokenizer=str(tokenizer or "")))
+        if not decoder.published:
+            return space()
+        return space(rates=FINE_TUNING, baseline={**baseline, "learning_rate": FINE_TUNING_RATE})
+
     def draw(trial: optuna.Trial, kinds: Sequence[str] = tuple(kinds)) -> TrialConfig:
         window = trial.suggest_categorical("window", windows)
 
         def make(kind: str) -> Spec:
-            return mixer(types[kind], heads=heads, window=window)
+            return mixer(types[kind], heads=heads, window=window, encoding=model.shape.encoding)
 
         layers: list[Spec | None] = [None] * depth
         if trial.suggest_categorical("uniform", [False, True]):
@@ -147,23 +177,15 @@ def hybrid_space(
         as_baseline=as_uniform,
         control=uniform_interleaving,
         with_backbone=with_backbone,
-        with_layers=partial(
-            hybrid_space,
-            name,
-            data=data,
-            model=model,
-            training=training,
-            metric=metric,
-            summary=summary,
-            windows=windows,
-            rates=rates,
-            baseline=baseline,
-            kinds=kinds,
-            full=full,
-            with_backbone=with_backbone,
-        ),
+        with_layers=again,
         summary=summary,
     )
+
+
+def _find_tokenizer(backbone: str) -> Path | None:
+    from backbones import hugging_face  # imports torch, which takes seconds
+
+    return hugging_face.find_tokenizer(backbone.removeprefix(hugging_face.PREFIX))
 
 
 def _model(config: TrialConfig) -> LanguageModel:

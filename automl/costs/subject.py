@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 import backbones
 from attention import InputError, unknown
-from backbones import DECODERS, ENCODERS, STEREO, Example, find
+from backbones import DECODERS, ENCODERS, STEREO, Example, find, find_decoder
 from backbones.detector import STRIDES, build_detector
 from backbones.example import sum_outputs
+from backbones.hugging_face import PREFIX
 from backbones.psmnet import MULTIPLE, STEP
-from search.config import Model, SegmentationModel
+from search.config import LanguageModel, Model, SegmentationModel
 from search.config.tasks import TASKS, resolve
 
 CLASSES = 1000  # Number of labels of image classifiers. Detectors and segmenters have COCO's objects.
@@ -87,7 +88,7 @@ def tasks_of(backbone: str) -> Sequence[str]:
         return ("stereo",)
     if backbone in ENCODERS:
         return ("code-retrieval",)
-    if backbone in DECODERS:
+    if backbone in DECODERS or backbone.startswith(PREFIX):
         return ("language-modelling",)
     takes = find(backbone).dimensions or 2
     fits = [name for name, spec in TASKS.items() if spec.dimensions == takes and spec.subject]
@@ -140,11 +141,12 @@ def decoder_subject(backbone: str, size: int | None, options: Mapping[str, Any])
     """Return a decoder of texts of 256 tokens, or of `size`."""
     size = size or 256
     backbones.check_decoder(backbone, options)
+    vocabulary = LanguageModel(backbone=backbone, options=options).shape.vocabulary or VOCABULARY
     return Subject(
         name=backbone,
-        build=lambda: DECODERS[backbone].build(vocabulary=VOCABULARY, length=size, **options),
+        build=lambda: find_decoder(backbone).build(vocabulary=vocabulary, length=size, **options),
         example=lambda count: torch.zeros(count, size, dtype=torch.int64),
-        description=f"a text of {size} tokens from a vocabulary of {VOCABULARY:,}",
+        description=f"a text of {size} tokens from a vocabulary of {vocabulary:,}",
         loss=sum_outputs,
     )
 

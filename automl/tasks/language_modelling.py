@@ -1,6 +1,7 @@
 """Language modelling: a causal decoder predicts the next token."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,12 @@ from automl.data.manifest import Manifest
 from automl.data.text import open_windows, shared_name
 from automl.data.text.text_windows import TextWindows
 from automl.tasks.base import SPLITS, EvaluationBatch, Split, Task
+from automl.tasks.initial import initialise
 from automl.tasks.language_evaluator import UNMARKED, LanguageEvaluator, cross_entropy
-from backbones import DECODERS
+from backbones import check_decoder, find_decoder
 from backbones.gpt import Decoder
 from backbones.output import logits
+from backbones.take_over import load_with_projections
 from search.config import TASKS, LanguageData, LanguageModel, LanguageTraining, TrialConfig
 from search.metric import Chance
 from search.serialise import to_json
@@ -45,10 +48,24 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
 
     def plain(self) -> nn.Module:
         """Build the decoder without a placement, on the CPU."""
-        record = DECODERS[self.chosen.backbone]
-        return record.build(
+        check_decoder(self.chosen.backbone, self.chosen.options)
+        return find_decoder(self.chosen.backbone).build(
             vocabulary=self.windows.vocabulary, length=self.data.context, **self.chosen.options
         )
+
+    def initialise(self, model: nn.Module) -> list[str]:
+        """Load the weights. Mixers that replace attention take over its projections."""
+        if self.chosen.weights:
+            load_with_projections(model, self._original, source=self.chosen.weights)
+        return []
+
+    @cached_property
+    def _original(self) -> nn.Module:
+        """The decoder without a placement, with the weights of the configuration, on the CPU."""
+        with torch.random.fork_rng(devices=[]):
+            model = self.plain()
+        initialise(model, self.chosen, classes=0)
+        return model
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield tokens and targets, int64 `(B, N)`. All workers draw the same order."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from attention import InputError
 from automl.tasks.base import Task
 from automl.training.loop import TrainingState, start
-from backbones.weights import load
+from backbones.take_over import load_with_projections
 
 
 def continue_training(
@@ -23,8 +23,8 @@ def continue_training(
 ) -> TrainingState:
     """Start a training of the task's model from the state of a shared partial training.
 
-    It takes over the epoch, the weights and the optimiser state. New modules start with new weights and
-    without optimiser state.
+    It takes over the epoch, the weights and the optimiser state. New modules start without optimiser state,
+    and with new weights unless they replace an attention whose projections they take over.
 
     Args:
         task: The task, whose model may have attention.
@@ -47,7 +47,8 @@ def continue_training(
         raise InputError(
             f"the optimiser must be that of the shared partial training, {expected}; got {actual}"
         )
-    load(state.model, shared_training.model.state_dict(), classes=0, source="of the shared partial training")
+    source = "of the shared partial training"
+    load_with_projections(state.model, shared_training.model, source=source)
     known = dict(shared_training.model.named_parameters())
     noise = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -61,12 +62,7 @@ def continue_training(
                 parameter.mul_(1 + perturb * sample)
     state.scaler.load_state_dict(shared_training.scaler.state_dict())
     if state.average is not None and shared_training.average is not None:
-        load(
-            state.average.model,
-            shared_training.average.model.state_dict(),
-            classes=0,
-            source="of the shared partial training",
-        )
+        load_with_projections(state.average.model, shared_training.average.model, source=source)
     state.epoch = shared_training.epoch
     return state
 

@@ -3,11 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import backbones
 from attention import InputError
-from search.config.sections import Data, Model, Training
+from search.config.sections import PUBLISHED, Data, Model, Training
+
+if TYPE_CHECKING:
+    from backbones.decoder_shape import DecoderShape
 
 TextSource = Literal["recall", "text"]
 
@@ -34,6 +37,7 @@ class LanguageData(Data):
         gap: For recall, the largest number of fillers between a key and its value.
         examples: For recall, the number of training sequences.
         decoding: The number of tokens at which the cost of decoding is measured. 0 takes `context`.
+        tokenizer: For a text, the path of a `tokenizer.json`, which is then not trained.
     """
 
     source: TextSource = "text"
@@ -43,12 +47,15 @@ class LanguageData(Data):
     gap: int = 0
     examples: int = 19_200
     decoding: int = 0
+    tokenizer: str = ""
 
     def problems(self) -> Iterator[str]:
         if not 2 <= self.context <= 2**20:
             yield f"data.context must lie between 2 and 1,048,576 tokens; got {self.context}"
         if not 0 <= self.decoding <= 2**30:
             yield f"data.decoding must be 0 or a number of tokens; got {self.decoding}"
+        if self.tokenizer and (self.vocabulary or self.source == "recall"):
+            yield "data.tokenizer has a vocabulary of its own; leave --vocabulary and the data recall out"
         if self.source == "recall" and self.path is not None:
             yield "data.path: sequences of recall are generated; leave --data out, or take --space hybrid"
         yield from self._recall_problems() if self.source == "recall" else self._text_problems()
@@ -81,17 +88,24 @@ class LanguageData(Data):
 class LanguageModel(Model):
     """A causal decoder, and the mixers that replace those of some layers.
 
-    `backbone` is a name in `backbones.DECODERS`, such as `gpt`.
+    `backbone` is a name in `backbones.DECODERS`, such as `gpt`, or `hf:FOLDER` or `hf:NAME` for a model of
+    Hugging Face.
     """
 
     backbone: str = "gpt"
 
     def problems(self) -> Iterator[str]:
-        yield from self.misuses()
+        if ":" not in self.backbone:  # A trial can be read without its folder.
+            yield from self.misuses()
 
     def misuses(self) -> Iterator[str]:
         try:
             backbones.check_decoder(self.backbone, self.options)
+            if self.weights == PUBLISHED and backbones.find_decoder(self.backbone).published is None:
+                yield (
+                    f"model.weights: decoder {self.backbone!r} has no weights of its own; choose hf:FOLDER "
+                    f"with weights, or name a file"
+                )
         except InputError as error:
             yield str(error)
 
@@ -107,17 +121,17 @@ class LanguageModel(Model):
     @property
     def depth(self) -> int:
         """Return the number of layers."""
-        return int(self._option("depth"))
+        return int(self._size("depth"))
 
     @property
     def heads(self) -> int:
         """Return the number of heads of a layer."""
-        return int(self._option("heads"))
+        return int(self._size("heads"))
 
     @property
     def width(self) -> int:
         """Return the number of channels."""
-        return int(self._option("width"))
+        return int(self._size("width"))
 
     def cache_values(self, context: int) -> int:
         """Return the number of keys and values that a layer of full attention keeps.
@@ -128,12 +142,17 @@ class LanguageModel(Model):
         Returns:
             The number.
         """
-        return 2 * context * self.width
+        return context * self.shape.cache
 
-    def _option(self, name: str) -> Any:
-        if name in self.options:
-            return self.options[name]
-        return backbones.DECODERS[self.backbone].options[name]  # imports torch, which takes seconds
+    @property
+    def shape(self) -> "DecoderShape":
+        """Return the sizes of the layers."""
+        record = backbones.find_decoder(self.backbone)  # imports torch, which takes seconds
+        assert record.shape is not None, "decoders have one"
+        return record.shape(**{**record.options, **self.options})
+
+    def _size(self, name: str) -> Any:
+        return self.options[name] if name in self.options else getattr(self.shape, name)
 
 
 @dataclass(frozen=True, kw_only=True)

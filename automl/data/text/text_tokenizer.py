@@ -1,10 +1,13 @@
 """Tokens of text: bytes, or sub-words by byte-level byte-pair encoding.
 
 Source of the encoding: A. Radford et al., Language Models are Unsupervised Multitask Learners (2019), section
-2.2. The last number of a vocabulary is the end of a document, which no text contains.
+2.2. The last number of a vocabulary is the end of a document, which no text contains. The tokenizer of a
+trained model has a number of its own for that.
 """
 
+import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -37,20 +40,42 @@ def train_pairs(texts: Iterable[bytes], vocabulary: int) -> str:
     return str(pairs.to_str())
 
 
+def read_tokenizer(path: str | Path) -> "TextTokenizer":
+    """Return the tokenizer in a file `tokenizer.json`, beside which `config.json` may name the end of a text.
+
+    Raises InputError if a file cannot be read.
+    """
+    try:
+        content, config = Path(path).read_text("utf-8"), Path(path).with_name("config.json")
+        end = json.loads(config.read_text("utf-8")).get("eos_token_id") if config.is_file() else None
+        return TextTokenizer(content, next(iter(end), None) if isinstance(end, list) else end)
+    except InputError:
+        raise
+    except Exception as error:  # The library raises the base class for what it cannot parse.
+        raise InputError(
+            f"the tokenizer {path} cannot be read ({error}); name a tokenizer.json of Hugging Face"
+        ) from error
+
+
 class TextTokenizer:
     """Converts texts to numbers and back.
 
+    Args:
+        content: the JSON of a tokenizer; empty for bytes.
+        end: the number of the end of a document. None for one more than the tokenizer has.
+
     Attributes:
-        content: the JSON of `train_pairs`; empty for bytes.
+        content: the JSON.
         vocabulary: how many numbers there are.
         end: the number of the end of a document.
     """
 
-    def __init__(self, content: str = "") -> None:
+    def __init__(self, content: str = "", end: int | None = None) -> None:
         self.content = content
         self._pairs = tokenizers.Tokenizer.from_str(content) if content else None
-        self.vocabulary = BYTES if self._pairs is None else int(self._pairs.get_vocab_size()) + 1
-        self.end = self.vocabulary - 1
+        count = BYTES - 1 if self._pairs is None else max(self._pairs.get_vocab().values()) + 1
+        self.end = count if end is None else end
+        self.vocabulary = max(count, self.end + 1)
 
     def encode(self, texts: Sequence[bytes]) -> list[np.ndarray]:
         """Return the numbers of each text in UTF-8, uint8 for bytes, else uint32."""

@@ -75,14 +75,19 @@ class TextWindows(Documents[TokenFile]):
 
 
 def open_text(
-    path: str | Path | None, *, vocabulary: int = 0, context: int = 1, subset: float = 1.0
+    path: str | Path | None,
+    *,
+    vocabulary: int = 0,
+    tokenizer: str = "",
+    context: int = 1,
+    subset: float = 1.0,
 ) -> TextWindows:
     """Open the text at `path`. Raises InputError without a path, and like `open_tokens` and `TextWindows`."""
     if path is None:
         raise InputError(
             "text needs the path of a text file, a folder of text files or a .jsonl file. Pass --data PATH"
         )
-    return _open_file(open_tokens(path, vocabulary).path, context, subset)
+    return _open_file(open_tokens(path, vocabulary, tokenizer).path, context, subset)
 
 
 @lru_cache(maxsize=4)

@@ -3,7 +3,7 @@
 It has the columns of a `RecordFile`, bytes (int64) and tokens (uint16, or uint32 for a vocabulary above
 65,536). The tokens of a document end with the number of its end. Documents are in the order of their splits,
 and within a split in that of `order_subsets`. So the tokens of a split, and of any subset, are consecutive.
-The vocabulary is learned from the whole training split.
+The vocabulary is learned from the whole training split, or that of a given tokenizer.
 """
 
 import tempfile
@@ -23,9 +23,9 @@ from automl.data.splits import SPLITS, order_subsets
 from automl.data.tally import Tally
 from automl.data.text.document_cache import DocumentFile, open_documents
 from automl.data.text.documents import cut
-from automl.data.text.text_tokenizer import TextTokenizer, train_pairs
+from automl.data.text.text_tokenizer import TextTokenizer, read_tokenizer, train_pairs
 
-FORMAT = 1  # Raise it when the format of the file or a tokenizer changes.
+FORMAT = 2  # Raise it when the format of the file or a tokenizer changes.
 ENCODED = 1 << 24  # bytes of text that are encoded at once
 PIECE = 1 << 16  # bytes; longer documents are encoded in pieces of this size, in parallel
 
@@ -42,7 +42,7 @@ class TokenFile(RecordFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.tokenizer = TextTokenizer(self.about["tokenizer"])
+        self.tokenizer = TextTokenizer(self.about["tokenizer"], self.about["end"])
         column = self.table["tokens"].chunk(0)
         self.tokens: np.ndarray = column.values.to_numpy()
         self.starts: np.ndarray = column.offsets.to_numpy()
@@ -69,34 +69,39 @@ class Documents(Records[File]):
     noun = "documents"
 
 
-def open_tokens(path: str | Path, vocabulary: int) -> TokenFile:
+def open_tokens(path: str | Path, vocabulary: int, tokenizer: str = "") -> TokenFile:
     """Return the packed tokens of the documents at `path`.
 
     Args:
         path: a file or folder, see `find_text_files`.
         vocabulary: the number of different tokens; 0 for bytes.
+        tokenizer: the path of a tokenizer, which is not trained.
 
     Raises:
-        InputError: The documents cannot be read or split, or yield a smaller vocabulary.
+        InputError: The documents or the tokenizer cannot be read, or yield a smaller vocabulary.
     """
-    if (shared_set := shared.find_split(TokenFile, name_tokens(path, vocabulary))) is not None:
+    if (shared_set := shared.find_split(TokenFile, name_tokens(path, vocabulary, tokenizer))) is not None:
         return shared_set
     documents = open_documents(path)
-    key = f"text tokens {FORMAT} {vocabulary} {documents.path.name}".encode()
+    given = read_tokenizer(tokenizer) if tokenizer else None
+    mark = "" if given is None else f" {given.end} {given.content}"
+    key = f"text tokens {FORMAT} {vocabulary} {documents.path.name}{mark}".encode()
     needed = 2 * documents.path.stat().st_size
-    return TokenFile.open_cached(key, lambda target: _write(target, documents, vocabulary), needed=needed)
+    return TokenFile.open_cached(
+        key, lambda target: _write(target, documents, vocabulary, given), needed=needed
+    )
 
 
-def name_tokens(path: str | Path, vocabulary: int) -> str:
+def name_tokens(path: str | Path, vocabulary: int, tokenizer: str = "") -> str:
     """Return the name under which a search's storage keeps the tokens."""
-    return f"text {vocabulary} {path}"
+    return f"text {vocabulary} {path}{' ' * bool(tokenizer)}{tokenizer}"
 
 
-def _write(target: Path, documents: DocumentFile, vocabulary: int) -> str:
+def _write(target: Path, documents: DocumentFile, vocabulary: int, given: TextTokenizer | None) -> str:
     records = Documents(documents)
     rows = [(own := records.rows(split))[order_subsets(documents.keys[own])] for split in SPLITS]
     texts = (piece for row in rows[0].tolist() for piece in cut(documents.text(row), PIECE))
-    tokenizer = TextTokenizer(train_pairs(texts, vocabulary) if vocabulary else "")
+    tokenizer = given or TextTokenizer(train_pairs(texts, vocabulary) if vocabulary else "")
     order = np.concatenate(rows).tolist()
     lengths, sizes = np.zeros((2, len(order)), np.int64)
     kind = np.uint16 if tokenizer.vocabulary <= 1 << 16 else np.uint32
@@ -118,7 +123,8 @@ def _write(target: Path, documents: DocumentFile, vocabulary: int) -> str:
                 np.concatenate([[0], lengths.cumsum()]), np.memmap(spool, kind, mode="r")
             ),
         }
-        write_columns(target, columns, {"tokenizer": tokenizer.content, **documents.about})
+        about = {"tokenizer": tokenizer.content, "end": tokenizer.end, **documents.about}
+        write_columns(target, columns, about)
     return f"packed {lengths.sum():,} tokens of {len(order):,} documents"
 
 

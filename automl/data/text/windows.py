@@ -61,9 +61,17 @@ def open_windows(data: LanguageData) -> Windows:
     """
     if data.source == "recall":
         return Recall(data)
-    return open_text(data.path, vocabulary=data.vocabulary, context=data.context, subset=data.subset)
+    return open_text(
+        data.path,
+        vocabulary=data.vocabulary,
+        tokenizer=data.tokenizer,
+        context=data.context,
+        subset=data.subset,
+    )
 
 
 def shared_name(data: LanguageData) -> str | None:
     """Return the name of the data in a search's storage; None for recall, which every node draws."""
-    return None if data.source == "recall" or data.path is None else name_tokens(data.path, data.vocabulary)
+    if data.source == "recall" or data.path is None:
+        return None
+    return name_tokens(data.path, data.vocabulary, data.tokenizer)

@@ -1,0 +1,88 @@
+"""Modules that replace the attention of a decoder take over its projections."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_decoders import CONTEXT, DEPTH, HEADS, VOCABULARY, WIDTH, save
+from torch import Tensor, nn
+
+from attention import Spec
+from backbones import DECODERS, find_decoder, insert
+from backbones.take_over import find_projections, load_with_projections, take_over
+
+transformers = pytest.importorskip("transformers")
+
+TOKENS = torch.randint(VOCABULARY, (2, CONTEXT), generator=torch.Generator().manual_seed(0))
+
+
+def build(kind: str, folder: Path) -> nn.Module:
+    torch.manual_seed(0)
+    if kind == "gpt":
+        sizes = {"depth": DEPTH, "width": WIDTH, "heads": HEADS}
+        model = DECODERS[kind].build(vocabulary=VOCABULARY, length=CONTEXT, **sizes)
+    else:
+        name = f"hf:{save(transformers, kind, folder)}"
+        model = find_decoder(name).build(vocabulary=VOCABULARY, length=CONTEXT)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+def replaced(original: nn.Module, spec: Spec) -> nn.Module:
+    model = copy.deepcopy(original)
+    return insert(model, {f"block{i + 1}.mixer": spec for i in range(DEPTH)}, TOKENS)
+
+
+@pytest.mark.parametrize("kind", ["gpt", "llama", "gpt2"])
+@pytest.mark.parametrize(("name", "options"), [("sliding", {"window": CONTEXT}), ("multihead", {})])
+def test_a_window_over_the_context_equals_full_attention(
+    kind: str, name: str, options: dict[str, int], tmp_path: Path
+) -> None:
+    """Also with grouped queries and with biases."""
+    original = build(kind, tmp_path)
+    encoding = "none" if kind == "gpt2" else "rotary"
+    model = replaced(original, Spec(name, {"heads": HEADS, "causal": True, "encoding": encoding, **options}))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.zero_()
+    load_with_projections(model, original, source="of the test")
+    with torch.no_grad():
+        expected = original(TOKENS)
+        torch.testing.assert_close(model(TOKENS), expected, atol=1e-5 * expected.abs().max().item(), rtol=0)
+
+
+def test_modules_without_projections_keep_their_weights(tmp_path: Path) -> None:
+    original = build("llama", tmp_path)
+    model = replaced(original, Spec("conv1x1"))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert take_over(model, original) == []
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["linear", "decomposed"])
+def test_narrower_modules_take_spaced_channels(name: str, tmp_path: Path) -> None:
+    original = build("qwen3", tmp_path)
+    model = replaced(original, Spec(name, {"heads": 2, "causal": True}))
+    assert take_over(model, original) == ["block1.mixer", "block2.mixer"]
+    own = find_projections(original.get_submodule("model.model.layers.1.self_attn"))
+    module = model.get_submodule("model.model.layers.1.self_attn.site_mixer")
+    layers = dict(module.named_children())
+    value: Tensor
+    if name == "linear":
+        value, output, step = layers["in_proj"].weight.chunk(3)[2], layers["out_proj"].weight, 1  # type: ignore[operator]
+    else:
+        value, output, step = layers["value"].weight, layers["reprojection"].weight, 2  # type: ignore[assignment]
+    assert torch.equal(value, own["v"].weight[::step])
+    assert torch.equal(output, own["o"].weight[:, ::step])  # type: ignore[arg-type]
+
+
+def test_keys_and_values_of_grouped_queries_are_repeated(tmp_path: Path) -> None:
+    attention = build("llama", tmp_path).get_submodule("model.model.layers.0.self_attn")
+    projections, width = find_projections(attention), WIDTH // HEADS
+    first, second = projections["k"].weight.unflatten(0, (HEADS, width))[:2]
+    assert torch.equal(first, second)
+    assert torch.equal(first, attention.get_parameter("k_proj.weight")[:width])
+    assert not projections["k"].bias.any()
