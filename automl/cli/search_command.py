@@ -194,6 +194,10 @@ def search(
         int | None,
         describe("Size of the tokenizer of texts or code; 0: bytes.", SPACE, shown=False, rare=True),
     ] = None,
+    distil: Annotated[
+        float | None,
+        describe("Weight of a decoder's original predictions in the loss.", SPACE, shown=False, rare=True),
+    ] = None,
     keep: Annotated[
         int,
         describe(

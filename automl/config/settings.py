@@ -38,7 +38,7 @@ TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", s
 # Settings that the user's own training function does not get.
 OF_TASKS = (
     "backbone", "weights", "subset", "size", "batch_size", "mixup", "flip", "augment", "class_weights",
-    "init", "compile", "max_cache", "context", "full", "vocabulary",
+    "init", "compile", "max_cache", "context", "full", "vocabulary", "distil",
 )  # fmt: skip
 # Fields of a configuration's data by setting. A task has the first of them that its data have.
 DATA_FIELDS = {"size": ("size", "context"), "context": ("decoding",), "vocabulary": ("vocabulary",)}
@@ -109,6 +109,8 @@ class Settings:
             training window.
         full: Number of layers of a hybrid decoder that keep full attention. Default: the space's.
         vocabulary: Size of the tokenizer of texts or code. 0 takes the bytes of a text as tokens.
+        distil: Weight in the loss of the divergence from the predictions of a decoder with its initial
+            weights and its own attention, from 0 to 1.
         keep: Number of best trials whose checkpoints are kept. With several objectives, the Pareto front is
             kept.
         cpus_per_trial: CPU cores of each worker.
@@ -175,6 +177,7 @@ class Settings:
     context: int | None = None
     full: int | None = None
     vocabulary: int | None = None
+    distil: float | None = None
     keep: int = 3
     cpus_per_trial: float = 1
     gpus_per_trial: float | None = None
@@ -495,7 +498,7 @@ class Settings:
             data[field] = value
         training = {
             key: value
-            for key in ("epochs", "batch_size", "mixup", "flip", "class_weights")
+            for key in ("epochs", "batch_size", "mixup", "flip", "class_weights", "distil")
             if (value := getattr(self, key)) is not None
         }
         if self.augment is not None:

@@ -26,6 +26,7 @@ NOT_COMPARED: Mapping[str, str] = {
     ),
     "context": "configurations are compared",
     "full": "the fingerprint of the space with as many full layers is compared",
+    "distil": "configurations are compared",
     "vocabulary": "the digest of all splits is compared",
     "data": "the digest of all splits is compared",
     "trials": "number of trials",

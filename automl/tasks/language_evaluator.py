@@ -21,6 +21,13 @@ def cross_entropy(predicted: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(predicted.flatten(0, 1), targets.flatten(), ignore_index=UNMARKED)
 
 
+def divergence(predicted: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean of KL(taught || predicted) [nats] of logits `(B, N, V)` at the marked positions."""
+    marked = targets != UNMARKED
+    own, other = (t[marked].float().log_softmax(-1) for t in (predicted, taught))
+    return F.kl_div(own, other, reduction="batchmean", log_target=True)
+
+
 class LanguageEvaluator(Evaluator):
     """Evaluator of the marked positions.
 

@@ -15,7 +15,7 @@ from automl.data.text import open_windows, shared_name
 from automl.data.text.text_windows import TextWindows
 from automl.tasks.base import SPLITS, EvaluationBatch, Split, Task
 from automl.tasks.initial import initialise
-from automl.tasks.language_evaluator import UNMARKED, LanguageEvaluator, cross_entropy
+from automl.tasks.language_evaluator import UNMARKED, LanguageEvaluator, cross_entropy, divergence
 from backbones import check_decoder, find_decoder
 from backbones.gpt import Decoder
 from backbones.output import logits
@@ -39,6 +39,11 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
         super().__init__(config, runtime)
         self.windows = open_windows(self.data)
         self.batch_size = self.shared_batch_size()
+        if self.training.distil and not self.chosen.weights:
+            raise InputError(
+                "--distil learns from a trained model; got none. Add --init-from or --weights, or take "
+                "--backbone hf:FOLDER with weights"
+            )
 
     def size(self, split: Split) -> int:
         return self.windows.size(split)
@@ -66,6 +71,11 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
             model = self.plain()
         initialise(model, self.chosen, classes=0)
         return model
+
+    @cached_property
+    def _teacher(self) -> nn.Module:
+        """The original on the device, whose predictions are learned."""
+        return self._original.to(self.runtime.device).requires_grad_(requires_grad=False).eval()
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield tokens and targets, int64 `(B, N)`. All workers draw the same order."""
@@ -100,7 +110,13 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         tokens, targets = batch
-        return cross_entropy(logits(model(tokens)), targets)
+        predicted, distil = logits(model(tokens)), self.training.distil
+        loss = (1 - distil) * cross_entropy(predicted, targets)
+        if distil:
+            with torch.no_grad():
+                taught = logits(self._teacher(tokens))
+            loss = loss + distil * divergence(predicted, taught, targets)
+        return loss
 
     def parts(self, split: Split) -> Iterator[EvaluationBatch]:
         own = self.runtime.shard(torch.arange(self.size(split)))
