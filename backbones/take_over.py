@@ -1,9 +1,9 @@
 """Take over the projections of a decoder's own attention into the modules that replace it.
 
-Source: Y. Gu et al., Jet-Nemotron (2025), arXiv 2508.15884, for decoders; K. Chandrasegaran et al., Exploring
-Diffusion Transformer Designs via Grafting (2025), arXiv 2506.05340. Departures: keys and values of grouped
-queries are repeated for all heads. A module with fewer channels of queries, keys or values gets equally
-spaced ones, so that rotary frequencies stay those of their channels.
+Source: Y. Gu et al., Jet-Nemotron (2025), arXiv 2508.15884, for decoders; K. Chandrasegaran et al. (2025),
+arXiv 2506.05340, for other transformers. Departures: keys and values of grouped queries are repeated for all
+heads. A module with fewer channels of queries, keys or values gets equally spaced ones, so that rotary
+frequencies stay those of their channels.
 """
 
 from collections.abc import Mapping
@@ -106,7 +106,8 @@ def _read(layer: Any) -> Projection:
 
 def _repeat(rows: Tensor, width: int, count: int) -> Tensor:
     """Repeat the `width` rows of each head."""
-    return rows.unflatten(0, (-1, width)).repeat_interleave(count, dim=0).flatten(0, 1)
+    repeated: Tensor = rows.unflatten(0, (-1, width)).repeat_interleave(count, dim=0).flatten(0, 1)
+    return repeated
 
 
 def _fill(module: nn.Module, projections: Mapping[str, Projection]) -> bool:

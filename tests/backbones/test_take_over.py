@@ -62,16 +62,16 @@ def test_modules_without_projections_keep_their_weights(tmp_path: Path) -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("name", ["linear", "decomposed"])
+@pytest.mark.parametrize("name", ["linear", "decomposed", "shortconv"])
 def test_narrower_modules_take_spaced_channels(name: str, tmp_path: Path) -> None:
     original = build("qwen3", tmp_path)
-    model = replaced(original, Spec(name, {"heads": 2, "causal": True}))
+    model = replaced(original, Spec(name, {"causal": True, **({} if name == "shortconv" else {"heads": 2})}))
     assert take_over(model, original) == ["block1.mixer", "block2.mixer"]
     own = find_projections(original.get_submodule("model.model.layers.1.self_attn"))
     module = model.get_submodule("model.model.layers.1.self_attn.site_mixer")
     layers = dict(module.named_children())
     value: Tensor
-    if name == "linear":
+    if name != "decomposed":
         value, output, step = layers["in_proj"].weight.chunk(3)[2], layers["out_proj"].weight, 1  # type: ignore[operator]
     else:
         value, output, step = layers["value"].weight, layers["reprojection"].weight, 2  # type: ignore[assignment]

@@ -83,12 +83,12 @@ def open_tokens(path: str | Path, vocabulary: int, tokenizer: str = "") -> Token
     if (shared_set := shared.find_split(TokenFile, name_tokens(path, vocabulary, tokenizer))) is not None:
         return shared_set
     documents = open_documents(path)
-    given = read_tokenizer(tokenizer) if tokenizer else None
-    mark = "" if given is None else f" {given.end} {given.content}"
+    fixed = read_tokenizer(tokenizer) if tokenizer else None
+    mark = "" if fixed is None else f" {fixed.end} {fixed.content}"
     key = f"text tokens {FORMAT} {vocabulary} {documents.path.name}{mark}".encode()
     needed = 2 * documents.path.stat().st_size
     return TokenFile.open_cached(
-        key, lambda target: _write(target, documents, vocabulary, given), needed=needed
+        key, lambda target: _write(target, documents, vocabulary, fixed), needed=needed
     )
 
 
@@ -97,11 +97,11 @@ def name_tokens(path: str | Path, vocabulary: int, tokenizer: str = "") -> str:
     return f"text {vocabulary} {path}{' ' * bool(tokenizer)}{tokenizer}"
 
 
-def _write(target: Path, documents: DocumentFile, vocabulary: int, given: TextTokenizer | None) -> str:
+def _write(target: Path, documents: DocumentFile, vocabulary: int, fixed: TextTokenizer | None) -> str:
     records = Documents(documents)
     rows = [(own := records.rows(split))[order_subsets(documents.keys[own])] for split in SPLITS]
     texts = (piece for row in rows[0].tolist() for piece in cut(documents.text(row), PIECE))
-    tokenizer = given or TextTokenizer(train_pairs(texts, vocabulary) if vocabulary else "")
+    tokenizer = fixed or TextTokenizer(train_pairs(texts, vocabulary) if vocabulary else "")
     order = np.concatenate(rows).tolist()
     lengths, sizes = np.zeros((2, len(order)), np.int64)
     kind = np.uint16 if tokenizer.vocabulary <= 1 << 16 else np.uint32
