@@ -175,7 +175,7 @@ def hybrid_space(
         candidate={"uniform": False},
         published=published,
         as_baseline=as_uniform,
-        control=uniform_interleaving,
+        controls=lambda config: {"uniform interleaving": uniform_interleaving(config)},
         with_backbone=with_backbone,
         with_layers=again,
         summary=summary,

@@ -53,8 +53,8 @@ class Space:
             configuration that it leaves unchanged is a baseline.
         with_backbone: Returns the space of another backbone, given its name and the image side in pixels, or
             None for the side of the space. None if the space has backbones of its own.
-        control: Returns the control of a finalist's configuration. By default each attention of a finalist
-            is replaced by a 1x1 convolution.
+        controls: Returns the controls of a finalist's configuration by name. By default the control has 1x1
+            convolutions instead of the finalist's attentions.
         with_layers: Returns the space with another number of full layers `full`, or other attention types
             `kinds`. None if its models are no hybrid decoders.
 
@@ -81,7 +81,7 @@ class Space:
     candidate: Mapping[str, Any] = field(default_factory=dict)
     as_baseline: Callable[[TrialConfig], TrialConfig] = without_attention
     with_backbone: Callable[[str, int | None], "Space"] | None = None
-    control: Callable[[TrialConfig], TrialConfig] | None = None
+    controls: Callable[[TrialConfig], Mapping[str, TrialConfig]] | None = None
     with_layers: Callable[..., "Space"] | None = None
 
     @property

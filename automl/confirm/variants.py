@@ -90,7 +90,7 @@ def select_variants(
     The finalists are the best `top` different trials that are neither a baseline nor a control. The control
     is the best trial of 1x1 convolutions alone. If no such trial was completed, it is the first finalist with
     1x1 convolutions instead of its attentions. Of hybrid decoders, the control is a uniform interleaving of
-    the first finalist's layers (`Space.control`). One variant has the first finalist's hyperparameters and
+    the first finalist's layers (`Space.controls`). One variant has the first finalist's hyperparameters and
     number of modules, and a random placement. Models without a placement have no control and no random
     placement.
 
@@ -155,11 +155,11 @@ def select_variants(
         name = f"{title} (trial {record.number})"
         variants.append(Variant(name=name, role=Role.FINALIST, plain=own.name, **_origin(record)))
     first = finalists[0].config
-    if space.control is not None:
-        config = space.control(first)
-        if all(config.model.placement != variant.config.model.placement for variant in variants):
-            name = f"uniform interleaving: {placement_name(config, options=False)}"
-            variants.append(Variant(name=name, role=Role.RANDOM, config=config))
+    if space.controls is not None:
+        for what, config in space.controls(first).items():
+            if all(config.model.placement != variant.config.model.placement for variant in variants):
+                name = f"{what}: {placement_name(config, options=False)}"
+                variants.append(Variant(name=name, role=Role.RANDOM, config=config))
     elif controls:
         name = f"control: {placement_name(controls[0].config, options=False)} (trial {controls[0].number})"
         variants.append(Variant(name=name, role=Role.CONTROL, **_origin(controls[0])))
