@@ -211,13 +211,13 @@ SPACES = (
     hybrid_space(
         "recall",
         # The scores of two layers in the wrong order stay at the level of guessing with this data.
-        data=LanguageData(source="recall", context=24, vocabulary=16, pairs=6, examples=25_600),
+        data=LanguageData(source="recall", context=24, vocabulary=16, pairs=6, examples=28_800),
         model=LanguageModel(options={"depth": 2, "width": 32, "heads": 1, "mlp": 16}),
         # Models learn late and at once, so trials are not stopped early.
         training=LanguageTraining(epochs=1, batch_size=64),
         metric="accuracy",
         windows=[4],
-        rates=(2e-3, 1e-2),
+        rates=(3e-3, 8e-3),
         baseline={**BASELINE, "learning_rate": 5e-3, "window": 4, "batch_size": 64},
         summary="which layer of a small decoder is full, on associative recall; the positive control",
     ),
