@@ -94,6 +94,10 @@ class SlidingAttention(Heads):
         """Return the update `(B, N, C)` from heads `(B, heads, N, d)` with keys before `end`."""
         B, N = q.shape[0], q.shape[2]
         before, after, block = _extent(self.window, self.causal)
+        if not isinstance(N, torch.SymInt) and N <= _keys(after, block):
+            i, j = torch.arange(N, device=q.device)[:, None], torch.arange(N, device=q.device)
+            near = (j < end) & (i - j <= before) & (j - i <= after) | (i == j)  # (..., N, N)
+            return self.join_heads(F.scaled_dot_product_attention(q, k, v, attn_mask=near))
         q, k, v = (split(t, block) for t in (q, k, v))
         k, v = (
             torch.cat([shift(t, 1), t, *([shift(t, -1)] if after else [])], dim=-2) for t in (k, v)
@@ -128,6 +132,11 @@ def _extent(window: int, causal: bool) -> tuple[int, int, int]:
     return before, after, max(before, LEAST_BLOCK)
 
 
+def _keys(after: int, block: int) -> int:
+    """Return how many keys the queries of a block see. Shorter sequences need no blocks."""
+    return (3 if after else 2) * block
+
+
 def cost(
     channels: int,
     spatial: Sequence[int],
@@ -140,12 +149,17 @@ def cost(
     """Compute the cost of one `SlidingAttention`."""
     C, N = channels, prod(spatial)
     _, after, block = _extent(window, causal)
-    padded = -(-N // block) * block
-    keys = (3 if after else 2) * block
-    # Queries, keys and values, the mask, the mixed values, and the log-sum-exp.
-    memory = padded * (2 * C + 2 * C * keys // block + keys + heads)
-    if heads > 1 or padded > N:
-        memory += N * C  # The joined heads. Otherwise they are the mixed values.
+    keys = _keys(after, block)
+    if N <= keys:
+        padded = keys = N
+        # Queries, keys and values, those that are rotated, the mixed values, and the log-sum-exp.
+        memory = N * (4 * C + 2 * C * (encoding == "rotary") + heads)
+    else:
+        padded = -(-N // block) * block
+        # Queries, keys and values, the mask, the mixed values, and the log-sum-exp.
+        memory = padded * (2 * C + 2 * C * keys // block + keys + heads)
+        if heads > 1 or padded > N:
+            memory += N * C  # The joined heads. Otherwise they are the mixed values.
     return Cost(
         parameters=parameters(C),
         macs=4 * N * C * C + 2 * padded * keys * C,

@@ -95,12 +95,10 @@ class Forecast(Callback):
         limits = self.limits
         if limits.nothing:
             return {}
-        expected = predict_cost(config, self.runtime)
         excess: dict[str, float] = {}
-        if limits.params is not None:
-            excess["params"] = expected.params / limits.params - 1
-        if limits.macs is not None:
-            excess["macs"] = expected.macs / limits.macs - 1
+        for name, limit in (("params", limits.params), ("macs", limits.macs)):
+            if limit is not None:
+                excess[name] = getattr(predict_cost(config, self.runtime), name) / limit - 1
         if limits.cache is not None:
             excess["cache"] = cache_bytes(config) / limits.cache - 1
         for name, limit in (("memory", limits.memory), ("latency", limits.latency)):

@@ -15,7 +15,7 @@ from search.spaces import SPACES
 
 NAMES = ("recall", "hybrid")
 DRAWS = 60
-LAYERS = {"learning_rate": 2e-3, "weight_decay": 0.1, "schedule": "one-cycle", "window": 4, "batch_size": 64}
+LAYERS = {"learning_rate": 5e-3, "weight_decay": 0.1, "schedule": "one-cycle", "window": 4, "batch_size": 64}
 
 
 def kinds_of(config: TrialConfig | None) -> list[str]:
