@@ -94,7 +94,7 @@ class SlidingAttention(Heads):
         """Return the update `(B, N, C)` from heads `(B, heads, N, d)` with keys before `end`."""
         B, N = q.shape[0], q.shape[2]
         before, after, block = _extent(self.window, self.causal)
-        if not isinstance(N, torch.SymInt) and N <= _keys(after, block):
+        if not isinstance(N, torch.SymInt) and _keys(after, block) >= N:
             i, j = torch.arange(N, device=q.device)[:, None], torch.arange(N, device=q.device)
             near = (j < end) & (i - j <= before) & (j - i <= after) | (i == j)  # (..., N, N)
             return self.join_heads(F.scaled_dot_product_attention(q, k, v, attn_mask=near))
@@ -150,7 +150,7 @@ def cost(
     C, N = channels, prod(spatial)
     _, after, block = _extent(window, causal)
     keys = _keys(after, block)
-    if N <= keys:
+    if keys >= N:
         padded = keys = N
         # Queries, keys and values, those that are rotated, the mixed values, and the log-sum-exp.
         memory = N * (4 * C + 2 * C * (encoding == "rotary") + heads)
