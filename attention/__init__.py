@@ -13,7 +13,7 @@ decomposed       Decomposed (efficient) attention, linear in the number of posit
 multihead        Multi-head attention over positions
 linear           Linear attention, with elu + 1 in place of the softmax
 sliding          Multi-head attention in a window around each position
-dot_product      Causal dot-product attention, fused or as plain products
+dot_product      Dot-product attention, fused or as plain products
 shortconv        Gated short convolution along the positions
 heads            The base class of attention whose heads split all channels
 decoding         Decoding of one token after another with a state, and the base class of modules that can

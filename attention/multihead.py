@@ -14,6 +14,7 @@ from torch import Tensor
 
 from attention.attention_map import AttentionMap, softmax_map
 from attention.decoding import State
+from attention.dot_product import attend_causally
 from attention.errors import InputError
 from attention.gated import Cost, project
 from attention.heads import Heads, parameters
@@ -77,9 +78,10 @@ class MultiHeadAttention(Heads):
         if relative:
             bias = self.bias(spatial).to(q.dtype)  # (heads, N, N)
             logit_mask = bias[None] if visible is None else bias.masked_fill(~visible, float("-inf"))
-        update = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=logit_mask, is_causal=self.causal and logit_mask is None
-        )
+        if self.causal and logit_mask is None:
+            update = attend_causally(q, k, v)
+        else:
+            update = F.scaled_dot_product_attention(q, k, v, attn_mask=logit_mask)
         return self.join_heads(update)  # (B, N, C)
 
     def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> AttentionMap:

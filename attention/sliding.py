@@ -19,6 +19,7 @@ from torch import Tensor
 from attention.attention_map import AttentionMap, softmax_map
 from attention.blocks import join, shift, split
 from attention.decoding import State
+from attention.dot_product import attend_where
 from attention.errors import InputError
 from attention.gated import Cost, project
 from attention.heads import HeadCount, Heads, NotTried, parameters
@@ -109,7 +110,7 @@ class SlidingAttention(Heads):
         # A softmax over no position would be NaN, so every position attends to itself.
         visible = (visible | (i == j)).expand(B, *visible.shape[-3:])
         q, k, v = (t.transpose(1, 2).flatten(0, 1) for t in (q, k, v))  # (B blocks, heads, block, d)
-        update = F.scaled_dot_product_attention(q, k, v, attn_mask=visible.flatten(0, 1).unsqueeze(1))
+        update = attend_where(q, k, v, visible.flatten(0, 1).unsqueeze(1))
         update = update.unflatten(0, (B, -1)).transpose(1, 2)  # (B, heads, blocks, block, d)
         return self.join_heads(join(update, N))
 
