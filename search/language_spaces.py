@@ -211,7 +211,7 @@ SPACES = (
     hybrid_space(
         "recall",
         # The scores of two layers in the wrong order stay at the level of guessing with this data.
-        data=LanguageData(source="recall", context=24, vocabulary=16, pairs=6, examples=28_800),
+        data=LanguageData(source="recall", context=24, vocabulary=16, pairs=6, examples=38_400),
         model=LanguageModel(options={"depth": 2, "width": 32, "heads": 1, "mlp": 16}),
         # Models learn late and at once, so trials are not stopped early.
         training=LanguageTraining(epochs=1, batch_size=64),
