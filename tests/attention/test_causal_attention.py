@@ -1,8 +1,10 @@
-"""Causal and windowed attention compared with weights of all pairs, and no leak of later positions."""
+"""Causal attention compared with its formulas, written for each pair, and no leak of later positions."""
+
+from collections.abc import Callable
 
 import pytest
 import torch
-from attention_cases import CHANNELS, every_causal, features, new
+from attention_cases import CAUSAL, CHANNELS, every_causal, features, new
 from torch import Tensor, nn
 
 from attention import Gated, Spec
@@ -56,57 +58,101 @@ def test_earlier_positions_are_equal_bit_by_bit(spec: Spec, dtype: torch.dtype) 
         )
 
 
-@every_causal
-def test_a_prefix_has_the_same_output(spec: Spec) -> None:
-    module, x = new(spec, gate=1).double().eval(), features(2, CHANNELS, 100, dtype=torch.float64)
-    for length in (1, 40, 99):
-        prefix = module(x[:, :, :length])
-        torch.testing.assert_close(prefix, module(x)[:, :, :length], rtol=1e-10, atol=1e-10)
+N = 70
 
 
-def _heads(module: Gated, tokens: Tensor) -> list[Tensor]:
-    parts = module.in_proj(tokens).chunk(3, dim=-1)
-    return [part.unflatten(-1, (module.heads, -1)).transpose(1, 2) for part in parts]  # (B, heads, N, d)
+def _split(x: Tensor, heads: int) -> Tensor:
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, heads, N, d)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(
-    ("type", "options"), [("sliding", {"window": 4}), ("sliding", {"window": 33}), ("linear", {})], ids=str
-)
-def test_weights_of_all_pairs_give_the_same_output(
-    type: str, options: dict[str, int | bool], causal: bool
-) -> None:
-    """Computes the equations of the papers with N x N weights, and gradients of all parameters."""
-    module = new(Spec(type, {**options, "causal": causal}), gate=0.75).double()
-    x = features(2, CHANNELS, 90, dtype=torch.float64).requires_grad_()
+def _heads(module: Gated, x: Tensor) -> list[Tensor]:
+    return [_split(part, module.heads) for part in module.in_proj(x).chunk(3, dim=-1)]
+
+
+def _turn(x: Tensor) -> Tensor:
+    """Return channels c and c + d / 2 as a complex number, turned by an angle for each position."""
+    first, second = x.chunk(2, dim=-1)
+    rates = 10_000.0 ** (-torch.arange(first.shape[-1], dtype=x.dtype) / first.shape[-1])
+    turned = torch.complex(first, second) * torch.exp(1j * torch.arange(N)[:, None] * rates)
+    return torch.cat([turned.real, turned.imag], dim=-1)
+
+
+def _softmax_attention(module: Gated, x: Tensor) -> Tensor:
+    q, k, v = _heads(module, x)
+    if module.encoding == "absolute":
+        half = CHANNELS // 2
+        angles = torch.arange(N)[:, None] * 10_000.0 ** (-torch.arange(half, dtype=x.dtype) / half)
+        q, k, _ = _heads(module, x + torch.cat([angles.sin(), angles.cos()], dim=1))
+    elif module.encoding == "rotary":
+        q, k = _turn(q), _turn(k)
+    window = getattr(module, "window", 2 * N)
+    after = 0 if module.causal else (window - 1) // 2
+    offset = torch.arange(N) - torch.arange(N)[:, None]
+    visible = (offset <= after) & (offset > after - window)
+    logits = q @ k.mT / q.shape[-1] ** 0.5 + (module.bias([N]) if module.encoding == "relative" else 0)
+    mixed = logits.masked_fill(~visible, float("-inf")).softmax(-1) @ v
+    return module.out_proj(mixed.transpose(1, 2).flatten(2))
+
+
+def _linear_attention(module: Gated, x: Tensor) -> Tensor:
+    q, k, v = _heads(module, x)
+    weights = (nn.functional.elu(q) + 1) @ (nn.functional.elu(k) + 1).mT
+    weights = weights.tril() if module.causal else weights
+    return module.out_proj((weights / weights.sum(-1, keepdim=True) @ v).transpose(1, 2).flatten(2))
+
+
+def _decomposed_attention(module: Gated, x: Tensor) -> Tensor:
+    q, k, v = (_split(layer(x), module.heads) for layer in (module.query, module.key, module.value))
+    mixed = []
+    for i in range(N):
+        q_i, k_i = q[:, :, i : i + 1], k[:, :, : i + 1]
+        if module.normalisation == "softmax":
+            q_i, k_i = q_i.softmax(-1), k_i.softmax(-2)
+        divisor = {"scaling": i + 1, "scaling-keys": q.shape[-1] ** 0.5}.get(module.normalisation, 1)
+        mixed.append(q_i @ k_i.mT / divisor @ v[:, :, : i + 1])
+    return module.reprojection(torch.cat(mixed, dim=2).transpose(1, 2).flatten(2))
+
+
+def _short_convolution(module: Gated, x: Tensor) -> Tensor:
+    b, c, u = module.in_proj(x).chunk(3, dim=-1)
+    last = 0 if module.causal else (module.kernel - 1) // 2
+    taps = {i - module.kernel + 1 + last: module.conv.weight[:, 0, i] for i in range(module.kernel)}
+    rows = [
+        sum(b[:, n + at] * u[:, n + at] * tap for at, tap in taps.items() if 0 <= n + at < N)
+        for n in range(N)
+    ]
+    return module.out_proj(c * torch.stack(rows, dim=1))
+
+
+FORMULAS: dict[str, Callable[[Gated, Tensor], Tensor]] = {
+    "multihead": _softmax_attention,
+    "sliding": _softmax_attention,
+    "linear": _linear_attention,
+    "decomposed": _decomposed_attention,
+    "shortconv": _short_convolution,
+}
+OTHERS = [
+    Spec("sliding", {"window": 4}),
+    Spec("sliding", {"encoding": "rotary"}),
+    Spec("multihead", {"encoding": "rotary"}),
+    Spec("linear"),
+    Spec("shortconv"),
+    Spec("shortconv", {"kernel": 4}),
+]
+
+
+@pytest.mark.parametrize("spec", [*CAUSAL, *OTHERS], ids=str)
+def test_formulas_for_each_pair_give_the_same_output(spec: Spec) -> None:
+    """Outputs, and gradients of the input and of all parameters, in float64."""
+    module = new(spec, gate=0.75).double()
+    x = features(2, CHANNELS, N, dtype=torch.float64).requires_grad_()
     with torch.no_grad():
-        module.in_proj.bias.copy_(features(3 * CHANNELS))
-    q, k, v = _heads(module, x.mT)
-    offset = torch.arange(90) - torch.arange(90)[:, None]
-    after = 0 if causal else 90 if type == "linear" else (module.window - 1) // 2
-    before = 90 if type == "linear" else module.window - 1 - after
-    visible = (offset <= after) & (offset >= -before)
-    if type == "linear":
-        weights = (nn.functional.elu(q) + 1) @ (nn.functional.elu(k) + 1).mT * visible
-        weights = weights / weights.sum(-1, keepdim=True)
-    else:
-        weights = (q @ k.mT / 2).masked_fill(~visible, float("-inf")).softmax(-1)
-    update = module.out_proj((weights @ v).transpose(1, 2).flatten(2)).mT
-    inputs, gradient = (x, *module.parameters()), features(2, CHANNELS, 90, dtype=torch.float64).cos()
-    for result, expected in zip(
-        *((y, *torch.autograd.grad(y, inputs, gradient)) for y in (module(x), x + module.gamma * update)),
-        strict=True,
+        for name, parameter in module.named_parameters():
+            if "bias" in name:  # Most are zero when new.
+                parameter.copy_(features(*parameter.shape))
+    expected = x + module.gamma * FORMULAS[spec.type](module, x.mT).mT
+    inputs, gradient = (x, *module.parameters()), features(2, CHANNELS, N, dtype=torch.float64).cos()
+    for result, target in zip(
+        *((y, *torch.autograd.grad(y, inputs, gradient)) for y in (module(x), expected)), strict=True
     ):
-        torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("normalisation", ["softmax", "scaling", "scaling-keys", "none"])
-def test_causal_decomposed_normalises_over_the_positions_it_sees(normalisation: str) -> None:
-    """Each position equals the last of the module that is not causal, on the positions up to it."""
-    options = {"normalisation": normalisation, "heads": 2}
-    causal, plain = (
-        new(Spec("decomposed", {**options, "causal": c}), gate=1).double() for c in (True, False)
-    )
-    x = features(2, CHANNELS, 70, dtype=torch.float64)
-    expected = torch.cat([plain(x[:, :, : i + 1])[:, :, -1:] for i in range(70)], dim=2)
-    torch.testing.assert_close(causal(x), expected, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(result, target, rtol=1e-10, atol=1e-10)
