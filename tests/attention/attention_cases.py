@@ -35,17 +35,13 @@ OPTIONS: dict[str, list[dict[str, OptionValue]]] = {
         {"encoding": "relative"},
         {"causal": True},
         {"causal": True, "encoding": "relative"},
-        {"causal": True, "encoding": "absolute"},
         {"causal": True, "encoding": "rotary"},
-        {"encoding": "rotary", "heads": 2},
     ],
     "linear": [{"causal": True}, {"causal": True, "heads": 1}],
     "sliding": [
         {"window": 4, "heads": 2},
-        {"causal": True},
-        {"causal": True, "window": 3, "heads": 1},
         {"causal": True, "encoding": "rotary"},
-        {"encoding": "rotary", "window": 5},
+        {"causal": True, "window": 3, "heads": 1},
     ],
     "shortconv": [{"causal": True}, {"kernel": 4}],
 }
@@ -62,6 +58,8 @@ with_encoding = pytest.mark.parametrize(
 )
 
 CAUSAL = [spec for spec in SPECS if spec.options.get("causal")] + [
+    Spec("multihead", {"causal": True, "encoding": "absolute"}),
+    Spec("sliding", {"causal": True}),
     Spec("sliding", {"causal": True, "window": 1}),
     Spec("sliding", {"causal": True, "window": 50}),
     Spec("decomposed", {"causal": True, "normalisation": "scaling-keys"}),
