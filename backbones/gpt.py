@@ -200,14 +200,15 @@ class Decoder(nn.Module):
             x = layer(x)
         return self._head(x)
 
-    def prefill(self, tokens: Tensor) -> tuple[Tensor, list[State]]:
+    def prefill(self, tokens: Tensor, *, last: bool = False) -> tuple[Tensor, list[State]]:
         """Return the logits of `forward`, and the state of each layer after the last token.
 
         Args:
             tokens: Tokens, int64 `(B, N)`.
+            last: Compute only the logits at the last token.
 
         Returns:
-            Logits `(B, N, V)`, and a state for each layer.
+            Logits `(B, N, V)`, or `(B, 1, V)` with `last`, and a state for each layer.
 
         Raises:
             InputError: A module was inserted that cannot process one token after another.
@@ -217,7 +218,7 @@ class Decoder(nn.Module):
         for layer in self._layers():
             x, state = layer.prefill(x)
             states.append(state)
-        return self._head(x), states
+        return self._head(x[:, -1:] if last else x), states
 
     def step(self, token: Tensor, states: list[State], position: Tensor) -> tuple[Tensor, list[State]]:
         """Return the logits at the next token, and the new states.

@@ -39,7 +39,7 @@ def export(
     ] = False,
 ) -> None:
     """Export a trained model as ONNX, torch.export, safetensors and an MLflow model, and check each."""
-    from automl.export.run_export import run_export
+    from automl.export.run_export import ARGUMENTS, run_export
 
     result = run_export(
         out,
@@ -75,9 +75,8 @@ def export(
     if result.registered:
         print(f"registry  {result.registered.uri} is version {result.registered.version}")
     if isinstance(result.folder, Path) and result.predicts:
-        arguments = '"QUERY" --corpus FOLDER' if result.searches else "FILE..."
         out = out or str(result.folder.relative_to(Path.cwd().resolve()))
-        print(f"next      {shell(['automl', 'predict', out])} {arguments}")
+        print(f"next      {shell(['automl', 'predict', out])} {ARGUMENTS[result.kind]}")
         served = shell(["mlflow", "models", "serve", "-m", f"{out}/mlflow-model", "--env-manager", "local"])
         print(f"or serve  {served}")
 
@@ -88,7 +87,7 @@ def predict(
         list[str],
         typer.Argument(
             help="Inputs: images or folders of images; .ts, CSV or NPZ files of sequences; CSV files of left "
-            "and right images. With --corpus: queries in words."
+            "and right images. With --corpus: queries in words. For a language model: texts to continue."
         ),
     ],
     top: Annotated[
@@ -98,23 +97,37 @@ def predict(
     out: Annotated[
         Path | None, describe("Folder for predictions that are files: disparities as PFM and PNG.")
     ] = None,
+    tokens: Annotated[
+        int | None, describe("Number of tokens to add to each text.", shown="64; recall 1")
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        describe("Divides the logits before tokens are drawn; 0 takes the most probable.", shown="0"),
+    ] = None,
+    seed: Annotated[int | None, describe("Seed of the drawn tokens.", shown="0")] = None,
     trust: Annotated[
         bool, describe("Allow running the user-defined code of the model's task.", None, "--trust")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Predict with an exported model, or search code with it."""
+    """Predict, search code or continue texts with a model."""
     if corpus is not None:
         _search(folder, files, corpus, top, as_json)
         return
     from automl.export.predict import run_predict
 
-    top = 1 if top is None else top
-    if top < 1:
+    if top is not None and top < 1:
         raise InputError(f"--top must be 1 or more; got {top}")
-    result = run_predict(folder, files, out=out, trust=trust)
+    result = run_predict(
+        folder, files, out=out, tokens=tokens, temperature=temperature, seed=seed, trust=trust
+    )
     for prediction in result.predictions:
-        print(printable(f"{prediction.input}: {prediction.top(top)}"))
+        if "continuation" not in prediction.values:
+            print(printable(f"{prediction.input}: {prediction.top(top or 1)}"))
+        else:
+            if len(result.predictions) > 1:
+                print(printable(f"{prediction.input}:"))
+            print(printable(prediction.text, keep="\n\t"))
         for file in prediction.files:
             print(f"  {file}")
     for message in result.unread.values():

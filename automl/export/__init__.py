@@ -8,6 +8,7 @@ attention_formats  The formats that an attention module prevents
 onnx_program    Replace operations that the ONNX exporter cannot translate
 served_model    The code of `mlflow-model`, which does not need this project
 served_encoder  The code of `mlflow-model` for encoders of texts
+served_decoder  Continues texts, also as the code of `mlflow-model` for language models
 parity          Compare each exported form with the trained model
 onnx_session    Run an ONNX file on numpy arrays, on the CPU
 quantize        Quantise an ONNX model to 8 bits
@@ -21,4 +22,5 @@ module_inputs   The inserted modules of an exported model, and the maps of one f
 code_search     Search a folder of code with an exported model
 code_index      The vectors of all functions of a folder, in a file that is kept up to date
 text_encoder    An exported encoder of texts
+text_decoder    An exported decoder of texts
 """

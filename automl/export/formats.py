@@ -20,7 +20,16 @@ from torch.nn.utils import parametrize
 from attention import Gated, InputError
 from attention.errors import describe_error
 from automl.export.onnx_program import for_onnx
-from automl.tasks.deployment import BATCH_AXIS, MODEL, SHORTEST, TOKENIZER, Deployment, Interface, Signature
+from automl.tasks.deployment import (
+    BATCH_AXIS,
+    MODEL,
+    SHORTEST,
+    TOKENIZER,
+    Deployment,
+    Interface,
+    Kind,
+    Signature,
+)
 
 
 def onnx_file(graph: str) -> str:
@@ -64,7 +73,7 @@ def save_programs(
         The reason for each file that is left out.
     """
     # Axes of the same name are the same dimension.
-    names = {name for axes in deployment.dynamic.values() for name in axes.values()}
+    names = {name for key in deployment.inputs for name in deployment.axes(key).values()}
     bounds = {name: deployment.bounds.get(name, (SHORTEST, None)) for name in names}
     bounds[BATCH_AXIS] = (1, None)
     dims = {name: torch.export.Dim(name, min=least, max=most) for name, (least, most) in bounds.items()}
@@ -105,7 +114,7 @@ def save_programs(
 def save_mlflow(folder: Path, graphs: Mapping[str, Interface], deployments: Mapping[str, Deployment]) -> None:
     """Write `mlflow-model`: the ONNX models, code that checks inputs and names outputs, and requirements.
 
-    A model with several graphs needs a tokenizer and takes texts.
+    Encoders and a decoder take texts. Only they have several graphs.
     """
     import mlflow.pyfunc
     from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
@@ -114,36 +123,51 @@ def save_mlflow(folder: Path, graphs: Mapping[str, Interface], deployments: Mapp
 
     MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)  # only two local files are copied
 
-    takes_texts = (folder / TOKENIZER).exists()
-    if len(graphs) > 1 and not takes_texts:
+    kind = _kind_of(deployments)
+    if len(graphs) > 1 and kind == "model":
         raise InputError(
-            f"several graphs are served with a {TOKENIZER}, and {', '.join(graphs)} have none; let "
-            f"`deployments` of the task return one graph, or put a tokenizer into the `files` of a Deployment"
+            f"several graphs are served as encoders or as a decoder, and {', '.join(graphs)} are none; let "
+            f'`deployments` of the task return one graph, or set `kind="encoder"` in each Deployment'
         )
-    needed = ["mlflow", "onnxruntime", "numpy", *(["tokenizers"] if takes_texts else [])]
-    artifacts = {name: str(folder / onnx_file(name)) for name in graphs}
-    if takes_texts:
-        artifacts["tokenizer"] = str(folder / TOKENIZER)
-    served = Path(__file__).with_name("served_encoder.py" if takes_texts else "served_model.py")
-    outputs = next(iter(graphs.values())).outputs  # all graphs of texts have the same outputs
+    has_tokenizer = (folder / TOKENIZER).exists()
+    needed = ["mlflow", "onnxruntime", "numpy", *(["tokenizers"] if has_tokenizer else [])]
+    files = {name: folder / onnx_file(name) for name in graphs}
+    if has_tokenizer:
+        files["tokenizer"] = folder / TOKENIZER
+    served = Path(__file__).with_name(f"served_{kind}.py")
+    outputs = next(iter(graphs.values())).outputs  # all encoders have the same outputs
     with TemporaryDirectory() as scratch:
-        about = Path(scratch) / "about.json"
-        about.write_text(json.dumps(describe(graphs, deployments)))
+        files["about"] = Path(scratch) / "about.json"
+        files["about"].write_text(json.dumps(describe(graphs, deployments)))
+        if kind == "decoder":  # a module that `automl predict` imports too, without MLflow
+            for file in list(files.values()):
+                if file.parent == folder:
+                    (Path(scratch) / file.name).symlink_to(file.resolve())
+            code: dict[str, Any] = {
+                "loader_module": served.stem,
+                "code_paths": [str(served)],
+                "data_path": scratch,
+            }
+        else:
+            code = {
+                "python_model": str(served),
+                "artifacts": {name: str(file) for name, file in files.items()},
+                # Without a signature of inputs, as MLflow would convert inputs that the model must reject.
+                "signature": ModelSignature(outputs=Schema([_tensor_spec(value) for value in outputs])),
+            }
         mlflow.pyfunc.save_model(
             str(folder / MLFLOW_MODEL),
-            python_model=str(served),
-            artifacts={**artifacts, "about": str(about)},
-            # Without a signature of inputs, as MLflow would convert inputs that the model must reject.
-            signature=ModelSignature(outputs=Schema([_tensor_spec(value) for value in outputs])),
+            **code,
             metadata={"graphs": {name: graph.to_json() for name, graph in graphs.items()}},
             pip_requirements=[f"{name}=={version(name)}" for name in needed],
         )
 
 
 def describe(graphs: Mapping[str, Interface], deployments: Mapping[str, Deployment]) -> dict[str, Any]:
-    """Return the labels, and the inputs, outputs and details of each graph, for JSON."""
+    """Return the kind, the labels, and the inputs, outputs and details of each graph, for JSON."""
     details = {name: dict(graph.details) for name, graph in deployments.items()}
     return {
+        "kind": _kind_of(deployments),
         "labels": list(labels_of(deployments)),
         "graphs": {name: {**graph.to_json(), "details": details[name]} for name, graph in graphs.items()},
     }
@@ -170,6 +194,10 @@ def modules_of(deployment: Deployment, model: nn.Module) -> dict[str, dict[str, 
 def labels_of(deployments: Mapping[str, Deployment]) -> Sequence[str]:
     """Return the labels of a task with one graph. They are empty for several graphs."""
     return deployments[MODEL].labels if MODEL in deployments else ()
+
+
+def _kind_of(deployments: Mapping[str, Deployment]) -> Kind:
+    return next((deployment.kind for deployment in deployments.values()), "model")
 
 
 def _tensor_spec(value: Signature) -> Any:

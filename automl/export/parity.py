@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from attention import InputError
 from automl.export.formats import MLFLOW_MODEL, onnx_file, pt2_file
 from automl.export.onnx_session import open_onnx
 from automl.tasks import Task
-from automl.tasks.deployment import Arrays, Deployment, count_rows
+from automl.tasks.deployment import Arrays, Deployment, Run, count_rows
 from automl.tasks.model_check import ADVICE, RANDOM
 
 Form = Callable[[], Arrays]
@@ -41,12 +42,29 @@ def check_parity(
             difference = task.compare(expected[graph], run())
             if not difference <= task.tolerance:
                 _check_repeats(task, deployment, inputs[graph])
-                raise RuntimeError(
-                    f"{name} differs from the trained model by {difference:.2g}, more than "
-                    f"{task.tolerance:g}, on {count_rows(inputs[graph])} inputs; nothing was exported"
-                )
+                raise _difference_error(task, name, difference, f"{count_rows(inputs[graph])} inputs")
             differences[name] = max(difference, differences.get(name, 0.0))
     return differences
+
+
+def check_together(task: Task, model: nn.Module, runs: Mapping[str, Run]) -> Mapping[str, float]:
+    """Return the differences of the task's checks of all ONNX graphs together.
+
+    Raises:
+        RuntimeError: A difference exceeds the task's tolerance.
+    """
+    differences = task.compare_together(model, runs)
+    for name, difference in differences.items():
+        if not difference <= task.tolerance:
+            raise _difference_error(task, name, difference, "test inputs")
+    return differences
+
+
+def _difference_error(task: Task, name: str, difference: float, where: str) -> RuntimeError:
+    return RuntimeError(
+        f"{name} differs from the trained model by {difference:.2g}, more than {task.tolerance:g}, on "
+        f"{where}; nothing was exported"
+    )
 
 
 def _check_repeats(task: Task, deployment: Deployment, inputs: Arrays) -> None:

@@ -13,8 +13,9 @@ import numpy as np
 from attention import InputError, loading
 from automl.config.user_code import announce
 from automl.data.walk import walk
-from automl.export.formats import CONFIG, ONNX
+from automl.export.formats import CONFIG, ONNX, onnx_file
 from automl.export.onnx_session import open_onnx
+from automl.export.text_decoder import open_decoder
 from automl.tasks import Task, task_of
 from automl.tasks.deployment import MODEL, Arrays, Run
 from search.config import TrialConfig
@@ -92,23 +93,31 @@ def run_predict(
     files: Sequence[str | Path],
     *,
     out: str | Path | None = None,
+    tokens: int | None = None,
+    temperature: float | None = None,
+    seed: int | None = None,
     trust: bool = False,
 ) -> Predictions:
-    """Run an exported model on files.
+    """Run an exported model on files, or continue texts with a language model.
 
     Args:
         exported: The folder of an exported model, or the result of `run_export`.
-        files: Files and folders. In and below a folder, all files that the task reads are used.
+        files: Files and folders. In and below a folder, all files that the task reads are used. For a
+            language model, texts to continue; for one of recall, symbols separated by spaces.
         out: A folder for predictions that are files, such as images. They get the names of the inputs.
+        tokens: The number of tokens to add to each text. Default: 64, or one symbol of recall.
+        temperature: Divides the logits before tokens are drawn. Default: 0, the most probable token.
+        seed: The seed of the draws. Default: 0.
         trust: Allow running the code of a user-defined task, to read files and describe predictions. Without
             it, inputs must be NPZ files with an array for each input of the model.
 
     Returns:
-        A prediction for each input.
+        A prediction for each input. For a language model its `text` is the continuation, and its `values`
+        are `continuation`, `tokens` and `log_probabilities`.
 
     Raises:
         InputError: The folder has no exported model, there is no file, no file can be read, or the
-            predictions cannot be written.
+            predictions cannot be written. Or an option does not fit the model, or no text can be continued.
 
     Example:
         >>> import automl
@@ -117,7 +126,19 @@ def run_predict(
         ['seven.png']
     """
     folder = exported_folder(exported)
-    config, task, run = _open(folder, trust)
+    about = read_exported(folder)
+    options = {"tokens": tokens, "temperature": temperature, "seed": seed}
+    if about.get("kind") == "decoder":
+        if out is not None:
+            raise InputError("a language model writes no files; leave out --out")
+        options = {name: value for name, value in options.items() if value is not None}
+        return _continue(folder, about, [str(text) for text in files], options)
+    if wrong := [f"--{name}" for name, value in options.items() if value is not None]:
+        raise InputError(
+            f"{', '.join(wrong)} is for language models; the model in {folder} is for "
+            f"{about['config']['task']}"
+        )
+    task, run = _open(folder, about, trust)
     examples = [example for file in files for example in list_inputs(Path(file), task)]
     if not examples:
         raise InputError(
@@ -126,19 +147,48 @@ def run_predict(
     unread: dict[str, str] = {}
     predictions = []
     used: Counter[str] = Counter()
-    for names, inputs in _batches(_read(examples, task, config, unread)):
+    for names, inputs in _batches(_read(examples, task, about, unread)):
         try:
             outputs = run(inputs)
             answers = [{key: value[i] for key, value in outputs.items()} for i in range(len(names))]
-            described = [task.describe(config, answer) for answer in answers]
+            described = [task.describe(about, answer) for answer in answers]
         except InputError:
             raise
         except Exception as error:  # onnxruntime and tasks raise various errors
             raise InputError(f"the model in {folder} does not fit its {CONFIG} ({error})") from error
         for name, answer, (text, values) in zip(names, answers, described, strict=True):
-            written = [] if out is None else _write(task, config, name, answer, Path(out), used)
+            written = [] if out is None else _write(task, about, name, answer, Path(out), used)
             predictions.append(Prediction(input=name, text=text, values=values, files=written))
     if not predictions and unread:
+        raise InputError(next(iter(unread.values())))
+    return Predictions(predictions, unread)
+
+
+def _continue(
+    folder: Path, exported: Mapping[str, Any], texts: Sequence[str], options: Mapping[str, Any]
+) -> Predictions:
+    """Return the continuations of texts by a language model."""
+    if not texts:
+        raise InputError("give at least one text to continue")
+    for name in exported["graphs"]:
+        check_written(folder, exported, onnx_file(name))
+    try:
+        decoder = open_decoder(folder, exported["graphs"])
+    except InputError:
+        raise
+    except Exception as error:  # onnxruntime and tokenizers have an error for each kind of damage
+        raise no_export(folder, error) from error
+    predictions, unread = [], {}
+    for text in texts:
+        try:
+            answer = decoder.continue_text(text, **options)
+        except ValueError as error:
+            unread[text] = str(error)
+        except Exception as error:
+            raise InputError(f"the model in {folder} does not fit its {CONFIG} ({error})") from error
+        else:
+            predictions.append(Prediction(input=text, text=answer.continuation, values=answer._asdict()))
+    if not predictions:
         raise InputError(next(iter(unread.values())))
     return Predictions(predictions, unread)
 
@@ -201,8 +251,7 @@ def no_export(folder: Path, error: Exception) -> InputError:
     return InputError(f"{folder} has no exported model; create one with `automl export`. ({error})")
 
 
-def _open(folder: Path, trust: bool) -> tuple[dict[str, Any], type[Task], Run]:
-    exported = read_exported(folder)
+def _open(folder: Path, exported: Mapping[str, Any], trust: bool) -> tuple[type[Task], Run]:
     check_written(folder, exported, ONNX)
     if MODEL not in exported["graphs"]:
         raise InputError(f"the model in {folder} searches code; add a folder of code with --corpus FOLDER")
@@ -210,7 +259,7 @@ def _open(folder: Path, trust: bool) -> tuple[dict[str, Any], type[Task], Run]:
         run = open_onnx(folder / ONNX)
     except Exception as error:  # onnxruntime has a different error for each kind of damage
         raise no_export(folder, error) from error
-    return exported, input_reader(exported, f"predicting with {folder}", trust), run
+    return input_reader(exported, f"predicting with {folder}", trust), run
 
 
 def input_reader(exported: Mapping[str, Any], what: str, trust: bool) -> type[Task]:

@@ -38,7 +38,7 @@ from automl.export.formats import (
 )
 from automl.export.model_card import CONFUSION, MOST_LABELS, model_card
 from automl.export.onnx_session import open_onnx
-from automl.export.parity import check_parity
+from automl.export.parity import check_parity, check_together
 from automl.export.quantize import CALIBRATION_INPUTS, KINDS, Quantized, quantize_int8
 from automl.export.speed import BATCH, Speed, machine, measure_speed
 from automl.storage.disk import format_disk_full
@@ -47,7 +47,7 @@ from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.storage.trusted import is_remembered
 from automl.tasks import Task, open_task
-from automl.tasks.deployment import MODEL, TOKENIZER, Interface, as_arrays, count_rows, iterate_batches
+from automl.tasks.deployment import MODEL, Interface, Kind, as_arrays, count_rows, iterate_batches
 from automl.tasks.same_data import check_source
 from automl.tracking.registry import Registered, check_registry, register
 from automl.tracking.runs import find_trial_run
@@ -61,6 +61,11 @@ INPUTS = 100  # number of test inputs for comparing the exported forms
 COPIES = 5  # number of written copies of the weights: four forms and MLflow's copy
 ALIAS = "champion"
 NOT_DECLARED = "the training function declares no model with trial.export"
+ARGUMENTS: Mapping[Kind, str] = {  # of `automl predict`
+    "model": "FILE...",
+    "encoder": '"QUERY" --corpus FOLDER',
+    "decoder": '"TEXT"',
+}
 EXPORTS = "exports"  # the folder of exports that are given no other
 
 
@@ -82,7 +87,7 @@ class ExportResult(Summary):
         left_out: The reason for each file that an attention module of others prevents.
         quantized: Size, speed and accuracy of the quantised model, or None.
         registered: The registered version, or None.
-        searches: True for a model that takes queries in words.
+        kind: `model` of arrays, `encoder` for code search, or `decoder` that continues texts.
 
     Example:
         After the example of `run_export`:
@@ -101,7 +106,7 @@ class ExportResult(Summary):
     left_out: Mapping[str, str] = field(default_factory=dict)
     quantized: Quantized | None = None
     registered: Registered | None = None
-    searches: bool = False
+    kind: Kind = "model"
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines that the command prints, as label and text."""
@@ -122,10 +127,10 @@ class ExportResult(Summary):
         if self.registered:
             yield "registry", f"{self.registered.uri} is version {self.registered.version}"
         if isinstance(self.folder, Path) and self.predicts:
-            if self.searches:
+            if self.kind == "encoder":
                 yield "next", call("run_code_search", str(self.folder), ["QUERY"], corpus="FOLDER")
             else:
-                yield "next", call("run_predict", str(self.folder), ["FILE"])
+                yield "next", call("run_predict", str(self.folder), [ARGUMENTS[self.kind].strip('".')])
 
     @property
     def predicts(self) -> bool:
@@ -337,11 +342,13 @@ def _write(
     history: Sequence[Mapping[str, float]] = (),
 ) -> ExportResult:
     save_weights(folder, model)
-    tensors = task.graph_inputs("test", INPUTS)
-    inputs = {name: as_arrays(tensor) for name, tensor in tensors.items()}
+    test_inputs = task.graph_inputs("test", INPUTS)
     with torch.inference_mode():
         test = task.test_metrics(model, history)
-    expected = {name: deployment.run(tensors[name]) for name, deployment in task.deployments(model).items()}
+    trained = task.deployments(model)
+    tensors = {name: test_inputs.get(name, deployment.inputs) for name, deployment in trained.items()}
+    inputs = {name: as_arrays(tensor) for name, tensor in tensors.items()}
+    expected = {name: deployment.run(tensors[name]) for name, deployment in trained.items()}
     bake(model)
     deployments = task.deployments(model)
     graphs = {
@@ -383,6 +390,8 @@ def _write(
         for name in graphs
         if onnx_file(name) not in left_out
     }
+    runs = {name: run for name, forms in models.items() for run in forms.values()}
+    differences = {**differences, **check_together(task, model, runs)}
     calibrated = 0
     if quantize:
         calibrated = _quantize(folder, task)
@@ -423,7 +432,7 @@ def _write(
         machine=machine(),
         left_out=left_out,
         quantized=quantized,
-        searches=(folder / TOKENIZER).exists(),
+        kind=metadata["kind"],
     )
 
 

@@ -78,6 +78,10 @@ def run_maps(
     """
     folder = exported_folder(exported)
     about = read_exported(folder)
+    if about.get("kind") == "decoder":
+        raise InputError(
+            f"maps are drawn on images, sequences and code; the model in {folder} continues texts"
+        )
     modules = _modules(folder, about, site)
     names = [m.spec.type for m in modules if loading.is_user_defined(m.spec.type)]
     check_trusted(f"drawing maps of {folder}", names, trust=trust)

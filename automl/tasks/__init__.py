@@ -18,6 +18,8 @@ retrieval_evaluator      Computes mean reciprocal ranks from vectors of queries 
 retrieval_metrics        Ranks and their metrics: MRR, recall, NDCG
 language_modelling       Prediction of the next token of a text, or of sequences of recall
 language_evaluator       Computes loss, bits per byte and accuracy from logits of tokens
+language_deployment      Deployment of a causal decoder: one graph, or those of a text and of one more token
+language_usage           Usage of an exported decoder, for its model card
 stereo                   The disparity of each pixel of the left of two rectified images
 stereo_evaluator         Computes end-point error and fractions of wrong pixels
 stereo_deployment        Deployment of a stereo model, and its input and output files

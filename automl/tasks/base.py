@@ -18,7 +18,7 @@ from automl.data import shared
 from automl.data.manifest import Manifest
 from automl.data.records import Records
 from automl.storage.storage import Storage
-from automl.tasks.deployment import MODEL, Arrays, Deployment, read_arrays
+from automl.tasks.deployment import MODEL, Arrays, Deployment, Run, read_arrays
 from automl.tasks.evaluator import Evaluator
 from automl.tasks.memo import remember_sites
 from automl.tasks.shown import ShownInputs
@@ -423,8 +423,8 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
         return self.manifest(self.config).digest
 
     # Deployment: the graphs of a model, and their use without the dataset. A task with one graph implements
-    # `deployment` and `model_inputs`. A task with several implements `deployments`, `graph_inputs` and
-    # `served_inputs`.
+    # `deployment` and `model_inputs`. A task with several implements `deployments`, `graph_inputs`,
+    # `served_inputs` and `compare_together`.
 
     def deployment(self, model: nn.Module) -> Deployment:
         """Return the deployment of a model with one graph.
@@ -476,7 +476,7 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
             count: The largest number of inputs.
 
         Returns:
-            The inputs of each graph.
+            The inputs of each graph. A graph that is left out is checked on the example of its deployment.
         """
         return {MODEL: self.model_inputs(split, count)}
 
@@ -529,6 +529,20 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
             The difference.
         """
         return max(float(np.abs(ours[name] - theirs[name]).max()) for name in ours)
+
+    def compare_together(self, model: nn.Module, runs: Mapping[str, Run]) -> Mapping[str, float]:
+        """Return differences between the model and all exported graphs used together.
+
+        Export rejects a difference above `tolerance`, and NaN.
+
+        Args:
+            model: The trained model.
+            runs: The graphs of `deployments`, as functions of arrays.
+
+        Returns:
+            The difference of each check by its name. By default there is none.
+        """
+        return {}
 
     @classmethod
     def read_inputs(

@@ -100,6 +100,7 @@ def _deployment(encoder: nn.Module, tokenizer: str, length: int, similarity: Sim
         outputs=[OUTPUT],
         dynamic={INPUT: {1: "T"}},
         bounds={"T": (1, length)},
+        kind="encoder",
         details={
             "length": length,
             "padding": PADDING,

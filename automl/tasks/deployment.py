@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from attention import InputError
 
 Arrays = Mapping[str, np.ndarray]  # inputs or outputs by name; the first axis of each is the batch
 Run = Callable[[Arrays], Arrays]  # an exported form, from all inputs to all outputs
+Kind = Literal["model", "encoder", "decoder"]
 
 BATCH_AXIS = "N"
 MODEL = "model"  # the name of the only graph of a task
@@ -32,6 +33,8 @@ class Deployment:
         dynamic: The variable axes beside the batch, `{input or output: {axis: name}}`. Axes with the same
             name have the same size.
         bounds: The smallest and largest size of such an axis by name. By default SHORTEST and no limit.
+        kind: `model` from arrays to answers, `encoder` of texts as vectors, or `decoder` that continues
+            texts. All graphs of a task have the same kind, which `mlflow-model` and `automl predict` follow.
         labels: The names for the last axis of the first output; empty if these are not labels.
         details: The properties of the data that `Task.read_inputs` needs, in JSON's types.
         files: The content of further files that are needed, by name.
@@ -42,6 +45,7 @@ class Deployment:
     outputs: Sequence[str]
     dynamic: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     bounds: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    kind: Kind = "model"
     labels: Sequence[str] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +13,23 @@ from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.data.text import open_windows, shared_name
+from automl.data.text.text_tokenizer import TextTokenizer
 from automl.data.text.text_windows import TextWindows
 from automl.tasks.base import SPLITS, EvaluationBatch, Split, Task
+from automl.tasks.deployment import MODEL, TOKENIZER, Arrays, Deployment, Run, spread_indices
 from automl.tasks.initial import initialise
+from automl.tasks.language_deployment import (
+    DECODING,
+    EXAMPLES,
+    LOGITS,
+    PREFILL,
+    STEP,
+    TOKENS,
+    decoding_difference,
+    language_deployments,
+)
 from automl.tasks.language_evaluator import UNMARKED, LanguageEvaluator, cross_entropy, divergence
+from automl.tasks.language_usage import language_request, language_usage
 from backbones import check_decoder, find_decoder
 from backbones.gpt import Decoder
 from backbones.output import logits
@@ -23,6 +37,8 @@ from backbones.take_over import load_with_projections
 from search.config import TASKS, LanguageData, LanguageModel, LanguageTraining, TrialConfig
 from search.metric import Chance
 from search.serialise import to_json
+
+MOST_TOKENS = 2**13  # of the windows that an export is checked on
 
 
 class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
@@ -126,6 +142,61 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
 
     def evaluator(self, split: Split) -> LanguageEvaluator:
         return LanguageEvaluator(self.metric.name, self.windows.bytes_per_token(split))
+
+    def deployments(self, model: nn.Module) -> dict[str, Deployment]:
+        """Return the graphs `prefill` and `step`, or `model` if a mixer keeps no state."""
+        tokenizer = self._tokenizer
+        return language_deployments(
+            model,
+            self._deployed_windows("test", EXAMPLES),
+            details=self._details(),
+            files={TOKENIZER: tokenizer.content} if tokenizer is not None and tokenizer.content else {},
+        )
+
+    def graph_inputs(self, split: Split, count: int) -> dict[str, dict[str, Tensor]]:
+        """Return tokens of `prefill` and `model`. `step` is checked on the example of its deployment."""
+        tokens = self._deployed_windows(split, count)[:, :-1]
+        return {graph: {TOKENS: tokens} for graph in (PREFILL, MODEL)}
+
+    def compare(self, ours: Arrays, theirs: Arrays) -> float:
+        """Return the largest difference of logits, and of states relative to their largest value."""
+        scales = {name: max(1.0, float(np.abs(value).max())) for name, value in ours.items()} | {LOGITS: 1.0}
+        return max(float(np.abs(ours[name] - theirs[name]).max()) / scales[name] for name in ours)
+
+    def compare_together(self, model: nn.Module, runs: Mapping[str, Run]) -> Mapping[str, float]:
+        """Return the difference between all steps of test windows and the model on whole windows."""
+        if STEP not in runs:
+            return {}
+        return {DECODING: decoding_difference(model, self._deployed_windows("test", 8), runs)}
+
+    def usage(self) -> str:
+        return language_usage(self._details(), steps=STEP in self.deployments(self.model()))
+
+    def request(self) -> str:
+        return language_request(self._details())
+
+    def _details(self) -> dict[str, Any]:
+        """Return what `automl.export.served_decoder` needs to know of tokens."""
+        tokenizer = self._tokenizer
+        return {
+            "tokens": "symbols" if tokenizer is None else "sub-words" if tokenizer.content else "bytes",
+            "vocabulary": self.windows.vocabulary,
+            "end": None if tokenizer is None else tokenizer.end,
+            "context": self.data.context,
+        }
+
+    @property
+    def _tokenizer(self) -> TextTokenizer | None:
+        return self.windows.tokenizer if isinstance(self.windows, TextWindows) else None
+
+    def _deployed_windows(self, split: Split, count: int) -> Tensor:
+        """Return up to `count` windows spread over a split, int64 `(N, context + 1)`.
+
+        There are at most MOST_TOKENS tokens in more than two windows, since logits and states take memory.
+        """
+        fitting = max(2, min(count, MOST_TOKENS // self.data.context))
+        rows = spread_indices(self.size(split), fitting).numpy()
+        return torch.from_numpy(self.windows.batch(split, rows)[0])
 
     def chance(self, split: Split) -> Chance | None:
         """Return the accuracy of answering with any value of a sequence of recall that is still open."""

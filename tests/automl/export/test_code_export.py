@@ -251,8 +251,8 @@ def test_such_an_export_may_be_replaced_and_nothing_else(folder: Path, tmp_path:
         destination(out)
 
 
-def test_several_graphs_without_a_tokenizer_are_not_served(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"several graphs are served with a tokenizer\.json"):
+def test_several_graphs_of_arrays_are_not_served(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"several graphs are served as encoders or as a decoder"):
         formats.save_mlflow(tmp_path, {"a": None, "b": None}, {})  # type: ignore[dict-item]
 
 
