@@ -122,7 +122,7 @@ def regrets(work: tuple[str, str, int]) -> list[float]:
     return [*values, *[regret(table, returned)] * (len(counts) - len(values))]
 
 
-def regret(table: Table, params: dict[str, float | str]) -> float:
+def regret(table: planted.Table | recorded.Table, params: dict[str, float | str]) -> float:
     placement = parse_placement(params)
     assert placement is not None
     return table.best - table.effect(placement) + table.loss(params)
@@ -146,9 +146,9 @@ def needed(near: np.ndarray) -> float:
     return float(AT[enough[0]]) if len(enough) else float("inf")
 
 
-def summary(values: np.ndarray, random: np.random.Generator) -> dict[str, Any]:
-    """Return means of regrets (runs, counts), with intervals."""
-    near = values <= NEAR + 1e-9
+def summary(values: np.ndarray, random: np.random.Generator, good: float = NEAR) -> dict[str, Any]:
+    """Return means of regrets (runs, counts), with intervals. A regret of at most `good` is near."""
+    near = values <= good + 1e-9
     picks = random.integers(len(values), size=(2000, len(values)))
     means, fractions = values[picks].mean(axis=1), near[picks].mean(axis=1)
     costs = [needed(near[pick]) for pick in picks]

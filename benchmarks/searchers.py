@@ -10,25 +10,45 @@ run one after another.
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import optuna
 import planted
-import recorded
 from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FixedTrial, FrozenTrial
 
+from search.placement_model import IndexedPlacement
 from search.placement_posterior import best_trial
 from search.placement_sampler import SHARED_TRAINING, parse_placement
 
 RUNGS = (1, 3, 9)  # ninths of a training's epochs
 
-Table = planted.Table | recorded.Table
 Params = dict[str, float | str]
 Progress = Iterator[tuple[float, Params]]
-Choose = Callable[[Study, Table], FrozenTrial]
+Choose = Callable[[Study, "Table"], FrozenTrial]
+
+
+class Table(Protocol):
+    """Table of placements.
+
+    Attributes:
+        noise: Standard deviation of the scores of one placement.
+        spread: Variance of the placements' scores.
+    """
+
+    noise: float
+    spread: float
+
+    def draw(self, trial: optuna.Trial) -> IndexedPlacement:
+        """Draw a placement."""
+
+    def shared_training(self, placement: IndexedPlacement) -> int | None:
+        """Return the shared partial training that the next training of a placement continues, or None."""
+
+    def score(self, placement: IndexedPlacement, params: Params) -> float:
+        """Return the score of a training."""
 
 
 def best_score(study: Study, table: Table) -> FrozenTrial:

@@ -1,0 +1,124 @@
+"""Record a table of all placements of six layers on associative recall: `data/recall.parquet`.
+
+One layer of the decoder is full attention. Each other layer is a sliding window of four positions or linear
+attention, so there are 6 x 32 = 192 placements. Each is trained with `SEEDS` by the product's own loop. The
+data is that of the space `recall` with fewer pairs, which train in fewer tokens.
+
+    python benchmarks/record_recall.py --hours 1
+
+The script continues the file and writes it after every few trainings, one seed of all placements after the
+other. A row is one training: its placement, seed, scores on the validation split, and processor seconds.
+"""
+
+import argparse
+import multiprocessing
+import os
+import random
+import time
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from automl.config.runtime import Runtime
+from automl.tasks import open_task
+from automl.training.loop import fit, start
+from search.config import LanguageData, LanguageModel, LanguageTraining, TrialConfig
+from search.config.language_config import FULL, site_name
+from search.language_spaces import TASK, mixer
+
+FILE = Path(__file__).parent / "data" / "recall.parquet"
+DEPTH, KINDS = 6, ("sliding", "linear")
+SEEDS = 3
+STEPS, BATCH = 400, 64
+WINDOW = 4
+SAVE = 60  # seconds between two writings
+
+Placement = tuple[str, ...]  # the kind of each layer
+
+
+def placements() -> list[Placement]:
+    """Return all placements with one full layer, always in the same mixed order."""
+    every = [
+        (*others[:full], FULL, *others[full:])
+        for full in range(DEPTH)
+        for others in product(KINDS, repeat=DEPTH - 1)
+    ]
+    return random.Random(0).sample(every, len(every))
+
+
+def config(placement: Placement, seed: int) -> TrialConfig:
+    return TrialConfig(
+        task=TASK,
+        data=LanguageData(source="recall", context=16, vocabulary=16, pairs=4, examples=STEPS * BATCH),
+        model=LanguageModel(
+            options={"depth": DEPTH, "width": 32, "heads": 1, "mlp": 16},
+            placement={
+                site_name(i): mixer(kind, heads=1, window=WINDOW)
+                for i, kind in enumerate(placement)
+                if kind != FULL
+            },
+        ),
+        training=LanguageTraining(epochs=1, batch_size=BATCH, learning_rate=5e-3, schedule="one-cycle"),
+        metric="accuracy",
+        seed=seed,
+    )
+
+
+def train(work: tuple[Placement, int]) -> dict[str, Any]:
+    """Train and return the row."""
+    placement, seed = work
+    torch.set_num_threads(1)
+    began = time.process_time()
+    task = open_task(config(placement, seed), Runtime(device=torch.device("cpu"), precision="fp32"))
+    *_, record = fit(task, start(task))
+    return {
+        "placement": " ".join(placement),
+        "seed": seed,
+        "accuracy": record["accuracy"],
+        "loss": record["loss"],
+        "seconds": time.process_time() - began,
+    }
+
+
+def read() -> list[dict[str, Any]]:
+    """Return the rows so far."""
+    return pq.read_table(FILE).to_pylist() if FILE.exists() else []
+
+
+def write(rows: list[dict[str, Any]]) -> None:
+    new = FILE.with_suffix(".new")
+    rows = sorted(rows, key=lambda row: (row["seed"], row["placement"]))
+    pq.write_table(pa.Table.from_pylist(rows), new, compression="zstd")
+    new.replace(FILE)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--hours", type=float, default=24.0, help="start no training after so many hours")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+    rows = read()
+    done = {(row["placement"], row["seed"]) for row in rows}
+    todo = [(p, seed) for seed in range(SEEDS) for p in placements() if (" ".join(p), seed) not in done]
+    print(f"{len(done)} trainings are recorded, {len(todo)} are not", flush=True)
+    began = written = time.monotonic()
+    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+        for row in pool.imap_unordered(train, todo):
+            rows.append(row)
+            now = time.monotonic()
+            if now - written > SAVE:
+                write(rows)
+                written = now
+                print(f"{len(rows)} trainings, {(now - began) / 60:.0f} min", flush=True)
+            if now - began > 3600 * options.hours:
+                pool.terminate()
+                break
+    write(rows)
+
+
+if __name__ == "__main__":
+    main()
