@@ -20,6 +20,7 @@ code_spaces          Built-in space of code search
 stereo_spaces        Built-in spaces of stereo
 detection_spaces     Built-in spaces of detection
 segmentation_spaces  Built-in space of segmentation
+language_spaces      Built-in spaces of hybrid decoders
 study_spaces         Grids of published tables, for `--sampler grid`
 choices              Building blocks of spaces: draw a placement, draw hyperparameters
 fixed_parameters     Checks the parameters that a space fixes: `baseline`, `published`, `plain`

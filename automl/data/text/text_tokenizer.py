@@ -73,6 +73,8 @@ class TextTokenizer:
     def __init__(self, content: str = "", end: int | None = None) -> None:
         self.content = content
         self._pairs = tokenizers.Tokenizer.from_str(content) if content else None
+        if self._pairs is not None:
+            self._pairs.encode_special_tokens = True  # A text that spells the end of a document is no end.
         count = BYTES - 1 if self._pairs is None else max(self._pairs.get_vocab().values()) + 1
         self.end = count if end is None else end
         self.vocabulary = max(count, self.end + 1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -298,3 +299,20 @@ def test_numbers_become_text_again() -> None:
         (tokens,) = tokenizer.encode(["Grüße, 漢!".encode()])
         assert tokenizer.decode([*tokens, tokenizer.end]) == "Grüße, 漢!"
         assert tokenizer.decode(tokens[:3]) == "Gr\ufffd"
+
+
+def test_tokenizer_of_a_model_is_not_trained(folder: Path, tmp_path: Path) -> None:
+    model = write(tmp_path / "model", {"config.json": '{"eos_token_id": [260, 7]}'})
+    trained = tokenizers.Tokenizer.from_str(train_pairs([TEXTS[1].encode()], 261))
+    trained.add_special_tokens(["<|end|>"])
+    trained.save(str(model / "tokenizer.json"))
+    write(folder, {"end.txt": "Not the <|end|> of a document."})
+    windows = open_text(folder, tokenizer=str(model / "tokenizer.json"))
+    assert (windows.tokenizer.end, windows.vocabulary) == (260, 261)
+    documents = [text for split in SPLITS for text in decode_stream(windows, split)]
+    assert sorted(documents) == sorted(
+        text.encode() for text in [*TEXTS, TEXTS[3], "Not the <|end|> of a document."]
+    )
+    write(model, {"tokenizer.json": "{}"})
+    with pytest.raises(InputError, match=r"tokenizer.json cannot be read .*; name a tokenizer.json"):
+        open_text(folder, tokenizer=str(model / "tokenizer.json"))
