@@ -10,7 +10,7 @@ from attention.decoding import TokenMixer
 from attention.errors import InputError
 from attention.gated import project
 from attention.options import Choices
-from attention.position import Encoding, rotate
+from attention.position import ROTARY_BASE, Encoding, rotate
 
 HeadCount = Annotated[int, Choices(1, 2, 4, 8)]
 NotTried = Annotated[bool, Choices(False)]  # Searches try no causal modules, since no task needs them.
@@ -27,12 +27,20 @@ class Heads(TokenMixer):
         heads: Number of heads. It must divide `channels`.
         causal: Let a position attend only to itself and to earlier ones.
         encoding: Position encoding. `rotate_heads` applies `rotary`, and subclasses apply the others.
+        base: Base of rotary encoding.
 
     Raises:
         InputError: `heads` does not divide `channels`, or the width of a head is odd and `encoding` rotary.
     """
 
-    def __init__(self, channels: int, heads: int, causal: bool, encoding: Encoding = "none") -> None:
+    def __init__(
+        self,
+        channels: int,
+        heads: int,
+        causal: bool,
+        encoding: Encoding = "none",
+        base: float = ROTARY_BASE,
+    ) -> None:
         super().__init__(channels, causal)
         if heads < 1 or channels % heads:
             raise InputError(f"heads must divide the channels: {channels} channels, {heads} heads")
@@ -41,7 +49,7 @@ class Heads(TokenMixer):
                 f"rotary encoding needs heads of an even width; got {channels // heads} channels a head. "
                 f"Choose another number of heads or another encoding"
             )
-        self.heads, self.encoding = heads, encoding
+        self.heads, self.encoding, self.base = heads, encoding, base
         self.in_proj = nn.Linear(channels, 3 * channels)
         self.out_proj = nn.Linear(channels, channels)
         nn.init.xavier_uniform_(self.in_proj.weight)
@@ -65,7 +73,7 @@ class Heads(TokenMixer):
         if self.encoding != "rotary":
             return q, k
         positions = torch.arange(q.shape[-2], device=q.device) + start
-        return rotate(q, positions), rotate(k, positions)
+        return rotate(q, positions, self.base), rotate(k, positions, self.base)
 
     def join_heads(self, update: Tensor) -> Tensor:
         """Return the reprojection `(B, N, C)` of the heads' values `(B, heads, N, d)`."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 Encoding = Literal["none", "absolute", "relative", "rotary"]
 
-ROTARY_BASE = 10_000
+ROTARY_BASE = 10_000.0
 
 AXES = 3  # Maximum number of spatial axes.
 EXACT = 8  # Distances below this have a bucket each.
@@ -48,7 +48,7 @@ def sinusoids(spatial: Sequence[int], channels: int, like: Tensor, start: Tensor
     return torch.cat(encodings, dim=-1).flatten(0, -2).to(like.dtype)
 
 
-def rotate(x: Tensor, positions: Tensor) -> Tensor:
+def rotate(x: Tensor, positions: Tensor, base: float = ROTARY_BASE) -> Tensor:
     """Rotate pairs of channels by angles that grow with the position, for rotary position encoding.
 
     The product of a rotated query and a rotated key depends on their offset. Channels c and c + d / 2 are a
@@ -57,13 +57,14 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
     Args:
         x: Queries or keys `(B, heads, N, d)` with an even d.
         positions: Positions `(N,)`, or one position without dimensions.
+        base: Base of the wavelengths. The longest is nearly 2 pi times as many positions.
 
     Returns:
         Rotated queries or keys, of the same shape and dtype.
     """
     half = x.shape[-1] // 2
     precise = torch.promote_types(x.dtype, torch.float32)
-    rates = ROTARY_BASE ** (-torch.arange(half, device=x.device, dtype=precise) / half)
+    rates = base ** (-torch.arange(half, device=x.device, dtype=precise) / half)
     angles = positions[..., None] * rates  # (N, d / 2)
     cosine = torch.cat([angles.cos(), angles.cos()], dim=-1).to(x.dtype)
     sine = torch.cat([-angles.sin(), angles.sin()], dim=-1).to(x.dtype)

@@ -9,7 +9,7 @@ attends to itself and to the blocks beside it, so time and memory are linear in 
 """
 
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 from typing import Annotated, Literal, get_args
 
 import torch
@@ -25,6 +25,7 @@ from attention.gated import Cost, project
 from attention.heads import HeadCount, Heads, NotTried, parameters
 from attention.options import Choices, OptionValue
 from attention.padding import gather_real
+from attention.position import ROTARY_BASE
 
 Encoding = Literal["none", "rotary"]
 
@@ -41,10 +42,11 @@ class SlidingAttention(Heads):
         heads: Number of heads. It must divide `channels`.
         causal: Let a position attend only to itself and to earlier ones.
         encoding: Position encoding: `none`, or `rotary`, which takes one spatial dimension.
+        base: Base of rotary encoding, such as `rope_theta` of a trained model.
 
     Raises:
-        InputError: `window` is below 1, `heads` does not divide `channels`, or the encoding is unknown or
-            does not fit.
+        InputError: `window` is below 1, `base` is not above 1, `heads` does not divide `channels`, or the
+            encoding is unknown or does not fit.
 
     Shape:
         `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
@@ -58,12 +60,15 @@ class SlidingAttention(Heads):
         heads: HeadCount = 4,
         causal: NotTried = False,
         encoding: Annotated[Encoding, Choices("none")] = "none",
+        base: Annotated[float, Choices(ROTARY_BASE)] = ROTARY_BASE,
     ) -> None:
-        super().__init__(channels, heads, causal, encoding)
+        super().__init__(channels, heads, causal, encoding, base)
         if encoding not in get_args(Encoding):
             raise InputError(f"encoding must be one of {', '.join(get_args(Encoding))}; got {encoding!r}")
         if window < 1:
             raise InputError(f"window must be at least 1; got {window}")
+        if not 1 < base < inf:
+            raise InputError(f"base must be above 1 and finite; got {base}")
         self.window = window
 
     def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
@@ -146,6 +151,7 @@ def cost(
     heads: int = 4,
     causal: bool = False,
     encoding: Encoding = "none",
+    base: float = ROTARY_BASE,
 ) -> Cost:
     """Compute the cost of one `SlidingAttention`."""
     C, N = channels, prod(spatial)

@@ -16,6 +16,7 @@ class DecoderShape:
         cache: Number of values that a layer with its own attention keeps of each token while decoding.
         encoding: Position encoding of queries and keys: `rotary`, or `none` if tokens are embedded with their
             positions.
+        base: Base of rotary encoding, if it is not the default.
         vocabulary: Number of tokens of a model that has its own. None: that of the data.
     """
 
@@ -24,4 +25,5 @@ class DecoderShape:
     heads: int
     cache: int
     encoding: Encoding
+    base: float | None = None
     vocabulary: int | None = None

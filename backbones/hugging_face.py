@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from attention import InputError
+from attention.position import ROTARY_BASE
 from backbones.causality import is_causal
 from backbones.decoder_shape import DecoderShape
 from backbones.extras import optional
@@ -136,13 +137,16 @@ def shape_of(name: str) -> DecoderShape:
     config = read_config(name)
     heads = config.num_attention_heads
     head = getattr(config, "head_dim", None) or config.hidden_size // heads
-    rotary = getattr(config, "rope_parameters", None)
+    rotary = getattr(config, "rope_parameters", None) or {}
+    rotary = rotary.get("full_attention", rotary)  # Some models have others for sliding windows.
+    base = rotary.get("rope_theta", ROTARY_BASE)
     return DecoderShape(
         depth=config.num_hidden_layers,
         width=config.hidden_size,
         heads=heads,
         cache=2 * head * (getattr(config, "num_key_value_heads", None) or heads),
         encoding="rotary" if rotary else "none",
+        base=None if base == ROTARY_BASE else float(base),
         vocabulary=config.vocab_size,
     )
 

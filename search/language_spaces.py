@@ -32,7 +32,7 @@ FINE_TUNING = (3e-5, 1e-3)  # learning rates of a decoder with trained weights
 FINE_TUNING_RATE = 2e-4
 
 
-def mixer(kind: str, *, heads: int, window: int, encoding: str = "rotary") -> Spec:
+def mixer(kind: str, *, heads: int, window: int, encoding: str = "rotary", base: float | None = None) -> Spec:
     """Return the spec of a causal mixer.
 
     Args:
@@ -40,12 +40,13 @@ def mixer(kind: str, *, heads: int, window: int, encoding: str = "rotary") -> Sp
         heads: The number of heads.
         window: The number of positions of a sliding window.
         encoding: The position encoding of a sliding window.
+        base: The base of rotary encoding, instead of its default.
     """
     options: dict[str, OptionValue] = {"causal": True}
     if kind != "shortconv":
         options |= {"heads": heads}
     if kind == "sliding":
-        options |= {"window": window, "encoding": encoding}
+        options |= {"window": window, "encoding": encoding, **({"base": base} if base else {})}
     return Spec(kind, options if kind in KINDS else {})
 
 
@@ -144,7 +145,8 @@ def hybrid_space(
         window = trial.suggest_categorical("window", windows)
 
         def make(kind: str) -> Spec:
-            return mixer(types[kind], heads=heads, window=window, encoding=model.shape.encoding)
+            shape = model.shape
+            return mixer(types[kind], heads=heads, window=window, encoding=shape.encoding, base=shape.base)
 
         layers: list[Spec | None] = [None] * depth
         if trial.suggest_categorical("uniform", [False, True]):

@@ -17,11 +17,12 @@ SIZES = {
     "eos_token_id": None,
     "pad_token_id": None,
 }
+BASE = 500.0  # of rotary positions
 LLAMA = {**SIZES, "intermediate_size": 24, "num_key_value_heads": 2}  # with grouped queries
 
 
 def _llama(library: Any) -> Any:
-    return library.LlamaConfig(**LLAMA)
+    return library.LlamaConfig(**LLAMA, rope_parameters={"rope_type": "default", "rope_theta": BASE})
 
 
 def _qwen3(library: Any) -> Any:

@@ -40,7 +40,7 @@ OPTIONS: dict[str, list[dict[str, OptionValue]]] = {
     "linear": [{"causal": True}, {"causal": True, "heads": 1}],
     "sliding": [
         {"window": 4, "heads": 2},
-        {"causal": True, "encoding": "rotary"},
+        {"causal": True, "encoding": "rotary", "base": 100.0},
         {"causal": True, "window": 3, "heads": 1},
     ],
     "shortconv": [{"causal": True}, {"kernel": 4}],

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_decoders import CONTEXT, DECODERS, DEPTH, HEADS, VOCABULARY, WIDTH, save
+from tiny_decoders import BASE, CONTEXT, DECODERS, DEPTH, HEADS, VOCABULARY, WIDTH, save
 
 from attention import InputError, Spec, loading
 from backbones import find_decoder, hugging_face, insert, sites
@@ -63,6 +63,7 @@ def test_shape_is_that_of_the_configuration(folder: Path) -> None:
     assert (shape.depth, shape.width, shape.heads) == (DEPTH, WIDTH, HEADS)
     assert shape.cache == 2 * WIDTH // (1 if is_gpt2 else 2)  # half as many heads of keys and values
     assert shape.encoding == ("none" if is_gpt2 else "rotary")
+    assert shape.base == (BASE if folder.name == "llama" else None)
 
 
 def test_no_weights_are_loaded_from_a_configuration_alone(tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_decoders import CONTEXT, DEPTH, HEADS, VOCABULARY, WIDTH, save
+from tiny_decoders import BASE, CONTEXT, DEPTH, HEADS, VOCABULARY, WIDTH, save
 from torch import Tensor, nn
 
 from attention import Spec
 from backbones import DECODERS, find_decoder, insert
 from backbones.take_over import find_projections, load_with_projections, take_over
+from search.language_spaces import mixer
 
 transformers = pytest.importorskip("transformers")
 
@@ -36,14 +37,11 @@ def replaced(original: nn.Module, spec: Spec) -> nn.Module:
 
 
 @pytest.mark.parametrize("kind", ["gpt", "llama", "gpt2"])
-@pytest.mark.parametrize(("name", "options"), [("sliding", {"window": CONTEXT}), ("multihead", {})])
-def test_a_window_over_the_context_equals_full_attention(
-    kind: str, name: str, options: dict[str, int], tmp_path: Path
-) -> None:
-    """Also with grouped queries and with biases."""
+def test_a_window_over_the_context_equals_full_attention(kind: str, tmp_path: Path) -> None:
+    """Also with grouped queries, with biases and with another base of rotary positions."""
     original = build(kind, tmp_path)
-    encoding = "none" if kind == "gpt2" else "rotary"
-    model = replaced(original, Spec(name, {"heads": HEADS, "causal": True, "encoding": encoding, **options}))
+    options = {"encoding": "none"} if kind == "gpt2" else {"base": BASE if kind == "llama" else None}
+    model = replaced(original, mixer("sliding", heads=HEADS, window=CONTEXT, **options))  # type: ignore[arg-type]
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim > 1:

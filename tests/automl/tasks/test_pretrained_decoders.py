@@ -46,8 +46,8 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def opened(folder: Path, texts: Path, placed: str = "sliding", **training: Any) -> LanguageModelling:
-    encoding = "none" if folder.name == "gpt2" else "rotary"
-    spec = mixer(placed, heads=4, window=4, encoding=encoding)
+    shape = LanguageModel(backbone=f"hf:{folder}").shape
+    spec = mixer(placed, heads=4, window=4, encoding=shape.encoding, base=shape.base)
     config = TrialConfig(
         task="language-modelling",
         data=LanguageData(path=str(texts), context=CONTEXT),
