@@ -17,6 +17,7 @@ class DecoderShape:
         encoding: Position encoding of queries and keys: `rotary`, or `none` if tokens are embedded with their
             positions.
         base: Base of rotary encoding, if it is not the default.
+        context: Maximum number of tokens of a model that has a limit.
         vocabulary: Number of tokens of a model that has its own. None: that of the data.
     """
 
@@ -26,4 +27,5 @@ class DecoderShape:
     cache: int
     encoding: Encoding
     base: float | None = None
+    context: int | None = None
     vocabulary: int | None = None

@@ -77,7 +77,7 @@ def build(name: str, /, *, vocabulary: int, length: int) -> HuggingFaceDecoder:
             f"the tokenizer does not fit the model {PREFIX}{name}: it has {vocabulary:,} tokens, and the "
             f"model {config.vocab_size:,}. Put the model's {TOKENIZER} into its folder, or lower --vocabulary"
         )
-    most = getattr(config, "max_position_embeddings", None) or length
+    most = shape_of(name).context or length
     if length > most:
         raise InputError(
             f"{PREFIX}{name} has positions for {most:,} tokens; got a context of {length:,}. Take --size "
@@ -147,6 +147,7 @@ def shape_of(name: str) -> DecoderShape:
         cache=2 * head * (getattr(config, "num_key_value_heads", None) or heads),
         encoding="rotary" if rotary else "none",
         base=None if base == ROTARY_BASE else float(base),
+        context=getattr(config, "max_position_embeddings", None),
         vocabulary=config.vocab_size,
     )
 

@@ -138,15 +138,15 @@ def encoder_subject(backbone: str, size: int | None, options: Mapping[str, Any])
 
 
 def decoder_subject(backbone: str, size: int | None, options: Mapping[str, Any]) -> Subject:
-    """Return a decoder of texts of 256 tokens, or of `size`."""
-    size = size or 256
+    """Return a decoder of texts of 256 tokens or as many as it has positions, or of `size`."""
     backbones.check_decoder(backbone, options)
-    vocabulary = LanguageModel(backbone=backbone, options=options).shape.vocabulary or VOCABULARY
+    shape = LanguageModel(backbone=backbone, options=options).shape
+    vocabulary, length = shape.vocabulary or VOCABULARY, size or min(256, shape.context or 256)
     return Subject(
         name=backbone,
-        build=lambda: find_decoder(backbone).build(vocabulary=vocabulary, length=size, **options),
-        example=lambda count: torch.zeros(count, size, dtype=torch.int64),
-        description=f"a text of {size} tokens from a vocabulary of {vocabulary:,}",
+        build=lambda: find_decoder(backbone).build(vocabulary=vocabulary, length=length, **options),
+        example=lambda count: torch.zeros(count, length, dtype=torch.int64),
+        description=f"a text of {length} tokens from a vocabulary of {vocabulary:,}",
         loss=sum_outputs,
     )
 

@@ -16,6 +16,7 @@ per_class        Recall, precision and F1 of each class, and the most confused p
 ranks            Mean reciprocal rank with its interval, ranks, hits and misses of a search in texts
 site_effects     The mean effect of each attention type at each site
 module_effects   What parts of placements add, with intervals, and whether scores can rank them
+sensitivity      The effect of replacing one layer of a trained decoder, without training
 gates            The gates of the modules after training
 attention        What the strongest module looks at, in six inputs of the test split
 map_pictures     Inputs with the maps of a module: HTML for the page, and SVG for the files
@@ -59,6 +60,7 @@ from automl.report.per_class import per_class
 from automl.report.plot import Plot
 from automl.report.ranks import ranks
 from automl.report.read import Search, read_search
+from automl.report.sensitivity import sensitivity
 from automl.report.site_effects import placement
 from automl.report.slices import pairs, slices
 from automl.report.training_curves import training_curves
@@ -200,6 +202,7 @@ def sections(search: Search) -> list[Section]:
             plots=[
                 placement(search),
                 parts(search),
+                *sensitivity(search),
                 gates(search),
                 importance(search, ranked),
                 costs(search),

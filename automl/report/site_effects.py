@@ -11,7 +11,7 @@ import altair as alt
 from automl.report import style
 from automl.report.figure import Figure
 from automl.report.plot import Plot, Table, absent
-from automl.report.read import Search, Trial
+from automl.report.read import Search
 
 NAME, TITLE = "placement", "Effect of each type at each site"
 
@@ -75,9 +75,9 @@ def placement(search: Search) -> Plot:
             else "No trial with attention has completed, beside a baseline of its backbone."
         )
         return absent(NAME, TITLE, why)
-    sites = _sites(search.done, cells)
+    sites = sorted({site for site, _ in cells}, key=natural)
     types = style.order({kind for _, kind in cells})
-    figure = _draw(search, cells, sites, types)
+    figure = draw_cells(search, cells, sites, types)
     best = max(cells, key=lambda cell: cells[cell].mean)
     worst = min(cells, key=lambda cell: cells[cell].mean)
     above = sum(effect.mean > 0 for effect in cells.values())
@@ -112,12 +112,6 @@ def _sentence(search: Search, cell: tuple[str, str], cells: Mapping[tuple[str, s
     return f"{cell[1]} at {cell[0]}, {search.gap(effect.mean)} ({score}) in {effect.count} {trials}"
 
 
-def _sites(done: Sequence[Trial], cells: Mapping[tuple[str, str], Effect]) -> list[str]:
-    """Return the sites with a cell, in the order of the network as far as names show it."""
-    measured = {site for site, _ in cells}
-    return sorted(measured, key=natural)
-
-
 def natural(name: str) -> list[tuple[int, int, str]]:
     """Return a sort key that puts `block10` after `block9`, and a branch before its block."""
     parts = []
@@ -129,12 +123,13 @@ def natural(name: str) -> list[tuple[int, int, str]]:
     return [*parts, (1, 0, "")]
 
 
-def _draw(
+def draw_cells(
     search: Search,
     cells: Mapping[tuple[str, str], Effect],
     sites: Sequence[str],
     types: Sequence[str],
 ) -> Figure:
+    """Draw a heatmap of effects by site and type, in the order of `sites` and `types`."""
     most = max(abs(effect.mean) for effect in cells.values()) or 1.0
     digits = min(4, max(0, 1 - math.floor(math.log10(most))))  # two that count in the largest
     rows = []

@@ -20,6 +20,7 @@ language_modelling       Prediction of the next token of a text, or of sequences
 language_evaluator       Computes loss, bits per byte and accuracy from logits of tokens
 language_deployment      Deployment of a causal decoder: one graph, or those of a text and of one more token
 language_usage           Usage of an exported decoder, for its model card
+layer_sensitivity        Scores a trained decoder with one layer replaced
 stereo                   The disparity of each pixel of the left of two rectified images
 stereo_evaluator         Computes end-point error and fractions of wrong pixels
 stereo_deployment        Deployment of a stereo model, and its input and output files

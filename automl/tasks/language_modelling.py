@@ -77,11 +77,11 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
     def initialise(self, model: nn.Module) -> list[str]:
         """Load the weights. Mixers that replace attention take over its projections."""
         if self.chosen.weights:
-            load_with_projections(model, self._original, source=self.chosen.weights)
+            load_with_projections(model, self.original, source=self.chosen.weights)
         return []
 
     @cached_property
-    def _original(self) -> nn.Module:
+    def original(self) -> nn.Module:
         """The decoder without a placement, with the weights of the configuration, on the CPU."""
         with torch.random.fork_rng(devices=[]):
             model = self.plain()
@@ -91,15 +91,16 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
     @cached_property
     def _teacher(self) -> nn.Module:
         """The original on the device, whose predictions are learned."""
-        return self._original.to(self.runtime.device).requires_grad_(requires_grad=False).eval()
+        return self.original.to(self.runtime.device).requires_grad_(requires_grad=False).eval()
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield tokens and targets, int64 `(B, N)`. All workers draw the same order."""
         order = np.random.default_rng([self.config.seed, epoch]).permutation(self.size("train"))
         for rows in order[: self.steps() * self.batch_size].reshape(-1, self.batch_size):
-            yield self._batch("train", self.runtime.shard(torch.from_numpy(rows)))
+            yield self.batch("train", self.runtime.shard(torch.from_numpy(rows)))
 
-    def _batch(self, split: Split, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def batch(self, split: Split, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return tokens and targets, int64 `(B, N)`, of windows by their numbers, on the device."""
         tokens, marks = map(torch.from_numpy, self.windows.batch(split, rows.numpy()))
         targets = tokens[:, 1:].masked_fill(~marks, UNMARKED)
         return tokens[:, :-1].to(self.runtime.device), targets.to(self.runtime.device)
@@ -137,7 +138,7 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
     def parts(self, split: Split) -> Iterator[EvaluationBatch]:
         own = self.runtime.shard(torch.arange(self.size(split)))
         for index in own.split(2 * self.training.batch_size):
-            tokens, targets = self._batch(split, index)
+            tokens, targets = self.batch(split, index)
             yield EvaluationBatch(index.to(self.runtime.device), tokens, targets)
 
     def evaluator(self, split: Split) -> LanguageEvaluator:

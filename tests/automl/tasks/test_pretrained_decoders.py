@@ -20,11 +20,14 @@ from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
 from automl.tasks.language_evaluator import UNMARKED, divergence
 from automl.tasks.language_modelling import LanguageModelling
+from automl.tasks.layer_sensitivity import FILE, FORMAT, Sensitivity, measure_sensitivity, write_sensitivity
 from automl.training import checkpoint
 from automl.training.continuation import continue_training
 from automl.training.loop import fit, start
 from search.config import LanguageData, LanguageModel, LanguageTraining, TrialConfig
 from search.language_spaces import mixer
+from search.record import Role, State, TrialRecord
+from search.serialise import read_json
 from search.space import draw_randomly
 
 transformers = pytest.importorskip("transformers")
@@ -59,8 +62,8 @@ def opened(folder: Path, texts: Path, placed: str = "sliding", **training: Any) 
     return task
 
 
-def plain(task: Task) -> Task:
-    return open_task(task.config.change(model={"placement": {}}), HERE)
+def plain(task: Task) -> LanguageModelling:
+    return LanguageModelling(task.config.change(model={"placement": {}}), HERE)
 
 
 def test_training_continues_after_a_checkpoint(folder: Path, texts: Path, tmp_path: Path) -> None:
@@ -107,7 +110,7 @@ def test_distillation_keeps_the_original(folder: Path, texts: Path) -> None:
     loss.backward()
     assert loss > 1e-5
     assert task.loss(same.model.eval(), batch).item() == pytest.approx(0, abs=1e-6)
-    assert all(parameter.grad is None for parameter in task._original.parameters())
+    assert all(parameter.grad is None for parameter in task.original.parameters())
 
 
 def test_divergence_is_that_of_numpy() -> None:
@@ -124,6 +127,34 @@ def test_distillation_needs_weights(folder: Path, texts: Path) -> None:
     config = opened(folder, texts).config
     with pytest.raises(InputError, match="--distil learns from a trained model; got none"):
         open_task(config.change(model={"weights": ""}, training={"distil": 0.5}), HERE)
+
+
+def test_sensitivity_is_the_score_with_one_layer_replaced(tmp_path: Path, texts: Path) -> None:
+    """A window over the context changes nothing in Llama. Scores are those of the whole validation split."""
+    folder = save(transformers, "llama", tmp_path, with_weights=True)
+    task = opened(folder, texts)
+    shape = LanguageModel(backbone=f"hf:{folder}").shape
+    wide = mixer("sliding", heads=4, window=CONTEXT, base=shape.base)
+    specs = {"sliding": wide, "linear": mixer("linear", heads=4, window=0)}
+    sensitivity = measure_sensitivity(plain(task), specs, task.size("validation"))
+    replaced = open_task(task.config.change(model={"placement": {"block2.mixer": specs["linear"]}}), HERE)
+    expected = replaced.evaluate(start(replaced).model.eval(), "validation")["loss"].item()
+    assert sensitivity.replaced["block2.mixer"]["linear"] == pytest.approx(expected, rel=1e-5)
+    assert sensitivity.replaced["block1.mixer"]["sliding"] == pytest.approx(sensitivity.original, rel=1e-5)
+    assert abs(expected - sensitivity.original) > 1e-4
+
+
+def test_sensitivity_needs_weights(tmp_path: Path, texts: Path) -> None:
+    task = opened(save(transformers, "llama", tmp_path / "llama", with_weights=True), texts)
+    trial = TrialRecord(number=0, config=task.config, role=Role.CANDIDATE, state=State.COMPLETE)
+    new = open_task(task.config.change(model={"weights": "", "placement": {}}), HERE)
+    write_sensitivity(tmp_path, new, [trial])
+    assert not (tmp_path / FILE).exists()
+    write_sensitivity(tmp_path, plain(task), [trial])
+    assert read_json(Sensitivity, tmp_path / FILE, format=FORMAT).replaced.keys() == {
+        "block1.mixer",
+        "block2.mixer",
+    }
 
 
 def test_a_search_starts_from_the_folder(folder: Path, texts: Path) -> None:
