@@ -19,7 +19,6 @@ from automl.tasks.base import Task
 from automl.tasks.language_modelling import LanguageModelling
 from backbones import insert, sites
 from backbones.take_over import take_over
-from search.config.language_config import site_name
 from search.record import TrialRecord
 from search.serialise import write_json
 
@@ -89,8 +88,11 @@ def measure_sensitivity(task: LanguageModelling, specs: Mapping[str, Spec], wind
         windows=windows,
         original=_score(task, original, windows),
         replaced={
-            site: {name: _score(task, replace_layer(site, spec), windows) for name, spec in specs.items()}
-            for site in map(site_name, range(task.chosen.depth))
+            site.name: {
+                name: _score(task, replace_layer(site.name, spec), windows) for name, spec in specs.items()
+            }
+            for site in known
+            if site.replaces
         },
     )
 
