@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 import torch
 from automl_cases import CPU, HERE, timeless
+from code_cases import CHOSEN
 from tiny_decoders import CONTEXT, DECODERS, VOCABULARY, save
 
 from attention import InputError
 from automl.config.settings import Settings
 from automl.data.text import open_windows
 from automl.data.text.text_tokenizer import train_pairs
+from automl.export import run_export as export
+from automl.export.predict import run_predict
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
 from automl.tasks.language_evaluator import UNMARKED, divergence
@@ -25,6 +28,7 @@ from automl.training import checkpoint
 from automl.training.continuation import continue_training
 from automl.training.loop import fit, start
 from search.config import LanguageData, LanguageModel, LanguageTraining, TrialConfig
+from search.config.language_config import BYTES
 from search.language_spaces import mixer
 from search.record import Role, State, TrialRecord
 from search.serialise import read_json
@@ -155,6 +159,22 @@ def test_sensitivity_needs_weights(tmp_path: Path, texts: Path) -> None:
         "block1.mixer",
         "block2.mixer",
     }
+
+
+@pytest.mark.long  # ten seconds a model
+def test_an_export_continues_texts_as_the_model_does(folder: Path, texts: Path, tmp_path: Path) -> None:
+    task, out = opened(folder, texts), tmp_path / "exported"
+    out.mkdir()
+    model = start(task).model.eval()
+    result = export._write(out, task, model, CHOSEN, out, None)
+    assert {"model.onnx", "model.pt2", "mlflow-model"} <= set(result.differences)
+    assert max(result.differences.values()) <= task.tolerance
+    (prediction,) = run_predict(out, ["the cat"], tokens=4).predictions
+    with torch.no_grad():
+        read = list(b"the cat")
+        for _ in range(4):
+            read.append(int(model(torch.tensor([read]))[0, -1, :BYTES].argmax()))
+    assert prediction.values["tokens"] == read[-4:]
 
 
 def test_a_search_starts_from_the_folder(folder: Path, texts: Path) -> None:
