@@ -103,7 +103,7 @@ class SlidingAttention(Heads):
         if not isinstance(N, torch.SymInt) and _keys(after, block) >= N:
             i, j = torch.arange(N, device=q.device)[:, None], torch.arange(N, device=q.device)
             near = (j < end) & (i - j <= before) & (j - i <= after) | (i == j)  # (..., N, N)
-            return self.join_heads(F.scaled_dot_product_attention(q, k, v, attn_mask=near))
+            return self.join_heads(attend_where(q, k, v, near))
         q, k, v = (split(t, block) for t in (q, k, v))
         k, v = (
             torch.cat([shift(t, 1), t, *([shift(t, -1)] if after else [])], dim=-2) for t in (k, v)

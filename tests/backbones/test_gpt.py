@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from attention import InputError, Spec
+from attention import ATTENTIONS, InputError, Spec
 from backbones import DECODERS, check_decoder, gpt, insert, sites
 from backbones.causality import is_causal
 from backbones.gpt import Decoder
@@ -64,8 +64,15 @@ def test_logits_are_those_of_llama() -> None:
         torch.testing.assert_close(model(TOKENS), reference(TOKENS).logits, atol=1e-5, rtol=1e-5)
 
 
-def test_decoding_equals_the_whole_forward_pass() -> None:
-    model = build()
+@pytest.mark.parametrize("name", [None, *(name for name, a in ATTENTIONS.items() if a.state)])
+def test_decoding_equals_the_whole_forward_pass(name: str | None) -> None:
+    model, counts = build(), [gpt.state(WIDTH, N)] * DEPTH
+    if name is not None:
+        model = insert(model, {"block2.mixer": Spec(name, {"causal": True})}, TOKENS)
+        count = ATTENTIONS[name].state
+        assert count is not None
+        counts[1] = count(WIDTH, N, causal=True)
+    assert isinstance(model, Decoder)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     with torch.no_grad():
@@ -75,7 +82,7 @@ def test_decoding_equals_the_whole_forward_pass() -> None:
         for i in range(5, N):
             logits, states = model.step(TOKENS[:, i : i + 1], states, torch.tensor(i))
             torch.testing.assert_close(logits, expected[:, i : i + 1], atol=1e-5, rtol=1e-5)
-    assert [sum(t[0].numel() for t in state) for state in states] == DEPTH * [gpt.state(WIDTH, N)]
+    assert [sum(t[0].numel() for t in state) for state in states] == counts
 
 
 def test_a_module_without_a_state_cannot_decode() -> None:
