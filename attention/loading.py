@@ -77,7 +77,9 @@ def is_user_defined(name: str) -> bool:
 
 
 def short_name(name: str) -> str:
-    """Return `name` without the folder of its file: `mine.py:Gate`."""
+    """Return `name` without the folder of its file: `mine.py:Gate`, `hf:folder`."""
+    if name.startswith("hf:/"):
+        return f"hf:{name.rpartition('/')[2]}"
     return name.rpartition("/")[2] if is_user_defined(name) else name
 
 

@@ -65,7 +65,7 @@ class Settings:
         unit: Unit of that metric, such as `px`.
         chance: Score of guessing in that metric. No verdict is given unless a model is above it.
         backbone: Backbone, instead of the space's: `torchvision:NAME`, `timm:NAME`, `file.py:Net`,
-            `package.module:Net` or a registered name.
+            `package.module:Net` or a registered name. For a language model `hf:FOLDER` or `hf:NAME`.
         attention: Attention types to choose from, instead of the space's, separated by commas: names of
             `automl attentions`, `timm:NAME`, `file.py:Class` or `package.module:Class`. Or a list of them.
         weights: Initial weights of every trial: `default` for the published ones of the backbone, or the

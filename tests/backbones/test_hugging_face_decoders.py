@@ -73,7 +73,9 @@ def test_no_weights_are_loaded_from_a_configuration_alone(tmp_path: Path) -> Non
 def test_a_folder_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path.parent)
     assert loading.make_absolute(f"hf:{tmp_path.name}") == f"hf:{tmp_path}"
-    assert loading.make_absolute("hf:owner/name") == "hf:owner/name"
+    assert loading.short_name(f"hf:{tmp_path}") == f"hf:{tmp_path.name}"
+    for function in (loading.make_absolute, loading.short_name):
+        assert function("hf:owner/name") == "hf:owner/name"
 
 
 @pytest.mark.parametrize("kind", ["bert", "t5"])

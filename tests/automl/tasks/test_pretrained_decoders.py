@@ -21,6 +21,7 @@ from automl.export import run_export as export
 from automl.export.predict import run_predict
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
+from automl.tasks.initial import choose_weights
 from automl.tasks.language_evaluator import UNMARKED, divergence
 from automl.tasks.language_modelling import LanguageModelling
 from automl.tasks.layer_sensitivity import FILE, FORMAT, Sensitivity, measure_sensitivity, write_sensitivity
@@ -159,6 +160,27 @@ def test_sensitivity_needs_weights(tmp_path: Path, texts: Path) -> None:
         "block1.mixer",
         "block2.mixer",
     }
+
+
+def test_gpt_starts_from_a_trial(texts: Path, tmp_path: Path) -> None:
+    config = TrialConfig(
+        task="language-modelling",
+        data=LanguageData(path=str(texts), context=CONTEXT),
+        model=LanguageModel(options={"depth": 2, "width": 16, "heads": 2}),
+        training=LanguageTraining(epochs=1, batch_size=16),
+    )
+    full = open_task(config, HERE)
+    trained = start(full)
+    history = list(fit(full, trained))
+    checkpoint.save(Storage(tmp_path), config, trained, history, finished=True)
+    weights, digest = choose_weights(str(tmp_path))
+    wide = {"block1.mixer": mixer("sliding", heads=2, window=CONTEXT)}
+    task = open_task(
+        config.change(model={"weights": weights, "weights_digest": digest, "placement": wide}), HERE
+    )
+    tokens = task.example(2) + torch.arange(CONTEXT)
+    with torch.no_grad():
+        torch.testing.assert_close(start(task).model.eval()(tokens), trained.model.eval()(tokens))
 
 
 @pytest.mark.long  # ten seconds a model
