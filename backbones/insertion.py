@@ -1,6 +1,6 @@
 """The function that inserts attention into a model, for every backbone and every task."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -80,11 +80,12 @@ def insert(
             raise InputError(f"site {name!r} has an attention already; build the model anew to change it")
     like = next(model.parameters())
     modules = {}
+    initialise: Callable[[nn.Module], None] | None = getattr(model, "initialise_mixer", None)
     with torch.random.fork_rng(devices=[]):
         for name, spec in placement.items():
             module = build_module(spec, sites_by_name[name])
-            if sites_by_name[name].replaces and hasattr(model, "initialise_mixer"):
-                model.initialise_mixer(module)
+            if sites_by_name[name].replaces and initialise is not None:
+                initialise(module)
             modules[name] = module.to(like.device, like.dtype).train(model.training)
     along = {name: m for name, m in modules.items() if len(sites_by_name[name].resolution) == 1}
     causal = bool(along) and example is not None and is_causal(model, example)
