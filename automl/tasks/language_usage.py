@@ -56,7 +56,7 @@ import numpy as np, onnxruntime{imports}
 
 model = onnxruntime.InferenceSession("model.onnx")
 {open}tokens = {encoded}
-for _ in range(min({count}, {context} - len(tokens))):
+for _ in range({count}):
     (logits,) = model.run(None, {{"tokens": np.array([tokens], np.int64)}})
     tokens.append(int(logits[0, -1].argmax()))
 print({decoded})
@@ -86,4 +86,4 @@ def language_request(details: Mapping[str, Any]) -> str:
 
 
 def _count(details: Mapping[str, Any]) -> int:
-    return 1 if details["tokens"] == "symbols" else COUNT
+    return 1 if details["tokens"] == "symbols" else min(COUNT, int(details["context"]) // 2)

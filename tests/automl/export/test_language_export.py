@@ -35,6 +35,7 @@ from search.config import LanguageData, LanguageModel, LanguageTraining, TrialCo
 CONTEXT, WINDOW = 16, 4
 CAUSAL = {"causal": True, "heads": 2}
 SLIDING = Spec("sliding", {**CAUSAL, "window": WINDOW, "encoding": "rotary"})
+SHORT = Spec("shortconv", {"causal": True})
 TEXT = "def main(argument):\n    return argument + 1\n\n"
 
 
@@ -46,12 +47,11 @@ class Case(NamedTuple):
     has_steps: bool = True
 
 
+EVERY_KIND = [SLIDING, *(Spec(name, CAUSAL) for name in ("linear", "decomposed")), SHORT, None]
 CASES = {
-    "sliding and full": Case("bytes", [SLIDING, None]),
-    "without full": Case(
-        "symbols", [Spec("linear", CAUSAL), Spec("decomposed", CAUSAL), Spec("shortconv", {"causal": True})]
-    ),
-    "without states": Case("sub-words", [Spec("conv1x1"), None], False),
+    "every kind": Case("bytes", EVERY_KIND),
+    "without states": Case("sub-words", [Spec("conv1x1"), None], has_steps=False),
+    "recall": Case("symbols", [Spec("conv1x1")], has_steps=False),
 }
 TEXTS = {"bytes": "def main(", "symbols": "3 17 0 0 3", "sub-words": "def main("}
 
@@ -189,19 +189,11 @@ def test_code_of_the_card_runs(exported: Exported, tmp_path: Path) -> None:
     passed: dict[str, Any] = {}
     exec(client.partition("content =")[0], passed)
     (text,), count = passed["inputs"]["text"], passed["inputs"]["tokens"]
-    if not exported.case.has_steps:
-        count = CONTEXT - len(text)  # at least; each sub-word has a byte or more
-        assert done.stdout.startswith(
-            text + run_predict(exported.folder, [text], tokens=count).predictions[0].text
-        )
-    elif exported.case.tokens == "bytes":
-        assert (
-            done.stdout
-            == text + run_predict(exported.folder, [text], tokens=count).predictions[0].text + "\n"
-        )
-    else:
-        (prediction,) = run_predict(exported.folder, [text]).predictions
+    (prediction,) = run_predict(exported.folder, [text], tokens=count).predictions
+    if exported.case.tokens == "symbols":
         assert json.loads(done.stdout) == [*map(int, text.split()), *prediction.values["tokens"]]
+    else:
+        assert done.stdout == text + prediction.text + "\n"
 
 
 ELSEWHERE = """
