@@ -198,6 +198,12 @@ def placement_name(config: TrialConfig, *, options: bool = True) -> str:
     return " + ".join(names) or "plain"
 
 
+def describe_placement(config: TrialConfig) -> str:
+    """Return the name of a placement with its options, or `no attention`."""
+    name = placement_name(config)
+    return "no attention" if name == "plain" else name
+
+
 def _layers_name(model: LanguageModel, options: bool) -> str:
     """Return the kinds of a decoder's layers, with the options of each type in brackets at the end."""
     runs = [(kind, len(list(layers))) for kind, layers in groupby(model.kinds)]

@@ -23,7 +23,7 @@ from cluster.connect import connect, joins_cluster, list_nodes
 from cluster.resources import TrialResources, count_slots
 from search.config import TrialConfig
 from search.halving import REDUCTION, Rungs
-from search.record import model_name, placement_name
+from search.record import describe_placement, model_name
 from search.size import Size, measure_size
 
 LIMIT = 15.0  # duration of a forecast with the checks [s]; imports add 5 s
@@ -318,5 +318,5 @@ def detectable(error: float, seeds: int) -> float:
 
 def _model(config: TrialConfig, settings: Settings) -> ExampleModel:
     expected = predict_cost(config, settings.runtime)
-    where = placement_name(config) if config.model.placement else "no attention"
+    where = describe_placement(config)
     return ExampleModel(what=f"{model_name(config)}, {where}", params=expected.params, macs=expected.macs)

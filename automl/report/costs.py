@@ -19,9 +19,9 @@ NAME, TITLE = "costs", "What it costs"
 
 COSTS = {
     "time_ratio": "time of an epoch, times the baseline's",
-    "latency": "latency of one image, ms",
+    "latency": "latency of one input, ms",
     "params": "parameters",
-    "macs": "MACs of one image",
+    "macs": "MACs of one input",
 }
 
 

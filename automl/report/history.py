@@ -11,10 +11,10 @@ from automl.report.figure import Figure
 from automl.report.plot import Cell, Plot, Table, absent
 from automl.report.read import Search, Trial
 from automl.report.trials import TRIALS, pointer_selection, scored, source, state
-from search.record import State
+from search.record import Role, State
 
 NAME, TITLE = "history", "Optimisation history"
-BEST, PLAIN = "best so far", "best without attention so far"
+BEST, PLAIN = "best so far", "best baseline so far"
 LEADERS = {BEST: style.BLUE, PLAIN: style.INK}
 
 
@@ -32,7 +32,7 @@ def history(search: Search) -> Plot:
     """Plot completed and pruned trials by number, with the best completed one so far as a step line."""
     if not search.done and not search.pruned:
         return absent(NAME, TITLE, "No trial has completed or been pruned yet.")
-    plain = [trial for trial in search.done if not trial.record.config.model.placement]
+    plain = [trial for trial in search.done if trial.record.role is Role.BASELINE]
     steps = {BEST: records(search, search.done), PLAIN: records(search, plain)}
     last = max(trial.number for trial in search.trials)
     lines: list[dict[str, Any]] = [

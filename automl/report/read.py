@@ -28,7 +28,7 @@ from automl.storage.folder import (
     resolve_search,
 )
 from search.halving import Rungs
-from search.record import State, TrialRecord, format_options, model_options, placement_name
+from search.record import State, TrialRecord, describe_placement, format_options, model_options
 from search.study import read_trials
 from search.trial_scheduler import RESOURCE, Plan, select_leaders
 
@@ -71,7 +71,7 @@ class Trial:
     def where(self) -> str:
         """Return the placement in words, and the options that differ between trials."""
         config = self.record.config
-        sites = placement_name(config) if config.model.placement else "no attention"
+        sites = describe_placement(config)
         return f"{sites}, {format_options(self.varied)}" if self.varied else sites
 
     @property

@@ -36,7 +36,7 @@ _KNOWN = {
     "decomposed": (PURPLE, "cross"),
     "multihead": (VERMILION, "diamond"),
     "linear": (PURPLE, "triangle-left"),  # The colour of the type it resembles, in another shape.
-    "sliding": (VERMILION, "wedge"),
+    "sliding": (VERMILION, "square"),
     "shortconv": (GREY, "diamond"),
     "conv1x1": (GREY, "square"),
     MIXED: (ORANGE, "triangle-right"),

@@ -18,11 +18,11 @@ from search.grid_scheduler import GridScheduler
 from search.record import (
     State,
     TrialRecord,
+    describe_placement,
     format_options,
     model_name,
     model_options,
     placement_key,
-    placement_name,
 )
 from search.search_scheduler import SearchScheduler
 from search.serialise import to_json
@@ -85,7 +85,7 @@ class TrialResult:
     @property
     def _attention(self) -> str:
         config = TrialConfig.from_json(self.config)
-        return placement_name(config) if config.model.placement else "no attention"
+        return describe_placement(config)
 
     @property
     def summary(self) -> str:
