@@ -175,6 +175,7 @@ def hybrid_space(
         baseline={"uniform": True, "kind": uniform[0], **baseline},
         plain={"uniform": True},
         candidate={"uniform": False},
+        placing=("uniform", "kind", "window"),
         published=published,
         as_baseline=as_uniform,
         controls=lambda config: {"uniform interleaving": uniform_interleaving(config)},

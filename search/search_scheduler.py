@@ -145,7 +145,7 @@ class SearchScheduler(TrialScheduler):
             # If the space rejects the fixed parameters, sample instead.
             role, fixed = (Role.CANDIDATE, None) if attempt else self._next()
             if attempt == NOTHING_NEW and self.shared_trainings:
-                role, fixed = Role.BASELINE, self.space.plain
+                role, fixed = Role.BASELINE, self._plain
             params = {**(self.space.candidate if fixed is None else fixed), **self._shared}
             if params:
                 self._drawn.enqueue_trial(params)
@@ -189,7 +189,7 @@ class SearchScheduler(TrialScheduler):
         if number == 0:
             return Role.BASELINE, space.baseline
         if len(self.shared_trainings.begun) < self.shared_trainings.count:
-            return Role.BASELINE, space.plain
+            return Role.BASELINE, self._plain
         if self._takes_enqueued:
             return Role.CANDIDATE, self._waiting[0].system_attrs.get(ENQUEUED, {})
         number -= max(0, len(self.shared_trainings.begun) - 1) + self._enqueued
@@ -197,7 +197,7 @@ class SearchScheduler(TrialScheduler):
             return self._fixed[number - 1]
         if self.shared_trainings:
             return (
-                (Role.REPLICATE, space.plain)
+                (Role.REPLICATE, self._plain)
                 if self.shared_trainings.lacks_replicate
                 else (Role.CANDIDATE, None)
             )
@@ -209,7 +209,17 @@ class SearchScheduler(TrialScheduler):
     def _keep_hyperparameters(self, params: Mapping[str, Any]) -> None:
         """Keep the hyperparameters of trial 0, if trials continue shared partial trainings."""
         if self.shared_trainings and not self._shared:
-            self._shared = {name: value for name, value in params.items() if parse_parameter(name) is None}
+            self._shared = {
+                name: value
+                for name, value in params.items()
+                if parse_parameter(name) is None and name not in self.space.placing
+            }
+
+    @property
+    def _plain(self) -> Mapping[str, Any]:
+        """Return the parameters of a shared partial training, which has the placement of trial 0."""
+        baseline = self.space.baseline
+        return {**self.space.plain, **{name: baseline[name] for name in self.space.placing}}
 
     def _repeats(self, config: TrialConfig) -> bool:
         """Return True if a trial of this configuration would bring nothing new."""

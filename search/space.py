@@ -4,7 +4,7 @@ import hashlib
 import inspect
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -49,6 +49,7 @@ class Space:
         published: Returns the parameters of the next trials: the placements that papers propose.
         plain: Parameters that make a trial plain, for trials that tune the baseline.
         candidate: Parameters of the trials that the sampler draws. By default it draws all.
+        placing: Names of parameters that choose the placement, besides those of `search.choices`.
         as_baseline: Returns the configuration with the model of the baseline and its own hyperparameters. A
             configuration that it leaves unchanged is a baseline.
         with_backbone: Returns the space of another backbone, given its name and the image side in pixels, or
@@ -79,6 +80,7 @@ class Space:
     published: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     plain: Mapping[str, Any] = field(default_factory=lambda: {"modules": 0})
     candidate: Mapping[str, Any] = field(default_factory=dict)
+    placing: Collection[str] = ()
     as_baseline: Callable[[TrialConfig], TrialConfig] = without_attention
     with_backbone: Callable[[str, int | None], "Space"] | None = None
     controls: Callable[[TrialConfig], Mapping[str, TrialConfig]] | None = None

@@ -166,6 +166,11 @@ def prepare(settings: Settings) -> Prepared:
         print(f"chosen    {chosen.why}", file=sys.stderr)
         baseline = draw_baseline(space, settings)
         task = open_task(baseline, settings.runtime)
+    if settings.shares_training and baseline.model.placement:
+        raise InputError(
+            "--init shared continues a training of the model without a placement, but the baseline of this "
+            "space has one. Leave --full or --init shared out"
+        )
     plan = make_plan(settings, baseline, task)
     if settings.is_grid:
         plan = replace(plan, trials=len(cells_of(settings, space)) * settings.seeds)
