@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check docs prose fix tour backbones-table attention-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings
+.PHONY: setup demo test check docs prose fix tour backbones-table attention-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings language-findings
 
 setup: .venv/ready
 
@@ -57,6 +57,11 @@ tour: setup
 # make findings DATA=imagenette2-128.tgz FINDINGS="--subset 0.2 --trials 24 --top 1"
 findings: setup
 	$(BIN)/python scripts/findings.py --data $(DATA) $(FINDINGS)
+
+# Write docs/explanation/language-findings.md, which layers of a decoder need full attention. About an hour on two cores;
+# continues after an interruption. LANGUAGE has options of the script.
+language-findings: setup
+	$(BIN)/python scripts/language_findings.py $(LANGUAGE)
 
 # Write docs/reference/backbones.md, checks of more than a hundred models. Two hours on two cores; can be resumed.
 backbones-table: setup

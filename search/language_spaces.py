@@ -210,20 +210,35 @@ def _with_layers(config: TrialConfig, layers: Sequence[Spec | None]) -> TrialCon
 
 BASELINE = {"learning_rate": 2e-3, "weight_decay": 0.1, "schedule": "one-cycle"}
 
-SPACES = (
-    hybrid_space(
+
+def recall_space(depth: int = 2, full: int | None = None, *, examples: int = 38_400) -> Space:
+    """Return a space of decoders of associative recall, where the placement decides.
+
+    In two layers of this size only a mixing layer before a full one learns it. The scores of all others stay
+    at the level of guessing.
+
+    Args:
+        depth: The number of layers.
+        full: The number of full layers. By default it is drawn.
+        examples: The number of training sequences. Models learn late and at once, so the only epoch ends
+            with them, and no trial is stopped early.
+    """
+    return hybrid_space(
         "recall",
-        # The scores of two layers in the wrong order stay at the level of guessing with this data.
-        data=LanguageData(source="recall", context=24, vocabulary=16, pairs=6, examples=38_400),
-        model=LanguageModel(options={"depth": 2, "width": 32, "heads": 1, "mlp": 16}),
-        # Models learn late and at once, so trials are not stopped early.
+        data=LanguageData(source="recall", context=24, vocabulary=16, pairs=6, examples=examples),
+        model=LanguageModel(options={"depth": depth, "width": 32, "heads": 1, "mlp": 16}),
         training=LanguageTraining(epochs=1, batch_size=64),
         metric="accuracy",
         windows=[4],
         rates=(3e-3, 8e-3),
         baseline={**BASELINE, "learning_rate": 5e-3, "window": 4, "batch_size": 64},
+        full=full,
         summary="which layer of a small decoder is full, on associative recall; the positive control",
-    ),
+    )
+
+
+SPACES = (
+    recall_space(),
     hybrid_space(
         "hybrid",
         data=LanguageData(),
