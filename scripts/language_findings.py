@@ -27,7 +27,6 @@ from search.language_spaces import (
     hybrid_space,
     mixer,
     recall_space,
-    site_name,
     uniform_interleaving,
 )
 from search.space import Space
@@ -126,7 +125,7 @@ def write_page(sections: Sequence[str], options: argparse.Namespace) -> None:
         "",
         f"Made by `make language-findings`: {options.trials} trials of each search, up to {options.seeds} "
         f"paired seeds, equal training time, on {os.cpu_count()} cores ({processor()}). The baseline is the "
-        f"best model whose layers are all of one kind. The others have the hyperparameters of the searched one.",
+        f"best model whose layers are all of one kind. Other models have the searched hyperparameters.",
         "",
         *sections,
     ]
