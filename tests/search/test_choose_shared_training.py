@@ -106,7 +106,7 @@ def test_decoders_continue_full_layers_with_drawn_ones(tmp_path: Path) -> None:
         make_study(tmp_path), SPACES["hybrid"], make_plan(40), sampler, adjust=adjust, shared_trainings=2
     )
     random = np.random.default_rng(0)
-    for number in range(20):
+    for number in range(10):
         record = ask_trial(scheduler)
         assert bool(record.config.model.placement) == (number > 1 and record.role is not Role.REPLICATE)
         scheduler.end(record.number, whole(record, 0.5 + 0.01 * random.standard_normal()))
