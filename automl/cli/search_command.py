@@ -68,7 +68,7 @@ def search(
         ),
     ] = None,
     data: Annotated[
-        str | None, describe("Folder or archive of images, sequences or code.", SPACE, shown=False)
+        str | None, describe("Folder or archive of images, series, code, text.", SPACE, shown=False)
     ] = None,
     trials: Annotated[str | None, describe("Number of configurations to try.", SEARCH, shown="16")] = None,
     budget: Annotated[str | None, describe("Time limit, such as 30m or 2h.", SEARCH)] = None,
@@ -80,7 +80,7 @@ def search(
             shown="the space's, or about 300 steps of --data",
         ),
     ] = None,
-    size: Annotated[int | None, describe("Side of the images in pixels.", SPACE)] = None,
+    size: Annotated[int | None, describe("Side of the images [px], or tokens of a text.", SPACE)] = None,
     subset: Annotated[float, describe("Fraction of the data to use, stratified.", SPACE, rare=True)] = 1.0,
     batch_size: Annotated[
         int | None, describe("Batch size, instead of the space's.", TRAINING, shown=False, rare=True)

@@ -67,7 +67,9 @@ def train(
         str | None, describe("Dataset: digits, nette, woof, woof1 or folder.", CONFIGURATION, shown="woof")
     ] = None,
     data: Annotated[str | None, describe("Folder or archive of data.", CONFIGURATION)] = None,
-    size: Annotated[int | None, describe("Image side in pixels.", CONFIGURATION, shown=FITS)] = None,
+    size: Annotated[
+        int | None, describe("Image side in pixels, or tokens of a text.", CONFIGURATION, shown=FITS)
+    ] = None,
     subset: Annotated[
         float, describe("Fraction of the data to use, stratified.", CONFIGURATION, rare=True)
     ] = 1.0,
@@ -266,6 +268,8 @@ def _of_any_task(context: typer.Context) -> "TrialConfig":
             print(f"drawn       {key}={value}; set it with --set", file=sys.stderr)
         if drawn:
             print(f"placement   {placement_name(config)}", file=sys.stderr)
+    if "data.size" in explicit and not hasattr(config.data, "size") and hasattr(config.data, "context"):
+        explicit["data.context"] = explicit.pop("data.size")
     for key in explicit.keys() & dotted.keys():
         raise InputError(f"--set {key} and another option both set {key}; give one of them")
     if options["weights"]:
