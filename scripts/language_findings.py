@@ -80,7 +80,9 @@ def collect_text(folder: Path) -> str:
     return str(folder)
 
 
-def find(name: str, space: Space, options: argparse.Namespace, **settings: Any) -> tuple[str, ConfirmResult]:
+def search_and_confirm(
+    name: str, space: Space, options: argparse.Namespace, **settings: Any
+) -> tuple[str, ConfirmResult]:
     """Search and confirm what is missing. Return the name and the confirmation."""
     space = replace(space, controls=add_controls)
     if exists(name, STORAGE):
@@ -142,12 +144,12 @@ def main() -> None:
         name = f"recall-{depth}-{full}"
         space = recall_space(depth, full, examples=EXAMPLES[depth])
         title = f"Recall, {depth} layers, {full} full"
-        sections += write_case(title, *find(name, space, options))
+        sections += write_case(title, *search_and_confirm(name, space, options))
         write_page(sections, options)
     text = collect_text(Path(STORAGE) / "own-text-data")
     sections += write_case(
         "Bytes of this project's source and documentation, 4 layers, 1 full",
-        *find("own-text", text_space(), options, data=text),
+        *search_and_confirm("own-text", text_space(), options, data=text),
     )
     write_page(sections, options)
     print(PAGE)

@@ -69,9 +69,19 @@ def uniform_interleaving(config: TrialConfig) -> TrialConfig:
     The other layers have the kind that replaces most of the layers of `config`.
     """
     kinds = _model(config).kinds
-    full = interleave(len(kinds), kinds.count(FULL)) if FULL in kinds else []
-    other = _most_frequent(config)
+    if FULL not in kinds or len(set(kinds)) == 1:
+        return as_uniform(config)
+    full, other = interleave(len(kinds), kinds.count(FULL)), _most_frequent(config)
     return _with_layers(config, [None if i in full else other for i in range(len(kinds))])
+
+
+def interleaved_control(config: TrialConfig) -> dict[str, TrialConfig]:
+    """Return the uniform interleaving by name, or nothing for a model without full layers.
+
+    Args:
+        config: A configuration of a decoder.
+    """
+    return {"uniform interleaving": uniform_interleaving(config)} if FULL in _model(config).kinds else {}
 
 
 def hybrid_space(
@@ -178,7 +188,7 @@ def hybrid_space(
         placing=("uniform", "kind", "window"),
         published=published,
         as_baseline=as_uniform,
-        controls=lambda config: {"uniform interleaving": uniform_interleaving(config)},
+        controls=interleaved_control,
         with_backbone=with_backbone,
         with_layers=again,
         summary=summary,

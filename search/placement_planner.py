@@ -39,6 +39,7 @@ class PlacementChoices:
         types: All attention types that trials could choose.
         options: For each type, the values of each option.
         most: The largest number of modules.
+        least: The smallest number of modules.
     """
 
     prefix: str
@@ -46,6 +47,7 @@ class PlacementChoices:
     types: Sequence[str]
     options: Mapping[str, Mapping[str, Sequence[Hashable]]]
     most: int
+    least: int = 0
 
 
 class Planner:
@@ -112,7 +114,7 @@ class Planner:
         self, tried: Collection[IndexedPlacement], random: np.random.Generator, count: int | None = None
     ) -> IndexedPlacement:
         """Return the best placement, with `count` modules if `count` is set."""
-        counts = range(self.choices.most + 1) if count is None else [count]
+        counts = range(self.choices.least, self.choices.most + 1) if count is None else [count]
         candidates = []
         for number in counts:
             for start in range(STARTS if number > 1 else 1):

@@ -224,6 +224,7 @@ class PlacementSampler(BaseSampler):
             prefix=prefix,
             sites=sites,
             most=distribution.high if count is None else count,
+            least=distribution.low if count is None else count,
             **_types(trials),
         )
         tried = {

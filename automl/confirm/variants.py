@@ -12,7 +12,8 @@ from automl.config.command_line import format_command
 from automl.config.settings import Settings
 from automl.config.shared_training import with_shared_training
 from backbones.placement import Placement
-from search.config import TrialConfig
+from search.config import LanguageModel, TrialConfig
+from search.config.language_config import FULL
 from search.record import Role, State, TrialRecord, model_name, placement_name, placement_names
 from search.space import Space, draw_randomly
 from search.trial_scheduler import Plan
@@ -223,8 +224,9 @@ def _plain_of(
     for variant in (*baselines, *map(_baseline, plain)):
         if variant.config.change(seed=0) == config:
             return variant
-    name = f"baseline: plain as trial {record.number}"
-    return Variant(name=name, role=Role.BASELINE, config=space.as_baseline(record.config))
+    config = space.as_baseline(record.config)
+    name = f"baseline: {placement_name(config, options=False)} as trial {record.number}"
+    return Variant(name=name, role=Role.BASELINE, config=config)
 
 
 def _from_scratch(variants: list[Variant]) -> list[Variant]:
@@ -264,7 +266,9 @@ def ablations(variant: Variant) -> list[Variant]:
     for site, spec in variant.config.model.placement.items():
         rest = {s: other for s, other in variant.config.model.placement.items() if s != site}
         config = replace(variant.config, model=replace(variant.config.model, placement=rest))
-        variants.append(Variant(name=f"without {spec.name} @ {site}", role=Role.ABLATION, config=config))
+        is_layer = isinstance(config.model, LanguageModel)  # whose own mixer returns
+        name = f"{FULL} instead of {spec.name} @ {site}" if is_layer else f"without {spec.name} @ {site}"
+        variants.append(Variant(name=name, role=Role.ABLATION, config=config))
     return variants
 
 

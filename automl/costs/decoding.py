@@ -28,7 +28,9 @@ def cache_bytes(config: TrialConfig) -> int:
     for spec in model.placement.values():
         state = find_attention(spec.type).state
         if state is None:
-            raise InputError(f"--max-cache: attention {spec.name} has no state for decoding; leave it out")
+            raise InputError(
+                f"--max-cache needs the state of attention {spec.name}, which has none; leave it out"
+            )
         values += state(model.width, context, **spec.options)
     return BYTES * values
 

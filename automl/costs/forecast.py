@@ -15,7 +15,7 @@ from attention import InputError
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
 from automl.config.units import format_count
-from automl.costs.decoding import cache_bytes, check_cache
+from automl.costs.decoding import cache_bytes, check_cache, decoding_context
 from automl.tasks import open_task
 from backbones import Site, sites
 from backbones.attention_cost import attention_cost
@@ -140,6 +140,8 @@ def check_limits(configs: list[TrialConfig], settings: Settings) -> None:
     """Raise `InputError` if no configuration keeps the limits on parameters, MACs and the cache."""
     limits = settings.limits
     if limits.cache is not None:
+        if not decoding_context(configs[0]):
+            raise InputError(f"--max-cache is for language models; leave it out for task {configs[0].task}")
         check_cache(configs, limits.cache)
     if limits.params is None and limits.macs is None:
         return

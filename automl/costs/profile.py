@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import attention
+from attention import InputError
 from automl.config.device import (
     device_name,
     empty_cache,
@@ -104,6 +105,13 @@ def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> Cos
     return _read(once(file, lambda path: _write(path, to_json(profile))))
 
 
+def _cache(config: TrialConfig) -> int:
+    try:
+        return cache_bytes(config)
+    except InputError:  # An attention of the user's own need not be able to decode.
+        return 0
+
+
 def _write(file: Path, value: Mapping[str, Any]) -> None:
     file.write_text(json.dumps(value))
 
@@ -144,7 +152,7 @@ def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timin
         time_ratio_counted=float(time_ratio.estimated),
         validation=time_ratio.validation,
         epoch=time_ratio.epoch,
-        cache=cache_bytes(config),
+        cache=_cache(config),
     )
 
 

@@ -247,12 +247,12 @@ def _open(search: Search, command: str) -> Headline:
     if best is None:
         title = "No trial has completed."
     elif baseline is None:
-        title = f"Best so far: {best.where}, {search.show(best)}. No trial without attention has completed."
+        title = f"Best so far: {best.where}, {search.show(best)}. No baseline has completed."
     elif best is baseline:
-        title = f"The best trial is without attention: {search.show(best)}."
+        title = f"The best trial is a baseline: {search.show(best)}."
     else:
         title = (
-            f"Not confirmed: {best.where} scored {search.show(best)}, the best trial without attention "
+            f"Not confirmed: {best.where} scored {search.show(best)}, the best baseline "
             f"{search.show(baseline)}."
         )
         gain = search.sign * (search.score(best) - search.score(baseline))

@@ -12,6 +12,7 @@ from automl.report import style
 from automl.report.figure import Figure
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search
+from search.record import Role
 
 NAME, TITLE = "placement", "Effect of each type at each site"
 
@@ -40,7 +41,7 @@ def effects(search: Search) -> tuple[dict[tuple[str, str], Effect], int]:
     best: dict[str, float] = {}
     for trial in search.done:
         model = trial.record.config.model
-        if not model.placement:
+        if not model.placement or trial.record.role is Role.BASELINE:
             score = search.sign * search.score(trial)
             best[model.backbone] = max(best.get(model.backbone, -math.inf), score)
     gains: defaultdict[tuple[str, str], list[float]] = defaultdict(list)

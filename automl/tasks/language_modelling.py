@@ -119,7 +119,7 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
             if not isinstance(model, Decoder):
                 raise InputError(f"{type(model).__name__} decodes whole texts")
             with torch.inference_mode():
-                _, states = model.prefill(tokens[:, :-1])
+                _, states = model.prefill(tokens[:, :-1], last=True)
         except InputError:
             return lambda: model(example)
         position = torch.tensor(length - 1, device=example.device)

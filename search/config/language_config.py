@@ -52,8 +52,8 @@ class LanguageData(Data):
     def problems(self) -> Iterator[str]:
         if not 2 <= self.context <= 2**20:
             yield f"data.context must lie between 2 and 1,048,576 tokens; got {self.context}"
-        if not 0 <= self.decoding <= 2**30:
-            yield f"data.decoding must be 0 or a number of tokens; got {self.decoding}"
+        if self.decoding and not 2 <= self.decoding <= 2**30:
+            yield f"data.decoding, --context, must be at least 2 tokens; got {self.decoding}"
         if self.tokenizer and (self.vocabulary or self.source == "recall"):
             yield "data.tokenizer has a vocabulary of its own; leave --vocabulary and the data recall out"
         if self.source == "recall" and self.path is not None:

@@ -2,13 +2,16 @@
 
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 
 from attention import InputError
 from search.config import LanguageModel, TrialConfig
 from search.fixed_parameters import check_fixed_parameters
-from search.language_spaces import KINDS, interleave, uniform_interleaving
+from search.language_spaces import KINDS, interleave, interleaved_control, uniform_interleaving
+from search.placement_model import EffectDraw
+from search.placement_planner import PlacementChoices, Planner
 from search.record import placement_name
 from search.space import Space, draw_randomly
 from search.spaces import SPACES
@@ -101,3 +104,16 @@ def test_more_full_layers_than_layers_are_refused(full: int) -> None:
 def test_full_is_for_decoders() -> None:
     with pytest.raises(InputError, match="--full is for hybrid decoders; leave it out with --space digits"):
         SPACES["digits"].with_full(1)
+
+
+def test_a_model_without_full_layers_has_no_interleaving() -> None:
+    drawn = [config for _, config in draw_randomly(SPACES["hybrid"], DRAWS) if config]
+    for config in drawn:
+        assert bool(interleaved_control(config)) == ("full" in kinds_of(config))
+
+
+def test_the_sampler_plans_as_many_modules_as_a_hybrid_has() -> None:
+    choices = PlacementChoices(prefix="", sites=3, types=["linear"], options={}, most=3, least=2)
+    random = np.random.default_rng(0)
+    plans = [Planner(EffectDraw(None, np.empty(0), random), choices).best([], random) for _ in range(20)]
+    assert {len(plan.modules) for plan in plans} == {2, 3}

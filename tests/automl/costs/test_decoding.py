@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from attention import InputError
+from attention import InputError, Spec
 from automl.config.settings import Settings
 from automl.costs.decoding import BYTES, cache_bytes, check_cache
-from automl.costs.forecast import Forecast
+from automl.costs.forecast import Forecast, check_limits
 from backbones import DECODERS, insert
 from search.config import LanguageData, LanguageModel, TrialConfig
 from search.language_spaces import KINDS, mixer
@@ -61,3 +61,20 @@ def test_a_limit_that_no_placement_meets_names_the_cheapest() -> None:
         r"full attention and keeps [\d.]+M bytes. Raise the limit, or shorten --context",
     ):
         check_cache(draws, 1000)
+
+
+def test_a_type_without_a_state_cannot_be_limited() -> None:
+    config = configured("linear").change(model={"placement": {"block1.mixer": Spec("conv1x1")}})
+    with pytest.raises(InputError, match="--max-cache needs the state of attention conv1x1, which has none"):
+        cache_bytes(config)
+
+
+def test_a_limit_is_for_language_models() -> None:
+    with pytest.raises(InputError, match="--max-cache is for language models; leave it out for task image"):
+        check_limits([TrialConfig()], Settings(space="digits", max_cache="1MB"))
+
+
+@pytest.mark.parametrize("context", [1, -1])
+def test_a_context_of_no_earlier_token_is_refused(context: int) -> None:
+    with pytest.raises(InputError, match=f"--context, must be at least 2 tokens; got {context}"):
+        configured("linear", context=context)
