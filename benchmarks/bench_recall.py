@@ -41,7 +41,7 @@ from search.placement_sampler import parse_placement
 
 NEAR = 2.0  # points
 MIXING = ("sliding", "shortconv")  # kinds that can bring a key to its value
-RUNS, SEARCHES, TRIALS = 100, 10, 16
+RUNS, SEARCHES, TRIALS = 50, 10, 16
 NAMES = ("ours", "tpe", "random", "random-shrunk", "random-model")
 
 

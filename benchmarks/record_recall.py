@@ -1,8 +1,8 @@
 """Record a table of all placements of six layers on associative recall: `data/recall.parquet`.
 
-One layer of the decoder is full attention. Each other layer is a sliding window of four positions or linear
+One layer of the decoder is full attention. Each other layer is a sliding window of two positions or linear
 attention, so there are 6 x 32 = 192 placements. Each is trained with `SEEDS` by the product's own loop. The
-data is that of the space `recall` with fewer pairs, which train in fewer tokens.
+data is that of the space `recall` of two layers, in fewer steps.
 
     python benchmarks/record_recall.py --hours 1
 
@@ -33,8 +33,8 @@ from search.language_spaces import TASK, mixer
 FILE = Path(__file__).parent / "data" / "recall.parquet"
 DEPTH, KINDS = 6, ("sliding", "linear")
 SEEDS = 3
-STEPS, BATCH = 400, 64
-WINDOW = 4
+STEPS, BATCH = 450, 64
+WINDOW = 2
 SAVE = 60  # seconds between two writings
 
 Placement = tuple[str, ...]  # the kind of each layer
@@ -53,7 +53,7 @@ def placements() -> list[Placement]:
 def config(placement: Placement, seed: int) -> TrialConfig:
     return TrialConfig(
         task=TASK,
-        data=LanguageData(source="recall", context=16, vocabulary=16, pairs=4, examples=STEPS * BATCH),
+        data=LanguageData(source="recall", context=24, vocabulary=16, pairs=6, examples=STEPS * BATCH),
         model=LanguageModel(
             options={"depth": DEPTH, "width": 32, "heads": 1, "mlp": 16},
             placement={
