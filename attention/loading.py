@@ -99,7 +99,7 @@ def get_loaded_object(name: str) -> Any:
 def make_absolute(name: str) -> str:
     """Return `file.py:name` or `hf:FOLDER` with an absolute path, so that other processes find it."""
     file, colon, attribute = name.rpartition(":")
-    if not colon or not (file.endswith(".py") or file == "hf"):
+    if not colon or not attribute or not (file.endswith(".py") or file == "hf"):
         return name
     try:
         if file == "hf":

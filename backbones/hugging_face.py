@@ -2,9 +2,11 @@
 
 A folder has `config.json` and may have `model.safetensors`, or its parts with their index, and
 `tokenizer.json`. A name is downloaded by `huggingface_hub` unless it is in its cache. No code of a repository
-runs, and weights that would be unpickled are not read.
+runs, also no kernel that a configuration names, and weights that would be unpickled are not read.
 """
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -24,10 +26,17 @@ transformers = optional("transformers", "hf")
 
 PREFIX = "hf:"
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+PART = re.compile(r"[\w-][\w.-]*\.safetensors")  # a plain name in the index
 PICKLED = "pytorch_model*.bin*"
 TOKENIZER = "tokenizer.json"
 DEVIATION = 0.02  # of new weights, if the configuration has none
 TRIED = 8  # tokens of the test for causality
+# Without a choice, transformers takes code of its own. Another implementation may be a kernel of the hub.
+OWN_CODE = {"trust_remote_code": False, "attn_implementation": None, "experts_implementation": None}
+# Keys of a configuration that name another file of weights, or whose weights cannot be trained.
+REFUSED = ("transformers_weights", "quantization_config")
+REQUIRED = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size")
+SIZES = (*REQUIRED, "num_key_value_heads", "head_dim")
 
 
 class HuggingFaceDecoder(nn.Module):
@@ -91,14 +100,16 @@ def build(name: str, /, *, vocabulary: int, length: int) -> HuggingFaceDecoder:
 def published(name: str, /, **_: object) -> Mapping[str, Tensor]:
     """Load the weights of a folder or of a name, for the model of `build`."""
     _check_format(name)
+    _check_index(name)
     automatic = transformers.AutoModelForCausalLM
     with _translated(name), _quiet():
         model, report = automatic.from_pretrained(
             name,
-            trust_remote_code=False,
+            config=read_config(name),
             use_safetensors=True,
             dtype=torch.float32,
             output_loading_info=True,
+            **OWN_CODE,
         )
     wrong = sorted(str(key) for kind in ("missing_keys", "mismatched_keys") for key in report[kind])
     if wrong:
@@ -123,13 +134,7 @@ def has_weights(name: str) -> bool:
 
 def find_tokenizer(name: str) -> Path | None:
     """Return the file of the tokenizer of a folder or of a name, or None if it has none."""
-    if (folder := Path(name)).is_dir():
-        return file if (file := folder / TOKENIZER).is_file() else None
-    with _translated(name):
-        file = optional("transformers.utils", "hf").cached_file(
-            name, TOKENIZER, _raise_exceptions_for_missing_entries=False
-        )
-    return None if file is None else Path(file)
+    return _find(name, TOKENIZER)
 
 
 def shape_of(name: str) -> DecoderShape:
@@ -137,8 +142,7 @@ def shape_of(name: str) -> DecoderShape:
     config = read_config(name)
     heads = config.num_attention_heads
     head = getattr(config, "head_dim", None) or config.hidden_size // heads
-    rotary = getattr(config, "rope_parameters", None) or {}
-    rotary = rotary.get("full_attention", rotary)  # Some models have others for sliding windows.
+    rotary = _rotary(config)
     base = rotary.get("rope_theta", ROTARY_BASE)
     return DecoderShape(
         depth=config.num_hidden_layers,
@@ -152,24 +156,65 @@ def shape_of(name: str) -> DecoderShape:
     )
 
 
+def _find(name: str, file: str) -> Path | None:
+    """Return a file of a folder or of a name, or None if it has none."""
+    if (folder := Path(name)).is_dir():
+        return path if (path := folder / file).is_file() else None
+    with _translated(name):
+        cached = optional("transformers.utils", "hf").cached_file(
+            name, file, _raise_exceptions_for_missing_entries=False
+        )
+    return None if cached is None else Path(cached)
+
+
 @lru_cache(maxsize=8)
 def read_config(name: str) -> Any:
     """Return the configuration of the language model of a folder or of a name.
 
     Raises:
-        InputError: There is none, or its model is not causal or needs code of its own.
+        InputError: There is none, a value is invalid, or its model is not causal or needs code of its own.
     """
+    if not name:
+        raise InputError(f"{PREFIX} names no model. Take hf:FOLDER or hf:NAME")
+    if (name.endswith("/") or name.startswith(("/", ".", "~"))) and not Path(name).is_dir():
+        raise InputError(f"the folder {name} does not exist. Take hf:FOLDER or hf:NAME")
     with _translated(name), _quiet():
-        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(name, **OWN_CODE)
     if config.is_encoder_decoder or type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
         raise _not_causal(name, config)
-    return config.get_text_config()
+    text = config.get_text_config()
+    with _translated(name):  # Some models have a value for each layer.
+        _check_values(name, config, text)
+    return text
+
+
+def _check_values(name: str, config: Any, text: Any) -> None:
+    """Check what the library does not."""
+    for key in REFUSED:
+        if (value := getattr(config, key, None) or getattr(text, key, None)) is not None:
+            raise _invalid(name, key, value, "be left out, with weights in model.safetensors")
+    for key in SIZES:
+        value = getattr(text, key, None)
+        if (value is None and key in REQUIRED) or (
+            value is not None and (type(value) is not int or value < 1)
+        ):
+            raise _invalid(name, text.attribute_map.get(key, key), value, "be 1 or more")
+    base = _rotary(text).get("rope_theta", ROTARY_BASE)
+    if not isinstance(base, int | float) or not base > 0:
+        raise _invalid(name, "rope_theta", base, "be a positive number")
+
+
+def _rotary(config: Any) -> Mapping[str, Any]:
+    """Return the parameters of rotary positions, or nothing if the model has none."""
+    rotary = getattr(config, "rope_parameters", None) or {}
+    full: Mapping[str, Any] = rotary.get("full_attention", rotary)  # Others are for sliding windows.
+    return full
 
 
 def _new(name: str) -> HuggingFaceDecoder:
     with _translated(name), _quiet():
         model = transformers.AutoModelForCausalLM.from_config(
-            read_config(name), trust_remote_code=False, dtype=torch.float32
+            read_config(name), dtype=torch.float32, **OWN_CODE
         )
     return _wrapped(name, model)
 
@@ -189,7 +234,10 @@ def _wrapped(name: str, model: nn.Module) -> HuggingFaceDecoder:
 def _check_causal(name: str) -> None:
     with torch.random.fork_rng(devices=[]):
         model = _new(name)
-        if not is_causal(model, torch.zeros(2, TRIED, dtype=torch.int64)):
+        tokens = torch.zeros(2, TRIED, dtype=torch.int64)
+        with _translated(name), torch.no_grad():
+            model(tokens)
+        if not is_causal(model, tokens):
             raise _not_causal(name, read_config(name))
 
 
@@ -198,6 +246,24 @@ def _not_causal(name: str, config: Any) -> InputError:
         f"{PREFIX}{name} is not a causal language model, but {config.model_type!r}: it does not predict the "
         f"next token from earlier ones alone. Take a decoder, such as one of the types llama, qwen3 or gpt2"
     )
+
+
+def _invalid(name: str, key: str, value: object, rule: str) -> InputError:
+    return InputError(f"{key} in the config.json of {PREFIX}{name} must {rule}; got {value!r}")
+
+
+def _check_index(name: str) -> None:
+    """Check that the parts of the weights lie beside their index and are not pickled."""
+    if (index := _find(name, WEIGHTS[1])) is None:
+        return
+    with _translated(name):
+        files = json.loads(index.read_text("utf-8"))["weight_map"].values()
+    for file in files:
+        if not isinstance(file, str) or not PART.fullmatch(file):
+            raise InputError(
+                f"{WEIGHTS[1]} of {PREFIX}{name} must name files beside it that end in .safetensors; got "
+                f"{file!r}. Restore the folder"
+            )
 
 
 def _check_format(name: str) -> None:
@@ -219,7 +285,8 @@ def _translated(name: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:  # It raises errors of many types for what it cannot read.
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        lines = str(error).split("\n")[:2] if str(error).strip() else [type(error).__name__]
+        reason = " ".join(line.strip() for line in lines if line.strip()).rstrip(".")
         raise InputError(
             f"{PREFIX}{name} cannot be loaded: {reason}. Name a folder with a config.json of transformers, "
             f"or a model of the hub whose code is part of transformers"

@@ -1,5 +1,6 @@
 """Causal language models of transformers as decoders: sites, replacement, weights, and what is refused."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,75 @@ def test_other_folders_are_refused(config: str | None, reason: str, tmp_path: Pa
         (tmp_path / "config.json").write_text(config)
     with pytest.raises(InputError, match=f"hf:{tmp_path} .*{reason}"):
         find_decoder(f"hf:{tmp_path}")
+
+
+def change(folder: Path, **values: object) -> Path:
+    """Change keys of a new configuration."""
+    config = json.loads((save(transformers, "llama", folder) / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **values}))
+    return folder
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation", "experts_implementation"])
+def test_a_configuration_names_no_code(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a kernel of the hub, transformers would load and run it."""
+    expected = transformers.AutoModelForCausalLM.from_pretrained(
+        save(transformers, "llama", tmp_path, with_weights=True)
+    )
+    change(tmp_path, **{key: "owner/kernel"})
+    monkeypatch.setattr(transformers.modeling_utils, "lazy_import_flash_attention", pytest.fail)
+    model = build(tmp_path)
+    load(model, hugging_face.published(str(tmp_path)), classes=0, source="of the folder")
+    torch.testing.assert_close(model(TOKENS), expected.eval()(TOKENS).logits)
+    assert model.get_submodule("model").config._attn_implementation == "sdpa"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("file", ["../other/model.safetensors", "/model.safetensors", "part.bin", 1])
+def test_an_index_names_parts_beside_it(file: object, tmp_path: Path) -> None:
+    change(tmp_path)
+    index = {"weight_map": {"model.norm.weight": "model-1.safetensors", "lm_head.weight": file}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(InputError, match=r"must name files beside it that end in \.safetensors; got "):
+        hugging_face.published(str(tmp_path))
+
+
+def test_weights_in_parts_are_loaded(tmp_path: Path) -> None:
+    save(transformers, "llama", tmp_path, with_weights=True)
+    whole = hugging_face.published(str(tmp_path))
+    (tmp_path / "model.safetensors").unlink()
+    model = build(tmp_path)
+    model.load_state_dict(whole)
+    model.get_submodule("model").save_pretrained(tmp_path, max_shard_size="8KB")  # type: ignore[operator]
+    assert not (tmp_path / "model.safetensors").exists()
+    parts = hugging_face.published(str(tmp_path))
+    assert all(torch.equal(value, whole[key]) for key, value in parts.items())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_hidden_layers", 0),
+        ("num_attention_heads", None),
+        ("head_dim", -4),
+        ("rope_theta", "abc"),
+        ("transformers_weights", "other.safetensors"),
+        ("quantization_config", {"quant_method": "fp8"}),
+    ],
+)
+def test_a_message_names_an_invalid_key_and_its_value(key: str, value: object, tmp_path: Path) -> None:
+    values = (
+        {"rope_parameters": {"rope_type": "default", key: value}} if key == "rope_theta" else {key: value}
+    )
+    with pytest.raises(InputError, match=rf"^({key} in .* must be .*; got |.*'{key}').*{value}"):
+        find_decoder(f"hf:{change(tmp_path, **values)}")
+
+
+@pytest.mark.parametrize("name", ["nothere/", "/nothere", "./nothere"])
+def test_a_missing_folder_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=f"the folder {name} does not exist"):
+        find_decoder(f"hf:{name}")
+
+
+def test_a_prefix_alone_is_refused() -> None:
+    with pytest.raises(InputError, match="names no model"):
+        find_decoder(loading.make_absolute("hf:"))

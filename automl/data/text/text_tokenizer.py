@@ -48,7 +48,10 @@ def read_tokenizer(path: str | Path) -> "TextTokenizer":
     try:
         content, config = Path(path).read_text("utf-8"), Path(path).with_name("config.json")
         end = json.loads(config.read_text("utf-8")).get("eos_token_id") if config.is_file() else None
-        return TextTokenizer(content, next(iter(end), None) if isinstance(end, list) else end)
+        end = next(iter(end), None) if isinstance(end, list) else end
+        if end is not None and (type(end) is not int or end < 0):
+            raise InputError(f"eos_token_id in {config} must be 0 or more; got {end!r}. Mend the file")
+        return TextTokenizer(content, end)
     except InputError:
         raise
     except Exception as error:  # The library raises the base class for what it cannot parse.

@@ -313,6 +313,9 @@ def test_tokenizer_of_a_model_is_not_trained(folder: Path, tmp_path: Path) -> No
     assert sorted(documents) == sorted(
         text.encode() for text in [*TEXTS, TEXTS[3], "Not the <|end|> of a document."]
     )
+    write(model, {"config.json": '{"eos_token_id": -1}'})
+    with pytest.raises(InputError, match=r"eos_token_id in .*config\.json must be 0 or more; got -1"):
+        open_text(folder, tokenizer=str(model / "tokenizer.json"))
     write(model, {"tokenizer.json": "{}"})
     with pytest.raises(InputError, match=r"tokenizer.json cannot be read .*; name a tokenizer.json"):
         open_text(folder, tokenizer=str(model / "tokenizer.json"))
