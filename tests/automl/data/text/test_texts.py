@@ -316,6 +316,6 @@ def test_tokenizer_of_a_model_is_not_trained(folder: Path, tmp_path: Path) -> No
     write(model, {"config.json": '{"eos_token_id": -1}'})
     with pytest.raises(InputError, match=r"eos_token_id in .*config\.json must be 0 or more; got -1"):
         open_text(folder, tokenizer=str(model / "tokenizer.json"))
-    write(model, {"tokenizer.json": "{}"})
+    write(model, {"config.json": "{}", "tokenizer.json": "{}"})
     with pytest.raises(InputError, match=r"tokenizer.json cannot be read .*; name a tokenizer.json"):
         open_text(folder, tokenizer=str(model / "tokenizer.json"))
