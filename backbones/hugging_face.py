@@ -21,6 +21,7 @@ from attention.position import ROTARY_BASE
 from backbones.causality import is_causal
 from backbones.decoder_shape import DecoderShape
 from backbones.extras import optional
+from backbones.site import sites
 
 transformers = optional("transformers", "hf")
 
@@ -239,6 +240,13 @@ def _check_causal(name: str) -> None:
             model(tokens)
         if not is_causal(model, tokens):
             raise _not_causal(name, read_config(name))
+        own = {site.name for site in sites(model, tokens)}
+    if lacking := [block for block in model.site_names.values() if f"{block}.mixer" not in own]:
+        raise InputError(
+            f"{PREFIX}{name}, of type {read_config(name).model_type!r}, has layers whose attention cannot be "
+            f"replaced, such as {lacking[0]}: attention, then a perceptron, must each be added. Take another "
+            f"decoder, such as one of the types llama, qwen3 or gpt2"
+        )
 
 
 def _not_causal(name: str, config: Any) -> InputError:

@@ -3,7 +3,8 @@
 Source: Y. Gu et al., Jet-Nemotron (2025), arXiv 2508.15884, for decoders; K. Chandrasegaran et al. (2025),
 arXiv 2506.05340, for other transformers. Departures: keys and values of grouped queries are repeated for all
 heads. A module with fewer channels of queries, keys or values gets equally spaced ones, so that rotary
-frequencies stay those of their channels.
+frequencies stay those of their channels. Projections of an attention that computes more than the modules
+here, such as norms of queries and keys, are not taken over.
 """
 
 from collections.abc import Mapping
@@ -19,6 +20,17 @@ from backbones.weights import load
 SEPARATE = ("q_proj", "k_proj", "v_proj")
 JOINT = ("in_proj", "c_attn", "qkv_proj")
 OUTPUT = ("out_proj", "o_proj", "c_proj", "dense")
+# Types of transformers whose attention differs in a way that neither its layers nor its configuration show.
+DIFFERENT = {
+    **dict.fromkeys(("codegen", "gptj"), "rotates a part of each head, in pairs of neighbours"),
+    **dict.fromkeys(
+        ("cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "helium", "llama4"), "rotates pairs of neighbours"
+    ),
+    **dict.fromkeys(("gemma2", "vaultgemma"), "bounds the products of queries and keys"),
+    "gpt_neo": "does not scale products by the width of a head",
+    "gpt_oss": "has a learned sink beside the keys",
+    "ministral3": "scales queries by their positions",
+}
 
 
 class Projection(NamedTuple):
@@ -72,9 +84,12 @@ def find_projections(attention: nn.Module) -> Mapping[str, Projection]:
         attention: Self-attention of a decoder.
 
     Returns:
-        The projections `q`, `k`, `v` and `o`. Nothing if the module has no such layers.
+        The projections `q`, `k`, `v` and `o`. Nothing if the module has no such layers, or computes more than
+        rotary attention with them.
     """
     layers = dict(attention.named_children())
+    if _is_different(attention):
+        return {}
     output = next((layers[name] for name in OUTPUT if name in layers), None)
     if output is None:
         return {}
@@ -87,7 +102,7 @@ def find_projections(attention: nn.Module) -> Mapping[str, Projection]:
         q, k, v = (_read(layers[name]) for name in SEPARATE)
     else:
         return {}
-    if len(k.bias) != len(v.bias) or len(q.bias) % len(k.bias):
+    if len(k.bias) != len(v.bias) or len(q.bias) % len(k.bias) or len(q.bias) != o.weight.shape[1]:
         return {}
     width, scale = getattr(attention, "head_dim", len(k.bias)), getattr(attention, "scaling", None)
     repeats = len(q.bias) // len(k.bias)
@@ -95,6 +110,18 @@ def find_projections(attention: nn.Module) -> Mapping[str, Projection]:
     if scale is not None:  # The modules here divide by the root of a head's width.
         q = Projection(*(t * scale * width**0.5 for t in q))
     return {"q": q, "k": k, "v": v, "o": o}
+
+
+def _is_different(attention: nn.Module) -> bool:
+    """Return whether the attention has norms, rotates a part of each head, or is one of `DIFFERENT`."""
+    config = getattr(attention, "config", None)
+    rotary = getattr(config, "rope_parameters", None) or {}
+    fraction = rotary.get("full_attention", rotary).get("partial_rotary_factor")
+    fraction = getattr(config, "partial_rotary_factor", None) if fraction is None else fraction
+    kind = type(attention).__module__.rpartition(".modeling_")[2]
+    has_norms = any("norm" in name for name, _ in attention.named_children())
+    by_heads = not getattr(attention, "multi_query", True)  # of GPT-BigCode, which joins projections by heads
+    return has_norms or by_heads or kind in DIFFERENT or (fraction is not None and fraction < 1)
 
 
 def _read(layer: Any) -> Projection:

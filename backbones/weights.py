@@ -40,10 +40,16 @@ def load(
     """
     own = {key: value for key, value in model.state_dict().items() if not _is_attention(key)}
     replaced = [f"{path}." for path, module in model.named_modules() if isinstance(module, Mixer)]
-    loaded = _unwrapped({key: value for key, value in weights.items() if not _is_attention(key)}, own)
-    loaded = {key: value for key, value in loaded.items() if key not in without}
+    loaded = _unwrapped(weights, own)
+    hosts = tuple({key.partition("site_mixer")[0] for key in loaded if "site_mixer" in key.split(".")})
+    loaded = {k: value for k, value in loaded.items() if not _is_attention(k) and k not in without}
     missing = [key for key in own if key not in loaded and not key.endswith("num_batches_tracked")]
     unknown = [key for key in loaded if key not in own and not key.startswith(tuple(replaced))]
+    if hosts and missing and not unknown and all(key.startswith(hosts) for key in missing):
+        raise InputError(
+            f"the weights {source} lack {len(hosts)} layers of {type(model).__name__}, which another mixer "
+            f"replaces there, such as {min(hosts)[:-1]}. Name a trial or an export whose layers are all full"
+        )
     if missing or unknown:
         reasons = [f"they lack {_some(missing)}"] * bool(missing)
         reasons += [f"the model lacks {_some(unknown)}"] * bool(unknown)

@@ -41,12 +41,30 @@ def _t5(library: Any) -> Any:
     return library.T5Config(vocab_size=VOCABULARY, d_model=WIDTH, num_layers=1, num_heads=2, d_kv=8, d_ff=16)
 
 
+def _sized(kind: str, **options: Any) -> Callable[[Any], Any]:
+    return lambda library: library.CONFIG_MAPPING[kind](**{**LLAMA, "pad_token_id": 0, **options})
+
+
+# Models whose projections other modules cannot take over.
+DIFFERENT: Mapping[str, Callable[[Any], Any]] = {
+    "glm": _sized("glm", head_dim=4),
+    "phi": _sized("phi"),
+    "stablelm": _sized("stablelm"),
+    "ernie4_5": _sized("ernie4_5", head_dim=4),
+    "olmo2": _sized("olmo2"),
+    "codegen": lambda library: library.CodeGenConfig(**SIZES, rotary_dim=2),
+    "gpt_neo": lambda library: library.GPTNeoConfig(**SIZES, attention_types=[[["global"], DEPTH]]),
+    "gpt_bigcode": lambda library: library.GPTBigCodeConfig(**SIZES, multi_query=False),
+}
+
 CONFIGS: Mapping[str, Callable[[Any], Any]] = {
     "llama": _llama,
     "qwen3": _qwen3,
     "gpt2": _gpt2,
     "bert": _bert,
     "t5": _t5,
+    "cohere": _sized("cohere"),
+    **DIFFERENT,
 }
 DECODERS = ("llama", "qwen3", "gpt2")
 

@@ -30,10 +30,10 @@ from automl.tasks.language_deployment import (
 )
 from automl.tasks.language_evaluator import UNMARKED, LanguageEvaluator, cross_entropy, divergence
 from automl.tasks.language_usage import language_request, language_usage
-from backbones import check_decoder, find_decoder
+from backbones import check_decoder, find_decoder, sites
 from backbones.gpt import Decoder
 from backbones.output import logits
-from backbones.take_over import load_with_projections
+from backbones.take_over import find_projections, load_with_projections
 from search.config import TASKS, LanguageData, LanguageModel, LanguageTraining, TrialConfig
 from search.metric import Chance
 from search.serialise import to_json
@@ -79,6 +79,18 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
         if self.chosen.weights:
             load_with_projections(model, self.original, source=self.chosen.weights)
         return []
+
+    def notes(self) -> list[str]:
+        """Return a note if mixers cannot take over the projections of the trained attention."""
+        if not self.chosen.weights:
+            return []
+        layers = [site for site in sites(self.original, self._example(2, "cpu")) if site.replaces]
+        if all(find_projections(self.original.get_submodule(site.path)) for site in layers):
+            return []
+        return [
+            f"note: mixers that replace the attention of {self.chosen.backbone} start from new weights, "
+            f"since it differs from plain or rotary attention"
+        ]
 
     @cached_property
     def original(self) -> nn.Module:

@@ -193,6 +193,11 @@ def test_a_missing_folder_is_refused(name: str) -> None:
         find_decoder(f"hf:{name}")
 
 
+def test_layers_without_a_mixer_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"type 'cohere', has layers whose attention .* such as block1:"):
+        build(save(transformers, "cohere", tmp_path))
+
+
 def test_a_prefix_alone_is_refused() -> None:
     with pytest.raises(InputError, match="names no model"):
         find_decoder(loading.make_absolute("hf:"))

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_decoders import BASE, CONTEXT, DEPTH, HEADS, VOCABULARY, WIDTH, save
+from tiny_decoders import BASE, CONTEXT, DEPTH, DIFFERENT, HEADS, VOCABULARY, WIDTH, save
 from torch import Tensor, nn
 
-from attention import Spec
+from attention import InputError, Spec
 from backbones import DECODERS, find_decoder, insert
 from backbones.take_over import find_projections, load_with_projections, take_over
+from backbones.weights import load
 from search.language_spaces import mixer
 
 transformers = pytest.importorskip("transformers")
@@ -60,9 +61,24 @@ def test_modules_without_projections_keep_their_weights(tmp_path: Path) -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.parametrize("kind", ["qwen3", *DIFFERENT])
+def test_projections_of_another_computation_are_not_taken_over(kind: str, tmp_path: Path) -> None:
+    original = build(kind, tmp_path)
+    assert take_over(replaced(original, Spec("shortconv", {"causal": True})), original) == []
+
+
+def test_weights_of_a_model_with_replaced_layers_are_refused(tmp_path: Path) -> None:
+    original = build("gpt", tmp_path)
+    hybrid = insert(copy.deepcopy(original), {"block1.mixer": Spec("linear", {"causal": True})}, TOKENS)
+    with pytest.raises(
+        InputError, match=r"lack 1 layers of .* replaces there, such as .*0\.mixer\. Name a trial"
+    ):
+        load(original, hybrid.state_dict(), classes=0, source="of the test")
+
+
 @pytest.mark.parametrize("name", ["linear", "decomposed", "shortconv"])
 def test_narrower_modules_take_spaced_channels(name: str, tmp_path: Path) -> None:
-    original = build("qwen3", tmp_path)
+    original = build("llama", tmp_path)
     model = replaced(original, Spec(name, {"causal": True, **({} if name == "shortconv" else {"heads": 2})}))
     assert take_over(model, original) == ["block1.mixer", "block2.mixer"]
     own = find_projections(original.get_submodule("model.model.layers.1.self_attn"))

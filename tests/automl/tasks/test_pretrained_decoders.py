@@ -107,6 +107,11 @@ def test_a_shared_training_hands_over_its_projections(folder: Path, texts: Path)
     assert (difference > 1e-2) == (folder.name == "qwen3")  # whose norms of queries and keys are lost
 
 
+def test_a_note_says_that_mixers_start_from_new_weights(folder: Path, texts: Path) -> None:
+    notes = opened(folder, texts).notes()
+    assert any("start from new weights" in note for note in notes) == (folder.name == "qwen3")
+
+
 def test_distillation_keeps_the_original(folder: Path, texts: Path) -> None:
     task = opened(folder, texts, distil=1.0, epochs=1)
     state, same = start(task), start(plain(task))
