@@ -4,9 +4,9 @@
   the recorded table of six layers (`record_recall.py`). A training shows the accuracy of one recorded seed,
   each once before the first is shown again. The effect of a placement is its mean over all seeds, as in
   C. Ying et al., NAS-Bench-101 (2019), arXiv 1902.09635. Methods are those of `bench_placements.py`.
-- `search`: `automl search --space recall --trials 16 --confirm --top 1` with ten seeds. It reports the verdicts
-  against the best uniform baseline and against a random placement, the layers, and the seconds. It continues
-  after the seeds in the result file; `--anew` repeats all.
+- `search`: `automl search --space recall --trials 16 --confirm --top 1` with ten seeds. It reports the
+  verdicts against the best uniform baseline and against a random placement, the layers, and the seconds. It
+  continues after the seeds in the result file; `--anew` repeats all.
 
     python benchmarks/bench_recall.py table
     python benchmarks/bench_recall.py search
