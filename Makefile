@@ -78,10 +78,12 @@ bench: setup
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 
 # Measure the search: its regret on planted and recorded tables, how well shared partial trainings predict
-# trainings from scratch, and a thousand trials. About an hour on two cores.
+# trainings from scratch, a thousand trials, and associative recall. About two hours on two cores.
 bench-search: setup
 	@for name in placements fidelity scale; do \
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
+	$(BIN)/python benchmarks/bench_recall.py table
+	$(BIN)/python benchmarks/bench_recall.py search
 	$(BIN)/python benchmarks/draw_placements.py
 
 # Measure one driver of 512 slots with simulated trainings, on a Ray of 64 node managers on this machine. About
