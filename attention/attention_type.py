@@ -25,9 +25,9 @@ class Attention:
         module: Builds a module: `module(channels, **options)`.
         cost: Computes its cost by a formula: `cost(channels, spatial, **options)`. None if the cost is
             counted on a module.
+        source: The paper or code that it follows.
         state: Computes how many values one sequence keeps while decoding at `context` tokens:
             `state(channels, context, **options)`. None if the type cannot decode.
-        source: The paper or code that it follows.
 
     Example:
         >>> from attention import ATTENTIONS

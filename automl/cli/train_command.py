@@ -67,9 +67,7 @@ def train(
         str | None, describe("Dataset: digits, nette, woof, woof1 or folder.", CONFIGURATION, shown="woof")
     ] = None,
     data: Annotated[str | None, describe("Folder or archive of data.", CONFIGURATION)] = None,
-    size: Annotated[
-        int | None, describe("Image side in pixels, or tokens of a text.", CONFIGURATION, shown=FITS)
-    ] = None,
+    size: Annotated[int | None, describe("Image side or tokens.", CONFIGURATION, shown=FITS)] = None,
     subset: Annotated[
         float, describe("Fraction of the data to use, stratified.", CONFIGURATION, rare=True)
     ] = 1.0,

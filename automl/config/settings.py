@@ -244,6 +244,8 @@ class Settings:
             raise InputError(f"--concurrent must be 1 or more; got {self.concurrent}")
         if self.max_latency_ms is not None and not 0 < self.max_latency_ms < inf:
             raise InputError(f"--max-latency-ms must be above 0; got {self.max_latency_ms:g}")
+        if isinstance(self.distil, int | float) and not 0 <= self.distil <= 1:
+            raise InputError(f"--distil must lie between 0 and 1; got {self.distil:g}")
         if self.name is not None:
             check_name(self.name)
         self._check_attention()

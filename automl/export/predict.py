@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -125,6 +126,8 @@ def run_predict(
         >>> [prediction.input for prediction in predicted.predictions]
         ['seven.png']
     """
+    if temperature is not None and not 0 <= temperature < inf:
+        raise InputError(f"--temperature must be 0 or a positive number; got {temperature}")
     folder = exported_folder(exported)
     about = read_exported(folder)
     options = {"tokens": tokens, "temperature": temperature, "seed": seed}

@@ -20,6 +20,7 @@ EPOCH: Mapping[str, tuple[str, float]] = {
 }
 PROFILE: Mapping[str, tuple[str, float]] = {
     "memory": ("memory_mb", 1e-6),
+    "cache": ("cache_mb", 1e-6),
     "latency": ("latency_ms", 1),
     "epoch": ("measured_epoch_seconds", 1),
     "validation": ("validation_share_of_epoch", 1),

@@ -218,8 +218,7 @@ def declare_metric(
     Raises:
         InputError: The direction is missing, or contradicts that of the built-in metric.
     """
-    metrics = [metric for spec in TASKS.values() for metric in spec.metrics]
-    known = {metric.name: metric for metric in metrics if metric.name not in LOWER_IS_BETTER}
+    known = {metric.name: metric for spec in TASKS.values() for metric in spec.metrics}
     own = Metric(name=name, maximize=not minimize, margin=0)
     metric = known.get(name, own)
     if minimize is metric.maximize:

@@ -69,10 +69,10 @@ def _heads(module: Gated, x: Tensor) -> list[Tensor]:
     return [_split(part, module.heads) for part in module.in_proj(x).chunk(3, dim=-1)]
 
 
-def _turn(x: Tensor) -> Tensor:
+def _turn(x: Tensor, base: float) -> Tensor:
     """Return channels c and c + d / 2 as a complex number, turned by an angle for each position."""
     first, second = x.chunk(2, dim=-1)
-    rates = 10_000.0 ** (-torch.arange(first.shape[-1], dtype=x.dtype) / first.shape[-1])
+    rates = base ** (-torch.arange(first.shape[-1], dtype=x.dtype) / first.shape[-1])
     turned = torch.complex(first, second) * torch.exp(1j * torch.arange(N)[:, None] * rates)
     return torch.cat([turned.real, turned.imag], dim=-1)
 
@@ -84,7 +84,8 @@ def _softmax_attention(module: Gated, x: Tensor) -> Tensor:
         angles = torch.arange(N)[:, None] * 10_000.0 ** (-torch.arange(half, dtype=x.dtype) / half)
         q, k, _ = _heads(module, x + torch.cat([angles.sin(), angles.cos()], dim=1))
     elif module.encoding == "rotary":
-        q, k = _turn(q), _turn(k)
+        base = getattr(module, "base", 10_000.0)
+        q, k = _turn(q, base), _turn(k, base)
     window = getattr(module, "window", 2 * N)
     after = 0 if module.causal else (window - 1) // 2
     offset = torch.arange(N) - torch.arange(N)[:, None]

@@ -1,4 +1,4 @@
-"""The small form of each study runs to its table: three always and shortened, the others are long."""
+"""The small form of each study runs to its table: one always and shortened, the others are long."""
 
 import csv
 
@@ -8,8 +8,6 @@ from automl.studies.study_table import STUDIES
 
 SHORT = {  # what makes them short
     "da-imagenet": ("--epochs", 1, "--subset", 0.1),
-    "da-conventional": ("--epochs", 1, "--subset", 0.05),
-    "codesearch-encoders": ("--epochs", 1, "--subset", 0.1),
 }
 FILES = {"ssa-equal-time": 3}  # of tables, where there are several
 

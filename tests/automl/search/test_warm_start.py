@@ -19,7 +19,8 @@ OTHER: dict[str, Any] = {
     "class_weights": "balanced", "equal": "epochs", "init": "shared", "metric": "loss",
     "objective": "latency",
     "weights": "weights.pt", "weights_digest": "abc", "precision": "fp32", "max_params": "1M",
-    "max_macs": "1G", "max_memory": "1GB", "max_latency_ms": 9.0,
+    "max_macs": "1G", "max_memory": "1GB", "max_latency_ms": 9.0, "max_cache": "1MB",
+    "context": 64, "vocabulary": 20, "distil": 0.5,
 }  # fmt: skip
 # And of those that it need not see.
 SAME: dict[str, Any] = {
@@ -45,13 +46,15 @@ def test_each_setting_is_compared_or_has_no_influence_on_scores(field: str) -> N
     base = BASE
     if field in ("seeds", "test"):
         base = replace(BASE, sampler="grid")
+    if field in ("context", "vocabulary", "distil"):
+        base = replace(BASE, space="recall")
     if field == "weights_digest":
         base = replace(BASE, weights="shared_training.pt", weights_digest="xyz")
     other = replace(base, **{field: {**OTHER, **SAME}[field]})
-    reasons = incomparable(metadata(other), metadata(base), SPACES["digits"])
+    reasons = incomparable(metadata(other), metadata(base), SPACES[base.space_name])
     assert (field in NOT_COMPARED) != bool(reasons), reasons
     if field in OTHER:
-        assert field in reasons[0] or field in ("init", "augment")
+        assert field in reasons[0] or field in ("init", "augment", "context")
 
 
 def test_path_of_weights_is_not_compared() -> None:
