@@ -166,7 +166,10 @@ def hybrid_space(
             for i, layer in enumerate(choices.ascending(trial, depth, least=fewest, most=most), start=1):
                 layers[layer] = make(trial.suggest_categorical(f"{choices.TYPE}{i}", [*types]))
         batch_sizes = [training.batch_size // 2, training.batch_size]
-        drawn = choices.optimisation(trial, training, batch_sizes=batch_sizes, rates=rates)
+        # With a short warm-up, or none, two layers fail to learn recall at the same rates.
+        drawn = choices.optimisation(
+            trial, training, batch_sizes=batch_sizes, rates=rates, schedules=["one-cycle"]
+        )
         config = TrialConfig(task=TASK, data=data, model=model, training=drawn, metric=metric)
         return _with_layers(config, layers)
 
