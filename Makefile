@@ -58,7 +58,7 @@ tour: setup
 findings: setup
 	$(BIN)/python scripts/findings.py --data $(DATA) $(FINDINGS)
 
-# Write docs/explanation/language-findings.md, which layers of a decoder need full attention. About an hour on two cores;
+# Write docs/explanation/language-findings.md, which layers of a decoder need full attention. Not timed yet; it
 # continues after an interruption. LANGUAGE has options of the script.
 language-findings: setup
 	$(BIN)/python scripts/language_findings.py $(LANGUAGE)
@@ -78,7 +78,7 @@ bench: setup
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 
 # Measure the search: its regret on planted and recorded tables, how well shared partial trainings predict
-# trainings from scratch, a thousand trials, and associative recall. About two hours on two cores.
+# trainings from scratch, a thousand trials, and associative recall. More than an hour on two cores.
 bench-search: setup
 	@for name in placements fidelity scale; do \
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done

@@ -25,9 +25,9 @@ from search.config.language_config import site_name
 from search.language_spaces import (
     BASELINE,
     hybrid_space,
+    interleaved_control,
     mixer,
     recall_space,
-    uniform_interleaving,
 )
 from search.space import Space
 from search.study import open_study, read_history
@@ -47,7 +47,7 @@ def add_controls(config: TrialConfig) -> dict[str, TrialConfig]:
     linear = mixer("linear", heads=model.heads, window=1)
     everywhere = dict.fromkeys(map(site_name, range(model.depth)), linear)
     return {
-        "uniform interleaving": uniform_interleaving(config),
+        **interleaved_control(config),
         "all linear": config.change(model={"placement": everywhere}),
         "all full": config.change(model={"placement": {}}),
     }
