@@ -12,7 +12,9 @@ tables have only last epochs, so nothing is stopped early there.
 
 If the split-half reliability of a table over six seeds is below 0.5, no method is called better on it.
 Intervals come from 2,000 bootstrap samples of the 50 repetitions. Takes about half an hour on two cores.
-`--kinds` measures some kinds and keeps the results of the others.
+`--kinds` and `--methods` measure some tables and methods, and keep the results of the others.
+
+AutoSampler is measured where OptunaHub is installed. It is loaded from GitHub, or from OptunaHub's cache.
 """
 
 import argparse
@@ -23,6 +25,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -30,6 +33,7 @@ import optuna
 import planted
 import recorded
 from harness import RESULTS, write_values
+from optuna.samplers import BaseSampler, TPESampler
 from searchers import (
     Choose,
     Progress,
@@ -37,6 +41,7 @@ from searchers import (
     best_posterior,
     best_score,
     best_shrunk_mean,
+    search_with_pasha,
     search_with_pruner,
     search_with_ray,
     search_without_pruning,
@@ -44,7 +49,7 @@ from searchers import (
 from threadpoolctl import threadpool_limits
 
 from search.placement_sampler import parse_placement
-from search.samplers import load_sampler
+from search.samplers import SAMPLERS
 
 RUNS = 50
 # A regret that is good enough: in points, or in shared partial trainings relative to a random choice.
@@ -76,29 +81,61 @@ class Method:
         return self.settings or not planted.KINDS[kind].settings
 
 
-def with_sampler(sampler: str, choose: Choose) -> Callable[[Table, int], Progress]:
-    return lambda table, seed: search_without_pruning(
-        table, load_sampler(sampler, seed=seed), choose, AT.__contains__
-    )
+def with_sampler(sampler: Callable[[int], BaseSampler], choose: Choose) -> Callable[[Table, int], Progress]:
+    return lambda table, seed: search_without_pruning(table, sampler(seed), choose, AT.__contains__)
+
+
+def make_tpe(seed: int) -> BaseSampler:
+    """Return TPE with Optuna's defaults: multivariate, not grouped, pending trials count as bad ones."""
+    return TPESampler(seed=seed)
+
+
+def make_grouped_tpe(seed: int) -> BaseSampler:
+    """Return TPE as Optuna recommends it for conditional spaces."""
+    return TPESampler(seed=seed, multivariate=True, group=True)
+
+
+def make_auto_sampler(seed: int) -> BaseSampler:
+    import optunahub
+
+    sampler: BaseSampler = optunahub.load_module("samplers/auto_sampler").AutoSampler(seed=seed)
+    return sampler
 
 
 METHODS = {
-    "ours": Method(title="placement sampler", search=with_sampler("placement", best_posterior), most=384),
-    "tpe": Method(title="TPE", search=with_sampler("tpe", best_score), most=256),
+    "ours": Method(
+        title="placement sampler", search=with_sampler(SAMPLERS["placement"], best_posterior), most=384
+    ),
+    "tpe": Method(title="TPE", search=with_sampler(make_tpe, best_score), most=256),
+    "tpe-group": Method(
+        title="TPE, multivariate, grouped", search=with_sampler(make_grouped_tpe, best_score), most=256
+    ),
+    "auto": Method(title="AutoSampler", search=with_sampler(make_auto_sampler, best_score), most=256),
     "tpe-asha": Method(
         title="TPE + ASHA",
-        search=lambda table, seed: search_with_pruner(table, load_sampler("tpe", seed=seed)),
+        search=lambda table, seed: search_with_pruner(table, make_tpe(seed)),
+        most=64,
+        early=True,
+    ),
+    "tpe-pasha": Method(
+        title="TPE + PASHA",
+        search=lambda table, seed: search_with_pasha(table, make_tpe(seed)),
         most=64,
         early=True,
     ),
     "stock": Method(title="OptunaSearch + ASHAScheduler", search=search_with_ray, most=64, early=True),
-    "gp": Method(title="GPSampler", search=with_sampler("gp", best_score), most=64),
-    "random": Method(title="random", search=with_sampler("random", best_score), most=4096),
+    "gp": Method(title="GPSampler", search=with_sampler(SAMPLERS["gp"], best_score), most=64),
+    "random": Method(title="random", search=with_sampler(SAMPLERS["random"], best_score), most=4096),
     "random-shrunk": Method(
-        title="random, shrunk", search=with_sampler("random", best_shrunk_mean), most=4096, settings=False
+        title="random, shrunk",
+        search=with_sampler(SAMPLERS["random"], best_shrunk_mean),
+        most=4096,
+        settings=False,
     ),
     "random-model": Method(
-        title="random, returned by the model", search=with_sampler("random", best_posterior), most=256
+        title="random, returned by the model",
+        search=with_sampler(SAMPLERS["random"], best_posterior),
+        most=256,
     ),
 }
 
@@ -138,6 +175,11 @@ def kinds() -> list[str]:
     """Return the kinds of tables: all planted ones, and recorded ones with enough seeds."""
     complete = (table for table in recorded.RECORDINGS.values() if recorded.seeds(table) >= recorded.ENOUGH)
     return [*planted.KINDS, *(table.name for table in complete)]
+
+
+def installed() -> list[str]:
+    """Return the methods whose libraries are installed."""
+    return [name for name in METHODS if name != "auto" or find_spec("optunahub")]
 
 
 def needed(near: np.ndarray) -> float:
@@ -191,7 +233,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--kinds", nargs="+", choices=kinds(), default=kinds())
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=installed())
     parser.add_argument("--most", type=int, help="trainings of any method, at most")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args()
@@ -202,7 +244,8 @@ def main() -> None:
     context = multiprocessing.get_context("fork")
     with context.Pool(options.processes, threadpool_limits, (1,)) as pool:
         for kind in options.kinds:
-            tables[kind] = {**describe_table(kind), "methods": {}}
+            known = tables.get(kind, {}).get("methods", {})
+            tables[kind] = describe_table(kind)
             print(f"{kind}: {tables[kind]['reliability']}", flush=True)
             for name in [name for name in options.methods if METHODS[name].supports(kind)]:
                 start = time.perf_counter()
@@ -211,7 +254,8 @@ def main() -> None:
                 )
                 result = summary(values, np.random.default_rng(0))
                 result["seconds"] = round(time.perf_counter() - start, 1)
-                tables[kind]["methods"][name] = {"title": METHODS[name].title, **result}
+                known[name] = {"title": METHODS[name].title, **result}
+                tables[kind]["methods"] = {n: known[n] for n in METHODS if n in known}
                 near = dict(zip(result["trainings"], result["near"], strict=True))
                 needs = f"{result['needed']} {result['needed_interval']}"
                 print(f"  {METHODS[name].title:30} needs {needs}; near {near}", flush=True)

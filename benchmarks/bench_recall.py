@@ -31,7 +31,6 @@ import record_recall
 from bench_placements import AT, METHODS, summary
 from harness import RESULTS, write_values
 from reliability import Reliability, reliability
-from searchers import best_score, search_without_pruning
 from threadpoolctl import threadpool_limits
 
 from search import choices
@@ -42,7 +41,7 @@ from search.placement_sampler import parse_placement
 NEAR = 2.0  # points
 MIXING = ("sliding", "shortconv")  # kinds that can bring a key to its value
 RUNS, SEARCHES, TRIALS = 50, 10, 16
-NAMES = ("ours", "tpe", "random", "random-shrunk", "random-model")
+NAMES = ("ours", "tpe", "tpe-group", "random", "random-shrunk", "random-model")
 
 
 @lru_cache
@@ -111,13 +110,8 @@ def regrets(work: tuple[str, int]) -> list[float]:
     warnings.filterwarnings("ignore")
     method, table = METHODS[name], Table(seed)
     counts = [count for count in AT if count <= method.most]
-    if name == "tpe":
-        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True)
-        progress = search_without_pruning(table, sampler, best_score, AT.__contains__)
-    else:
-        progress = method.search(table, seed)
     values = []
-    for _, params in progress:
+    for _, params in method.search(table, seed):
         placement = parse_placement(params)
         assert placement is not None
         values.append(table.regret(placement))

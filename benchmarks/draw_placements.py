@@ -14,7 +14,9 @@ FILE = Path(__file__).parents[1] / "docs" / "placements.png"
 SHOWN = {  # Okabe and Ito's colours, which most colour-blind people can distinguish
     "ours": "#d55e00",
     "tpe": "#0072b2",
+    "tpe-group": "#e69f00",
     "tpe-asha": "#56b4e9",
+    "tpe-pasha": "#000000",
     "stock": "#009e73",
     "gp": "#cc79a7",
     "random": "#808080",
@@ -68,26 +70,27 @@ def draw(tables: dict[str, Any]) -> alt.FacetChart:
 def markdown(tables: dict[str, Any]) -> str:
     """Return the reliability of each table, and the number of trainings that each method needs."""
     titles = {name: m["title"] for t in tables.values() for name, m in t["methods"].items()}
-    lines = [
-        "| table | F | split-half reliability | " + " | ".join(titles.values()) + " |",
-        "|---" * (3 + len(titles)) + "|",
-    ]
-    for table in tables.values():
-        cells = []
-        for name in titles:
-            method = table["methods"].get(name)
-            cells.append(
-                ""
-                if method is None
-                else str(method["needed"])
-                if method["needed"]
-                else f"more than {method['trainings'][-1]}"
-            )
-        values = table["reliability"]
-        lines.append(
-            f"| {table['says']} | {values['f']:.2f} | {values['split_half']:.2f} | {' | '.join(cells)} |"
-        )
-    return "\n".join(lines)
+
+    def needed(table: dict[str, Any], name: str) -> str:
+        method = table["methods"].get(name)
+        if method is None:
+            return ""
+        return str(method["needed"] or f"> {method['trainings'][-1]}")
+
+    rows = {
+        "F": [f"{table['reliability']['f']:.2f}" for table in tables.values()],
+        "split-half reliability": [f"{table['reliability']['split_half']:.2f}" for table in tables.values()],
+        **{title: [needed(table, name) for table in tables.values()] for name, title in titles.items()},
+    }
+    return "\n".join(
+        [
+            *(f"- `{name}`: {table['says']}" for name, table in tables.items()),
+            "",
+            f"| | {' | '.join(f'`{name}`' for name in tables)} |",
+            "|---" * (1 + len(tables)) + "|",
+            *(f"| {title} | {' | '.join(cells)} |" for title, cells in rows.items()),
+        ]
+    )
 
 
 def main() -> None:

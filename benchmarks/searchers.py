@@ -3,8 +3,8 @@
 It yields the number of trainings so far, in which a stopped training counts as the fraction that ran, and the
 parameters of the trial that the search would return. Optuna's samplers return the trial with the best score,
 as Optuna does. Early stopping is asynchronous successive halving after a ninth and a third of the epochs:
-Optuna's pruner with its TPE, and Ray's ASHAScheduler with its OptunaSearch, both with their defaults. Trials
-run one after another.
+Optuna's pruner with its TPE, and Ray's ASHAScheduler with its OptunaSearch, both with their defaults. PASHA
+(`pasha.py`) resumes trainings, with the same TPE. Trials run one after another.
 """
 
 from collections import defaultdict
@@ -17,7 +17,8 @@ import optuna
 import planted
 from optuna.samplers import BaseSampler
 from optuna.study import Study
-from optuna.trial import FixedTrial, FrozenTrial
+from optuna.trial import FixedTrial, FrozenTrial, TrialState, create_trial
+from pasha import Pasha
 
 from search.placement_model import IndexedPlacement
 from search.placement_posterior import best_trial
@@ -113,10 +114,39 @@ def search_with_pruner(table: planted.Table, sampler: BaseSampler) -> Progress:
             if pruned:
                 break
         if pruned:
-            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            study.tell(trial, state=TrialState.PRUNED)
         else:
             study.tell(trial, score)
         yield spent, study.best_trial.params
+
+
+def search_with_pasha(table: planted.Table, sampler: BaseSampler) -> Progress:
+    """Search with Optuna's sampler and PASHA. The sampler gets a pruned trial for each pause."""
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    pasha, spent = Pasha(RUNGS), 0.0
+    trials: list[FrozenTrial] = []
+    trainings: list[Callable[[float], float]] = []
+    while True:
+        number = pasha.choose()
+        if number == len(trials):
+            trial = study.ask()
+            trainings.append(table.train(table.draw(trial), trial.params))
+            study.tell(trial, state=TrialState.FAIL)  # the sampler ignores it
+            trials.append(study.get_trials(deepcopy=False)[-1])
+        curve, step = pasha.curves[number], pasha.target(number)
+        spent += (step - len(curve)) / RUNGS[-1]
+        curve += [trainings[number](i / RUNGS[-1]) for i in range(len(curve) + 1, step + 1)]
+        pasha.update(number)
+        study.add_trial(
+            create_trial(
+                state=TrialState.COMPLETE if step == RUNGS[-1] else TrialState.PRUNED,
+                params=trials[number].params,
+                distributions=trials[number].distributions,
+                value=curve[-1],
+                intermediate_values={step: curve[-1]},
+            )
+        )
+        yield spent, trials[pasha.best()].params
 
 
 def search_with_ray(table: planted.Table, seed: int) -> Progress:

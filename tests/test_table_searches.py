@@ -9,7 +9,10 @@ import numpy as np
 import optuna
 import pytest
 
-METHODS = ["ours", "tpe", "tpe-asha", "stock", "gp", "random", "random-shrunk", "random-model"]
+METHODS = [
+    "ours", "tpe", "tpe-group", "auto", "tpe-asha", "tpe-pasha", "stock", "gp",
+    "random", "random-shrunk", "random-model",
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +32,8 @@ def test_each_search_counts_trainings_and_returns_a_tried_placement(
     from planted import KINDS, Table
 
     assert list(ALL) == METHODS
+    if name == "auto":
+        pytest.importorskip("optunahub")
     table = Table(KINDS["light"], 3)
     steps = list(takewhile(lambda step: step[0] <= 12, ALL[name].search(table, 3)))
     costs = [spent for spent, _ in steps]
@@ -56,3 +61,25 @@ def test_score_grows_with_the_fraction_of_a_training() -> None:
     assert third.std() == pytest.approx(NOISE, rel=0.05)
     assert whole.std() == pytest.approx(NOISE, rel=0.05)
     assert np.corrcoef(third, whole)[0, 1] == pytest.approx(1 / 3, abs=0.05)
+
+
+def test_pasha_trains_longer_only_when_rungs_disagree() -> None:
+    from pasha import Pasha
+
+    def search(*curves: tuple[float, ...]) -> Pasha:
+        pasha = Pasha((1, 3, 9))
+        for curve in curves:
+            pasha.curves.append(list(curve))
+            pasha.update(len(pasha.curves) - 1)
+        return pasha
+
+    agreeing = search((1.0, 2.0, 3.0), (2.0, 3.0, 4.0), (0.5,), (0.0,), (0.0,))
+    assert (agreeing.top, agreeing.best()) == (1, 1)
+    assert agreeing.choose() == 5, "a third of the rung is one training, which was resumed"
+    agreeing.curves[5].append(4.0)
+    assert (agreeing.choose(), agreeing.target(5)) == (5, 3)
+    disagreeing = search((1.0, 2.0, 3.0), (2.0, 2.5, 2.5), (0.0, 0.0, 0.0))
+    assert (disagreeing.top, disagreeing.choose(), disagreeing.target(0)) == (2, 0, 9)
+    # The first two cross and cross back, so a difference of 0.3 may be noise.
+    tolerant = search((1.0, 1.0, 1.3), (0.9, 1.2, 1.0), (0.0, 0.0, 0.9), (0.2, 0.1, 0.8))
+    assert tolerant.top == 1
