@@ -23,8 +23,10 @@ learning (2006), section 5.4, for the marginal likelihood and its gradient; J. T
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import NamedTuple, cast
 
 import numpy as np
 from scipy.optimize import minimize
@@ -319,6 +321,22 @@ class EffectModel:
         correction = self._variances * (self._z.T @ self._likelihood.solve(residual))
         return EffectDraw(self, prior + correction, random)
 
+    @cached_property
+    def tried(self) -> tuple[list[IndexedPlacement], Matrix]:
+        """Return the placements of the trials, and the weights of the effects in each one's total."""
+        columns = {effect.key: i for effect, i in self.columns.items() if effect.term == PLACEMENT}
+        member = self._z[:, list(columns.values())].tocoo()
+        trials = np.zeros(len(columns), int)
+        trials[member.col] = member.row  # any trial of the placement
+        kept = [not (e.term in (*UNKNOWN, IN_BLOCK) or is_setting(e)) for e in self.columns]
+        return [cast(IndexedPlacement, key) for key in columns], self._z[trials] * np.array(kept, float)
+
+    def expect(self, sums: Sequence[Weights]) -> Array:
+        """Return the means that `predict` returns."""
+        known = [{e: weight for e, weight in effects.items() if e in self.columns} for effects in sums]
+        means: Array = self.scale * (make_matrix(known, self.columns) @ self.mean)
+        return means
+
     def predict(self, sums: Sequence[Weights]) -> tuple[Array, Array]:
         """Return means and covariance of sums of effects, such as placements' scores, in units of the score.
 
@@ -353,6 +371,12 @@ class EffectDraw:
             variance = self._model.variance(effect.term) if self._model else _prior(effect.term)[0]
             self._new[effect] = float(self._random.standard_normal() * np.sqrt(variance))
         return self._new[effect]
+
+    def best_tried(self, is_allowed: Callable[[IndexedPlacement], bool]) -> list[IndexedPlacement]:
+        """Return the best one of the allowed placements with trials, if there is any."""
+        placements, weights = self._model.tried if self._model else ([], np.empty((0, 0)))
+        order = np.argsort(-(weights @ self._values))
+        return list(islice(filter(is_allowed, (placements[i] for i in order)), 1))
 
     def total(self, placement: IndexedPlacement) -> float:
         """Return a placement's score, relative to the intercept."""

@@ -5,7 +5,7 @@ The best trial has the highest posterior mean. The highest score also contains l
 trials there are. Only completed trials are compared, since only their models can be confirmed and exported.
 """
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,6 @@ from scipy.special import expit, ndtri  # importing scipy.stats takes half a sec
 
 from attention import InputError
 from search.placement_model import (
-    BLOCK,
     CELL,
     COST,
     IN_BLOCK,
@@ -32,7 +31,7 @@ from search.placement_model import (
     is_setting,
     placement_weights,
 )
-from search.placement_sampler import fit_model, parse_placement, trial_weights
+from search.placement_sampler import GrowingModel, fit_model, parse_placement, trial_weights
 
 SHOWN = (COST, SITE, TYPE, CELL, OPTION, PAIR)
 LEVEL = 0.9  # probability of intervals, and from which a statement counts as certain
@@ -144,33 +143,14 @@ def best_trial(study: Study) -> FrozenTrial:
     Returns the trial with the best score if the model is not predictive. Raises InputError if no trial with a
     placement has completed, or for several objectives.
     """
-    model, trials = _fitted(study)
-    means = expected_scores(study, model)
+    growing = GrowingModel()
+    means = growing.expected_scores(study)
+    _, trials = _fitted(study, growing)
     sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
     return max(
         (trial for trial, _ in trials),
         key=lambda trial: round(sign * means.get(trial.number, trial.values[0]), 12),
     )
-
-
-def expected_scores(study: Study, model: EffectModel) -> dict[int, float]:
-    """Return the posterior mean of the score of each completed trial with a placement, by number.
-
-    Empty if the model does not predict scores better than their mean does; trials are then ranked by their
-    scores. With blocks the means are always returned, as if in a common block, since scores of different
-    blocks are not comparable.
-    """
-    if not (model.has_blocks or model.predicts()):
-        return {}
-    sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
-    trials = _with_placement(study)
-    without_block = [
-        {effect: weight for effect, weight in effects.items() if effect.term not in (BLOCK, IN_BLOCK)}
-        for _, effects in trials
-    ]
-    mean, _ = model.predict(without_block)
-    centre = float(model.centres.mean())
-    return {trial.number: sign * (centre + float(m)) for (trial, _), m in zip(trials, mean, strict=True)}
 
 
 def estimate_posterior(study: Study, margin: float) -> Posterior:
@@ -234,8 +214,10 @@ def estimate_posterior(study: Study, margin: float) -> Posterior:
     )
 
 
-def _fitted(study: Study) -> tuple[EffectModel, list[tuple[FrozenTrial, Weights]]]:
-    model = fit_model(study)
+def _fitted(
+    study: Study, fit: Callable[[Study], EffectModel | None] = fit_model
+) -> tuple[EffectModel, list[tuple[FrozenTrial, Weights]]]:
+    model = fit(study)
     if model is None:
         raise InputError("no trial that draws a placement has completed; train some first")
     return model, _with_placement(study)

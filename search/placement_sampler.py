@@ -29,6 +29,8 @@ from optuna.trial import FrozenTrial, TrialState
 from attention import InputError
 from search.choices import MODULES, SITE, SITES, TYPE, PlacementParameter, parse_parameter
 from search.placement_model import (
+    BLOCK,
+    IN_BLOCK,
     EffectDraw,
     EffectModel,
     IndexedModule,
@@ -109,21 +111,27 @@ def _setting(name: str, value: Any, distribution: Any) -> Weights:
 
 
 def fit_model(
-    study: Study, logs: Mapping[str, float] | None = None, *, estimate: bool = True
+    study: Study,
+    logs: Mapping[str, float] | None = None,
+    *,
+    estimate: bool = True,
+    known: dict[int, Weights | None] | None = None,
 ) -> EffectModel | None:
     """Fit a model to a study's completed trials. Return None if none has a placement.
 
     Signs are chosen such that larger scores are better. `logs` and `estimate` are those of `EffectModel`.
-    Raises InputError for several objectives.
+    `known` holds the weights of trials by number, and gets those of new trials. Raises InputError for several
+    objectives.
     """
     if len(study.directions) > 1:
         raise InputError("a model of placements takes one objective; this study has several")
     sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
-    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    known = {} if known is None else known
+    complete = _read_weights(study, known)
     observations = [
         (effects, sign * trial.values[0])
         for trial in complete
-        if (effects := trial_weights(trial)) is not None
+        if (effects := known[trial.number]) is not None
     ]
     if not observations:
         return None
@@ -135,13 +143,22 @@ def fit_model(
     )
 
 
+def _read_weights(study: Study, known: dict[int, Weights | None]) -> list[FrozenTrial]:
+    """Return the completed trials, after their weights were added to `known`."""
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    known.update({trial.number: trial_weights(trial) for trial in complete if trial.number not in known})
+    return complete
+
+
 class GrowingModel:
-    """Model of a growing study, refitted at each call to the trials completed since."""
+    """Model of a growing study, refitted at a call if enough trials have completed since."""
 
     def __init__(self) -> None:
         self._model: EffectModel | None = None
         self._known = -1  # number of completed trials in the fit
         self._estimated = 0  # number of trials when variances were estimated
+        self._weights: dict[int, Weights | None] = {}  # of completed trials, by number
+        self._expected: dict[int, float] | None = None  # None if the model does not predict
 
     def __call__(self, study: Study) -> EffectModel | None:
         """Return the model, or None if no completed trial has a placement. Raises InputError like
@@ -152,10 +169,82 @@ class GrowingModel:
             # A new trial changes the effects at once, but hardly the variances of hundreds of trials.
             estimate = not self._estimated <= done <= self._estimated * REFIT
             logs = self._model.logs if self._model else None
-            self._model = fit_model(study, logs, estimate=estimate)
+            self._model = fit_model(study, logs, estimate=estimate, known=self._weights)
             self._known = done
             self._estimated = done if estimate else self._estimated
+            self._expected = None
         return self._model
+
+    def expected_scores(self, study: Study) -> dict[int, float]:
+        """Return the posterior mean of the score of each completed trial with a placement, by number.
+
+        Empty if the model does not predict scores better than their mean does; trials are then ranked by
+        their scores. With blocks the means are always returned, as if in a common block, since scores of
+        different blocks are not comparable.
+        """
+        model = self(study)
+        if model is None:
+            return {}
+        if self._expected is None:
+            self._predicts = model.has_blocks or model.predicts()
+            self._expected = {}
+        if not self._predicts:
+            return {}
+        _read_weights(study, self._weights)
+        new = {
+            number: {e: weight for e, weight in effects.items() if e.term not in (BLOCK, IN_BLOCK)}
+            for number, effects in self._weights.items()
+            if effects is not None and number not in self._expected
+        }
+        sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
+        centre = float(model.centres.mean())
+        means = model.expect(list(new.values()))
+        self._expected |= {n: sign * (centre + float(mean)) for n, mean in zip(new, means, strict=True)}
+        return self._expected
+
+
+class _History:
+    """Placements and choices of a study's trials, each of which is read once after its end.
+
+    Attributes:
+        tried: The placements of completed trials.
+        rejected: The placements of trials that exceeded a limit.
+        types: All attention types that trials could choose.
+        options: For each type, the values of each option.
+    """
+
+    def __init__(self) -> None:
+        self.tried: set[IndexedPlacement | None] = set()
+        self.rejected: set[IndexedPlacement | None] = set()
+        self.types: dict[str, None] = {}
+        self.options: dict[str, dict[str, Sequence[Any]]] = {}
+        self._read: set[int] = set()
+
+    def update(self, study: Study) -> None:
+        """Read the trials that have changed."""
+        for trial in study.get_trials(deepcopy=False):
+            if trial.number in self._read:
+                continue
+            self._add_choices(trial)
+            if trial.state.is_finished():
+                self._read.add(trial.number)
+                placement = parse_placement(trial.params, trial.distributions)
+                if trial.state is TrialState.COMPLETE:
+                    self.tried.add(placement)
+                if any(violation > 0 for violation in trial.constraints.values()):
+                    self.rejected.add(placement)
+
+    def _add_choices(self, trial: FrozenTrial) -> None:
+        distribution: Any
+        for name, distribution in trial.distributions.items():
+            parameter = parse_parameter(name)
+            if parameter is None or parameter.kind in (MODULES, SITE):
+                continue
+            if parameter.kind == TYPE:
+                self.types.update(dict.fromkeys(distribution.choices))
+            elif _has_choices(distribution):
+                kind = trial.params.get(f"{TYPE}{parameter.module}", NO_TYPE)
+                self.options.setdefault(kind, {})[parameter.kind] = distribution.choices
 
 
 class PlacementSampler(BaseSampler):
@@ -169,6 +258,7 @@ class PlacementSampler(BaseSampler):
         self._others = others or TPESampler(seed=seed, constant_liar=True)
         self._plans: dict[int, IndexedPlacement] = {}  # plans of the trials that are being drawn
         self._model = GrowingModel()
+        self._history = _History()
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         distributions = self._others.infer_relative_search_space(study, trial)
@@ -215,32 +305,26 @@ class PlacementSampler(BaseSampler):
 
         `distribution` is that of the first parameter.
         """
-        trials = study.get_trials(deepcopy=False)
-        complete = [past for past in trials if past.state is TrialState.COMPLETE]
-        model = self._model(study)
+        model, history = self._model(study), self._history
+        history.update(study)
         count = trial.params.get(MODULES)
         prefix, sites = trial.user_attrs[SITES]
         choices = PlacementChoices(
             prefix=prefix,
             sites=sites,
+            types=list(history.types) or [NO_TYPE],
+            options=history.options,
             most=distribution.high if count is None else count,
             least=distribution.low if count is None else count,
-            **_types(trials),
         )
-        tried = {
-            placement
-            for past in complete
-            if (placement := parse_placement(past.params, past.distributions)) is not None
-        }
-        rejected = {
-            parse_placement(past.params, past.distributions)
-            for past in trials
-            if any(violation > 0 for violation in past.constraints.values())
-        } - tried
+
+        def fits(placement: IndexedPlacement) -> bool:
+            return placement.prefix == prefix and count in (None, len(placement.modules))
+
         for _ in range(REDRAWS):
             draw = model.draw(self._random) if model else EffectDraw(None, np.empty(0), self._random)
-            plan = Planner(draw, choices).best(tried, self._random, count)
-            if plan not in rejected:
+            plan = Planner(draw, choices).best(draw.best_tried(fits), self._random, count)
+            if plan not in history.rejected or plan in history.tried:
                 break
         return plan
 
@@ -273,21 +357,3 @@ def _fits(value: Any, distribution: Any) -> bool:
 
 def _has_choices(distribution: BaseDistribution) -> bool:
     return isinstance(distribution, CategoricalDistribution)
-
-
-def _types(trials: Sequence[FrozenTrial]) -> dict[str, Any]:
-    """Return the types and the options of each type that trials could choose from."""
-    types: dict[str, None] = {}
-    options: dict[str, dict[str, Sequence[Any]]] = {}
-    distribution: Any
-    for trial in trials:
-        for name, distribution in trial.distributions.items():
-            parameter = parse_parameter(name)
-            if parameter is None or parameter.kind in (MODULES, SITE):
-                continue
-            if parameter.kind == TYPE:
-                types.update(dict.fromkeys(distribution.choices))
-            elif _has_choices(distribution):
-                kind = trial.params.get(f"{TYPE}{parameter.module}", NO_TYPE)
-                options.setdefault(kind, {})[parameter.kind] = distribution.choices
-    return {"types": list(types) or [NO_TYPE], "options": options}

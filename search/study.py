@@ -283,11 +283,9 @@ def update_expected(
     """
     if not study.user_attrs.get(EXPECTED):
         return
-    from search.placement_posterior import expected_scores  # and scipy, which takes half a second
-    from search.placement_sampler import GrowingModel
+    from search.placement_sampler import GrowingModel  # and scipy, which takes half a second
 
-    fitted = (model or GrowingModel())(study)
-    values = {} if fitted is None else expected_scores(study, fitted)
+    values = (model or GrowingModel()).expected_scores(study)
     for number, record in records.items():
         record.expected = values.get(number)
 

@@ -12,9 +12,10 @@ from attention import InputError
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
 from search.placement_model import CELL, SITE, TYPE, EffectModel, IndexedModule, IndexedPlacement
-from search.placement_posterior import best_trial, estimate_posterior, expected_scores
+from search.placement_posterior import best_trial, estimate_posterior
 from search.placement_sampler import (
     SHARED_TRAINING,
+    GrowingModel,
     PlacementSampler,
     fit_model,
     parse_placement,
@@ -252,7 +253,7 @@ def test_predictions_rank_trials_once_the_model_predicts() -> None:
     model = fit_model(study)
     assert model is not None
     assert model.predicts()
-    assert expected_scores(study, model)
+    assert GrowingModel().expected_scores(study)
     noise = np.random.default_rng(0)
     luck = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(0))
     for _ in range(7):
@@ -262,7 +263,7 @@ def test_predictions_rank_trials_once_the_model_predicts() -> None:
     model = fit_model(luck)
     assert model is not None
     assert not model.predicts(), "too few"
-    assert expected_scores(luck, model) == {}
+    assert GrowingModel().expected_scores(luck) == {}
 
 
 @pytest.mark.parametrize("seed", range(3))
