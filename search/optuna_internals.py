@@ -5,16 +5,20 @@ with identifiers of studies and trials, is public for authors of storages, but a
 own.
 """
 
-from typing import Any
+from collections.abc import Collection, Sequence
+from heapq import nlargest
+from typing import Any, cast
 
 import optuna
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import BaseJournalBackend
-from optuna.trial import FrozenTrial
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
 
 # Attributes that a class assigns in `__init__`, and names of classes.
 USED: dict[str, dict[str, Any]] = {
     "optuna.study:Study": {"attributes": ["_storage", "_study_id"]},
+    "optuna.study:Study._get_trials": {"parameters": ["self", "deepcopy", "states", "use_cache"]},
     "optuna.storages:JournalStorage": {"attributes": ["_backend"]},
     "optuna.trial:Trial": {"parameters": ["study", "trial_id"], "attributes": ["_trial_id"]},
     "optuna.trial:FrozenTrial": {"attributes": ["_trial_id"]},
@@ -48,3 +52,36 @@ def identifier_of(trial: optuna.Trial | FrozenTrial) -> int:
     searches all trials for a number.
     """
     return trial._trial_id
+
+
+def limit_trials(study: Study, *, newest: int, best: int) -> Study:
+    """Return a view of a study with its newest trials and its best ones, for a sampler.
+
+    Reason: Optuna's TPE reads all trials for each group of parameters. Without it, a draw takes a third of a
+    second after ten thousand trials.
+    """
+    trials = study.get_trials(deepcopy=False)
+    if len(trials) <= newest:
+        return study
+    sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
+    older = [trial for trial in trials[:-newest] if trial.state is TrialState.COMPLETE]
+    leading = nlargest(best, older, key=lambda trial: sign * trial.values[0])
+    leading.sort(key=lambda trial: trial.number)
+    return cast(Study, _LimitedStudy(study, [*leading, *trials[-newest:]]))
+
+
+class _LimitedStudy:
+    """View of a study with some of its trials."""
+
+    def __init__(self, study: Study, trials: Sequence[FrozenTrial]) -> None:
+        self._study, self._trials = study, trials
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._study, name)
+
+    def _get_trials(
+        self, deepcopy: bool = True, states: Collection[TrialState] | None = None, use_cache: bool = False
+    ) -> list[FrozenTrial]:
+        return [trial for trial in self._trials if states is None or trial.state in states]
+
+    get_trials = _get_trials

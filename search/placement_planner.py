@@ -18,12 +18,12 @@ from search.placement_model import (
     PAIR,
     SITE,
     TYPE,
-    Array,
     Effect,
     EffectDraw,
     IndexedModule,
     IndexedPlacement,
 )
+from search.score_likelihood import Array
 
 STARTS = 4
 SWEEPS = 8  # rounds of exchanges of all modules; two or three suffice in nearly all cases

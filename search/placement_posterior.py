@@ -24,7 +24,6 @@ from search.placement_model import (
     SITE,
     TYPE,
     UNKNOWN,
-    Array,
     EffectModel,
     IndexedPlacement,
     Weights,
@@ -32,6 +31,7 @@ from search.placement_model import (
     placement_weights,
 )
 from search.placement_sampler import GrowingModel, fit_model, parse_placement, trial_weights
+from search.score_likelihood import Array
 
 SHOWN = (COST, SITE, TYPE, CELL, OPTION, PAIR)
 LEVEL = 0.9  # probability of intervals, and from which a statement counts as certain

@@ -6,9 +6,9 @@ tuning parameters. Simultaneous trials use separate draws and therefore differ, 
 special handling. A placement that may be the best is drawn again, which separates a good placement from a
 lucky one.
 
-Parameters outside the placement are left to another sampler, by default TPE. So is the whole trial if its
-space does not draw placements with `choices.placement` or `choices.ascending`. Only one objective is
-supported, since effects on several scores cannot be added.
+Parameters outside the placement are left to another sampler, by default TPE, which learns from the newest
+trials and the best ones. So is the whole trial if its space does not draw placements with `choices.placement`
+or `choices.ascending`. Only one objective is supported, since effects on several scores cannot be added.
 
 The model learns from completed trials. A pruned trial's score is from an earlier epoch and lower by an
 unknown amount, and a failed trial has none. The other sampler learns from both. A placement that exceeded a
@@ -28,6 +28,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from attention import InputError
 from search.choices import MODULES, SITE, SITES, TYPE, PlacementParameter, parse_parameter
+from search.optuna_internals import limit_trials
 from search.placement_model import (
     BLOCK,
     IN_BLOCK,
@@ -47,6 +48,7 @@ SHARED_TRAINING = "shared_training"  # user attribute: the seed of the shared pa
 NO_TYPE = ""  # type of modules in a space that draws no types
 STALE = 50  # a model that lacks up to 1/50 of the trials is not refitted
 REFIT = 1.1  # variances are estimated again when the number of trials has grown by this factor
+NEWEST, BEST = 500, 50  # numbers of trials that the sampler of other parameters learns from
 REDRAWS = 10  # largest number of draws to avoid a placement that exceeded a limit
 
 
@@ -259,15 +261,16 @@ class PlacementSampler(BaseSampler):
         self._plans: dict[int, IndexedPlacement] = {}  # plans of the trials that are being drawn
         self._model = GrowingModel()
         self._history = _History()
+        self._limited: Study | None = None
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        distributions = self._others.infer_relative_search_space(study, trial)
+        distributions = self._others.infer_relative_search_space(self._limited or study, trial)
         return {name: kind for name, kind in distributions.items() if parse_parameter(name) is None}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        return self._others.sample_relative(study, trial, search_space)
+        return self._others.sample_relative(self._limited or study, trial, search_space)
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -278,7 +281,9 @@ class PlacementSampler(BaseSampler):
             parameter and parameter.kind not in (MODULES, SITE) and not _has_choices(param_distribution)
         )
         if parameter is None or is_number or SITES not in trial.user_attrs:
-            return self._others.sample_independent(study, trial, param_name, param_distribution)
+            return self._others.sample_independent(
+                self._limited or study, trial, param_name, param_distribution
+            )
         if trial.number not in self._plans:
             self._plans[trial.number] = self._plan(study, trial, param_distribution)
         planned = _planned_value(self._plans[trial.number], parameter, trial)
@@ -288,6 +293,7 @@ class PlacementSampler(BaseSampler):
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         if len(study.directions) > 1:
             raise InputError("--sampler placement takes one objective; use tpe or nsga2 for several")
+        self._limited = limit_trials(study, newest=NEWEST, best=BEST)
         self._others.before_trial(study, trial)
 
     def after_trial(

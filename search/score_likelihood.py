@@ -55,7 +55,8 @@ class ByTrials:
     """Likelihood by a matrix over trials."""
 
     def __init__(self, z: Matrix, terms: Mapping[str, Sequence[int]]) -> None:
-        self._kernels = [(z[:, columns] @ z[:, columns].T).toarray() for columns in terms.values()]
+        dense = z.toarray()
+        self._kernels = [dense[:, columns] @ dense[:, columns].T for columns in terms.values()]
         self._kernels.append(np.eye(z.shape[0]))
 
     def _covariance(self, variances: Array, noise: float) -> Array:
@@ -156,9 +157,9 @@ class ByEffects:
         return result
 
     def solve(self, values: Array) -> Array:
-        return self._unmix(values) - self._whitened @ cho_solve(
-            self._factor, self._scaled.T @ self._unmix(values)
-        )
+        unmixed = self._unmix(values)
+        solution: Array = unmixed - self._whitened @ cho_solve(self._factor, self._scaled.T @ unmixed)
+        return solution
 
     def precisions(self) -> Array:
         half = solve_triangular(self._factor[0], self._whitened.T, lower=True)
