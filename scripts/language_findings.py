@@ -37,6 +37,7 @@ PAGE = ROOT / "docs" / "explanation" / "language-findings.md"
 STORAGE = "searches"
 CASES = ((2, 1), (4, 1), (4, 2), (8, 1), (8, 2))  # layers, and full ones
 EXAMPLES = {2: 38_400, 4: 48_000, 8: 48_000}  # training sequences by the number of layers
+WINDOW = {2: 4, 4: 2, 8: 2}  # of sliding attention, by the number of layers
 OWN = ("attention", "automl", "backbones", "cluster", "search", "docs")  # folders of source and documentation
 
 
@@ -142,7 +143,7 @@ def main() -> None:
     sections: list[str] = []
     for depth, full in CASES:
         name = f"recall-{depth}-{full}"
-        space = recall_space(depth, full, examples=EXAMPLES[depth])
+        space = recall_space(depth, full, examples=EXAMPLES[depth], window=WINDOW[depth])
         title = f"Recall, {depth} layers, {full} full"
         sections += write_case(title, *search_and_confirm(name, space, options))
         write_page(sections, options)

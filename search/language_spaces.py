@@ -224,7 +224,9 @@ def _with_layers(config: TrialConfig, layers: Sequence[Spec | None]) -> TrialCon
 BASELINE = {"learning_rate": 2e-3, "weight_decay": 0.1, "schedule": "one-cycle"}
 
 
-def recall_space(depth: int = 2, full: int | None = None, *, examples: int = 38_400) -> Space:
+def recall_space(
+    depth: int = 2, full: int | None = None, *, examples: int = 38_400, window: int = 4
+) -> Space:
     """Return a space of decoders of associative recall, where the placement decides.
 
     In two layers of this size only a sliding window before a full layer learns it. The scores of all others
@@ -235,6 +237,7 @@ def recall_space(depth: int = 2, full: int | None = None, *, examples: int = 38_
         full: The number of full layers. By default it is drawn.
         examples: The number of training sequences. Models learn late and at once, so the only epoch ends
             with them, and no trial is stopped early.
+        window: The size of a sliding window. Deeper models learn faster with 2.
     """
     return hybrid_space(
         "recall",
@@ -244,9 +247,9 @@ def recall_space(depth: int = 2, full: int | None = None, *, examples: int = 38_
         metric="accuracy",
         # A short convolution does what the window does. Then a random placement may be as good.
         kinds=("sliding", "linear"),
-        windows=[4],
+        windows=[window],
         rates=(3e-3, 8e-3),
-        baseline={**BASELINE, "learning_rate": 5e-3, "window": 4, "batch_size": 64},
+        baseline={**BASELINE, "learning_rate": 5e-3, "window": window, "batch_size": 64},
         full=full,
         summary="which layer of a small decoder is full, on associative recall; the positive control",
     )

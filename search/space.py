@@ -111,7 +111,7 @@ class Space:
                 f"`search.choices.placement`"
             )
         if self.with_layers is not None:
-            return self.with_layers(kinds=tuple(types))
+            return replace(self.with_layers(kinds=tuple(types)), controls=self.controls)
         names = {loading.short_name(name) for name in types}
         draw: Callable[..., TrialConfig] = self.draw
         return replace(
@@ -131,7 +131,7 @@ class Space:
         """
         if self.with_layers is None:
             raise InputError(f"--full is for hybrid decoders; leave it out with --space {self.name}")
-        return self.with_layers(full=full)
+        return replace(self.with_layers(full=full), controls=self.controls)
 
     def __call__(self, trial: optuna.Trial) -> TrialConfig:
         """Draw a configuration. Errors of a user-defined function become an InputError."""

@@ -1,5 +1,6 @@
 """Spaces of hybrid decoders: kinds of layers, baselines and controls."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,11 @@ def test_the_number_of_full_layers_can_be_fixed(full: int) -> None:
     assert {kinds.count("full") for kinds in drawn if len(set(kinds)) > 1} <= {full}
     assert any("full" in kinds for kinds in drawn) == (full > 0)
     assert not any(set(kinds) == {"full"} for kinds in drawn) or full == 6
+
+
+def test_controls_of_the_user_stay_with_other_layers() -> None:
+    space = replace(SPACES["hybrid"], controls=lambda config: {})
+    assert space.with_full(1).controls is space.with_attention(["linear"]).controls is space.controls
 
 
 def test_every_kind_is_drawn_and_may_be_chosen() -> None:
