@@ -1,27 +1,49 @@
-"""Measure how the time per trial grows in a search of 1,000 trivial trials on two slots.
+"""Measure how the time per trial grows in a search of trivial trials, and the driver's part of it.
 
-The benchmark compares the last hundred trials with the first hundred, records the driver's memory, and checks
-that MLflow has all trials. The space has seven hyperparameters, so that the sampler has something to model,
-and no attention, so that the costs are measured once.
+The first benchmark has 1,000 trials on two slots. It compares the last hundred with the first hundred,
+records the driver's memory, and checks that MLflow has all trials. The space has seven hyperparameters, so
+that the sampler has something to model, and no attention, so that the costs are measured once.
+
+`--driver` measures the driver alone, without Ray, MLflow and trainings, after 100, 1,000 and 10,000 trials:
+it draws a trial of the space `digits`, writes it to the journal, gets its report and deletes the checkpoints
+of trials that are not among the best. The earlier trials are drawn at random. At each count, as many trials
+follow as the model of placements skips between two fits, or 40. So the mean includes a fit. The comparison of
+all placements, which may end a search, is measured apart: it comes when their number has grown by an eighth.
 """
 
 import argparse
+import json
 import os
 import statistics
 import tempfile
 import threading
 import time
+import zlib
 from pathlib import Path
+from typing import Any
 
 import mlflow
+import numpy as np
 import optuna
 import psutil
-from harness import Row, show, write
+from harness import Row, file_of, show, versions, write, write_values
+from optuna.study import StudyDirection
+from threadpoolctl import threadpool_limits
 
 import automl
+from automl.callbacks.retention import CheckpointRetention
+from automl.storage.storage import Storage
 from search import choices
+from search.class_metrics import ACCURACY
 from search.config import ImageData, Model, TrialConfig
-from search.study import open_study
+from search.placement_posterior import estimate_posterior
+from search.placement_sampler import STALE, GrowingModel
+from search.record import Report
+from search.samplers import load_sampler
+from search.search_scheduler import RARER, SearchScheduler
+from search.spaces import SPACES
+from search.study import create_study, open_study
+from search.trial_scheduler import Plan
 
 
 def trivial(trial: optuna.Trial) -> TrialConfig:
@@ -38,10 +60,72 @@ def seconds_a_trial(ends: list[float]) -> float:
     return (ends[-1] - ends[0]) / (len(ends) - 1)
 
 
+COUNTS = (100, 1000, 10_000)
+LEAST = 40  # measured trials at a count, at least
+
+
+def drive(scheduler: SearchScheduler, trials: int, random: np.random.Generator) -> list[float]:
+    """Run trials with made-up scores. Return the seconds that each took."""
+    seconds = []
+    for _ in range(trials):
+        start = time.perf_counter()
+        record = scheduler.ask()
+        assert record is not None
+        scheduler.started(record.number)
+        modules = record.config.model.placement.items()
+        gain = sum(zlib.crc32(f"{site} {spec.type}".encode()) / 2**32 - 0.5 for site, spec in modules)
+        score = 0.6 + 0.01 * (gain + random.standard_normal())
+        metrics = {"epoch": 1.0, "resource": 1.0, "seconds": 1.0, "accuracy": score, "loss": 1 - score}
+        scheduler.end(record.number, Report(history=[metrics], profile={"params": 1e6}, finished=True))
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def time_driver() -> dict[str, dict[str, Any]]:
+    """Return the driver's time per trial after each number of trials [ms]."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    plan = Plan(trials=None, budget=1, metric=ACCURACY, objectives=["accuracy"])
+    random, results = np.random.default_rng(0), {}
+    with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
+        study = create_study(Path(folder), name="driver", directions=[StudyDirection.MAXIMIZE])
+        for count in COUNTS:
+            done = len(study.get_trials(deepcopy=False))
+            filling = SearchScheduler(study, SPACES["digits"], plan, load_sampler("random", seed=count))
+            drive(filling, count - done, random)
+            scheduler = SearchScheduler(study, SPACES["digits"], plan, load_sampler("placement", seed=count))
+            retention = CheckpointRetention(Storage(folder), plan, scheduler.records.values(), keep=3)
+            scheduler.callbacks.append(retention)
+            start = time.perf_counter()
+            estimate_posterior(study, 0.005, GrowingModel())
+            compare = time.perf_counter() - start
+            times = np.array(drive(scheduler, max(LEAST, count // STALE), random))
+            results[str(count)] = {
+                "trials": len(times),
+                "mean": float(1e3 * times.mean()),
+                "median": float(1e3 * np.median(times)),
+                "5 % to 95 %": (1e3 * np.quantile(times, [0.05, 0.95])).tolist(),
+                "most": float(1e3 * times.max()),
+                "comparison of placements": 1e3 * compare,
+                "mean with a comparison": float(1e3 * (times.mean() + compare / max(1, count // RARER))),
+            }
+            print(f"{count} trials: {results[str(count)]} ms", flush=True)
+    return results
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=1000)
-    trials = parser.parse_args().trials
+    parser.add_argument("--driver", action="store_true", help="measure the driver alone")
+    options = parser.parse_args()
+    if options.driver:
+        kept = json.loads(file_of("scale").read_text())
+        driver = {"command": "python bench_scale.py --driver", "versions": versions(), "ms": time_driver()}
+        write_values("scale", {**kept, "driver": driver})
+    else:
+        measure_search(options.trials)
+
+
+def measure_search(trials: int) -> None:
     memory: list[float] = []
 
     def watch() -> None:
