@@ -50,7 +50,7 @@ class Rungs:
             scores = table.setdefault(group, {})
             if resource >= milestone and number not in scores:
                 scores[number] = score
-                better = sum(_better(other, score, scores) for other in scores.values())
+                better = _count_better(score, list(scores.values()))
                 continues = better < ceil(len(scores) / REDUCTION)
                 decision = continues if decision is None else decision and continues
         return decision
@@ -63,11 +63,12 @@ class Rungs:
         ]
 
 
-def _better(score: Score, other: Score, scores: dict[int, Score]) -> bool:
+def _count_better(score: Score, scores: Sequence[Score]) -> int:
+    """Return the number of scores that are better than one of them."""
     if len(score) == 1:
-        return score[0] > other[0]
-    all_scores = list(scores.values())
-    return _front(score, all_scores) < _front(other, all_scores)
+        return sum(other[0] > score[0] for other in scores)
+    own = _front(score, scores)
+    return sum(_front(other, scores) < own for other in scores)
 
 
 def _front(score: Score, scores: Sequence[Score]) -> int:

@@ -163,6 +163,7 @@ class EffectModel:
         estimate: bool = True,
     ) -> None:
         self.columns = {effect: i for i, effect in enumerate(dict.fromkeys(e for t in trials for e in t))}
+        self._names = list(self.columns)
         self._z = make_matrix(trials, self.columns)
         self._uses = np.bincount(self._z.indices, minlength=len(self.columns))
         columns_of_term: defaultdict[str, list[int]] = defaultdict(list)
@@ -328,8 +329,17 @@ class EffectModel:
         member = self._z[:, list(columns.values())].tocoo()
         trials = np.zeros(len(columns), int)
         trials[member.col] = member.row  # any trial of the placement
-        kept = [not (e.term in (*UNKNOWN, IN_BLOCK) or is_setting(e)) for e in self.columns]
-        return [cast(IndexedPlacement, key) for key in columns], self._z[trials] * np.array(kept, float)
+        totals = self.select(lambda e: not (e.term in (*UNKNOWN, IN_BLOCK) or is_setting(e)))
+        return [cast(IndexedPlacement, key) for key in columns], totals[trials]
+
+    def placement_of(self, trial: int) -> IndexedPlacement:
+        """Return the placement of a trial, by its index."""
+        (column,) = [i for i in self._z[[trial]].indices if self._names[i].term == PLACEMENT]
+        return cast(IndexedPlacement, self._names[column].key)
+
+    def select(self, is_kept: Callable[[Effect], bool]) -> Matrix:
+        """Return the weights of some effects in each trial's score, `(trials, effects)`."""
+        return self._z * np.array([is_kept(effect) for effect in self.columns], float)
 
     def expect(self, sums: Sequence[Weights]) -> Array:
         """Return the means that `predict` returns."""
@@ -358,15 +368,19 @@ class EffectModel:
 
 
 class EffectDraw:
-    """One draw of all effects. Effects without trials are drawn from their prior when needed."""
+    """One draw of all effects. Effects without trials are drawn from their prior when needed.
+
+    Attributes:
+        values: The draw of each effect of the model.
+    """
 
     def __init__(self, model: EffectModel | None, values: Array, random: np.random.Generator) -> None:
-        self._model, self._values, self._random = model, values, random
+        self._model, self.values, self._random = model, values, random
         self._new: dict[Effect, float] = {}
 
     def __call__(self, effect: Effect) -> float:
         if self._model is not None and effect in self._model.columns:
-            return float(self._values[self._model.columns[effect]])
+            return float(self.values[self._model.columns[effect]])
         if effect not in self._new:
             variance = self._model.variance(effect.term) if self._model else _prior(effect.term)[0]
             self._new[effect] = float(self._random.standard_normal() * np.sqrt(variance))
@@ -375,7 +389,7 @@ class EffectDraw:
     def best_tried(self, is_allowed: Callable[[IndexedPlacement], bool]) -> list[IndexedPlacement]:
         """Return the best one of the allowed placements with trials, if there is any."""
         placements, weights = self._model.tried if self._model else ([], np.empty((0, 0)))
-        order = np.argsort(-(weights @ self._values))
+        order = np.argsort(-(weights @ self.values))
         return list(islice(filter(is_allowed, (placements[i] for i in order)), 1))
 
     def total(self, placement: IndexedPlacement) -> float:

@@ -6,7 +6,7 @@ trials there are. Only completed trials are compared, since only their models ca
 """
 
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from optuna.study import Study, StudyDirection
@@ -15,6 +15,7 @@ from scipy.special import expit, ndtri  # importing scipy.stats takes half a sec
 
 from attention import InputError
 from search.placement_model import (
+    BLOCK,
     CELL,
     COST,
     IN_BLOCK,
@@ -24,18 +25,24 @@ from search.placement_model import (
     SITE,
     TYPE,
     UNKNOWN,
+    EffectDraw,
     EffectModel,
     IndexedPlacement,
     Weights,
     is_setting,
+    make_matrix,
     placement_weights,
 )
+from search.placement_planner import PlacementChoices, Planner
 from search.placement_sampler import GrowingModel, fit_model, parse_placement, trial_weights
 from search.score_likelihood import Array
 
 SHOWN = (COST, SITE, TYPE, CELL, OPTION, PAIR)
 LEVEL = 0.9  # probability of intervals, and from which a statement counts as certain
+STOP_LEVEL = 0.97  # lowest `reach` that ends a search; see benchmarks/bench_stopping.py
 DRAWS = 4000  # joint draws of all placements; the error of a probability is below one percent
+SPACE_DRAWS = 200  # draws of all effects, each with a search for the best placement of the space
+LISTED = 1000  # largest number of placements to compare, the best by their means
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +75,7 @@ class PlacementRow:
         mean: The posterior mean.
         low: The lower end of the interval.
         high: The upper end of the interval.
-        near: The probability that no placement gains more than `margin` above it.
+        near: The probability that no other row gains more than `margin` above it.
         trials: The number of completed trials with it.
     """
 
@@ -86,7 +93,7 @@ class Posterior:
 
     Attributes:
         effects: The effects, largest first.
-        placements: The placements that were tried, best first.
+        placements: The placements that were tried, best first, at most `LISTED`.
         noise: The standard deviation of a trial's score, including the effects of its block on modules.
         margin: The smallest difference that matters.
         matters: The probability that some placement gains more than `margin`. A priori, the probability that
@@ -95,6 +102,8 @@ class Posterior:
             placements nor of blocks on modules. A few blocks cannot separate the two cases, so `is_null`
             requires that both probabilities are small.
         spread: The standard deviation between the placements that were tried, from the estimated variances.
+        reach: The probability that no placement of the space, with the best hyperparameters that were tried,
+            gains more than `margin` above the best trial. None unless `is_decided`.
     """
 
     effects: list[EffectRow]
@@ -104,6 +113,7 @@ class Posterior:
     matters: float
     may_matter: float
     spread: float
+    reach: float | None = None
 
     @property
     def reliability(self) -> float:
@@ -124,6 +134,14 @@ class Posterior:
     def is_decided(self) -> bool:
         """Return True if certainly no placement matters, or the first one matters and is best or near it."""
         return self.is_null or (self.matters >= LEVEL and self.placements[0].near >= LEVEL)
+
+    @property
+    def ends_search(self) -> bool:
+        """Return True if more trials would hardly change the result.
+
+        The placements that were tried are decided, and the best trial is near the best of the space.
+        """
+        return self.is_decided and self.reach is not None and self.reach >= STOP_LEVEL
 
     @property
     def verdict(self) -> str:
@@ -153,13 +171,15 @@ def best_trial(study: Study) -> FrozenTrial:
     )
 
 
-def estimate_posterior(study: Study, margin: float) -> Posterior:
+def estimate_posterior(
+    study: Study, margin: float, fit: Callable[[Study], EffectModel | None] = fit_model
+) -> Posterior:
     """Estimate the posterior of the placements from the completed trials.
 
-    `margin` is the smallest difference that matters, in units of the score. Raises InputError like
-    `best_trial`.
+    `margin` is the smallest difference that matters, in units of the score. `fit` returns the model. Raises
+    InputError like `best_trial`.
     """
-    model, trials = _fitted(study)
+    model, trials = _fitted(study, fit)
     known = [effect for effect in model.columns if effect.term in SHOWN]
     effects = []
     if known:
@@ -181,7 +201,9 @@ def estimate_posterior(study: Study, margin: float) -> Posterior:
         placement = parse_placement(trial.params, trial.distributions)
         assert placement is not None  # else it had no weights
         tried[placement] = tried.get(placement, 0) + 1
-    mean, covariance = model.predict([_gain(placement) for placement in tried])
+    gains = [_gain(placement) for placement in tried]
+    listed = np.argsort(-model.expect(gains), kind="stable")[:LISTED]
+    mean, covariance = model.predict([gains[i] for i in listed])
     half = _half(covariance)
     draws = np.random.default_rng(0).multivariate_normal(mean, covariance, DRAWS, check_valid="ignore")
     best = draws.max(axis=1)
@@ -200,10 +222,10 @@ def estimate_posterior(study: Study, margin: float) -> Posterior:
             near=float(near[i]),
             trials=count,
         )
-        for i, (placement, count) in enumerate(tried.items())
+        for i, (placement, count) in enumerate([list(tried.items())[i] for i in listed])
     ]
     rows.sort(key=lambda row: -row.mean)
-    return Posterior(
+    posterior = Posterior(
         effects=effects,
         placements=rows,
         noise=_noise(model, [trial_effects for _, trial_effects in trials]),
@@ -212,6 +234,59 @@ def estimate_posterior(study: Study, margin: float) -> Posterior:
         matters=placement_effect * large,
         may_matter=any_effect * large,
     )
+    if posterior.is_decided:
+        posterior = replace(posterior, reach=_reach(model, list(tried), margin, placement_effect))
+    return posterior
+
+
+def _reach(
+    model: EffectModel, tried: Sequence[IndexedPlacement], margin: float, placement_effect: float
+) -> float:
+    """Return the probability that no configuration gains more than `margin` above the best trial.
+
+    `placement_effect` is the probability that placements make any difference.
+    """
+    means = model.select(lambda effect: effect.term not in (BLOCK, IN_BLOCK)) @ model.mean
+    settings = model.select(is_setting)
+    best = int(np.argmax(means))
+    spaces, random = _choices(tried), np.random.default_rng(0)
+    above = np.zeros((2, SPACE_DRAWS))  # of the best placement and of the best hyperparameters
+    for i in range(SPACE_DRAWS):
+        draw = model.draw(random)
+        highest = max([0.0, *(_highest(draw, choices, random) for choices in spaces)])
+        above[0, i] = highest - draw.total(model.placement_of(best))
+        gains = settings @ draw.values
+        above[1, i] = gains.max() - gains[best]
+    above *= model.scale
+    by_placement, by_settings = (above.sum(axis=0) > margin).mean(), (above[1] > margin).mean()
+    return float(1 - placement_effect * by_placement - (1 - placement_effect) * by_settings)
+
+
+def _highest(draw: EffectDraw, choices: PlacementChoices, random: np.random.Generator) -> float:
+    """Return the largest total of a placement by a draw."""
+    tried = draw.best_tried(lambda placement: placement.prefix == choices.prefix)
+    return draw.total(Planner(draw, choices).best(tried, random))
+
+
+def _choices(tried: Sequence[IndexedPlacement]) -> list[PlacementChoices]:
+    """Return the choices that the placements which were tried have been drawn from, by prefix."""
+    options: dict[str, dict[str, dict[Hashable, None]]] = {}
+    for module in (module for placement in tried for module in placement.modules):
+        of_type = options.setdefault(module.type, {})
+        for name, value in module.options:
+            of_type.setdefault(name, {})[value] = None
+    counts = [len(placement.modules) for placement in tried]
+    return [
+        PlacementChoices(
+            prefix=prefix,
+            sites=1 + max(m.site for p in tried if p.prefix == prefix for m in p.modules),
+            types=list(options),
+            options={kind: {name: list(v) for name, v in named.items()} for kind, named in options.items()},
+            most=max(counts),
+            least=min(counts),
+        )
+        for prefix in dict.fromkeys(placement.prefix for placement in tried if placement.modules)
+    ]
 
 
 def _fitted(
@@ -261,13 +336,10 @@ def _spread(model: EffectModel, tried: Sequence[IndexedPlacement]) -> float:
     """Return the standard deviation between placements, from the estimated variances of their effects."""
     gains = [_gain(placement) for placement in tried]
     columns = {effect: i for i, effect in enumerate(dict.fromkeys(e for gain in gains for e in gain))}
-    z = np.zeros((len(gains), len(columns)))
-    for row, gain in zip(z, gains, strict=True):
-        for effect, weight in gain.items():
-            row[columns[effect]] = weight
-    deviations = z - z.mean(axis=0)
+    z = make_matrix(gains, columns)
+    deviations = (z * z).mean(axis=0) - z.mean(axis=0) ** 2
     variances = np.array([model.variance(effect.term) for effect in columns])
-    return model.scale * float(np.sqrt((deviations**2 @ variances).mean()))
+    return model.scale * float(np.sqrt(max(0.0, deviations @ variances)))
 
 
 def _half(covariance: Array) -> Array:

@@ -27,6 +27,8 @@ from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
 REFUSED, REDRAWS = 1000, 20
 # Least number of finished trials with a placement before placements are compared.
 LEAST = 8
+# They are compared again when the number of trials has grown by this fraction: 1 / RARER.
+RARER = 8
 # Number of consecutive draws that every shared partial training has had, after which another one is started.
 NOTHING_NEW = 5
 
@@ -47,9 +49,9 @@ class SearchScheduler(TrialScheduler):
             training. A violating draw is passed to the sampler as infeasible, and another one is drawn.
         shared_trainings: The shared partial trainings; their initial number is 0 if each trial starts from
             new weights. With them, `adjust` sets `training.insert_at`, all trials share the hyperparameters
-            of trial 0, and nothing is pruned, since continuations are short. The search ends early once the
-            placements are compared with certainty.
-        placement_verdict: The result of that comparison, or an empty string.
+            of trial 0, and nothing is pruned, since continuations are short.
+        placement_verdict: The verdict of a model of placements once it is certain, which ends the search, or
+            an empty string. Always empty if `stop_decided` is False, or without such a model.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class SearchScheduler(TrialScheduler):
         adjust: Callable[[TrialConfig], TrialConfig] = lambda config: config,
         forecast: Callable[[TrialConfig], Mapping[str, float]] = lambda config: {},
         shared_trainings: int = 0,
+        stop_decided: bool = True,
     ) -> None:
         super().__init__(study, plan)
         self.space, self.adjust, self.forecast = space, adjust, forecast
@@ -86,7 +89,11 @@ class SearchScheduler(TrialScheduler):
             shared_trainings > 0 or isinstance(sampler, PlacementSampler)
         )
         self._model = GrowingModel()
-        self.placement_verdict = ""
+        self._stop_decided = stop_decided and self._models
+        self._compared = 0  # number of placements when they were last compared
+        self.placement_verdict = str(study.user_attrs.get(PLACEMENT_VERDICT, ""))
+        if self.placement_verdict and not stop_decided:
+            self._set_verdict("")
         if self._models and not study.user_attrs.get(EXPECTED):
             study.set_user_attr(EXPECTED, True)
         self._read()
@@ -272,23 +279,41 @@ class SearchScheduler(TrialScheduler):
     def _update_records(self) -> None:
         if self._models:
             update_expected(self.study, self.records, self._model)
-        finished = [
-            record
+        # A verdict holds, also after a resume, unless the user asks for more trials.
+        if self._stop_decided and not self.placement_verdict:
+            self._compare_placements()
+
+    def _set_verdict(self, verdict: str) -> None:
+        self.placement_verdict = verdict
+        self.study.set_user_attr(PLACEMENT_VERDICT, verdict)
+
+    def _compare_placements(self) -> None:
+        done = sum(
+            record.state is State.COMPLETE and bool(record.config.model.placement)
             for record in self.records.values()
-            if record.state is State.COMPLETE and record.config.model.placement
-        ]
-        if self.shared_trainings and len(finished) >= LEAST and len(self.plan.objectives) == 1:
+        )
+        if is_check_due(done, self._compared):
+            self._compared = done
             metric = self.plan.metric
-            result = estimate_posterior(self.study, metric.margin / metric.scale)
-            self.placement_verdict = result.verdict if result.is_decided else ""
-            if self.study.user_attrs.get(PLACEMENT_VERDICT, "") != self.placement_verdict:
-                self.study.set_user_attr(PLACEMENT_VERDICT, self.placement_verdict)
+            result = estimate_posterior(self.study, metric.margin / metric.scale, self._model)
+            if result.ends_search:
+                self._set_verdict(result.verdict)
 
     def _enter(self, record: TrialRecord) -> bool | None:
         if self.shared_trainings:
             return None
         group = str(Role.BASELINE if record.role is Role.BASELINE else Role.CANDIDATE)
         return self.rungs.enter(record.number, group, record.history[-1][RESOURCE], self.plan.score(record))
+
+
+def is_check_due(done: int, checked: int) -> bool:
+    """Return True if placements are to be compared again.
+
+    Args:
+        done: Completed trials.
+        checked: Completed trials at the last comparison.
+    """
+    return done >= LEAST and done - checked >= max(1, checked // RARER)
 
 
 def _key(config: TrialConfig) -> str:

@@ -220,6 +220,15 @@ def search(
         list[str] | None,
         describe("Label of the nodes to train on, KEY=VALUE; may be repeated.", RESOURCES, rare=True),
     ] = None,
+    stop: Annotated[
+        str | None,
+        describe(
+            "Early end: decided (once placements are compared with certainty) or never.",
+            SEARCH,
+            shown="decided",
+            rare=True,
+        ),
+    ] = None,
     concurrent: Annotated[
         int | None, describe("Maximum number of trials at once.", RESOURCES, shown="as many as fit")
     ] = None,

@@ -35,6 +35,8 @@ def print_search(result: "SearchResult", storage: str) -> None:
             print(f"          {values}  {trial.about}")
     if result.placement_verdict:
         print(f"placement {result.placement_verdict}")
+        resume = format_command("search --resume", result.search, storage, "--stop", "never")
+        print(f"stopped   early: {result.saved} planned trials were not needed; train them: {resume}")
     for warning in result.warnings:
         print(f"warning: {warning}")
     if result.grid is not None:

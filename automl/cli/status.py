@@ -133,9 +133,10 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
         and not (verdict.winner and verdict.pending)
     )
     unfinished = bool(started) and not is_complete
-    is_shared = metadata.settings.shares_training and records
-    is_decided = bool(read_attribute(folder, metadata.name, PLACEMENT_VERDICT)) if is_shared else False
-    open_trials = counts[State.RUNNING] > 0 or (len(records) < (plan.trials or 0) and not is_decided)
+    open_trials = counts[State.RUNNING] > 0 or (
+        len(records) < (plan.trials or 0)
+        and not (records and read_attribute(folder, metadata.name, PLACEMENT_VERDICT))
+    )
     resume = format_command("search --resume", metadata.name, storage)
     if metadata.settings.is_referee:  # a verdict may need fewer runs than were planned
         open_trials = not started

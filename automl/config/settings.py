@@ -43,7 +43,8 @@ OF_TASKS = (
 # Fields of a configuration's data by setting. A task has the first of them that its data have.
 DATA_FIELDS = {"size": ("size", "context"), "context": ("decoding",), "vocabulary": ("vocabulary",)}
 # Settings of where and when trials run. They do not change what is searched.
-SCHEDULING_OPTIONS = ("resource", "label", "concurrent", "callbacks")
+SCHEDULING_OPTIONS = ("resource", "label", "concurrent", "callbacks", "stop")
+STOP = ("decided", "never")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +119,9 @@ class Settings:
         workers_per_trial: Number of processes that train one trial, each on a part of every batch.
         resource: Custom Ray resources of each worker, as `NAME=AMOUNT`.
         label: Labels of the nodes that may run trials, as `KEY=VALUE`.
+        stop: End of a search before its trials or time are used up. `decided`, the default: once the model of
+            placements is certain that none matters, or that one is the best or within the margin of it.
+            `never`: none.
         concurrent: Maximum number of trials at once. It is requested from Ray even beyond the current
             capacity, which triggers autoscaling. Default: as many as fit.
         precision: `auto`, `bf16`, `fp16` or `fp32`.
@@ -184,6 +188,7 @@ class Settings:
     workers_per_trial: int = 1
     resource: Sequence[str] = ()
     label: Sequence[str] = ()
+    stop: str | None = None
     concurrent: int | None = None
     precision: str = "auto"
     compile: str = "auto"
@@ -224,6 +229,8 @@ class Settings:
             raise unknown("value of --equal", self.equal, choices)
         if self.init not in INIT:
             raise unknown("value of --init", self.init, INIT)
+        if self.stop is not None and self.stop not in STOP:
+            raise unknown("value of --stop", self.stop, STOP)
         if self.shared_trainings < 1:
             raise InputError(f"--shared-trainings must be 1 or more; got {self.shared_trainings}")
         if self.shares_training and "," in (self.objective or ""):

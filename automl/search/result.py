@@ -124,6 +124,7 @@ class SearchResult(Summary):
         page: The address of the runs in MLflow.
         warnings: Reasons to doubt the result.
         placement_verdict: The reason why a search of placements ended early, or an empty text.
+        saved: The number of planned trials that an early end made unnecessary.
         missing: Of a grid, the cells without a result, with the reason.
         grid: The table of a grid.
         objectives: The names of the objectives.
@@ -161,6 +162,7 @@ class SearchResult(Summary):
     page: str
     warnings: list[str]
     placement_verdict: str = ""
+    saved: int = 0
     missing: list[str] = field(default_factory=list)
     grid: "Table | None" = None
     objectives: list[str] = field(default_factory=list)
@@ -213,7 +215,7 @@ class SearchResult(Summary):
         for name, trial in (("best", self.best), ("baseline", self.baseline)):
             yield name, "no trial completed" if trial is None else str(trial)
         if self.placement_verdict:
-            yield "placements", self.placement_verdict
+            yield "placements", f"{self.placement_verdict}. {self.saved} planned trials were not needed"
         for warning in self.warnings:
             yield "warning", warning
         if self.missing:
@@ -315,6 +317,7 @@ def make_result(
         )
 
     several = len(plan.objectives) > 1
+    verdict = scheduler.placement_verdict if isinstance(scheduler, SearchScheduler) else ""
     return SearchResult(
         search=name,
         space=settings.space_name,
@@ -337,7 +340,8 @@ def make_result(
         untracked=untracked,
         page=page,
         warnings=_warnings(records, plan),
-        placement_verdict=scheduler.placement_verdict if isinstance(scheduler, SearchScheduler) else "",
+        placement_verdict=verdict,
+        saved=max(0, (plan.trials or 0) - len(records)) if verdict else 0,
         missing=list(map(str, scheduler.missing)) if isinstance(scheduler, GridScheduler) else [],
         objectives=list(plan.objectives),
         records=records,

@@ -42,6 +42,7 @@ NOT_COMPARED: Mapping[str, str] = {
     "workers_per_trial": "batches and their statistics are shared by all workers",
     "resource": "nodes of trials",
     "label": "nodes of trials",
+    "stop": "duration of the search",
     "concurrent": "number of simultaneous trials",
     "compile": "execution of a step, with the same results",
     "storage": "location of the search",

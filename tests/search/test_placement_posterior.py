@@ -84,6 +84,23 @@ def test_a_difference_is_named_with_its_interval() -> None:
     assert result.verdict.startswith("decided: the first is best, or within 0.5 of it, with")
 
 
+def test_placements_that_were_not_tried_may_be_the_best() -> None:
+    """Among those that were tried, one is certainly the best. Four of six sites were never tried."""
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(0))
+    random = np.random.default_rng(0)
+    for site, kind, gain in [(0, "a", 3.0), (0, "b", 0.0), (5, "a", 1.0)] * 12:
+        study.enqueue_trial({"modules": 1, "site1": site, "type1": kind})
+        trial = study.ask()
+        draw(trial)
+        study.tell(trial, gain + 0.1 * random.standard_normal())
+    result = estimate_posterior(study, margin=0.5)
+    assert result.matters > 0.9
+    assert result.placements[0].near > 0.9
+    assert result.reach is not None
+    assert result.reach < 0.9
+    assert not result.ends_search
+
+
 def in_shared_trainings(
     effect: Callable[[Drawn], float], trials: int, *, quirk: float, seed: int = 0
 ) -> optuna.Study:

@@ -425,9 +425,9 @@ def test_invalid_argument_about_an_earlier_search(
     assert sorted(folder.glob("searches/**/*")) == before
 
 
-NOWHERE: dict[str, Any] = {"resource": (), "label": (), "concurrent": None, "callbacks": ()}  # the defaults
-ELSEWHERE = ("--label", "zone=b", "--concurrent", "2")
-ON_TWO_IN_B = {**NOWHERE, "label": ("zone=b",), "concurrent": 2}
+NOWHERE: dict[str, Any] = {"resource": (), "label": (), "concurrent": None, "callbacks": (), "stop": None}
+ELSEWHERE = ("--label", "zone=b", "--concurrent", "2", "--stop", "never")
+ON_TWO_IN_B = {**NOWHERE, "label": ("zone=b",), "concurrent": 2, "stop": "never"}
 
 
 @pytest.mark.parametrize(
@@ -440,7 +440,7 @@ ON_TWO_IN_B = {**NOWHERE, "label": ("zone=b",), "concurrent": 2}
         (("older",), ("resume", "older", None, {})),
         (
             ("older", "--trials", "+9", *ELSEWHERE),
-            ("resume", "older", "+9", {"label": ["zone=b"], "concurrent": 2}),
+            ("resume", "older", "+9", {"label": ["zone=b"], "concurrent": 2, "stop": "never"}),
         ),
     ],
     ids=["exists", "more trials", "other nodes", "new", "by name", "by name, other nodes"],

@@ -121,7 +121,7 @@ def test_finished_search(tmp_path: Path) -> None:
 
 
 def test_decided_placements_need_no_more_trials(tmp_path: Path) -> None:
-    folder = fake_search(tmp_path, RECORDS, init="shared")
+    folder = fake_search(tmp_path, RECORDS)
     assert read_status("mine", str(tmp_path)).state == "stopped"
     resume_study(folder, name="mine").set_user_attr(PLACEMENT_VERDICT, "no difference that matters")
     assert read_status("mine", str(tmp_path)).state == "finished"

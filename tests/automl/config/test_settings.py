@@ -55,6 +55,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"resource": ["CPU=1"]}, "--resource is for custom Ray resources"),
     ({"label": ["zone"]}, "--label must be KEY=VALUE; got 'zone'"),
     ({"label": ["zone=!a"]}, "--label must be KEY=VALUE; got 'zone=!a'"),
+    ({"stop": "soon"}, "unknown value of --stop 'soon'"),
     ({"concurrent": 0}, "--concurrent must be 1 or more; got 0"),
     ({"precision": "fp8"}, "unknown precision 'fp8'"),
     ({"compile": "jit"}, "unknown value of --compile 'jit'"),
