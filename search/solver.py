@@ -30,7 +30,6 @@ from search.placement_model import (
     INTERCEPT,
     PAIR,
     PLACEMENT,
-    Array,
     Effect,
     EffectModel,
     IndexedModule,
@@ -39,6 +38,7 @@ from search.placement_model import (
     placement_weights,
 )
 from search.placement_planner import PlacementChoices
+from search.score_likelihood import Array
 
 FEW = 1000  # largest number of combinations of types with a variable for each
 SLACK = 1e-6  # tolerance of the program, in standard deviations of the scores
