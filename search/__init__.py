@@ -32,6 +32,7 @@ placement_posterior  The best trial of a study, effects of placements and their 
 placement_planner    The best placement by one draw of the effects
 placement_model      A hierarchical Gaussian model of the effects of placements on the score
 score_likelihood     The likelihood of scores under Gaussian effects, for few and for many trials
+prior                Effects that earlier searches estimated, as the prior of a new search
 shared_trainings     Chooses the shared partial training that a trial continues
 halving              Asynchronous successive halving
 study                The Optuna study of a search: one file in its folder

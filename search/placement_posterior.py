@@ -18,6 +18,7 @@ from search.placement_model import (
     BLOCK,
     CELL,
     COST,
+    EARLIER,
     IN_BLOCK,
     INTERCEPT,
     OPTION,
@@ -25,10 +26,12 @@ from search.placement_model import (
     SITE,
     TYPE,
     UNKNOWN,
+    Effect,
     EffectDraw,
     EffectModel,
     IndexedPlacement,
     Weights,
+    add_earlier,
     is_setting,
     make_matrix,
     placement_weights,
@@ -289,6 +292,24 @@ def _choices(tried: Sequence[IndexedPlacement]) -> list[PlacementChoices]:
     ]
 
 
+def earlier_coefficients(study: Study) -> dict[str, tuple[float, float, float]]:
+    """Return the coefficient of each earlier search in the prior: its posterior mean and its interval.
+
+    With 1, the effects of the earlier search hold, relative to the spread of the scores. With 0, they are
+    ignored. Empty without earlier searches, or without a completed trial.
+    """
+    model = fit_model(study)
+    if model is None or not model.prior:
+        return {}
+    mean, covariance = model.predict([{Effect(EARLIER, name): 1.0} for name in model.prior])
+    return {
+        name: (float(centre), float(centre - width), float(centre + width))
+        for name, centre, width in zip(
+            model.prior, mean / model.scale, _half(covariance) / model.scale, strict=True
+        )
+    }
+
+
 def _fitted(
     study: Study, fit: Callable[[Study], EffectModel | None] = fit_model
 ) -> tuple[EffectModel, list[tuple[FrozenTrial, Weights]]]:
@@ -334,12 +355,18 @@ def _noise(model: EffectModel, trials: Sequence[Weights]) -> float:
 
 def _spread(model: EffectModel, tried: Sequence[IndexedPlacement]) -> float:
     """Return the standard deviation between placements, from the estimated variances of their effects."""
-    gains = [_gain(placement) for placement in tried]
+    gains = add_earlier([_gain(placement) for placement in tried], model.prior)
     columns = {effect: i for i, effect in enumerate(dict.fromkeys(e for gain in gains for e in gain))}
     z = make_matrix(gains, columns)
     deviations = (z * z).mean(axis=0) - z.mean(axis=0) ** 2
-    variances = np.array([model.variance(effect.term) for effect in columns])
-    return model.scale * float(np.sqrt(max(0.0, deviations @ variances)))
+    # The predictions of an earlier search vary as much as its coefficient makes them.
+    squares = np.array(
+        [
+            model.mean[model.columns[effect]] ** 2 if effect.term == EARLIER else model.variance(effect.term)
+            for effect in columns
+        ]
+    )
+    return model.scale * float(np.sqrt(max(0.0, deviations @ squares)))
 
 
 def _half(covariance: Array) -> Array:

@@ -43,6 +43,7 @@ from search.placement_model import (
     placement_weights,
 )
 from search.placement_planner import PlacementChoices, Planner
+from search.prior import read_prior
 
 SHARED_TRAINING = "shared_training"  # user attribute: the seed of the shared partial training
 NO_TYPE = ""  # type of modules in a space that draws no types
@@ -142,6 +143,7 @@ def fit_model(
         [score for _, score in observations],
         logs,
         estimate=estimate,
+        prior=read_prior(study),
     )
 
 
@@ -328,7 +330,11 @@ class PlacementSampler(BaseSampler):
             return placement.prefix == prefix and count in (None, len(placement.modules))
 
         for _ in range(REDRAWS):
-            draw = model.draw(self._random) if model else EffectDraw(None, np.empty(0), self._random)
+            draw = (
+                model.draw(self._random)
+                if model
+                else EffectDraw(None, np.empty(0), self._random, read_prior(study))
+            )
             plan = Planner(draw, choices).best(draw.best_tried(fits), self._random, count)
             if plan not in history.rejected or plan in history.tried:
                 break

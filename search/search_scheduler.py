@@ -16,6 +16,7 @@ from search.halving import Rungs
 from search.memory_study import memory_study
 from search.placement_posterior import estimate_posterior
 from search.placement_sampler import SHARED_TRAINING, GrowingModel, PlacementSampler
+from search.prior import read_prior, write_prior
 from search.record import Role, State, TrialRecord
 from search.shared_trainings import PERTURB, SharedTrainings, is_shared_training
 from search.space import Space
@@ -78,6 +79,7 @@ class SearchScheduler(TrialScheduler):
         self.rungs = Rungs(plan.budget)
         self._sampler, self._chance = sampler, RandomSampler(len(study.get_trials(deepcopy=False)))
         self._drawn = memory_study(sampler, directions=study.directions)
+        write_prior(self._drawn, read_prior(study))
         self._seen: Counter[str] = Counter()  # number of draws of each configuration
         # Trials that the user enqueued with `enqueue_trial`, and the number of those that were tried.
         self._waiting: deque[FrozenTrial] = deque()

@@ -119,6 +119,10 @@ def search(
         str | None,
         describe("Name of an earlier search whose trials initialise the sampler.", SEARCH, rare=True),
     ] = None,
+    prior: Annotated[
+        str | None,
+        describe("Earlier searches on other data, as a prior of placements: NAME,NAME.", SEARCH, rare=True),
+    ] = None,
     seed: Annotated[int, describe("Seed of the sampler and of every trial.", SEARCH)] = 0,
     test: Annotated[
         bool, describe("With --sampler grid, also score the test split.", SEARCH, "--test", rare=True)

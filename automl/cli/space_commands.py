@@ -121,10 +121,10 @@ def sites(
 ) -> None:
     """List the sites of a model and the cost of attention types."""
     from automl.cli.sites import sites_table
-    from automl.config.settings import split_types
+    from automl.config.settings import split_names
     from backbones import sites
 
-    subject, types = _subject(backbone, size, option, task), split_types(attention)
+    subject, types = _subject(backbone, size, option, task), split_names(attention)
     for line in sites_table(sites(subject.build(), subject.example(2)), *[types] if types else ()):
         print(printable(line))
 

@@ -4,15 +4,16 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from automl.config.command_line import format_command
 from automl.config.units import format_duration
 from automl.confirm.protocol import Confirmation, confirmations, latest_verdict, study_name
-from automl.storage.folder import find_search, is_lost, is_running, resolve_search
+from automl.storage.folder import SearchMetadata, find_search, is_lost, is_running, resolve_search
 from search.record import State, TrialRecord
 from search.serialise import convert_fields
-from search.study import PLACEMENT_VERDICT, STUDY_FILE, read_attribute, read_records
+from search.study import PLACEMENT_VERDICT, STUDY_FILE, open_study, read_attribute, read_records
 from search.trial_scheduler import Plan, select_leaders
 
 INTERRUPTED = "interrupted"  # state of a running trial without a process
@@ -39,6 +40,7 @@ class Status:
         outcome: Outcome of the latest confirmation, or `unfinished`. None without a confirmation.
         verdict: Headline of its verdict.
         figures: The line of figures below it.
+        prior: How much each search of `--prior` counts: a coefficient with the ends of its 90 % interval.
         resume: The command that resumes the search or its confirmation.
     """
 
@@ -58,6 +60,7 @@ class Status:
     outcome: str | None
     verdict: str | None
     figures: str | None
+    prior: dict[str, tuple[float, float, float]]
     resume: str
 
     @property
@@ -96,6 +99,10 @@ class Status:
         if self.left is not None:
             timing += f", about {format_duration(self.left)} left"
         lines.append(timing)
+        if self.prior:
+            from search.prior import describe_coefficients  # and scipy, which takes half a second
+
+            lines.append(f"prior     {describe_coefficients(self.prior)}")
         if self.verdict is not None:
             lines += [f"verdict   {self.verdict}", f"          {self.figures}"]
         if self.state == "stopped":
@@ -173,8 +180,17 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
         outcome=(verdict.verdict if verdict and not unfinished else "unfinished") if started else None,
         verdict=verdict.headline if verdict else None,
         figures=verdict.figures if verdict else None,
+        prior=_prior(folder, metadata) if records else {},
         resume=resume,
     )
+
+
+def _prior(folder: Path, metadata: SearchMetadata) -> dict[str, tuple[float, float, float]]:
+    if metadata.settings.prior is None:
+        return {}
+    from search.placement_posterior import earlier_coefficients  # and scipy
+
+    return earlier_coefficients(open_study(folder, name=metadata.name))
 
 
 def _left(records: Sequence[TrialRecord], plan: Plan) -> float | None:

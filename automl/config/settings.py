@@ -100,6 +100,8 @@ class Settings:
             Default: the metric.
         baseline_share: Fraction of the trials that tune the baseline.
         warm_start: Name of an earlier search of the same space, whose trials initialise the sampler.
+        prior: Names of earlier searches on other data, separated by commas. Their effects of placements are
+            the prior mean of the sampler's model. Or a list of names.
         max_params: Maximum number of parameters, such as `5M`.
         max_macs: Maximum MACs for one input, such as `2G`.
         max_memory: Maximum memory of a training step, such as `4GB`.
@@ -173,6 +175,7 @@ class Settings:
     objective: str | None = None
     baseline_share: float = 0.2
     warm_start: str | None = None
+    prior: str | None = None
     max_params: str | None = None
     max_macs: str | None = None
     max_memory: str | None = None
@@ -211,8 +214,10 @@ class Settings:
         for key in ("resource", "label", "callbacks"):  # JSON and the command line have lists
             value = getattr(self, key) or ()
             object.__setattr__(self, key, tuple(value) if isinstance(value, list | tuple) else (value,))
-        if isinstance(self.attention, list | tuple) and all(isinstance(n, str) for n in self.attention):
-            object.__setattr__(self, "attention", ",".join(self.attention))
+        for key in ("attention", "prior"):
+            names = getattr(self, key)
+            if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
+                object.__setattr__(self, key, ",".join(names))
         # From Python, paths and numbers are accepted where the command line has text.
         for key in ("data", "weights", "storage", "max_params", "max_macs", "max_memory", "max_cache"):
             value = getattr(self, key)
@@ -239,6 +244,7 @@ class Settings:
                 f"or leave --init shared out"
             )
         self._check_grid()
+        self._check_prior()
         if self.augment is not None and self.augment not in AUGMENT:
             raise unknown("augmentation", self.augment, AUGMENT)
         if self.class_weights is not None and self.class_weights not in get_args(ClassWeights):
@@ -319,6 +325,26 @@ class Settings:
             raise InputError("--sampler grid trains each cell from scratch; leave --init shared out")
         if self.warm_start is not None:
             raise InputError("--sampler grid does not learn from trials; leave --warm-start out")
+
+    def _check_prior(self) -> None:
+        if self.prior is None:
+            return
+        names = self.earlier_searches
+        if not names:
+            raise InputError(f"--prior must name searches, such as first,second; got {self.prior!r}")
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise InputError(f"--prior must name each search once; got {twice[0]} twice")
+        if self.name in names:
+            raise InputError(f"--prior must name other searches; got {self.name}, the search itself")
+        if self.warm_start in names:
+            raise InputError(
+                f"--prior and --warm-start must name different searches, as the trials of "
+                f"{self.warm_start} would count twice; leave one of them out"
+            )
+        if self.sampler not in ("auto", "placement"):
+            raise InputError(f"--prior needs --sampler placement; got {self.sampler}")
+        if "," in (self.objective or ""):
+            raise InputError(f"--prior allows one objective; got --objective {self.objective}")
 
     def _check_types(self) -> None:
         """Raise InputError for the first value of a wrong type."""
@@ -410,7 +436,12 @@ class Settings:
     @property
     def attention_types(self) -> list[str] | None:
         """The names in `attention`."""
-        return split_types(self.attention)
+        return split_names(self.attention)
+
+    @property
+    def earlier_searches(self) -> list[str]:
+        """The names in `prior`."""
+        return split_names(self.prior) or []
 
     def user_code(self) -> list[str]:
         """Return the names of the user-defined code that a search with these settings runs."""
@@ -562,6 +593,6 @@ class Settings:
         return new
 
 
-def split_types(text: str | None) -> list[str] | None:
-    """Return the names in a list of attention types that are separated by commas. None stays None."""
+def split_names(text: str | None) -> list[str] | None:
+    """Return the names in a list that is separated by commas. None stays None."""
     return None if text is None else [name for part in text.split(",") if (name := part.strip())]

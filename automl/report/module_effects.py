@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from math import ceil, isfinite, sqrt
 
 import altair as alt
+from optuna.study import Study
 
 from attention import InputError
 from automl.config.units import pluralize
@@ -17,8 +18,9 @@ from automl.report.figure import Figure
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search, Trial
 from search.placement_model import CELL, COST, OPTION, PAIR, SITE, TYPE
-from search.placement_posterior import EffectRow, Posterior, estimate_posterior
+from search.placement_posterior import EffectRow, Posterior, earlier_coefficients, estimate_posterior
 from search.placement_sampler import parse_placement
+from search.prior import describe_coefficients
 from search.record import Role
 from search.shared_trainings import is_shared_training
 from search.study import open_study
@@ -37,10 +39,9 @@ def parts(search: Search) -> Plot:
     if len(search.done) > MOST:
         return absent(NAME, TITLE, f"{len(search.done)} trials are more than the {MOST} it is computed for.")
     metric = search.plan.metric
+    study = open_study(search.folder, name=search.metadata.name)
     try:
-        posterior = estimate_posterior(
-            open_study(search.folder, name=search.metadata.name), margin=metric.margin / metric.scale
-        )
+        posterior = estimate_posterior(study, margin=metric.margin / metric.scale)
     except InputError as error:
         return absent(NAME, TITLE, f"{str(error)[0].upper()}{str(error)[1:]}.")
     sites = _sites(search)
@@ -56,7 +57,10 @@ def parts(search: Search) -> Plot:
         name=NAME,
         title=TITLE,
         figure=_draw(search, rows[:SHOWN]),
-        says=f"{_verdict(search, posterior)} {_best(search, posterior, sites)}{_replicates(search)}",
+        says=(
+            f"{_verdict(search, posterior)} {_best(search, posterior, sites)}{_replicates(search)}"
+            f"{_earlier(study)}"
+        ),
         warnings=[_audit(posterior)] if _audit(posterior) else [],
         table=table,
         note=(
@@ -105,6 +109,12 @@ def _replicates(search: Search) -> str:
         f"millionth: {size:.2g} "
         f"{search.unit} from that shared partial training's own (root mean square)."
     )
+
+
+def _earlier(study: Study) -> str:
+    """Return the sentence on the earlier searches of `--prior`, of which 1 counts fully and 0 not at all."""
+    coefficients = earlier_coefficients(study)
+    return f" Earlier searches, from 0 to 1: {describe_coefficients(coefficients)}." if coefficients else ""
 
 
 def _audit(posterior: Posterior) -> str:

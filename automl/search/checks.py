@@ -38,6 +38,8 @@ def with_sampler(settings: Settings, space: Space) -> Settings:
     check_sampler(sampler, space)
     if settings.shares_training:
         check_draws_placements("--init shared", space, "use --init scratch")
+    if settings.prior is not None:
+        check_draws_placements("--prior", space, "leave --prior out")
     return replace(settings, sampler=sampler)
 
 

@@ -33,6 +33,7 @@ from automl.search.checks import (
     with_weights,
 )
 from automl.search.default_space import fit_epochs, may_fit_epochs
+from automl.search.prior import read_effects
 from automl.search.result import SearchResult, make_result
 from automl.search.warm_start import incomparable
 from automl.storage.folder import (
@@ -62,6 +63,7 @@ from automl.trials.interrupt import Stopped
 from search.callback import Callback
 from search.config import TrialConfig
 from search.grid_scheduler import GridScheduler
+from search.prior import write_prior
 from search.record import State
 from search.samplers import AUTO, load_sampler
 from search.search_scheduler import SearchScheduler
@@ -158,6 +160,8 @@ def prepare(settings: Settings) -> Prepared:
     mark = fingerprint(space)
     if settings.warm_start is not None:
         find_warm_start(settings, mark)
+    if settings.prior is not None:
+        read_effects(settings, space)
     baseline = draw_baseline(space, settings)
     shared.use(None)
     task = open_task(baseline, settings.runtime)  # decodes the data, once and before any trial
@@ -327,6 +331,8 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         study = _open_study(folder, metadata, plan)
         if fresh and settings.warm_start is not None:
             _learn(study, folder, metadata)
+        if fresh and settings.prior is not None:
+            write_prior(study, read_effects(settings, space))
         forecast = Forecast(settings)
         scheduler = _open_scheduler(study, space, plan, settings, forecast)
         known = list(scheduler.records.values())

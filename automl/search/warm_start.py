@@ -36,6 +36,7 @@ NOT_COMPARED: Mapping[str, str] = {
     "sampler": "choice of configurations",
     "baseline_share": "choice of configurations",
     "warm_start": "choice of configurations",
+    "prior": "choice of configurations",
     "keep": "choice of checkpoints to keep",
     "cpus_per_trial": "time ratios are relative to the baseline on the same device",
     "gpus_per_trial": "time ratios are relative to the baseline on the same device",

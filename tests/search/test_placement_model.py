@@ -7,12 +7,14 @@ from scipy.stats import multivariate_normal
 from search.placement_model import (
     BLOCK,
     COST,
+    EARLIER,
     IN_BLOCK,
     INTERCEPT,
     NOISE,
     PAIR,
     PLACEMENT,
     PRIORS,
+    SITE,
     TYPE,
     WIDE,
     Effect,
@@ -20,6 +22,7 @@ from search.placement_model import (
     EffectModel,
     IndexedModule,
     IndexedPlacement,
+    Prior,
     block_weights,
     curve_weights,
     placement_weights,
@@ -68,27 +71,35 @@ def test_effects_of_a_block() -> None:
     }
 
 
-def test_the_posterior_equals_a_conditioned_joint_gaussian() -> None:
-    tried, new = some(20), some(6, seed=1)
+EARLIER_EFFECTS = {Effect(TYPE, "a"): 0.8, Effect(TYPE, "new"): -0.5, Effect(SITE, ("", 1)): 0.6}
+
+
+@pytest.mark.parametrize("prior", [{}, {"old": EARLIER_EFFECTS}], ids=["none", "earlier"])
+def test_the_posterior_equals_a_conditioned_joint_gaussian(prior: Prior) -> None:
+    tried, new = some(20), [*some(6, seed=1), placement((2, "new"))]
     values = scores(tried)
-    model = EffectModel([placement_weights(candidate) for candidate in tried], values)
+    model = EffectModel([placement_weights(candidate) for candidate in tried], values, prior=prior)
     effects = sorted({e for candidate in [*tried, *new] for e in placement_weights(candidate)}, key=repr)
     every = np.array(
         [[placement_weights(candidate).get(e, 0.0) for e in effects] for candidate in [*tried, *new]]
     )
-    prior = np.diag([WIDE if e.term == INTERCEPT else np.exp(model.logs[e.term]) for e in effects])
-    joint = every @ prior @ every.T
+    variances = np.diag([WIDE if e.term == INTERCEPT else model.variance(e.term) for e in effects])
+    known = np.array([prior.get("old", {}).get(e, 0.0) for e in effects])
+    predicted = every @ known  # what the earlier search says, whose coefficient has mean 1/2
+    joint = every @ variances @ every.T
+    joint += model.variance(EARLIER) * np.outer(predicted, predicted)
     noisy = joint[:20, :20] + np.exp(model.logs[NOISE]) * np.eye(20)
     gain = joint[20:, :20] @ np.linalg.inv(noisy)
     scale, y = values.std(), (values - values.mean()) / values.std()
     mean, covariance = model.predict([placement_weights(candidate) for candidate in new])
-    assert mean == pytest.approx(scale * gain @ y)
+    assert mean == pytest.approx(scale * (predicted[20:] / 2 + gain @ (y - predicted[:20] / 2)))
     assert covariance == pytest.approx(scale**2 * (joint[20:, 20:] - gain @ joint[:20, 20:]))
 
 
-def test_draws_have_the_posteriors_mean_and_covariance() -> None:
+@pytest.mark.parametrize("prior", [{}, {"old": EARLIER_EFFECTS}], ids=["none", "earlier"])
+def test_draws_have_the_posteriors_mean_and_covariance(prior: Prior) -> None:
     tried, new = some(15), [*some(4, seed=1), placement((0, "new"))]
-    model = EffectModel([placement_weights(candidate) for candidate in tried], scores(tried))
+    model = EffectModel([placement_weights(candidate) for candidate in tried], scores(tried), prior=prior)
     random = np.random.default_rng(0)
     drawn = []
     for _ in range(4000):
@@ -163,6 +174,29 @@ def test_a_draw_without_trials_follows_the_prior() -> None:
     assert np.var(drawn) == pytest.approx(PRIORS[TYPE][0], rel=0.15)
     draw = EffectDraw(None, np.empty(0), random)
     assert draw(Effect(TYPE, "a")) == draw(Effect(TYPE, "a")) != draw(Effect(TYPE, "b"))
+
+
+def test_a_draw_without_trials_has_the_mean_of_earlier_searches() -> None:
+    random = np.random.default_rng(0)
+    prior = {"old": {Effect(TYPE, "a"): 2.0}, "older": {Effect(TYPE, "a"): 1.0}}
+    drawn = [EffectDraw(None, np.empty(0), random, prior)(Effect(TYPE, "a")) for _ in range(2000)]
+    assert np.mean(drawn) == pytest.approx((2 + 1) / 3, abs=0.1)
+    assert np.var(drawn) == pytest.approx(PRIORS[TYPE][0] + (4 + 1) * PRIORS[EARLIER][0], rel=0.15)
+
+
+@pytest.mark.parametrize("agreement", [1, 0, -1])
+def test_a_coefficient_follows_the_agreement_with_the_new_scores(agreement: int) -> None:
+    """The effects of twelve types are those of the earlier search, unrelated ones, or their opposite."""
+    random = np.random.default_rng(0)
+    axes, _ = np.linalg.qr(np.column_stack([np.ones(12), random.standard_normal((12, 2))]))
+    known, unrelated = 12**0.5 * axes[:, 1:].T  # mean 0, variance 1, and orthogonal
+    true = agreement * known if agreement else unrelated
+    tried = [placement((0, str(kind))) for kind in range(12)] * 3
+    values = [true[int(p.modules[0].type)] + 0.5 * random.standard_normal() for p in tried]
+    prior = {"old": {Effect(TYPE, str(kind)): float(effect) for kind, effect in enumerate(known)}}
+    model = EffectModel([placement_weights(p) for p in tried], values, prior=prior)
+    mean, _ = model.predict([{Effect(EARLIER, "old"): 1.0}])
+    assert mean[0] / model.scale == pytest.approx(agreement, abs=0.25)
 
 
 def test_a_curve_over_a_number_is_learned() -> None:

@@ -1,0 +1,123 @@
+"""Effects that earlier searches estimated, for the prior of a new search's model of placements.
+
+Effects of types, their options and their pairs keep their names. Those of sites depend on the depth of a site
+in its backbone, from 0 to 1. Between the sites of the earlier backbone they are interpolated linearly.
+Effects of pairs of sites are left out.
+
+A study holds them as an attribute, so that later readers do not need the earlier searches.
+"""
+
+from collections.abc import Iterable, Mapping
+from math import isfinite
+
+import numpy as np
+from optuna.distributions import IntDistribution
+from optuna.study import Study
+from optuna.trial import FrozenTrial, Trial
+
+from attention import InputError
+from search import choices
+from search.placement_model import CELL, COST, OPTION, PAIR, SITE, TYPE, Effect, EffectModel, Prior
+from search.serialise import read_value
+
+ATTRIBUTE = "prior"  # of a study
+
+# A row of the attribute: term, key and value of an effect.
+Rows = list[tuple[str, list[str | int | float | bool | None], float]]
+
+
+def count_sites(trials: Iterable[FrozenTrial | Trial]) -> dict[str, int]:
+    """Return the number of sites of each prefix, from the ranges of the sites of trials with modules."""
+    counts = {}
+    for trial in trials:
+        for name, distribution in trial.distributions.items():
+            parameter = choices.parse_parameter(name)
+            is_number = isinstance(distribution, IntDistribution)
+            if parameter is not None and parameter.kind == choices.SITE and is_number:
+                # Sites are drawn in ascending order, so each leaves room for those of the later modules.
+                later = trial.params[choices.MODULES] - parameter.module
+                counts[parameter.prefix] = distribution.high + 1 + later
+    return counts
+
+
+def transfer_effects(
+    model: EffectModel, earlier: Mapping[str, int], sites: Mapping[str, int]
+) -> dict[Effect, float]:
+    """Return the effects of an earlier search, at the sites of a new one.
+
+    Args:
+        model: The model of the earlier search.
+        earlier: The number of its sites by their prefix.
+        sites: The same of the new search.
+
+    Returns:
+        The posterior means of effects, in units of the standard deviation of the earlier scores.
+    """
+    kept = [
+        effect
+        for effect in model.columns
+        if effect.term in (COST, TYPE, OPTION) or (effect.term == PAIR and _is_of_types(effect))
+    ]
+    types = [effect.key for effect in model.columns if effect.term == TYPE]
+    result = dict(zip(kept, _means(model, kept), strict=True))
+    for prefix, count in sites.items():
+        similar = prefix if prefix in earlier else max(earlier, key=lambda name: _uses(model, name))
+        depths = np.linspace(0, 1, count)
+        for term, key in [(SITE, ()), *((CELL, (kind,)) for kind in types)]:
+            means = _means(model, [Effect(term, (similar, i, *key)) for i in range(earlier[similar])])
+            there = np.interp(depths, np.linspace(0, 1, len(means)), means)
+            result |= {Effect(term, (prefix, i, *key)): float(mean) for i, mean in enumerate(there)}
+    return result
+
+
+def _is_of_types(effect: Effect) -> bool:
+    return isinstance(effect.key, tuple) and len(effect.key) == 2
+
+
+def _uses(model: EffectModel, prefix: str) -> int:
+    """Return the number of modules of a model's trials at sites with this prefix."""
+    return sum(
+        model.count(effect)
+        for effect in model.columns
+        if effect.term == SITE and isinstance(effect.key, tuple) and effect.key[0] == prefix
+    )
+
+
+def _means(model: EffectModel, effects: list[Effect]) -> list[float]:
+    mean, _ = model.predict([{effect: 1.0} for effect in effects])
+    return [float(value) for value in mean / model.scale]
+
+
+def write_prior(study: Study, prior: Prior) -> None:
+    """Write the effects of earlier searches to a study."""
+    rows = {
+        name: [
+            [effect.term, list(effect.key) if isinstance(effect.key, tuple) else [effect.key], value]
+            for effect, value in effects.items()
+        ]
+        for name, effects in prior.items()
+    }
+    study.set_user_attr(ATTRIBUTE, rows)
+
+
+def read_prior(study: Study) -> Prior:
+    """Return the effects of earlier searches in a study, mostly none.
+
+    Raise InputError if they are damaged.
+    """
+    problems: list[str] = []
+    value = read_value(dict[str, Rows], study.user_attrs.get(ATTRIBUTE, {}), ATTRIBUTE, problems)
+    if problems or not all(isfinite(number) for rows in value.values() for *_, number in rows):
+        raise InputError("; ".join(problems) or f"{ATTRIBUTE} must hold finite numbers")
+    return {
+        name: {Effect(term, key[0] if len(key) == 1 else tuple(key)): number for term, key, number in rows}
+        for name, rows in value.items()
+    }
+
+
+def describe_coefficients(coefficients: Mapping[str, tuple[float, float, float]]) -> str:
+    """Return the coefficients of earlier searches with their intervals, as text."""
+    return ", ".join(
+        f"{name} counts {mean:.2f} ({low:.2f} to {high:.2f})"
+        for name, (mean, low, high) in coefficients.items()
+    )
