@@ -32,8 +32,9 @@ def count_sites(trials: Iterable[FrozenTrial | Trial]) -> dict[str, int]:
     for trial in trials:
         for name, distribution in trial.distributions.items():
             parameter = choices.parse_parameter(name)
-            is_number = isinstance(distribution, IntDistribution)
-            if parameter is not None and parameter.kind == choices.SITE and is_number:
+            if parameter is None or parameter.kind != choices.SITE:
+                continue
+            if isinstance(distribution, IntDistribution):
                 # Sites are drawn in ascending order, so each leaves room for those of the later modules.
                 later = trial.params[choices.MODULES] - parameter.module
                 counts[parameter.prefix] = distribution.high + 1 + later
@@ -65,8 +66,8 @@ def transfer_effects(
         depths = np.linspace(0, 1, count)
         for term, key in [(SITE, ()), *((CELL, (kind,)) for kind in types)]:
             means = _means(model, [Effect(term, (similar, i, *key)) for i in range(earlier[similar])])
-            there = np.interp(depths, np.linspace(0, 1, len(means)), means)
-            result |= {Effect(term, (prefix, i, *key)): float(mean) for i, mean in enumerate(there)}
+            values = np.interp(depths, np.linspace(0, 1, len(means)), means)
+            result |= {Effect(term, (prefix, i, *key)): float(mean) for i, mean in enumerate(values)}
     return result
 
 

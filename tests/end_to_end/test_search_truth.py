@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -20,10 +21,12 @@ from PIL import Image
 from ray.util.state import list_actors
 
 from attention import InputError
+from automl.cli.status import read_status
 from automl.config.limits import Limits
 from automl.config.settings import Settings
 from automl.costs.profile import measure
 from automl.data.images import open_split
+from automl.report import run_report
 from automl.report.read import read_search
 from automl.search.run_search import resume_search, run_search
 from automl.storage.folder import old_folder
@@ -34,6 +37,8 @@ from cluster.resources import TrialResources
 from search.class_metrics import ACCURACY
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.halving import Rungs
+from search.placement_model import COST, Effect
+from search.prior import read_prior
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
 from search.space import Space, draw_randomly
@@ -401,6 +406,20 @@ def test_a_search_that_is_running_cannot_be_resumed(storage):
     run_search(space="small.py:draw", trials=1, subset=0.2, name="busy")
     with old_folder("busy", "searches"), pytest.raises(InputError, match="in another process"):
         resume_search("busy")
+
+
+@pytest.mark.long
+def test_an_earlier_search_is_the_prior_of_a_new_one(storage):
+    run_search(space="small.py:draw", trials=5, subset=0.2, name="old")
+    run_search(space="small.py:draw", trials=3, subset=0.25, name="new", prior="old")
+    prior = read_prior(open_study(Path("searches/new"), name="new"))
+    assert Effect(COST) in prior["old"]
+    shutil.rmtree("searches/old")
+    result = resume_search("new", trials="+2")
+    assert result.n_trials == 5
+    assert read_prior(open_study(Path("searches/new"), name="new")) == prior
+    assert "old counts" in "\n".join(read_status("new").lines())
+    assert "Earlier searches" in run_report("new").index.read_text()
 
 
 @pytest.mark.long

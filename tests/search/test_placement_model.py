@@ -92,6 +92,7 @@ def test_the_posterior_equals_a_conditioned_joint_gaussian(prior: Prior) -> None
     gain = joint[20:, :20] @ np.linalg.inv(noisy)
     scale, y = values.std(), (values - values.mean()) / values.std()
     mean, covariance = model.predict([placement_weights(candidate) for candidate in new])
+    assert model.expect([placement_weights(candidate) for candidate in new]) == pytest.approx(mean)
     assert mean == pytest.approx(scale * (predicted[20:] / 2 + gain @ (y - predicted[:20] / 2)))
     assert covariance == pytest.approx(scale**2 * (joint[20:, 20:] - gain @ joint[:20, 20:]))
 

@@ -209,6 +209,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*SEARCH, "digits", "--keep", "0"), ["--keep must be 1 or more; got 0"]),
     ((*SEARCH, "digits", "--baseline-share", "2"), ["--baseline-share must be between 0 and 1; got 2"]),
     ((*SEARCH, "digits", "--warm-start", "older"), ["no search called 'older' in searches", "--storage"]),
+    ((*SEARCH, "digits", "--prior", "older"), ["no search called 'older' in searches", "--storage"]),
     (("search", "--resume", "older"), ["no search called 'older' in searches", "--storage"]),
     (("search", "--resume", "older", "--trials", "+5"), ["no search called 'older' in searches"]),
     (
