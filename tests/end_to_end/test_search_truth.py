@@ -54,10 +54,10 @@ STOPS = int(os.environ.get("AUTOML_STOPPED_TRIALS", "3"))
 SPACE = """
 from search import choices
 from search.config import ImageData, Model, TrialConfig
-from search.image_spaces import digits_places
+from search.image_spaces import list_digits_sites
 
 def draw(trial):
-    places = [site for site in digits_places() if not site.name.startswith("stem")]
+    places = [site for site in list_digits_sites() if not site.name.startswith("stem")]
     return TrialConfig(
         data=ImageData(source="digits", size=32, subset=0.2),
         model=Model(options={"width": 0.25}, placement=choices.placement(trial, places, most=2)),
