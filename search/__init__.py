@@ -30,6 +30,7 @@ optuna_internals     Everything that is used of Optuna beside its public API
 placement_sampler    Thompson sampling of placements
 placement_posterior  The best trial of a study, effects of placements and their intervals
 placement_planner    The best placement by one draw of the effects
+solver               The best placement under limits, by integer programming
 placement_model      A hierarchical Gaussian model of the effects of placements on the score
 score_likelihood     The likelihood of scores under Gaussian effects, for few and for many trials
 prior                Effects that earlier searches estimated, as the prior of a new search

@@ -70,7 +70,7 @@ class PlacementSolver:
         model: The posterior of the effects.
         choices: The placements to choose from.
         tried: The placements of completed trials. Those that `choices` lacks are ignored.
-        costs: The costs by name, with all modules of `choices`.
+        costs: The costs by name. A module that one of them lacks is not chosen.
     """
 
     def __init__(
@@ -81,7 +81,11 @@ class PlacementSolver:
         costs: Mapping[str, AdditiveCost] | None = None,
     ) -> None:
         self.choices, self.costs = choices, costs or {}
-        self.modules = list(list_modules(choices))
+        self.modules = [
+            module
+            for module in list_modules(choices)
+            if all(module in cost.modules for cost in self.costs.values())
+        ]
         self._column = {module: i for i, module in enumerate(self.modules)}
         self._rows: list[tuple[Row, float, float]] = []  # with lower and upper bound
         self._objective: list[float] = []

@@ -10,6 +10,7 @@ search_words     Final output of `automl search`
 confirm_command  `automl confirm` and `automl compare`
 referee_command  `automl referee`: compare commands
 report_command   `automl report`
+solve_command    `automl solve`: the best placement under limits
 train_command    `automl train`
 export_command   `automl export` and `automl predict`
 maps_command     `automl maps`: pictures of what modules attend to

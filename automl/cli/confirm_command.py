@@ -36,6 +36,7 @@ def confirm(
         str | None,
         describe("Start: scratch, or shared (one shared partial training per seed).", shown="the search's"),
     ] = None,
+    solve: Annotated[str | None, describe("Finalist, in a file of solve --out.")] = None,
     controls: Annotated[
         bool, describe("Train controls even if no finalist is better.", None, "--controls")
     ] = False,
@@ -60,6 +61,7 @@ def confirm(
         margin=margin,
         sequential=sequential,
         init=init,
+        solve=solve,
         controls=controls,
         ablate=ablate,
         again=again,

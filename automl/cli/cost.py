@@ -2,18 +2,23 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from attention import InputError, Spec
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
+from automl.config.settings import split_types
 from automl.config.units import format_count
+from automl.costs.exported import ExportedCosts, export_costs
 from automl.costs.model import ModelCost, measure_costs
 from automl.costs.subject import CLASSES, Subject
 from automl.tasks.model_check import ModelCheck, check_model
 from backbones import BACKBONES, insert
 from backbones.memory_format import set_format
+from search.choices import TYPES
 
 
 def read_placement(texts: Sequence[str]) -> dict[str, Spec]:
@@ -34,9 +39,7 @@ def costs(subject: Subject, placement: Mapping[str, Spec], batch: int | None = N
 
     Raise InputError if the batch size, the model or the placement is invalid.
     """
-    batch = subject.batch if batch is None else batch
-    if not 2 <= batch <= 4096:
-        raise InputError(f"--batch must be between 2 (for batch norm) and 4096; got {batch}")
+    batch = _batch(subject, batch)
     runtime = Runtime(device=find_device())
     check = ModelCheck()
     if subject.images:
@@ -55,6 +58,27 @@ def costs(subject: Subject, placement: Mapping[str, Spec], batch: int | None = N
     for model in models.values():
         set_format(model, check.memory_format)
     return measure_costs(models, subject, batch, runtime)
+
+
+def write_costs(
+    subject: Subject, options: Mapping[str, Any], file: Path, attention: str | None, batch: int | None
+) -> ExportedCosts:
+    """Write the costs of modules of some types, by default of the spaces' types, at all sites to a file."""
+    return export_costs(
+        subject,
+        options,
+        file,
+        types=split_types(attention) or TYPES,
+        batch=_batch(subject, batch),
+        runtime=Runtime(device=find_device()),
+    )
+
+
+def _batch(subject: Subject, batch: int | None) -> int:
+    batch = subject.batch if batch is None else batch
+    if not 2 <= batch <= 4096:
+        raise InputError(f"--batch must be between 2 (for batch norm) and 4096; got {batch}")
+    return batch
 
 
 def lines(costs: Mapping[str, ModelCost], input_name: str) -> Iterator[str]:

@@ -23,6 +23,7 @@ from automl.cli.maps_command import maps
 from automl.cli.referee_command import referee
 from automl.cli.report_command import report
 from automl.cli.search_command import search
+from automl.cli.solve_command import solve
 from automl.cli.space_commands import attentions, check_attention, cost, data, sites, spaces
 from automl.cli.study_commands import studies, study
 from automl.cli.train_command import train
@@ -65,6 +66,7 @@ for command in (
     referee,
     sync,
     report,
+    solve,
     train,
     export,
     predict,

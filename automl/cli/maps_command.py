@@ -29,7 +29,7 @@ def maps(
         bool, describe("Allow running the user-defined code of the model.", None, "--trust")
     ] = False,
 ) -> None:
-    """Draw what the attention modules of an exported model look at in each input."""
+    """Draw what the modules of an exported model look at."""
     from automl.export.run_maps import run_maps
 
     result = run_maps(folder, files, out=out, site=site, at=_numbers(at), trust=trust)

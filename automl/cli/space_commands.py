@@ -1,7 +1,8 @@
 """`automl data`, `spaces`, `attentions`, `sites`, `cost` and `check-attention`."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,6 +10,7 @@ from attention import InputError
 from automl.cli.json_output import print_json
 from automl.cli.options import Json, describe, split_option
 from automl.config.escape import printable, shell
+from search.serialise import to_json
 
 if TYPE_CHECKING:
     from automl.costs.subject import Subject
@@ -141,12 +143,27 @@ def cost(
     batch: Annotated[
         int | None, describe("Batch size of a training step.", shown="8; stereo and detection 2")
     ] = None,
+    export_costs: Annotated[
+        Path | None,
+        describe("Write costs of modules at all sites to this file, for solve --costs."),
+    ] = None,
+    attention: Annotated[
+        str | None, describe("Types in that file: ssa,timm:se,file.py:Class.", shown="the spaces' types")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Print parameters, MACs, activations and step time of a model, plain and with a placement."""
-    from automl.cli.cost import costs, lines, read_placement
+    from automl.cli.cost import costs, lines, read_placement, write_costs
 
+    if attention is not None and export_costs is None:
+        raise InputError("--attention chooses the types of --export-costs; add it, or give --place SITE=TYPE")
     chosen = _subject(backbone, size, option, task)
+    if export_costs is not None:
+        exported = write_costs(chosen, _options(backbone, option), export_costs, attention, batch)
+        print(printable(f"wrote {export_costs}: {len(exported.modules)} modules, on {exported.device}"))
+        if as_json:
+            print_json(to_json(exported))
+        return
     values = costs(chosen, read_placement(modules or []), batch)
     for line in lines(values, chosen.description):
         print(printable(line))
@@ -186,7 +203,11 @@ def check_attention(
 
 def _subject(backbone: str, size: int | None, texts: list[str] | None, task: str | None) -> "Subject":
     from automl.costs.subject import make_subject
+
+    return make_subject(backbone, size=size, options=_options(backbone, texts), task=task)
+
+
+def _options(backbone: str, texts: list[str] | None) -> dict[str, Any]:
     from automl.search.configuration import read_option
 
-    options = {name: read_option(backbone, name, value) for name, value in map(split_option, texts or [])}
-    return make_subject(backbone, size=size, options=options, task=task)
+    return {name: read_option(backbone, name, value) for name, value in map(split_option, texts or [])}

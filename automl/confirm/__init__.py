@@ -12,6 +12,7 @@ statistics        Differences over seeds: estimates, intervals, tests
 decision          Choose the outcome: several finalists, interim analyses, power
 judge             The verdict on the finalists, from the scores so far
 verdict           The verdict and the comparisons, as values and as JSON
+solved            Read the answer of `automl solve`, whose placement is the finalist
 written           Read `verdict.json`, for other commands
 wording           The text of a verdict
 confirmation_run  A confirmation's run in MLflow

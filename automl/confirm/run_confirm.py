@@ -34,6 +34,7 @@ from automl.confirm.protocol import (
     study_in,
 )
 from automl.confirm.scheduler import ConfirmationScheduler
+from automl.confirm.solved import read_finalist
 from automl.confirm.variants import select_variants
 from automl.data import shared
 from automl.storage.folder import (
@@ -55,10 +56,10 @@ from automl.trials.interrupt import Stopped
 from search.callback import Callback
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler
-from search.record import CHECKPOINT_FILE, Report, State, TrialRecord
+from search.record import CHECKPOINT_FILE, Report, Role, State, TrialRecord
 from search.serialise import write_json
 from search.space import Space, SpaceFunction
-from search.study import read_records, score_noise
+from search.study import read_records, read_trials, score_noise
 from search.trial_scheduler import Plan
 
 SEEDS = 2**32  # seeds are below it
@@ -72,6 +73,7 @@ def run_confirm(
     margin: float | None = None,
     sequential: bool | None = None,
     init: str | None = None,
+    solve: str | None = None,
     controls: bool = False,
     ablate: bool = False,
     again: bool = False,
@@ -91,6 +93,7 @@ def run_confirm(
         sequential: Stop as soon as the outcome is final. True by default.
         init: `scratch`, or `shared` for one shared partial training for each seed. By default as in the
             search.
+        solve: File of `automl solve --out`. Its placement is the finalist, although no trial may have had it.
         controls: Train the controls even if no finalist is better.
         ablate: Also train the winner, or else the leading finalist, without each of its modules.
         again: Start a new confirmation with unused seeds, beside the earlier ones.
@@ -110,8 +113,10 @@ def run_confirm(
         >>> confirmed.verdict.complete
         True
     """
+    if solve is not None and top not in (None, 1):
+        raise InputError(f"--solve has one finalist; leave --top {top} out")
     options: dict[str, Any] = {
-        "top": top,
+        "top": top if solve is None else 1,
         "seeds": seeds,
         "margin": margin,
         "sequential": sequential,
@@ -131,10 +136,18 @@ def run_confirm(
         called = UserCallbacks(metadata.settings.callbacks)
         load_space = cache(partial(metadata.load_space, space))  # Only new trainings need the space.
         if metadata.settings.is_referee:
-            of_searches = {"--top": top, "--init": init, "--controls": controls, "--ablate": ablate}
+            of_searches = {
+                "--top": top, "--init": init, "--solve": solve, "--controls": controls, "--ablate": ablate
+            }  # fmt: skip
             if refused := [option for option, value in of_searches.items() if value]:
                 raise InputError(f"{metadata.name!r} compares commands; leave {', '.join(refused)} out")
-        confirm_folder, confirmation = _begin(folder, metadata, load_space, records, chosen, again=again)
+        finalist = None
+        if solve is not None:
+            trials = read_trials(folder, metadata.name, metadata.plan.needed)
+            finalist = read_finalist(Path(solve), metadata, load_space(), trials)
+        confirm_folder, confirmation = _begin(
+            folder, metadata, load_space, records, chosen, finalist, again=again
+        )
         announce(f"comparing {metadata.name!r}", confirmation.commands())
         with capture_library_logs(confirm_folder / "log.txt"):
             return run_trainings(
@@ -154,6 +167,7 @@ def _begin(
     space: Callable[[], Space],
     records: list[TrialRecord],
     chosen: dict[str, Any],
+    finalist: TrialRecord | None,
     *,
     again: bool,
 ) -> tuple[Path, Confirmation]:
@@ -169,6 +183,12 @@ def _begin(
                 f"the confirmation of {metadata.name!r} began with {kept} and keeps it: changing "
                 f"options after seeing scores would invalidate the verdict. Leave it out, or start another "
                 f"one on fresh seeds with --again."
+            )
+        finalists = [v.config for v in confirmation.variant_set.variants if v.role is Role.FINALIST]
+        if finalist is not None and finalist.config.model not in [config.model for config in finalists]:
+            raise InputError(
+                f"the confirmation of {metadata.name!r} began with another finalist than that of --solve; "
+                f"start another one on fresh seeds with --again"
             )
         return existing[-1], confirmation
     earlier = [Confirmation.read(path) for path in existing]
@@ -190,7 +210,14 @@ def _begin(
     options = Options(**chosen)
     noise = score_noise(folder, metadata.name) if records else None
     variant_set = select_variants(
-        records, metadata.plan, space(), metadata.settings, top=options.top, init=options.init, noise=noise
+        records,
+        metadata.plan,
+        space(),
+        metadata.settings,
+        top=options.top,
+        init=options.init,
+        noise=noise,
+        finalist=finalist,
     )
     task = _open_data(folder, metadata, variant_set.variants[0].config)
     confirmation = Confirmation(

@@ -85,6 +85,7 @@ def select_variants(
     top: int,
     init: str | None = None,
     noise: float | None = None,
+    finalist: TrialRecord | None = None,
 ) -> VariantSet:
     """Select the variants of a search's confirmation.
 
@@ -107,6 +108,8 @@ def select_variants(
         init: `scratch` or `shared`, as in `Settings`. By default the search's own.
         noise: The standard deviation of a score over seeds. By default from trials that repeat a
             configuration.
+        finalist: The only finalist, instead of the best trials. It has the number of the trial with its
+            hyperparameters, but may have another placement.
 
     Raises:
         InputError: The search has no finished baseline or no other finished trial, or a finalist cannot
@@ -126,6 +129,8 @@ def select_variants(
     plain = [r for r in different if space.as_baseline(r.config) == r.config]
     controls = [r for r in different if _types(r.config) == {CONTROL}]
     finalists = [r for r in different if r not in plain and r not in controls][:top]
+    if finalist is not None:
+        finalists = [finalist]
     if not plain or not finalists:
         what = "baseline" if not plain else "other trial"
         raise InputError(
@@ -153,8 +158,12 @@ def select_variants(
         if own not in baselines:
             baselines.append(own)
         title = placement if record.config.model.placement else model_name(record.config)
-        name = f"{title} (trial {record.number})"
-        variants.append(Variant(name=name, role=Role.FINALIST, plain=own.name, **_origin(record)))
+        is_trial = record is not finalist
+        name = f"{title} (trial {record.number})" if is_trial else f"{title} (solved)"
+        number = record.number if is_trial else None
+        variants.append(
+            Variant(name=name, role=Role.FINALIST, plain=own.name, config=record.config, trial=number)
+        )
     first = finalists[0].config
     if space.controls is not None:
         for what, config in space.controls(first).items():

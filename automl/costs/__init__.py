@@ -1,11 +1,13 @@
 """Costs of a configuration before it is trained: parameters, MACs, memory, latency, time ratio.
 
-decoding    Memory of the keys, values and states that a decoder keeps
-forecast    Predicts the costs of a configuration before it is built
-model       Costs of a model, without a dataset
-profile     Measures the costs of a configuration before it is trained
-subject     The models of all tasks without a dataset: how to build each, and its input
-time_ratio  Epoch time relative to the baseline, measured before training. The ratio of a confirmation
-            is `confirm.statistics.paired_ratio`
-work        Counts the operations, MACs and bytes of a training step, and measures their unit costs
+decoding      Memory of the keys, values and states that a decoder keeps
+exported      Costs of modules in a file, measured on one machine and read on another
+forecast      Predicts the costs of a configuration before it is built
+model         Costs of a model, without a dataset
+module_costs  Costs of a placement as sums over its modules
+profile       Measures the costs of a configuration before it is trained
+subject       The models of all tasks without a dataset: how to build each, and its input
+time_ratio    Epoch time relative to the baseline, measured before training. The ratio of a confirmation
+              is `confirm.statistics.paired_ratio`
+work          Counts the operations, MACs and bytes of a training step, and measures their unit costs
 """

@@ -7,5 +7,6 @@ default_space  Defaults that depend on the data: space, backbone, size, epochs
 result         The result of a search, as an object and as JSON
 run_search     Start and resume a search
 prior          Read the effects that earlier searches estimated, for `--prior`
+solve          Find the best placement under limits after a search, without training
 warm_start     Compare the settings of an earlier search with those of a new one
 """

@@ -38,6 +38,7 @@ COMMANDS = (
     "compare",
     "sync",
     "report",
+    "solve",
     "train",
     "referee",
     "export",

@@ -15,7 +15,7 @@ from mlflow import MlflowClient
 
 import automl.confirm.run_confirm
 import automl.trials.session
-from attention import Spec
+from attention import InputError, Spec
 from automl.cli.status import read_status
 from automl.cli.sync import run_sync
 from automl.confirm.protocol import confirmations
@@ -26,6 +26,7 @@ from automl.report.read import read_search
 from automl.tasks import open_task
 from automl.tasks.same_data import read_manifest, write_manifest
 from automl.trials.interrupt import Stopped
+from search.choices import PUBLISHED
 from search.serialise import to_json
 from search.study import open_study, own_trials
 
@@ -84,6 +85,40 @@ def test_all_variants_get_the_same_fresh_seeds(search, at_work):
     assert json.loads((search / "confirm" / "verdict.json").read_text()) == result.value
     status = read_status("mine")
     assert (status.verdict, status.figures) == (result.verdict.headline, result.verdict.figures)
+
+
+def test_answer_of_solve_is_the_finalist(search, at_work, tmp_path):
+    workers = at_work(FakeWorkers(noise_alone))
+    content = {
+        "search": "mine",
+        "identity": json.loads((search / "search.json").read_text())["identity"],
+        "trial": 1,
+        "params": {**PUBLISHED, "modules": 1, "site1": 0, "type1": "multihead", "heads1": 2},
+        "best": {"gain": 0.01},
+    }
+    file = tmp_path / "solved.json"
+    file.write_text(json.dumps(content))
+    result = run_confirm("mine", solve=str(file), seeds=6)
+    (finalist,) = [v["name"] for v in result.value["variants"] if v["role"] == "finalist"]
+    assert finalist.startswith("multihead @ ")
+    assert finalist.endswith(" (solved)")
+    assert (finalist, 1) in workers.trained
+    config = next(v["config"] for v in result.value["variants"] if v["name"] == finalist)
+    assert config["training"]["learning_rate"] == 2e-3, "of trial 1, whatever the parameters say"
+    run_confirm("mine", solve=str(file))  # resumes
+    for changes, message in (
+        ({"params": {**content["params"], "heads1": 4}}, "began with another finalist"),
+        ({"identity": "other", "search": "b"}, "is the answer of another search, 'b'"),
+        ({"trial": 77}, "names trial 77"),
+        ({"params": {**PUBLISHED, "modules": 0}}, "the baseline as its answer"),
+        ({"params": {"modules": 1}}, "space 'digits' raised ValueError"),
+        ({"trial": "x"}, "corrupt"),
+    ):
+        file.write_text(json.dumps({**content, **changes}))
+        with pytest.raises(InputError, match=message):
+            run_confirm("mine", solve=str(file))
+    with pytest.raises(InputError, match="leave --top 2 out"):
+        run_confirm("mine", solve=str(file), top=2)
 
 
 def test_longer_training_is_not_called_better(search, at_work, cli):

@@ -1,0 +1,88 @@
+"""`automl solve`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from automl.cli.json_output import print_json
+from automl.cli.options import Json, StorageOption, describe
+
+if TYPE_CHECKING:
+    from automl.search.solve import SolvedPoint, SolveResult
+
+
+def solve(
+    search: Annotated[str | None, typer.Argument(help="Name of the search. Default: the latest.")] = None,
+    max_latency_ms: Annotated[float | None, describe("Limit on the latency of one input in ms.")] = None,
+    max_params: Annotated[str | None, describe("Limit on parameters, such as 5M.")] = None,
+    max_macs: Annotated[str | None, describe("Limit on multiply-accumulates, such as 2G.")] = None,
+    max_memory: Annotated[str | None, describe("Limit on the memory of a step, such as 4GB.")] = None,
+    full: Annotated[int | None, describe("Number of full layers of a hybrid decoder.")] = None,
+    costs: Annotated[str | None, describe("File of automl cost --export-costs, for another machine.")] = None,
+    out: Annotated[Path | None, describe("File of the answer, for automl confirm --solve.")] = None,
+    space: Annotated[
+        str | None, describe("Space, if that of the search was in a notebook or its file has moved.")
+    ] = None,
+    storage: StorageOption = "searches",
+    as_json: Json = False,
+) -> None:
+    """Find the best placement under limits without training."""
+    from automl.search.solve import run_solve
+    from search.serialise import write_json
+
+    result = run_solve(
+        search,
+        max_latency_ms=max_latency_ms,
+        max_params=max_params,
+        max_macs=max_macs,
+        max_memory=max_memory,
+        full=full,
+        costs=costs,
+        storage=storage,
+        space=space,
+    )
+    if out is not None:
+        write_json(out, result)
+    for line in lines(result, out):
+        print(line)
+    if as_json:
+        print_json(result.to_json())
+
+
+def lines(result: "SolveResult", out: Path | None) -> Iterator[str]:
+    """Yield the lines of an answer, which was written to `out` if it is not None."""
+    from automl.config.command_line import format_command
+    from automl.config.escape import printable
+    from automl.config.units import pluralize
+    from automl.search.solve import show_cost, show_limit
+
+    metric, best = result.metric, result.best
+
+    def gain(point: "SolvedPoint") -> str:
+        interval = f"{metric.scale * point.low:+.3g} to {metric.scale * point.high:+.3g}"
+        return f"{metric.scale * point.gain:+.3g} ({interval})"
+
+    yield printable(f"placement {best.placement}")
+    yield (
+        f"gain      {gain(best)} {metric.gap_unit} in {metric.name} over {result.baseline}, expected with "
+        f"90 % interval"
+    )
+    yield f"          better than {result.baseline} with {best.better:.0%}"
+    if result.matters < 1:
+        yield f"          placements make a difference with {result.matters:.0%}; the interval assumes that"
+    trained = f"in {pluralize(best.trials, 'trial')}" if best.trials else "in no trial yet"
+    yield f"trained   {trained}; with the hyperparameters of trial {result.trial}, the best by the model"
+    for name, limit in result.limits.items():
+        how = "" if name in ("params", "macs") else ", predicted from its modules"
+        yield f"{name:9} {show_cost(name, best.costs[name])} ({show_limit(name, limit)}){how}"
+    for name, front in result.fronts.items():
+        yield f"front     {name}, {metric.name} gained with 90 % interval, placement"
+        rows = [(show_cost(name, point.costs[name]), gain(point), point.placement) for point in front]
+        widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:2]]
+        for cost, gained, placement in rows:
+            yield printable(f"          {cost:>{widths[0]}}  {gained:{widths[1]}}  {placement}")
+    if out is not None:
+        confirm = format_command("confirm --search", result.search, result.storage, "--solve", str(out))
+        yield f"next      {confirm}"

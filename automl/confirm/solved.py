@@ -1,0 +1,81 @@
+"""The answer of `automl solve` as a file, from which a confirmation takes its finalist."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+
+from attention import InputError
+from automl.config.command_line import format_command
+from automl.storage.folder import SearchMetadata
+from search.config import TrialConfig
+from search.record import TrialRecord
+from search.serialise import read_json
+from search.space import Space
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolvedPlacement:
+    """Placement to confirm, as parameters of the search's space.
+
+    It holds no names of code, so a file of another author can only choose from the space of the search.
+
+    Attributes:
+        search: The name of the search.
+        identity: The identifier of the search.
+        trial: The number of the trial whose hyperparameters it has.
+        params: The parameters of the placement.
+    """
+
+    search: str
+    identity: str
+    trial: int
+    params: dict[str, Any]
+
+
+def with_placement(space: Space, config: TrialConfig, params: Mapping[str, Any]) -> TrialConfig:
+    """Return a configuration with the placement that a space draws from parameters.
+
+    Args:
+        space: The space.
+        config: The configuration, whose placement is replaced.
+        params: All parameters that the space asks for.
+
+    Raises:
+        InputError: The space rejects the parameters.
+    """
+    try:
+        drawn = space(optuna.trial.FixedTrial(dict(params)))  # type: ignore[arg-type]
+    except optuna.TrialPruned:
+        raise InputError(f"space {space.name!r} rejects the placement {dict(params)}") from None
+    return config.change(model={"placement": drawn.model.placement})
+
+
+def read_finalist(
+    file: Path, metadata: SearchMetadata, space: Space, trials: Iterable[tuple[Any, TrialRecord]]
+) -> TrialRecord:
+    """Return the finalist in a file of `automl solve`, as a trial of the search.
+
+    Args:
+        file: The file.
+        metadata: The search.
+        space: The space of the search.
+        trials: The trials of the search with their records.
+
+    Raises:
+        InputError: The file is damaged, or is that of another search.
+    """
+    solved = read_json(SolvedPlacement, file, strict=False)
+    if solved.identity != metadata.identity:
+        again = format_command("solve", metadata.name, metadata.settings.storage, "--out", str(file))
+        raise InputError(f"{file} is the answer of another search, {solved.search!r}; run {again}")
+    pair = next(((trial, record) for trial, record in trials if record.number == solved.trial), None)
+    if pair is None:
+        raise InputError(f"{file} names trial {solved.trial}, which search {metadata.name!r} does not have")
+    trial, record = pair
+    config = with_placement(space, record.config, {**trial.params, **solved.params})
+    if space.as_baseline(config) == config:
+        raise InputError(f"{file} has the baseline as its answer, so there is nothing to confirm")
+    return TrialRecord(record.number, config)

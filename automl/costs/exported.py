@@ -1,0 +1,251 @@
+"""Costs of a model and of modules at its sites in a file, measured on one machine and read on another.
+
+A module's latency is that of the module alone on a feature map of its site. The latency of a placement is
+predicted as the sum of the model's and the modules'. Writing needs torch, but neither Ray nor MLflow.
+"""
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from itertools import product
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.distributions import CategoricalDistribution
+
+from attention import InputError, Spec, loading
+from search import choices
+from search.config import TrialConfig
+from search.memory_study import memory_study
+from search.placement_model import IndexedModule
+from search.serialise import read_json, write_json
+from search.solver import AdditiveCost
+
+if TYPE_CHECKING:
+    from automl.config.runtime import Runtime
+    from automl.costs.subject import Subject
+
+FORMAT = 1
+BYTES = 4  # of a value in float32
+COPIES = 4  # of a parameter in a step: itself, its gradient and two states of AdamW
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """Costs of a model, or what a module adds to them.
+
+    Attributes:
+        params: Parameters.
+        macs: Multiply-accumulates of one input.
+        memory: Memory of a training step in float32 with AdamW [bytes].
+        latency: Time of the forward pass of one input [ms].
+
+    Raises:
+        InputError: A cost is below 0, or not a number.
+    """
+
+    params: int
+    macs: int
+    memory: int
+    latency: float
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not (isfinite(value) and value >= 0):
+                raise InputError(f"{name} must be 0 or more; got {value}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleCosts:
+    """Costs that one module adds to those of a model.
+
+    Attributes:
+        site: The site.
+        type: The attention type, without the folder of its file.
+        options: The options of the type.
+        costs: The costs.
+    """
+
+    site: str
+    type: str
+    options: dict[str, Any]
+    costs: Costs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportedCosts:
+    """The content of a file of costs.
+
+    Attributes:
+        backbone: The backbone.
+        options: The options of the backbone.
+        shapes: The shape of each tensor of one input.
+        batch: The number of inputs of the training step.
+        device: The name of the device.
+        versions: Versions of Python and torch.
+        plain: The costs of the model without a placement.
+        modules: The costs of each module at each site.
+
+    Raises:
+        InputError: A shape is empty.
+    """
+
+    backbone: str
+    options: dict[str, Any]
+    shapes: list[list[int]]
+    batch: int
+    device: str
+    versions: dict[str, str]
+    plain: Costs
+    modules: list[ModuleCosts]
+
+    def __post_init__(self) -> None:
+        if not all(self.shapes) or not self.shapes:
+            raise InputError(f"shapes must name the size of each dimension; got {self.shapes}")
+
+
+def export_costs(
+    subject: "Subject",
+    options: Mapping[str, Any],
+    file: Path,
+    *,
+    types: Sequence[str],
+    batch: int,
+    runtime: "Runtime",
+) -> ExportedCosts:
+    """Measure a model and modules at its sites on this machine, and write their costs to a file.
+
+    Args:
+        subject: The model, without a dataset.
+        options: The options of its backbone.
+        file: The file.
+        types: The attention types. Each is measured with all options that a search may choose.
+        batch: The number of inputs of the training step.
+        runtime: Device and precision.
+
+    Returns:
+        The content of the file.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    from torch import Tensor
+
+    from automl.config.device import device_name
+    from automl.costs.model import measure_costs
+    from automl.costs.profile import measure_latency
+    from backbones import call, sites
+    from backbones.attention_cost import attention_cost, features
+    from backbones.insertion import build_module
+    from backbones.torch_internals import tree_leaves, tree_map_only
+
+    model, example = subject.build().to(runtime.device), subject.example(1)
+    listed = [site for site in sites(subject.build(), subject.example(2)) if not site.replaces]
+    (total,) = measure_costs({"plain": model}, subject, batch, runtime).values()
+    inputs = tree_map_only(Tensor, lambda tensor: tensor.to(runtime.device), example)
+    model.eval()
+    plain = Costs(
+        params=total.parameters,
+        macs=total.macs,
+        memory=BYTES * COPIES * total.parameters + batch * total.activations,
+        latency=measure_latency(lambda: call(model, inputs), runtime),
+    )
+    modules = []
+    for site in listed:
+        x = features(site, 1).to(runtime.device)
+        for spec in (spec for kind in types for spec in _specs(kind, site.channels)):
+            try:
+                module = build_module(spec, site).to(runtime.device).eval()
+            except InputError:  # The type does not suit the site.
+                continue
+            cost = attention_cost(spec, site)
+            costs = Costs(
+                params=cost.parameters,
+                macs=cost.macs,
+                memory=BYTES * (COPIES * cost.parameters + batch * cost.memory),
+                latency=measure_latency(lambda module=module, x=x: module(x), runtime),  # type: ignore[misc]
+            )
+            modules.append(
+                ModuleCosts(site=site.name, type=spec.name, options=dict(spec.options), costs=costs)
+            )
+    exported = ExportedCosts(
+        backbone=loading.short_name(subject.name),
+        options=dict(options),
+        shapes=[list(leaf.shape[1:]) for leaf in tree_leaves(example)],
+        batch=batch,
+        device=device_name(runtime.device),
+        versions={"python": platform.python_version(), "torch": version("torch")},
+        plain=plain,
+        modules=modules,
+    )
+    try:
+        write_json(file, exported, format=FORMAT)
+    except OSError as error:
+        raise InputError(f"--export-costs {file} cannot be written ({error.strerror or error})") from error
+    return exported
+
+
+def _specs(kind: str, channels: int) -> list[Spec]:
+    """Return a type with each combination of options that a search may choose at a site."""
+    trial = memory_study(optuna.samplers.RandomSampler(0)).ask()
+    choices.attention(trial, 1, channels, [kind])
+    names, distributions = list(trial.distributions), list(trial.distributions.values())
+    values = [each.choices for each in distributions if isinstance(each, CategoricalDistribution)]
+    if len(values) < len(names):  # An option of the user's type has a range of numbers.
+        return [Spec(kind)]
+    trials = [optuna.trial.FixedTrial(dict(zip(names, chosen, strict=True))) for chosen in product(*values)]
+    specs = [choices.attention(fixed, 1, channels, [kind]) for fixed in trials]  # type: ignore[arg-type]
+    return list({str(spec): spec for spec in specs}.values())
+
+
+def read_latencies(
+    file: Path, plain: TrialConfig, configs: Mapping[IndexedModule, TrialConfig]
+) -> AdditiveCost:
+    """Read latencies [ms] from a file of costs.
+
+    Args:
+        file: The file.
+        plain: The configuration without a placement.
+        configs: For each module, the configuration with it alone.
+
+    Raises:
+        InputError: The file is damaged, is of another model, or lacks a module.
+    """
+    exported = read_json(ExportedCosts, file, format=FORMAT)
+    model, size = plain.model, getattr(plain.data, "size", None)
+    for what, value, wanted in (
+        ("backbone", exported.backbone, loading.short_name(model.backbone)),
+        ("options of the backbone", exported.options, dict(model.options)),
+        ("size of an input", exported.shapes[0][-1:], exported.shapes[0][-1:] if size is None else [size]),
+    ):
+        if value != wanted:
+            raise InputError(
+                f"--costs {file} has another {what}, {value}; the search has {wanted}. Write it again: "
+                f"automl cost {_arguments(plain)} --export-costs FILE"
+            )
+    latencies = {_key(each.site, each.type, each.options): each.costs.latency for each in exported.modules}
+    added = {}
+    for module, config in configs.items():
+        ((site, spec),) = config.model.placement.items()
+        key = _key(site, spec.name, spec.options)
+        if key not in latencies:
+            raise InputError(
+                f"--costs {file} lacks {spec} at site {site}; write it again with --attention {spec.type}"
+            )
+        added[module] = latencies[key]
+    return AdditiveCost(plain=exported.plain.latency, modules=added)
+
+
+def _key(site: str, kind: str, options: Mapping[str, Any]) -> tuple[str, str, str]:
+    return site, kind, json.dumps(dict(options), sort_keys=True)
+
+
+def _arguments(config: TrialConfig) -> str:
+    """Return the arguments of `automl cost` for the model of a configuration."""
+    size = getattr(config.data, "size", None)
+    options = [f" --option {name}={value}" for name, value in config.model.options.items()]
+    return f"{config.model.backbone}{'' if size is None else f' --size {size}'}{''.join(options)}"

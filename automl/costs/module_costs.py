@@ -1,0 +1,96 @@
+"""Costs of a placement as sums over its modules, for the solver of placements."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from attention import InputError
+from automl.config.command_line import option_name
+from search.config import TrialConfig
+from search.placement_model import (
+    INTERCEPT,
+    PAIR,
+    PLACEMENT,
+    EffectModel,
+    IndexedModule,
+    IndexedPlacement,
+    Weights,
+    placement_weights,
+)
+from search.record import TrialRecord
+from search.solver import AdditiveCost
+
+LEAST = 4  # number of different placements from which measured costs are fitted
+
+
+def count_costs(
+    count: Callable[[TrialConfig], float], plain: TrialConfig, configs: Mapping[IndexedModule, TrialConfig]
+) -> AdditiveCost:
+    """Return a cost that is known without measurement, such as parameters. It is exact.
+
+    Modules that do not suit their sites are left out.
+
+    Args:
+        count: Returns the cost of a configuration.
+        plain: The configuration without a placement.
+        configs: For each module, the configuration with it alone.
+    """
+    base, added = count(plain), {}
+    for module, config in configs.items():
+        with suppress(InputError):  # The module does not suit its site.
+            added[module] = count(config) - base
+    return AdditiveCost(plain=base, modules=added)
+
+
+def fit_costs(
+    name: str,
+    trials: Iterable[tuple[IndexedPlacement, TrialRecord]],
+    modules: Sequence[IndexedModule],
+    *,
+    least: float = 0.0,
+) -> AdditiveCost:
+    """Fit what each module adds to a measured cost. The sum is a prediction.
+
+    The effects of sites, types and options are shrunk as those on the score are, so that a module that was
+    never measured has the cost of similar ones.
+
+    Args:
+        name: The name of the cost in a trial's profile.
+        trials: Trials of one backbone with their placements. They differ in nothing else that has this cost.
+        modules: The modules to predict.
+        least: The least that a module can add. A module that replaces another one may reduce costs.
+
+    Raises:
+        InputError: Too few placements were measured.
+    """
+    measured = {placement: record.profile[name] for placement, record in trials if name in record.profile}
+    if len(measured) < LEAST:
+        raise InputError(
+            f"{option_name(LIMIT_SETTINGS[name])} needs the {name} of {LEAST} placements that this search "
+            f"measured; it has {len(measured)}. Run more trials, or give --costs FILE"
+        )
+    prefix = next((placement.prefix for placement in measured if placement.prefix), "")
+    # A slow measurement is cut off as a low score is.
+    model = EffectModel(
+        [_weights(placement) for placement in measured], [-cost for cost in measured.values()]
+    )
+    alone = [_weights(IndexedPlacement(prefix, (module,))) for module in modules]
+    for weights in alone:
+        weights.pop(next(effect for effect in weights if effect.term == INTERCEPT))
+    plain, *added = model.predict([_weights(IndexedPlacement("", ())), *alone])[0].tolist()
+    return AdditiveCost(
+        plain=-(plain + float(model.centres.mean())),
+        modules={module: max(least, -cost) for module, cost in zip(modules, added, strict=True)},
+    )
+
+
+LIMIT_SETTINGS = {
+    "params": "max_params", "macs": "max_macs", "memory": "max_memory", "latency": "max_latency_ms"
+}  # fmt: skip
+
+
+def _weights(placement: IndexedPlacement) -> Weights:
+    return {
+        effect: weight
+        for effect, weight in placement_weights(placement).items()
+        if effect.term not in (PAIR, PLACEMENT)
+    }
