@@ -99,7 +99,7 @@ class PlacementSolver:
         pairs: list[tuple[Hashable, ...]] = [(choices.prefix, *pair) for pair in site_pairs]
         pairs += [tuple(sorted(choices.types[kind] for kind in pair)) for pair in type_pairs]
         totals = [_without_intercept(placement, own=True) for placement in tried]
-        means = model.predict([*alone, *({Effect(PAIR, pair): 1.0} for pair in pairs), *totals])[0]
+        means = model.expect([*alone, *({Effect(PAIR, pair): 1.0} for pair in pairs), *totals])
         of_modules, of_sites, of_types, of_tried = np.split(
             means / model.scale, np.cumsum([len(alone), len(site_pairs), len(type_pairs)])
         )

@@ -10,7 +10,7 @@ import torch
 from attention import InputError, Spec
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
-from automl.config.settings import split_types
+from automl.config.settings import split_names
 from automl.config.units import format_count
 from automl.costs.exported import ExportedCosts, export_costs
 from automl.costs.model import ModelCost, measure_costs
@@ -68,7 +68,7 @@ def write_costs(
         subject,
         options,
         file,
-        types=split_types(attention) or TYPES,
+        types=split_names(attention) or TYPES,
         batch=_batch(subject, batch),
         runtime=Runtime(device=find_device()),
     )

@@ -30,7 +30,7 @@ def every(choices: PlacementChoices) -> Iterator[IndexedPlacement]:
 
 def expected(model: EffectModel, placements: list[IndexedPlacement]) -> np.ndarray:
     sums = [{e: w for e, w in placement_weights(p).items() if e.term != INTERCEPT} for p in placements]
-    return model.predict(sums)[0] / model.scale
+    return model.expect(sums) / model.scale
 
 
 @pytest.fixture(params=[1000, 0])
