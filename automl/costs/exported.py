@@ -1,17 +1,19 @@
 """Costs of a model and of modules at its sites in a file, measured on one machine and read on another.
 
-A module's latency is that of the module alone on a feature map of its site. The latency of a placement is
-predicted as the sum of the model's and the modules'. Writing needs torch, but neither Ray nor MLflow.
+A module's latency is that of the module while the model runs, with modules at all other sites. The latency of
+a placement is predicted as the sum of the model's and the modules'. Writing needs torch, but neither Ray nor
+MLflow.
 """
 
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import product
 from math import isfinite
 from pathlib import Path
+from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
 import optuna
@@ -26,8 +28,11 @@ from search.serialise import read_json, write_json
 from search.solver import AdditiveCost
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from automl.config.runtime import Runtime
     from automl.costs.subject import Subject
+    from backbones import Site
 
 FORMAT = 1
 BYTES = 4  # of a value in float32
@@ -138,9 +143,8 @@ def export_costs(
     from automl.config.device import device_name
     from automl.costs.model import measure_costs
     from automl.costs.profile import measure_latency
-    from backbones import call, sites
-    from backbones.attention_cost import attention_cost, features
-    from backbones.insertion import build_module
+    from backbones import call, insert, sites
+    from backbones.attention_cost import attention_cost
     from backbones.torch_internals import tree_leaves, tree_map_only
 
     model, example = subject.build().to(runtime.device), subject.example(1)
@@ -154,23 +158,22 @@ def export_costs(
         memory=BYTES * COPIES * total.parameters + batch * total.activations,
         latency=measure_latency(lambda: call(model, inputs), runtime),
     )
-    modules = []
-    for site in listed:
-        x = features(site, 1).to(runtime.device)
-        for spec in (spec for kind in types for spec in _specs(kind, site.channels)):
-            try:
-                module = build_module(spec, site).to(runtime.device).eval()
-            except InputError:  # The type does not suit the site.
-                continue
-            cost = attention_cost(spec, site)
+    modules: dict[tuple[str, str], ModuleCosts] = {}
+    for params in (params for kind in types for params in _option_params(kind, listed)):
+        specs = {site: _draw(params, site.channels) for site in listed}
+        placement = {site.name: spec for site, spec in specs.items() if _fits(spec, site)}
+        placed = insert(subject.build(), placement, subject.example(2)).to(runtime.device)
+        latencies = _time_modules(placed, inputs, runtime)
+        for site in (site for site in listed if site.name in placement):
+            spec, cost = specs[site], attention_cost(specs[site], site)
             costs = Costs(
                 params=cost.parameters,
                 macs=cost.macs,
                 memory=BYTES * (COPIES * cost.parameters + batch * cost.memory),
-                latency=measure_latency(lambda module=module, x=x: module(x), runtime),  # type: ignore[misc]
+                latency=latencies[site.name],
             )
-            modules.append(
-                ModuleCosts(site=site.name, type=spec.name, options=dict(spec.options), costs=costs)
+            modules[site.name, str(spec)] = ModuleCosts(
+                site=site.name, type=spec.name, options=dict(spec.options), costs=costs
             )
     exported = ExportedCosts(
         backbone=loading.short_name(subject.name),
@@ -180,7 +183,7 @@ def export_costs(
         device=device_name(runtime.device),
         versions={"python": platform.python_version(), "torch": version("torch")},
         plain=plain,
-        modules=modules,
+        modules=list(modules.values()),
     )
     try:
         write_json(file, exported, format=FORMAT)
@@ -189,17 +192,54 @@ def export_costs(
     return exported
 
 
-def _specs(kind: str, channels: int) -> list[Spec]:
-    """Return a type with each combination of options that a search may choose at a site."""
+def _option_params(kind: str, listed: Sequence["Site"]) -> list[dict[str, Any]]:
+    """Return the parameters of each combination of options of a type that a search may choose."""
     trial = memory_study(optuna.samplers.RandomSampler(0)).ask()
-    choices.attention(trial, 1, channels, [kind])
-    names, distributions = list(trial.distributions), list(trial.distributions.values())
-    values = [each.choices for each in distributions if isinstance(each, CategoricalDistribution)]
-    if len(values) < len(names):  # An option of the user's type has a range of numbers.
-        return [Spec(kind)]
-    trials = [optuna.trial.FixedTrial(dict(zip(names, chosen, strict=True))) for chosen in product(*values)]
-    specs = [choices.attention(fixed, 1, channels, [kind]) for fixed in trials]  # type: ignore[arg-type]
-    return list({str(spec): spec for spec in specs}.values())
+    choices.attention(trial, 1, listed[0].channels, [kind])
+    values = [
+        # Of an option of the user's type with a range of numbers, only one value is measured.
+        each.choices if isinstance(each, CategoricalDistribution) else [trial.params[name]]
+        for name, each in trial.distributions.items()
+    ]
+    return [dict(zip(trial.distributions, chosen, strict=True), kind=kind) for chosen in product(*values)]
+
+
+def _draw(params: Mapping[str, Any], channels: int) -> Spec:
+    trial: Any = optuna.trial.FixedTrial(dict(params))
+    return choices.attention(trial, 1, channels, [params["kind"]])
+
+
+def _fits(spec: Spec, site: "Site") -> bool:
+    from backbones.insertion import build_module
+
+    try:
+        build_module(spec, site)
+    except InputError:
+        return False
+    return True
+
+
+def _time_modules(model: "nn.Module", inputs: Any, runtime: "Runtime") -> dict[str, float]:
+    """Return the latency of each inserted module while the model runs, by its site [ms]."""
+    from attention import Gated
+    from automl.costs.profile import measure_latency
+    from automl.training.clock import seconds
+    from backbones import call
+
+    times: dict[str, list[float]] = {}
+
+    def timed(forward: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def run(*features: Any) -> Any:
+            outputs: list[Any] = []
+            times.setdefault(name, []).append(seconds(lambda: outputs.append(forward(*features)), runtime))
+            return outputs[0]
+
+        return run
+
+    for module in [module for module in model.eval().modules() if isinstance(module, Gated)]:
+        module.forward = timed(module.forward, module.site)  # type: ignore[method-assign]
+    measure_latency(lambda: call(model, inputs), runtime)
+    return {name: 1e3 * quantiles(values, n=4)[0] for name, values in times.items()}
 
 
 def read_latencies(

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from report_cases import frozen, made_up, plan_of, save_search
 
 from attention import InputError, Spec, ssa
 from automl.cli.main import main
-from automl.costs.exported import read_latencies
+from automl.costs.exported import _draw, _option_params, read_latencies
 from automl.storage.folder import SEARCH_FILE
 from search.choices import TYPES
 from search.config import ImageData, Model, TrialConfig
+from search.image_spaces import list_digits_sites
 from search.placement_model import IndexedModule
 from search.record import State
 from search.space import draw_randomly, fingerprint
@@ -45,7 +47,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = ("xresnet18", "--size", "32", "--option", "width=0.25")
     with pytest.MonkeyPatch.context() as patch, suppress(SystemExit):
         patch.setattr("automl.costs.profile.FORWARDS", 2)
-        main(["cost", *model, "--export-costs", str(file), "--batch", "2"])
+        types = ("--attention", "ssa,conv1x1")
+        main(["cost", *model, "--export-costs", str(file), "--batch", "2", *types])
     return file
 
 
@@ -141,11 +144,19 @@ def test_searches_without_an_answer(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_latencies_of_another_machine_replace_those_of_the_search(
-    cli: Cli, storage: str, exported: Path
+    cli: Cli, storage: str, exported: Path, tmp_path: Path
 ) -> None:
     content = json.loads(exported.read_text())
+    sites, costs = list_digits_sites(), content["modules"][0]["costs"]
+    for site, params in product(sites, chain(*(_option_params(kind, sites) for kind in TYPES))):
+        spec = _draw(params, site.channels)
+        content["modules"].append(
+            {"site": site.name, "type": spec.type, "options": dict(spec.options), "costs": costs}
+        )
+    file = tmp_path / "costs.json"
+    file.write_text(json.dumps(content))
     limit = content["plain"]["latency"] + 1e-9  # a placement without modules alone has it
-    options = ("solve", "made-up", "--storage", storage, "--costs", str(exported), "--max-latency-ms")
+    options = ("solve", "made-up", "--storage", storage, "--costs", str(file), "--max-latency-ms")
     code, out, err = cli(*options, str(limit), "--json")
     assert code == 0, err
     answer = json.loads(out)
@@ -187,7 +198,7 @@ def test_a_damaged_file_of_costs_is_one_message(
 def test_costs_are_exported_for_each_option(exported: Path) -> None:
     content = json.loads(exported.read_text())
     modules = [module for module in content["modules"] if module["site"] == "stem"]
-    assert {module["type"] for module in modules} == {*TYPES}
+    assert [module["type"] for module in modules] == ["ssa", "ssa", "conv1x1"]
     wide = next(module for module in modules if module["options"] == {"ks": 3})
     assert wide["costs"]["params"] == ssa.cost(64, (16, 16), ks=3).parameters
     assert content["plain"]["latency"] > 0
