@@ -89,7 +89,7 @@ class PlacementSolver:
         self._column = {module: i for i, module in enumerate(self.modules)}
         self._rows: list[tuple[Row, float, float]] = []  # with lower and upper bound
         self._objective: list[float] = []
-        tried = [placement for placement in dict.fromkeys(tried) if self._contains(placement)]
+        tried = [placement for placement in dict.fromkeys(tried) if self._includes(placement)]
         alone = [
             _without_intercept(IndexedPlacement(choices.prefix, (module,)), own=False)
             for module in self.modules
@@ -116,7 +116,7 @@ class PlacementSolver:
             self._add_type_pairs(dict(zip(type_pairs, of_types, strict=True)), list(by_type.values()))
         self._program = self._matrix(self._rows)
 
-    def _contains(self, placement: IndexedPlacement) -> bool:
+    def _includes(self, placement: IndexedPlacement) -> bool:
         return (
             (placement.prefix == self.choices.prefix or not placement.modules)
             and self.choices.least <= len(placement.modules) <= self.choices.most
