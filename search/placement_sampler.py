@@ -28,7 +28,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from attention import InputError
 from search.choices import MODULES, SITE, SITES, TYPE, PlacementParameter, parse_parameter
-from search.optuna_internals import limit_trials
+from search.optuna_internals import TrialLimit
 from search.placement_model import (
     BLOCK,
     IN_BLOCK,
@@ -130,7 +130,8 @@ def fit_model(
         raise InputError("a model of placements takes one objective; this study has several")
     sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
     known = {} if known is None else known
-    complete = _read_weights(study, known)
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    known.update({trial.number: trial_weights(trial) for trial in complete if trial.number not in known})
     observations = [
         (effects, sign * trial.values[0])
         for trial in complete
@@ -147,13 +148,6 @@ def fit_model(
     )
 
 
-def _read_weights(study: Study, known: dict[int, Weights | None]) -> list[FrozenTrial]:
-    """Return the completed trials, after their weights were added to `known`."""
-    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    known.update({trial.number: trial_weights(trial) for trial in complete if trial.number not in known})
-    return complete
-
-
 class GrowingModel:
     """Model of a growing study, refitted at a call if enough trials have completed since."""
 
@@ -162,13 +156,16 @@ class GrowingModel:
         self._known = -1  # number of completed trials in the fit
         self._estimated = 0  # number of trials when variances were estimated
         self._weights: dict[int, Weights | None] = {}  # of completed trials, by number
-        self._expected: dict[int, float] | None = None  # None if the model does not predict
+        self._expected: dict[int, float] = {}
+        self._complete: list[FrozenTrial] = []
+        self._predicts: bool | None = None  # None if it is not known yet
 
     def __call__(self, study: Study) -> EffectModel | None:
         """Return the model, or None if no completed trial has a placement. Raises InputError like
         `fit_model`.
         """
-        done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+        self._complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        done = len(self._complete)
         if not 0 <= done - self._known < max(1, self._known // STALE):
             # A new trial changes the effects at once, but hardly the variances of hundreds of trials.
             estimate = not self._estimated <= done <= self._estimated * REFIT
@@ -176,8 +173,13 @@ class GrowingModel:
             self._model = fit_model(study, logs, estimate=estimate, known=self._weights)
             self._known = done
             self._estimated = done if estimate else self._estimated
-            self._expected = None
+            self._expected, self._predicts = {}, None
         return self._model
+
+    @property
+    def trials(self) -> int:
+        """Return the number of completed trials at the last call."""
+        return len(self._complete)
 
     def expected_scores(self, study: Study) -> dict[int, float]:
         """Return the posterior mean of the score of each completed trial with a placement, by number.
@@ -189,17 +191,18 @@ class GrowingModel:
         model = self(study)
         if model is None:
             return {}
-        if self._expected is None:
+        if self._predicts is None:
             self._predicts = model.has_blocks or model.predicts()
-            self._expected = {}
         if not self._predicts:
             return {}
-        _read_weights(study, self._weights)
-        new = {
-            number: {e: weight for e, weight in effects.items() if e.term not in (BLOCK, IN_BLOCK)}
-            for number, effects in self._weights.items()
-            if effects is not None and number not in self._expected
-        }
+        new = {}
+        for trial in self._complete:
+            if trial.number in self._expected:
+                continue
+            if trial.number not in self._weights:
+                self._weights[trial.number] = trial_weights(trial)
+            if (effects := self._weights[trial.number]) is not None:
+                new[trial.number] = {e: w for e, w in effects.items() if e.term not in (BLOCK, IN_BLOCK)}
         sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
         centre = float(model.centres.mean())
         means = model.expect(list(new.values()))
@@ -223,10 +226,14 @@ class _History:
         self.types: dict[str, None] = {}
         self.options: dict[str, dict[str, Sequence[Any]]] = {}
         self._read: set[int] = set()
+        self._first = 0  # all trials before it were read
 
     def update(self, study: Study) -> None:
         """Read the trials that have changed."""
-        for trial in study.get_trials(deepcopy=False):
+        trials = study.get_trials(deepcopy=False)
+        while self._first < len(trials) and self._first in self._read:
+            self._first += 1
+        for trial in trials[self._first :]:
             if trial.number in self._read:
                 continue
             self._add_choices(trial)
@@ -263,6 +270,7 @@ class PlacementSampler(BaseSampler):
         self._plans: dict[int, IndexedPlacement] = {}  # plans of the trials that are being drawn
         self._model = GrowingModel()
         self._history = _History()
+        self._limit = TrialLimit(newest=NEWEST, best=BEST)
         self._limited: Study | None = None
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -295,7 +303,7 @@ class PlacementSampler(BaseSampler):
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         if len(study.directions) > 1:
             raise InputError("--sampler placement takes one objective; use tpe or nsga2 for several")
-        self._limited = limit_trials(study, newest=NEWEST, best=BEST)
+        self._limited = self._limit(study)
         self._others.before_trial(study, trial)
 
     def after_trial(

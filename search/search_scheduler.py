@@ -26,7 +26,7 @@ from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
 # Largest number of consecutive draws: that a space may reject, and that are discarded as repetitions (twice
 # as many for a forecast).
 REFUSED, REDRAWS = 1000, 20
-# Least number of finished trials with a placement before placements are compared.
+# Least number of completed trials before placements are compared.
 LEAST = 8
 # They are compared again when the number of trials has grown by this fraction: 1 / RARER.
 RARER = 8
@@ -65,7 +65,7 @@ class SearchScheduler(TrialScheduler):
         adjust: Callable[[TrialConfig], TrialConfig] = lambda config: config,
         forecast: Callable[[TrialConfig], Mapping[str, float]] = lambda config: {},
         shared_trainings: int = 0,
-        stop_decided: bool = True,
+        stop_decided: bool = False,
     ) -> None:
         super().__init__(study, plan)
         self.space, self.adjust, self.forecast = space, adjust, forecast
@@ -84,6 +84,7 @@ class SearchScheduler(TrialScheduler):
         # Trials that the user enqueued with `enqueue_trial`, and the number of those that were tried.
         self._waiting: deque[FrozenTrial] = deque()
         self._enqueued = 0
+        self._baselines = 0  # number of trials that are baselines
         self._tuned = True  # False once a baseline draw repeats
         # Scores from different shared partial trainings, and the best of many scores, are compared by a model
         # of placements.
@@ -92,7 +93,7 @@ class SearchScheduler(TrialScheduler):
         )
         self._model = GrowingModel()
         self._stop_decided = stop_decided and self._models
-        self._compared = 0  # number of placements when they were last compared
+        self._compared = 0  # number of completed trials when placements were last compared
         self.placement_verdict = str(study.user_attrs.get(PLACEMENT_VERDICT, ""))
         if self.placement_verdict and not stop_decided:
             self._set_verdict("")
@@ -115,6 +116,7 @@ class SearchScheduler(TrialScheduler):
             if WARM_START in trial.user_attrs:
                 continue
             self._enqueued += ENQUEUED in trial.system_attrs
+            self._baselines += record.role is Role.BASELINE
             self._keep_hyperparameters(trial.params)
             self._recover(trial, record, [(self._drawn, drawn_number)])
 
@@ -210,8 +212,7 @@ class SearchScheduler(TrialScheduler):
                 if self.shared_trainings.lacks_replicate
                 else (Role.CANDIDATE, None)
             )
-        baselines = sum(record.role is Role.BASELINE for record in self.records.values())
-        if self._tuned and baselines < self.plan.baseline_share * (number + 1):
+        if self._tuned and self._baselines < self.plan.baseline_share * (number + 1):
             return Role.BASELINE, space.plain
         return Role.CANDIDATE, None
 
@@ -275,6 +276,7 @@ class SearchScheduler(TrialScheduler):
             waiting=waiting,
         )
         self._enqueued += waiting is not None
+        self._baselines += role is Role.BASELINE
         self._open[record.number].append((self._drawn, trial))
         return record
 
@@ -290,10 +292,7 @@ class SearchScheduler(TrialScheduler):
         self.study.set_user_attr(PLACEMENT_VERDICT, verdict)
 
     def _compare_placements(self) -> None:
-        done = sum(
-            record.state is State.COMPLETE and bool(record.config.model.placement)
-            for record in self.records.values()
-        )
+        done = self._model.trials
         if is_check_due(done, self._compared):
             self._compared = done
             metric = self.plan.metric

@@ -229,7 +229,7 @@ def search(
         describe(
             "Early end: decided (once placements are compared with certainty) or never.",
             SEARCH,
-            shown="decided",
+            shown="never; decided with --init shared",
             rare=True,
         ),
     ] = None,

@@ -121,9 +121,9 @@ class Settings:
         workers_per_trial: Number of processes that train one trial, each on a part of every batch.
         resource: Custom Ray resources of each worker, as `NAME=AMOUNT`.
         label: Labels of the nodes that may run trials, as `KEY=VALUE`.
-        stop: End of a search before its trials or time are used up. `decided`, the default: once the model of
-            placements is certain that none matters, or that one is the best or within the margin of it.
-            `never`: none.
+        stop: End of a search before its trials or time are used up. `decided`: once the model of placements
+            is certain that none matters, or that one is the best or within the margin of it. `never`: none.
+            Default: `decided` with `init` `shared`, otherwise `never`.
         concurrent: Maximum number of trials at once. It is requested from Ray even beyond the current
             capacity, which triggers autoscaling. Default: as many as fit.
         precision: `auto`, `bf16`, `fp16` or `fp32`.
@@ -508,6 +508,11 @@ class Settings:
     def grid_seeds(self) -> list[int]:
         """Seeds of each cell of a grid."""
         return [(self.seed + i) % 2**32 for i in range(self.seeds)]
+
+    @property
+    def stops_decided(self) -> bool:
+        """Return True if the search ends once its placements are decided."""
+        return self.stop == "decided" or (self.stop is None and self.shares_training)
 
     @property
     def shares_training(self) -> bool:

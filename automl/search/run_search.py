@@ -434,7 +434,7 @@ def _open_scheduler(
         adjust=settings.adjust,
         forecast=forecast,
         shared_trainings=settings.shared_trainings if settings.shares_training else 0,
-        stop_decided=settings.stop != "never",
+        stop_decided=settings.stops_decided,
     )
 
 

@@ -57,7 +57,14 @@ def make(folder: Path, study: optuna.Study | None = None, seed: int = 0, **more:
     plan = make_plan(more.pop("trials", 100))
     sampler = load_sampler("placement", seed=seed)
     return make_engine(
-        study or make_study(folder), SPACE, plan, sampler, adjust=late, shared_trainings=3, **more
+        study or make_study(folder),
+        SPACE,
+        plan,
+        sampler,
+        adjust=late,
+        shared_trainings=3,
+        stop_decided=True,
+        **more,
     )
 
 
