@@ -28,6 +28,7 @@ import optuna
 import psutil
 from harness import Row, file_of, show, versions, write, write_values
 from optuna.study import StudyDirection
+from optuna.trial import create_trial
 from threadpoolctl import threadpool_limits
 
 import automl
@@ -41,8 +42,9 @@ from search.placement_sampler import STALE, GrowingModel
 from search.record import Report
 from search.samplers import load_sampler
 from search.search_scheduler import RARER, SearchScheduler
+from search.space import draw_randomly
 from search.spaces import SPACES
-from search.study import create_study, open_study
+from search.study import CONFIG, EPOCH, PROFILE, ROLE, create_study, open_study
 from search.trial_scheduler import Plan
 
 
@@ -61,22 +63,45 @@ def seconds_a_trial(ends: list[float]) -> float:
 
 
 COUNTS = (100, 1000, 10_000)
+PARAMS = {"params": 1e6}
 LEAST = 40  # measured trials at a count, at least
 
 
+def metrics(config: TrialConfig, random: np.random.Generator) -> dict[str, float]:
+    """Return made-up metrics of a training."""
+    modules = config.model.placement.items()
+    gain = sum(zlib.crc32(f"{site} {spec.type}".encode()) / 2**32 - 0.5 for site, spec in modules)
+    score = 0.6 + 0.01 * (gain + random.standard_normal())
+    return {"epoch": 1.0, "resource": 1.0, "seconds": 1.0, "accuracy": score, "loss": 1 - score}
+
+
+def fill(study: optuna.Study, trials: int, random: np.random.Generator) -> None:
+    """Add trials that are drawn at random."""
+    done = len(study.get_trials(deepcopy=False))
+    for trial, config in draw_randomly(SPACES["digits"], trials - done, seed=done):
+        assert config is not None
+        values = metrics(config, random)
+        attributes = {ROLE: "candidate", CONFIG: config.to_json(), PROFILE: PARAMS, f"{EPOCH}1": values}
+        study.add_trial(
+            create_trial(
+                value=values["accuracy"],
+                params=trial.params,
+                distributions=trial.distributions,
+                user_attrs=attributes,
+            )
+        )
+
+
 def drive(scheduler: SearchScheduler, trials: int, random: np.random.Generator) -> list[float]:
-    """Run trials with made-up scores. Return the seconds that each took."""
+    """Run trials with made-up metrics. Return the seconds that each took."""
     seconds = []
     for _ in range(trials):
         start = time.perf_counter()
         record = scheduler.ask()
         assert record is not None
         scheduler.started(record.number)
-        modules = record.config.model.placement.items()
-        gain = sum(zlib.crc32(f"{site} {spec.type}".encode()) / 2**32 - 0.5 for site, spec in modules)
-        score = 0.6 + 0.01 * (gain + random.standard_normal())
-        metrics = {"epoch": 1.0, "resource": 1.0, "seconds": 1.0, "accuracy": score, "loss": 1 - score}
-        scheduler.end(record.number, Report(history=[metrics], profile={"params": 1e6}, finished=True))
+        report = Report(history=[metrics(record.config, random)], profile=PARAMS, finished=True)
+        scheduler.end(record.number, report)
         seconds.append(time.perf_counter() - start)
     return seconds
 
@@ -89,9 +114,7 @@ def time_driver() -> dict[str, dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
         study = create_study(Path(folder), name="driver", directions=[StudyDirection.MAXIMIZE])
         for count in COUNTS:
-            done = len(study.get_trials(deepcopy=False))
-            filling = SearchScheduler(study, SPACES["digits"], plan, load_sampler("random", seed=count))
-            drive(filling, count - done, random)
+            fill(study, count, random)
             scheduler = SearchScheduler(study, SPACES["digits"], plan, load_sampler("placement", seed=count))
             retention = CheckpointRetention(Storage(folder), plan, scheduler.records.values(), keep=3)
             scheduler.callbacks.append(retention)

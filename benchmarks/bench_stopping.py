@@ -7,8 +7,8 @@ placement, with the best hyperparameters if these are drawn. A search of N trial
 trains all of them.
 
 Results are given for several values of `STOP_LEVEL`. Runs continue until the largest of them, and `checks` in
-the result has the posterior at each check, so that pieces add up: `--first 50 --runs 50` adds runs 50 to 99.
-Intervals are 95 % intervals of Clopper and Pearson.
+the result has the decided posteriors of each run. Runs that the result has are kept, so an interrupted
+benchmark continues; delete the file to begin again. Intervals are 95 % intervals of Clopper and Pearson.
 """
 
 import argparse
@@ -56,28 +56,26 @@ def checks(work: tuple[str, int]) -> list[Check]:
             continue
         checked = count
         posterior = estimate_posterior(study, MARGIN, model)
-        result.append(
-            {
-                "trials": count,
-                "null": posterior.is_null,
-                "matters": round(posterior.matters, 3),
-                "near": round(posterior.placements[0].near, 3),
-                "reach": None if posterior.reach is None else round(posterior.reach, 3),
-                "regret": round(regret(table, best_trial(study).params), 3),
-                "best": round(table.best, 3),
-            }
-        )
-        if posterior.reach is not None and posterior.reach >= LEVELS[-1]:
-            break
+        if posterior.reach is not None:
+            worse = regret(table, best_trial(study).params)
+            result.append(
+                {
+                    "trials": count,
+                    "null": posterior.is_null,
+                    "reach": round(posterior.reach, 3),
+                    "regret": round(worse, 3),
+                    "best": round(table.best, 3),
+                }
+            )
+            if posterior.reach >= LEVELS[-1]:
+                break
     return result
 
 
 def summary(runs: Sequence[Sequence[Check]], length: int, level: float) -> dict[str, Any]:
     """Return the ends of searches of `length` trials."""
     ends = [
-        next(
-            (c for c in run if c["reach"] is not None and c["reach"] >= level and c["trials"] < length), None
-        )
+        next((check for check in run if check["reach"] >= level and check["trials"] < length), None)
         for run in runs
     ]
     false = sum(end is not None and end["regret"] > MARGIN + 1e-9 for end in ends)
@@ -86,6 +84,9 @@ def summary(runs: Sequence[Sequence[Check]], length: int, level: float) -> dict[
     return {
         "ended": sum(end is not None for end in ends),
         "no difference": sum(end is not None and end["null"] for end in ends),
+        "no difference, wrongly": sum(
+            end is not None and end["null"] and end["best"] > MARGIN for end in ends
+        ),
         "false": false,
         "false_interval": [float(np.nan_to_num(low)), float(np.nan_to_num(high, nan=1.0))],
         "saved_median": float(1 - np.median(spent) / length),
@@ -95,7 +96,6 @@ def summary(runs: Sequence[Sequence[Check]], length: int, level: float) -> dict[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--first", type=int, default=0, help="first run; earlier ones are kept")
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--kinds", nargs="+", choices=planted.KINDS, default=list(planted.KINDS))
     parser.add_argument("--processes", type=int, default=os.cpu_count())
@@ -105,20 +105,21 @@ def main() -> None:
     context = multiprocessing.get_context("fork")
     with context.Pool(options.processes, threadpool_limits, (1,)) as pool:
         for kind in options.kinds:
-            runs = kinds[kind]["checks"][: options.first] if options.first else []
-            seeds = range(len(runs), options.first + options.runs)
-            runs += pool.map(checks, [(kind, seed) for seed in seeds], chunksize=1)
-            kinds[kind] = {
-                "says": planted.KINDS[kind].says,
-                "runs": len(runs),
-                "levels": {
-                    level: {length: summary(runs, length, level) for length in LENGTHS} for level in LEVELS
-                },
-                "checks": runs,
-            }
+            runs = [json.loads(line) for line in kinds.get(kind, {}).get("checks", [])]
+            for run in pool.imap(checks, [(kind, seed) for seed in range(len(runs), options.runs)]):
+                runs.append(run)
+                kinds[kind] = {
+                    "says": planted.KINDS[kind].says,
+                    "runs": len(runs),
+                    "levels": {
+                        level: {length: summary(runs, length, level) for length in LENGTHS}
+                        for level in LEVELS
+                    },
+                    "checks": list(map(json.dumps, runs)),
+                }
+                write_values("stopping", {"margin": MARGIN, "noise": planted.NOISE, "kinds": kinds})
             for level in LEVELS:
                 print(f"{kind:12} {level} {kinds[kind]['levels'][level]}", flush=True)
-            write_values("stopping", {"margin": MARGIN, "noise": planted.NOISE, "kinds": kinds})
 
 
 if __name__ == "__main__":

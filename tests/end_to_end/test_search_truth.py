@@ -242,9 +242,7 @@ def test_the_sampler_learns_a_limit(storage):
         if config is not None and config.model.placement
     )
     limit = needed[len(needed) // 2]
-    result = run_search(
-        space="small.py:draw", trials=40, subset=0.2, name="limited", max_memory=str(limit), stop="never"
-    )
+    result = run_search(space="small.py:draw", trials=40, subset=0.2, name="limited", max_memory=str(limit))
     assert (result.n_trials, result.errors) == (40, 0)
     study = open_study(Path("searches/limited"), name="limited")
     late = [trial for trial in study.trials if any(v > 0 for v in trial.constraints.values())]
