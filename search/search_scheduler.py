@@ -146,7 +146,8 @@ class SearchScheduler(TrialScheduler):
         if self.plan.trials is not None and len(self.records) >= self.plan.trials:
             return None
         if (
-            len(self.shared_trainings.begun) >= self.shared_trainings.count > 0
+            self.shared_trainings
+            and len(self.shared_trainings.begun) >= self.shared_trainings.count
             and not self.shared_trainings.ready
         ):
             self.waiting = bool(self.shared_trainings.coming)
@@ -199,11 +200,12 @@ class SearchScheduler(TrialScheduler):
         number, space = len(self.records), self.space
         if number == 0:
             return Role.BASELINE, space.baseline
-        if len(self.shared_trainings.begun) < self.shared_trainings.count:
+        begun = len(self.shared_trainings.begun) if self.shared_trainings else 0
+        if begun < self.shared_trainings.count:
             return Role.BASELINE, self._plain
         if self._takes_enqueued:
             return Role.CANDIDATE, self._waiting[0].system_attrs.get(ENQUEUED, {})
-        number -= max(0, len(self.shared_trainings.begun) - 1) + self._enqueued
+        number -= max(0, begun - 1) + self._enqueued
         if number <= len(self._fixed):
             return self._fixed[number - 1]
         if self.shared_trainings:

@@ -31,8 +31,6 @@ class SharedTrainings:
 
     @property
     def begun(self) -> list[TrialRecord]:
-        if not self.count:
-            return []
         return [record for record in self._records.values() if is_shared_training(record.config)]
 
     @property
