@@ -17,11 +17,13 @@ limit and never completed is not drawn again.
 Source: W. R. Thompson, On the likelihood that one unknown probability exceeds another (1933).
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
@@ -258,6 +260,13 @@ class _History:
                 self.options.setdefault(kind, {})[parameter.kind] = distribution.choices
 
 
+def _make_tpe(seed: int | None) -> TPESampler:
+    """Return TPE that draws hyperparameters jointly, also those that only some trials have."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)  # of `group`
+        return TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
+
+
 class PlacementSampler(BaseSampler):
     """Sampler that draws placements from a model of their effects, and other parameters from `others`.
 
@@ -266,7 +275,7 @@ class PlacementSampler(BaseSampler):
 
     def __init__(self, seed: int | None = None, others: BaseSampler | None = None) -> None:
         self._random = np.random.default_rng(seed)
-        self._others = others or TPESampler(seed=seed, constant_liar=True)
+        self._others = others or _make_tpe(seed)
         self._plans: dict[int, IndexedPlacement] = {}  # plans of the trials that are being drawn
         self._model = GrowingModel()
         self._history = _History()
