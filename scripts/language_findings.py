@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import automl
@@ -107,18 +108,26 @@ def measure_core_hours(name: str) -> float:
 def write_case(title: str, name: str, confirmed: ConfirmResult) -> Iterator[str]:
     """Yield a section: the verdict, and a row for each variant."""
     verdict = confirmed.value
+    rows = {row["variant"]: row for row in verdict["comparisons"]}
+    digits, scale = (".1f", 100) if verdict["unit"] == "points" else (".3f", 1)
     yield f"## {title}"
     yield ""
     yield f"**{verdict['headline']}.** {verdict['seeds']} paired seeds, p = {verdict['p']:.2g}; "
-    yield f"{measure_core_hours(name):.2f} core hours. Differences are in {verdict['unit']}."
+    yield f"{measure_core_hours(name):.2f} core hours."
     yield ""
-    yield "| variant | difference from the best uniform model | 95 % CI | time ratio |"
-    yield "|---|---|---|---|"
-    for comparison in verdict["comparisons"]:
-        low, high = comparison["interval"] or (None, None)
-        interval = "" if low is None else f"{low:+.3g} to {high:+.3g}"
-        time = "" if comparison["time"] is None else f"{comparison['time']['ratio']:.2f}"
-        yield f"| {comparison['variant']} | {comparison['difference']:+.3g} | {interval} | {time} |"
+    yield f"| variant | {verdict['metric']} | difference of the searched placement | 95 % CI | time ratio |"
+    yield "|---|---|---|---|---|"
+    for variant in verdict["variants"]:
+        row, score = rows.get(variant["name"]), scale * fmean(variant["scores"].values())
+        # Each row but that of the finalist compares the finalist with it.
+        lead = verdict if row is None else row["lead"]
+        difference = interval = ""
+        if variant["name"] != verdict["finalist"] and lead is not None:
+            low, high = lead["interval"]
+            difference, interval = f"{lead['difference']:+{digits}}", f"{low:+{digits}} to {high:+{digits}}"
+        time = 1.0 if row is None else row["time"]["ratio"] if row["time"] else None
+        shown = "" if time is None else f"{time:.2f}"
+        yield f"| {variant['name']} | {score:{digits}} | {difference} | {interval} | {shown} |"
     yield ""
 
 
