@@ -59,7 +59,7 @@ def text_space() -> Space:
     """Return the space of decoders of bytes."""
     return hybrid_space(
         "own-text",
-        data=LanguageData(context=128),
+        data=LanguageData(context=128, subset=0.4),
         model=LanguageModel(options={"depth": 4, "width": 64, "heads": 2}),
         training=LanguageTraining(epochs=1, batch_size=32),
         metric="bits_per_byte",
