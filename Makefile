@@ -62,8 +62,8 @@ tour: setup
 findings: setup
 	$(BIN)/python scripts/findings.py --data $(DATA) $(FINDINGS)
 
-# Write docs/explanation/language-findings.md, which layers of a decoder need full attention. Not timed yet; it
-# continues after an interruption. LANGUAGE has options of the script.
+# Write docs/explanation/language-findings.md, which layers of a decoder need full attention. More than an hour on
+# two cores; it continues after an interruption. LANGUAGE has options of the script.
 language-findings: setup
 	$(BIN)/python scripts/language_findings.py $(LANGUAGE)
 
