@@ -140,14 +140,15 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
         and not (verdict.winner and verdict.pending)
     )
     unfinished = bool(started) and not is_complete
-    open_trials = counts[State.RUNNING] > 0 or (
-        len(records) < (plan.trials or 0)
-        and not (records and read_attribute(folder, metadata.name, PLACEMENT_VERDICT))
-    )
-    resume = format_command("search --resume", metadata.name, storage)
     if metadata.settings.is_referee:  # a verdict may need fewer runs than were planned
         open_trials = not started
         resume = format_command("referee --resume", metadata.name, storage)
+    else:
+        is_open = len(records) < (plan.trials or 0)
+        if is_open and records:
+            is_open = not read_attribute(folder, metadata.name, PLACEMENT_VERDICT)
+        open_trials = counts[State.RUNNING] > 0 or is_open
+        resume = format_command("search --resume", metadata.name, storage)
     running = is_running(folder, metadata.location)
     if not records and is_lost(folder, metadata):
         state = "lost"
