@@ -137,7 +137,9 @@ def write_page(sections: Sequence[str], options: argparse.Namespace) -> None:
         "",
         f"Made by `make language-findings`: {options.trials} trials of each search, up to {options.seeds} "
         f"paired seeds, equal training time, on {os.cpu_count()} cores ({processor()}). The baseline is the "
-        f"best model whose layers are all of one kind. Other models have the searched hyperparameters.",
+        f"best model whose layers are all of one kind. Other models have the searched hyperparameters. A "
+        "positive difference favours the searched placement, whose hours are those of the search and of all "
+        "seeds.",
         "",
         *sections,
     ]
