@@ -13,7 +13,7 @@ setup: .venv/ready
 	@echo "installing into .venv: 7 GB, most of it PyTorch"
 	$(PYTHON) -m venv .venv
 	@# uv takes a quarter of pip's time. pip is the fallback: it also knows the indexes of pip.conf.
-	( $(BIN)/python -m pip install $(QUIET) uv && $(BIN)/uv pip install --python $(BIN)/python --quiet \
+	( $(BIN)/python -m pip install $(QUIET) uv && $(BIN)/uv pip install --python $(BIN)/python --system-certs --quiet \
 		--compile-bytecode --editable '.[dev]' --constraint constraints.txt ) || \
 		$(BIN)/python -m pip install $(QUIET) --editable '.[dev]'
 	@touch $@
