@@ -224,9 +224,8 @@ class _Problem:
         full: int | None,
     ) -> None:
         self.space, self._best, self.record = space, best, record
-        self._numbers: dict[
-            tuple[str, str], Any
-        ] = {}  # of options with a range, by type: a completed trial's
+        # Values of options with a range, of a completed trial, by type and option.
+        self._numbers: dict[tuple[str, str], Any] = {}
         self.complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
         self.choices = self._choices(self.complete, full)
         placements = (parse_placement(trial.params, trial.distributions) for trial in self.complete)
