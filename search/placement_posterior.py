@@ -210,9 +210,12 @@ def estimate_posterior(
     half = _half(covariance)
     draws = np.random.default_rng(0).multivariate_normal(mean, covariance, DRAWS, check_valid="ignore")
     best = draws.max(axis=1)
-    placement_effect = _some_difference(model, trials, without=(*UNKNOWN, IN_BLOCK))
+    weights = [trial_effects for _, trial_effects in trials]
+    placement_effect = probability_of_effects(model, weights, without=(*UNKNOWN, IN_BLOCK))
     any_effect = (
-        _some_difference(model, trials, without=UNKNOWN) if IN_BLOCK in model.logs else placement_effect
+        probability_of_effects(model, weights, without=UNKNOWN)
+        if IN_BLOCK in model.logs
+        else placement_effect
     )
     large = float((best > margin).mean())
     near = 1 - placement_effect * (draws < best[:, None] - margin).mean(axis=0)
@@ -231,7 +234,7 @@ def estimate_posterior(
     posterior = Posterior(
         effects=effects,
         placements=rows,
-        noise=_noise(model, [trial_effects for _, trial_effects in trials]),
+        noise=_noise(model, weights),
         spread=_spread(model, list(tried)),
         margin=margin,
         matters=placement_effect * large,
@@ -324,16 +327,19 @@ def _with_placement(study: Study) -> list[tuple[FrozenTrial, Weights]]:
     return [(trial, effects) for trial in complete if (effects := trial_weights(trial)) is not None]
 
 
-def _some_difference(
-    model: EffectModel, trials: Sequence[tuple[FrozenTrial, Weights]], *, without: Collection[str]
+def probability_of_effects(
+    model: EffectModel, trials: Sequence[Weights], *, without: Collection[str]
 ) -> float:
     """Return the posterior probability that placements make any difference. A priori it is 1/2.
 
-    `without` holds the terms, beside hyperparameters, that scores have if placements make none.
+    Args:
+        model: The model of the trials' scores.
+        trials: The weights of all effects in each trial's score.
+        without: The terms, beside hyperparameters, that scores have if placements make no difference.
     """
     reduced = [
         {effect: weight for effect, weight in effects.items() if effect.term in without or is_setting(effect)}
-        for _, effects in trials
+        for effects in trials
     ]
     return float(expit(model.evidence() - EffectModel(reduced, model.scores).evidence()))
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
-from scipy.special import expit, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
 from attention import InputError
 from automl.config.command_line import format_command, option_name
@@ -42,7 +42,7 @@ from search.placement_model import (
     placement_weights,
 )
 from search.placement_planner import PlacementChoices
-from search.placement_posterior import LEVEL, best_trial
+from search.placement_posterior import LEVEL, best_trial, probability_of_effects
 from search.placement_sampler import NO_TYPE, fit_model, parse_placement, trial_weights
 from search.record import TrialRecord, describe_placement
 from search.serialise import convert_fields
@@ -379,11 +379,7 @@ def _points(
         name = "no attention"
         base = {effect: -weight for effect, weight in placement_weights(IndexedPlacement("", ())).items()}
         score, noise = 0.0, 0.0
-        without = [
-            {e: w for e, w in effects.items() if e.term in (*UNKNOWN, IN_BLOCK) or is_setting(e)}
-            for effects in weights
-        ]
-        matters = float(expit(model.evidence() - EffectModel(without, model.scores).evidence()))
+        matters = probability_of_effects(model, weights, without=(*UNKNOWN, IN_BLOCK))
     else:
         name = f"{describe_placement(baseline.config)} (trial {baseline.number})"
         base = {
