@@ -339,9 +339,10 @@ def search(
 
         begin = partial(start_or_resume if auto else start_search, settings)
     if confirm:
+        from automl.tracking.process import prepared
         from cluster.connect import keep_ray
 
-        with keep_ray():
+        with prepared(), keep_ray():
             result = begin()
             print_search(result, storage)
             confirmed = {} if result.best is None else _confirm(result, space, storage, callback, options)

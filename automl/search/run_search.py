@@ -4,8 +4,8 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -49,14 +49,13 @@ from automl.storage.folder import (
     resolve_search,
     write_metadata,
 )
-from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.storage.working_dir import check_not_temporary
 from automl.tasks import Split, Task, open_task
 from automl.tasks.layer_sensitivity import write_sensitivity
 from automl.tasks.same_data import check_same_data, read_manifest, restore_manifest, write_manifest
 from automl.tracking.process import MlflowProcess, prepared
-from automl.tracking.run_spec import RunSpec, search_run_spec
+from automl.tracking.run_spec import search_run_spec
 from automl.tracking.silence import MlflowSilent
 from automl.tracking.tracker import Tracker
 from automl.trials.interrupt import Stopped
@@ -322,9 +321,11 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
     callbacks = UserCallbacks(settings.callbacks)
     advice = f"resume with: {format_command('search --resume', metadata.name, settings.storage)}"
     with (
-        _tracking(search_run_spec(metadata.location, metadata), folder / "log.txt") as writer,
+        MlflowProcess(search_run_spec(metadata.location, metadata)) as writer,
         open_workers(settings, folder / "log.txt", advice) as workers,
     ):
+        with suppress(MlflowSilent):  # the tracker prints a warning
+            writer.contact()
         tracker = Tracker(writer)
         page = "" if tracker.silent else writer.page()
         fresh = not (folder / STUDY_FILE).exists()
@@ -436,15 +437,6 @@ def _open_scheduler(
         shared_trainings=settings.shared_trainings if settings.shares_training else 0,
         stop_decided=settings.stops_decided,
     )
-
-
-@contextmanager
-def _tracking(run_spec: RunSpec, log: Path) -> Iterator[MlflowProcess]:
-    """Start the process that writes to MLflow, and wait until MLflow answers."""
-    with MlflowProcess(run_spec) as writer:
-        with capture_library_logs(log), suppress(MlflowSilent):  # the tracker prints a warning
-            writer.contact()
-        yield writer
 
 
 def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:

@@ -28,26 +28,34 @@ ANSWER = 120.0  # time after which a call is abandoned and the process is killed
 NICE = 3  # once it has begun: the driver and its trials come first, but a busy machine must not starve it
 
 
-_PREPARED: list[tuple[subprocess.Popen[bytes], Connection]] = []  # until an `MlflowProcess` takes it
+_IDLE: list[tuple[subprocess.Popen[bytes], Connection]] = []  # until an `MlflowProcess` takes it
+_BLOCKS: list[None] = []  # one for each open block of `prepared`
 
 
 @contextmanager
 def prepared() -> Iterator[None]:
-    """Start a process that imports MLflow inside the block, for the first `MlflowProcess` there."""
-    _PREPARED.append(_begin())
+    """Start a process that imports MLflow, and let each `MlflowProcess` inside the block use it in turn.
+
+    A block inside another one uses the same process.
+    """
+    if not _BLOCKS:
+        _IDLE.append(_begin())
+    _BLOCKS.append(None)
     try:
         yield
     finally:
-        while _PREPARED:
-            _end(*_PREPARED.pop())
+        _BLOCKS.pop()
+        while _IDLE and not _BLOCKS:
+            _end(*_IDLE.pop())
 
 
 class MlflowProcess:
     """A `MlflowWriter` of `run_spec` in another process. Use it as a context manager.
 
-    The process starts at once, or is that of `prepared`. It creates the store if there is none, which takes
-    seconds, and the first call waits for it. Calls are serialised. If the process dies, the next call starts
-    another one, which continues the existing runs. Its log records are logged in this process.
+    The process starts at once, or is that of `prepared`, which gets it back. It creates the store if there is
+    none, which takes seconds, and the first call waits for it. Calls are serialised. If the process dies, the
+    next call starts another one, which continues the existing runs. Its log records are logged in this
+    process.
 
     Calls raise InputError as `MlflowWriter` does, and RuntimeError for other errors.
     """
@@ -67,7 +75,10 @@ class MlflowProcess:
         idle = self._lock.acquire(timeout=SECONDS)
         if not self._is_created:
             self._line.poll(SECONDS)  # a store that is half made is of no use to any run
-        _end(self.process, self._line)
+        if _BLOCKS and idle and self._is_created and self.process.poll() is None:
+            _IDLE.append((self.process, self._line))
+        else:
+            _end(self.process, self._line)
         if idle:
             self._lock.release()
 
@@ -106,7 +117,7 @@ class MlflowProcess:
         self._ask("conclude", identity, verdict, winner)
 
     def _start(self) -> None:
-        self.process, self._line = _PREPARED.pop() if _PREPARED else _begin()
+        self.process, self._line = _IDLE.pop() if _IDLE else _begin()
         self._open = self._is_created = False
         self._send("make", self.run_spec.experiment)
 
@@ -139,6 +150,7 @@ class MlflowProcess:
     def _answer(self) -> Any:
         if not self._line.poll(ANSWER):
             self.process.kill()
+            self.process.wait()
             raise RuntimeError(f"it did not answer in {ANSWER:g} s")
         try:
             answer, error, logged = self._line.recv()

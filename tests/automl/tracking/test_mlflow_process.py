@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from mlflow import MlflowClient
 from attention import InputError
 from automl.storage.storage import Storage
 from automl.tracking.client import open_client
-from automl.tracking.process import _PREPARED, MlflowProcess, prepared
+from automl.tracking.process import _IDLE, MlflowProcess, prepared
 from automl.tracking.run_spec import RunSpec, below
 from automl.tracking.tags import BEST, SEARCH, TRIAL
 from automl.tracking.tracker import Tracker
@@ -83,14 +84,42 @@ def test_a_process_that_was_killed_is_replaced(
 
 def test_a_prepared_process_is_taken_once_and_ends_with_its_block(tmp_path: Path) -> None:
     with prepared():
-        ((process, _),) = _PREPARED
+        ((process, _),) = _IDLE
         writer = MlflowProcess(run_spec(tmp_path))
         assert writer.process is process
-        assert not _PREPARED
+        assert not _IDLE
     writer.process.kill()
     with prepared():
-        ((process, _),) = _PREPARED
+        ((process, _),) = _IDLE
     assert process.poll() is not None
+
+
+def test_one_process_writes_two_searches_in_turn(store: MlflowClient, tmp_path: Path) -> None:
+    with prepared():
+        ((process, _),) = _IDLE
+        for name in ("mine", "other"):
+            spec = replace(run_spec(tmp_path), tags={SEARCH: name})
+            with prepared(), MlflowProcess(spec) as writer:
+                assert writer.process is process
+                tracker = Tracker(writer)
+                tracker.on_trial_end(trained(0, tmp_path))
+                assert tracker.finish(best=None, metric=None, counts={State.COMPLETE: 1}) == 0
+            experiments = [store.get_experiment_by_name("space").experiment_id]
+            (parent,) = store.search_runs(experiments, f"tags.`{SEARCH}` = '{name}'")
+            children = store.search_runs(experiments, f"tags.mlflow.parentRunId = '{parent.info.run_id}'")
+            assert [run.info.run_id for run in children] == [tracker.runs[0]]
+    assert process.poll() is not None
+
+
+def test_a_process_that_ended_or_hangs_is_not_used_again(
+    store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("automl.tracking.process.ANSWER", 0.01)
+    with prepared():
+        with MlflowProcess(run_spec(tmp_path)) as writer, pytest.raises(RuntimeError, match="not answer"):
+            writer.contact()
+        assert writer.process.poll() is not None
+        assert not _IDLE
 
 
 def test_two_that_create_the_store_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
