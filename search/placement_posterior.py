@@ -42,7 +42,7 @@ from search.score_likelihood import Array
 
 SHOWN = (COST, SITE, TYPE, CELL, OPTION, PAIR)
 LEVEL = 0.9  # probability of intervals, and from which a statement counts as certain
-STOP_LEVEL = 0.97  # lowest `reach` that ends a search; see benchmarks/bench_stopping.py
+STOP_LEVEL = 0.99  # lowest `reach` that ends a search; see benchmarks/bench_stopping.py
 DRAWS = 4000  # joint draws of all placements; the error of a probability is below one percent
 SPACE_DRAWS = 200  # draws of all effects, each with a search for the best placement of the space
 LISTED = 1000  # largest number of placements to compare, the best by their means

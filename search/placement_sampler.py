@@ -4,7 +4,8 @@ For each trial, all effects are drawn once from the posterior of `search.placeme
 the placement that is best by that draw. So a placement is tried as often as it may be the best, without
 tuning parameters. Simultaneous trials use separate draws and therefore differ, so pending trials need no
 special handling. A placement that may be the best is drawn again, which separates a good placement from a
-lucky one.
+lucky one. One whose mean score is already known teaches nothing more, so a draw from the prior takes its
+place.
 
 Parameters outside the placement are left to another sampler, by default TPE, which learns from the newest
 trials and the best ones. So is the whole trial if its space does not draw placements with `choices.placement`
@@ -30,6 +31,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from attention import InputError
 from search.choices import MODULES, SITE, SITES, TYPE, PlacementParameter, parse_parameter
+from search.drawn_choices import NO_TYPE, DrawnChoices, has_choices
 from search.optuna_internals import TrialLimit
 from search.placement_model import (
     BLOCK,
@@ -48,10 +50,10 @@ from search.placement_planner import PlacementChoices, Planner
 from search.prior import read_prior
 
 SHARED_TRAINING = "shared_training"  # user attribute: the seed of the shared partial training
-NO_TYPE = ""  # type of modules in a space that draws no types
 STALE = 50  # a model that lacks up to 1/50 of the trials is not refitted
 REFIT = 1.1  # variances are estimated again when the number of trials has grown by this factor
 NEWEST, BEST = 500, 50  # numbers of trials that the sampler of other parameters learns from
+KNOWN = 0.1  # uncertainty of a known mean score, in standard deviations of all scores
 REDRAWS = 10  # largest number of draws to avoid a placement that exceeded a limit
 
 
@@ -65,7 +67,7 @@ def parse_placement(
     if MODULES not in params:
         return None
     roles = {parse_parameter(name): value for name, value in params.items()}
-    ranges = {parse_parameter(name) for name, d in (distributions or {}).items() if not _has_choices(d)}
+    ranges = {parse_parameter(name) for name, d in (distributions or {}).items() if not has_choices(d)}
     sites = {
         parameter.module: (parameter.prefix, value)
         for parameter, value in roles.items()
@@ -218,15 +220,13 @@ class _History:
     Attributes:
         tried: The placements of completed trials.
         rejected: The placements of trials that exceeded a limit.
-        types: All attention types that trials could choose.
-        options: For each type, the values of each option.
+        choices: The types and options that trials could choose.
     """
 
     def __init__(self) -> None:
         self.tried: set[IndexedPlacement | None] = set()
         self.rejected: set[IndexedPlacement | None] = set()
-        self.types: dict[str, None] = {}
-        self.options: dict[str, dict[str, Sequence[Any]]] = {}
+        self.choices = DrawnChoices()
         self._read: set[int] = set()
         self._first = 0  # all trials before it were read
 
@@ -238,7 +238,7 @@ class _History:
         for trial in trials[self._first :]:
             if trial.number in self._read:
                 continue
-            self._add_choices(trial)
+            self.choices.add(trial)
             if trial.state.is_finished():
                 self._read.add(trial.number)
                 placement = parse_placement(trial.params, trial.distributions)
@@ -246,18 +246,6 @@ class _History:
                     self.tried.add(placement)
                 if any(violation > 0 for violation in trial.constraints.values()):
                     self.rejected.add(placement)
-
-    def _add_choices(self, trial: FrozenTrial) -> None:
-        distribution: Any
-        for name, distribution in trial.distributions.items():
-            parameter = parse_parameter(name)
-            if parameter is None or parameter.kind in (MODULES, SITE):
-                continue
-            if parameter.kind == TYPE:
-                self.types.update(dict.fromkeys(distribution.choices))
-            elif _has_choices(distribution):
-                kind = trial.params.get(f"{TYPE}{parameter.module}", NO_TYPE)
-                self.options.setdefault(kind, {})[parameter.kind] = distribution.choices
 
 
 def _make_tpe(seed: int | None) -> TPESampler:
@@ -297,7 +285,7 @@ class PlacementSampler(BaseSampler):
         parameter = parse_parameter(param_name)
         # An option with a range of numbers, of a user-defined type, is no choice of the model.
         is_number = (
-            parameter and parameter.kind not in (MODULES, SITE) and not _has_choices(param_distribution)
+            parameter and parameter.kind not in (MODULES, SITE) and not has_choices(param_distribution)
         )
         if parameter is None or is_number or SITES not in trial.user_attrs:
             return self._others.sample_independent(
@@ -337,8 +325,8 @@ class PlacementSampler(BaseSampler):
         choices = PlacementChoices(
             prefix=prefix,
             sites=sites,
-            types=list(history.types) or [NO_TYPE],
-            options=history.options,
+            types=list(history.choices.types) or [NO_TYPE],
+            options=history.choices.options,
             most=distribution.high if count is None else count,
             least=distribution.low if count is None else count,
         )
@@ -355,12 +343,21 @@ class PlacementSampler(BaseSampler):
             plan = Planner(draw, choices).best(draw.best_tried(fits), self._random, count)
             if plan not in history.rejected or plan in history.tried:
                 break
+        if model and plan in history.tried and _is_known(model, plan):
+            draw = EffectDraw(None, np.empty(0), self._random, read_prior(study))
+            return Planner(draw, choices).best([], self._random, count)
         return plan
 
     def _chance(self, distribution: Any) -> Any:
         if isinstance(distribution, CategoricalDistribution):
             return distribution.choices[self._random.integers(len(distribution.choices))]
         return int(self._random.integers(distribution.low, distribution.high + 1))
+
+
+def _is_known(model: EffectModel, placement: IndexedPlacement) -> bool:
+    """Return whether one more training of a placement would teach nothing, as its mean score is known."""
+    _, covariance = model.predict([placement_weights(placement)])
+    return bool(covariance[0, 0] < (KNOWN * model.scale) ** 2)
 
 
 def _planned_value(plan: IndexedPlacement, parameter: PlacementParameter, trial: FrozenTrial) -> Any:
@@ -382,7 +379,3 @@ def _fits(value: Any, distribution: Any) -> bool:
     if isinstance(distribution, CategoricalDistribution):
         return value in distribution.choices
     return value is not None and distribution.low <= value <= distribution.high
-
-
-def _has_choices(distribution: BaseDistribution) -> bool:
-    return isinstance(distribution, CategoricalDistribution)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from optuna.distributions import CategoricalDistribution
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
 from scipy.special import ndtr, ndtri
 
@@ -28,8 +27,9 @@ from automl.costs.module_costs import LIMIT_SETTINGS, count_costs, fit_costs
 from automl.data import shared
 from automl.storage.folder import NamedSearch, check_not_lost, find_search, resolve_search
 from automl.storage.storage import Storage
-from search.choices import MODULES, OWN, SITE, SITES, TYPE, parse_parameter
+from search.choices import MODULES, OWN, SITE, SITES, TYPE
 from search.config import LanguageModel, TrialConfig
+from search.drawn_choices import NO_TYPE, DrawnChoices
 from search.metric import Metric
 from search.placement_model import (
     IN_BLOCK,
@@ -43,7 +43,7 @@ from search.placement_model import (
 )
 from search.placement_planner import PlacementChoices
 from search.placement_posterior import LEVEL, best_trial, probability_of_effects
-from search.placement_sampler import NO_TYPE, fit_model, parse_placement, trial_weights
+from search.placement_sampler import fit_model, parse_placement, trial_weights
 from search.record import TrialRecord, describe_placement
 from search.serialise import convert_fields
 from search.solver import AdditiveCost, PlacementSolver, list_modules
@@ -224,8 +224,7 @@ class _Problem:
         full: int | None,
     ) -> None:
         self.space, self._best, self.record = space, best, record
-        # Values of options with a range, of a completed trial, by type and option.
-        self._numbers: dict[tuple[str, str], Any] = {}
+        self._drawn = DrawnChoices()
         self.complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
         self.choices = self._choices(self.complete, full)
         placements = (parse_placement(trial.params, trial.distributions) for trial in self.complete)
@@ -251,22 +250,15 @@ class _Problem:
             if not least <= sites - full <= most:
                 raise InputError(f"--full must lie between {sites - most} and {sites - least}; got {full}")
             least = most = sites - full
-        types: dict[str, None] = {}
-        options: dict[str, dict[str, Sequence[Any]]] = {}
         for trial in trials:
-            for name, distribution in trial.distributions.items():
-                parameter = parse_parameter(name)
-                if parameter is None or parameter.kind in (MODULES, SITE):
-                    continue
-                kind = trial.params.get(f"{TYPE}{parameter.module}", NO_TYPE)
-                if not isinstance(distribution, CategoricalDistribution):
-                    self._numbers[kind, parameter.kind] = trial.params[name]
-                elif parameter.kind == TYPE:
-                    types.update(dict.fromkeys(map(str, distribution.choices)))
-                else:
-                    options.setdefault(kind, {})[parameter.kind] = distribution.choices
+            self._drawn.add(trial)
         return PlacementChoices(
-            prefix=prefix, sites=sites, types=[*types] or [NO_TYPE], options=options, most=most, least=least
+            prefix=prefix,
+            sites=sites,
+            types=[*self._drawn.types] or [NO_TYPE],
+            options=self._drawn.options,
+            most=most,
+            least=least,
         )
 
     def params(self, placement: IndexedPlacement) -> dict[str, Any]:
@@ -276,7 +268,7 @@ class _Problem:
             params[f"{self.choices.prefix}{SITE}{i}"] = site
             if kind != NO_TYPE:
                 params[f"{TYPE}{i}"] = kind
-            numbers = {name: value for (other, name), value in self._numbers.items() if other == kind}
+            numbers = {name: value for (other, name), value in self._drawn.numbers.items() if other == kind}
             for name, value in {**numbers, **dict(options)}.items():
                 params[f"{OWN}{i}.{name}" if "." in name else f"{name}{i}"] = value
         return params

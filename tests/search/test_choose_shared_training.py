@@ -231,7 +231,9 @@ def test_the_search_finds_a_planted_type_and_no_difference_without_one(gain: flo
         best = rank_trials(scheduler.records.values(), make_plan())[0].config.model.placement
         found_types.append(any(spec.type == "sagan" for spec in best.values()))
         costs.append((cost, scheduler.placement_verdict.partition(":")[0]))
-        assert read_attribute(tmp_path / str(seed), "s", PLACEMENT_VERDICT) == scheduler.placement_verdict
+        assert (
+            read_attribute(tmp_path / str(seed), "s", PLACEMENT_VERDICT) or ""
+        ) == scheduler.placement_verdict
     if gain:
         assert sum(found_types) >= 9, costs
     else:

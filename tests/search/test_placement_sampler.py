@@ -148,6 +148,18 @@ def test_a_placement_that_may_be_best_is_repeated() -> None:
     assert most[1] > 2
 
 
+def needle(placement: Drawn) -> float:
+    """Effects that lead to sites 0 and 1, and one placement elsewhere that is much better."""
+    if placement == [(2, "b"), (3, "b")]:
+        return 50.0
+    return sum(2.0 if site < 2 else -1.0 for site, _ in placement)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_placement_whose_score_is_known_leaves_trials_to_others(seed: int) -> None:
+    assert search(needle, 250, seed=seed, noise=0.01, sites=4).best_value > 40
+
+
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
 def test_both_directions(direction: str) -> None:
     study = optuna.create_study(direction=direction, sampler=PlacementSampler(0))
