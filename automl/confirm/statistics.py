@@ -19,10 +19,11 @@ from scipy import stats
 from scipy.special import stdtr
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
+from automl.costs.trimmed_mean import LEAST, trimmed_mean
+
 ALPHA = 0.05  # rate of false positives
 DRAWS = 20_000  # draws of a permutation test; it is exact up to 14 pairs
 EQUAL_TIME = 0.05  # largest distance from 1 of the interval of a ratio of equal times
-TRIMMED = 8  # least number of pairs of times without the largest and the smallest tenth, at least one each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,24 +249,19 @@ class Ratio:
 def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
     """Return the ratio of positive numbers at the same seeds, with the t interval of their logarithms.
 
-    From `TRIMMED` pairs on, mean and interval are those of the trimmed mean, so that a pair that another
-    process disturbed does not decide. Source: J. Tukey, D. McLaughlin, Less vulnerable confidence and
-    significance procedures for location based on a single sample (1963).
+    From eight pairs on it is the trimmed mean, so that a pair that another process disturbed does not decide.
 
     Raises ValueError for fewer than two pairs.
     """
-    count = len(ours)
-    if count < 2:
-        raise ValueError(f"a paired comparison takes 2 or more pairs; got {count}")
+    if len(ours) < 2:
+        raise ValueError(f"a paired comparison takes 2 or more pairs; got {len(ours)}")
     logs = np.log(np.asarray(ours, float)) - np.log(np.asarray(theirs, float))
-    if count < TRIMMED:
+    if len(logs) < LEAST:
         mean = float(logs.mean())
-        reach = quantile(count - 1, ALPHA) * float(logs.std(ddof=1)) / math.sqrt(count)
+        reach = quantile(len(logs) - 1, ALPHA) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
         low, high = mean - reach, mean + reach
     else:
-        limits = 2 * ((max(1, count // 10) + 0.5) / count,)
-        mean = float(stats.mstats.trimmed_mean(logs, limits))
-        low, high = stats.mstats.trimmed_mean_ci(logs, limits, alpha=ALPHA)
+        mean, low, high = trimmed_mean(logs.tolist(), ALPHA)
     return Ratio(mean=math.exp(mean), low=math.exp(low), high=math.exp(high))
 
 

@@ -5,8 +5,7 @@ of 32 that uses a machine less well than one of 64 has a ratio above 1, whatever
 consists of its training steps, including their data, and its pass over the validation split.
 
 Steps of the two models are timed in turn, A B B A, on a timer that is robust to other load. Remaining load
-affects both steps of a pair alike, and the median of the pairs' ratios ignores outliers. Measured beside two
-busy processes on two cores: two equal models gave 0.995, and one with a module 1.06 (1.05 alone). Ratios of
+affects both steps of a pair alike, and the trimmed mean of the pairs' ratios ignores outliers. Ratios of
 minima or of lower quartiles spread two to three times as wide.
 
 A ratio is accepted if its interval is within 3 % either way. If the time allowed for measuring does not
@@ -23,10 +22,10 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 import torch
-from scipy.special import bdtr  # importing scipy.stats takes more than a second in each process
 from torch import nn
 
 from automl.config.device import is_gpu
+from automl.costs.trimmed_mean import LEAST, trimmed_mean
 from automl.costs.work import Work, count_work, measure_unit_costs
 from automl.tasks import Batch, Task
 from automl.training.clock import elapsed, seconds
@@ -36,7 +35,7 @@ from backbones import call
 
 # Half width of the interval, relative to the ratio, at which measuring ends and up to which it is accepted.
 PRECISE, BELIEVED = 0.02, 0.03
-ROUND, LEAST = 4, 8  # pairs between two checks of the interval, and minimum number of pairs
+ROUND = 4  # pairs between two checks of the interval; there are at least `LEAST`
 # Pairs of validation passes in the first round. Later rounds have one, as validation is short.
 VALIDATIONS = 3
 MEASURING_FRACTION = 0.05  # maximum time of measuring, relative to the training's own time
@@ -50,7 +49,7 @@ _BASELINES: dict[str, Work] = {}  # work of an epoch, by configuration and runti
 
 @dataclass(frozen=True, kw_only=True)
 class TimeRatio:
-    """Time ratio with its 95 % interval. With few pairs the level is lower, see `interval`.
+    """Time ratio with its 95 % interval. With few pairs it is their range.
 
     Attributes:
         ratio: Epoch time of the trial divided by the baseline's.
@@ -266,11 +265,8 @@ def _width(time_ratio: TimeRatio) -> float:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median and its distribution-free 95 % interval, from the ranks of the binomial distribution.
-
-    With fewer than six values, the interval is their whole range (94 % for five, 88 % for four, 75 % for
-    three).
-    """
-    ordered = sorted(values)
-    rank = max(1, next(k for k in count() if bdtr(k, len(ordered), 0.5) >= 0.025))
-    return statistics.median(ordered), ordered[rank - 1], ordered[-rank]
+    """Return the trimmed mean of ratios with its 95 % interval, or their median and range if they are few."""
+    if len(values) < LEAST:
+        return statistics.median(values), min(values), max(values)
+    mean, low, high = map(math.exp, trimmed_mean([math.log(value) for value in values]))
+    return mean, low, high
