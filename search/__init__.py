@@ -23,6 +23,7 @@ segmentation_spaces  Built-in space of segmentation
 language_spaces      Built-in spaces of hybrid decoders
 study_spaces         Grids of published tables, for `--sampler grid`
 choices              Building blocks of spaces: draw a placement, draw hyperparameters
+drawn_choices        The attention types and options between which a study's trials could choose
 fixed_parameters     Checks the parameters that a space fixes: `baseline`, `published`, `plain`
 size                 The size of a space, estimated from draws
 samplers             Optuna's samplers, the sampler of placements, and user-defined ones

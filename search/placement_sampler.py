@@ -4,8 +4,8 @@ For each trial, all effects are drawn once from the posterior of `search.placeme
 the placement that is best by that draw. So a placement is tried as often as it may be the best, without
 tuning parameters. Simultaneous trials use separate draws and therefore differ, so pending trials need no
 special handling. A placement that may be the best is drawn again, which separates a good placement from a
-lucky one. One whose mean score is already known teaches nothing more, so a draw from the prior takes its
-place.
+lucky one. If trials have no hyperparameters, one whose mean score is already known teaches nothing more, so a
+draw from the prior takes its place.
 
 Parameters outside the placement are left to another sampler, by default TPE, which learns from the newest
 trials and the best ones. So is the whole trial if its space does not draw placements with `choices.placement`
@@ -44,6 +44,7 @@ from search.placement_model import (
     block_weights,
     choice_weights,
     curve_weights,
+    is_setting,
     placement_weights,
 )
 from search.placement_planner import PlacementChoices, Planner
@@ -334,18 +335,16 @@ class PlacementSampler(BaseSampler):
         def fits(placement: IndexedPlacement) -> bool:
             return placement.prefix == prefix and count in (None, len(placement.modules))
 
+        def draw_prior() -> EffectDraw:
+            return EffectDraw(None, np.empty(0), self._random, read_prior(study))
+
         for _ in range(REDRAWS):
-            draw = (
-                model.draw(self._random)
-                if model
-                else EffectDraw(None, np.empty(0), self._random, read_prior(study))
-            )
+            draw = model.draw(self._random) if model else draw_prior()
             plan = Planner(draw, choices).best(draw.best_tried(fits), self._random, count)
+            if model and plan in history.tried and _is_known(model, plan):
+                plan = Planner(draw_prior(), choices).best([], self._random, count)
             if plan not in history.rejected or plan in history.tried:
                 break
-        if model and plan in history.tried and _is_known(model, plan):
-            draw = EffectDraw(None, np.empty(0), self._random, read_prior(study))
-            return Planner(draw, choices).best([], self._random, count)
         return plan
 
     def _chance(self, distribution: Any) -> Any:
@@ -355,7 +354,12 @@ class PlacementSampler(BaseSampler):
 
 
 def _is_known(model: EffectModel, placement: IndexedPlacement) -> bool:
-    """Return whether one more training of a placement would teach nothing, as its mean score is known."""
+    """Return whether one more training of a placement would teach nothing, as its mean score is known.
+
+    False if trials differ in hyperparameters, as then it may teach something about these.
+    """
+    if any(map(is_setting, model.columns)):
+        return False
     _, covariance = model.predict([placement_weights(placement)])
     return bool(covariance[0, 0] < (KNOWN * model.scale) ** 2)
 

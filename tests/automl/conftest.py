@@ -88,7 +88,7 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches and confirmations without Ray and MLflow, in an empty folder; `PlayedWorkers` train."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(automl.tracking.process, "_begin", lambda: (Mock(), Mock()))  # nothing imports MLflow
-    monkeypatch.setattr(automl.search.run_search, "_tracking", lambda *arguments: nullcontext())
+    monkeypatch.setattr(automl.search.run_search, "MlflowProcess", lambda run_spec: nullcontext(Mock()))
     monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
     for module in (automl.search.run_search, automl.confirm.run_confirm):
         monkeypatch.setattr(module, "Tracker", NoTracker)

@@ -163,10 +163,10 @@ def test_a_placement_whose_score_is_known_leaves_trials_to_others(seed: int) -> 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
 def test_both_directions(direction: str) -> None:
     study = optuna.create_study(direction=direction, sampler=PlacementSampler(0))
-    sign = 1 if direction == "maximize" else -1
+    sign, random = 1 if direction == "maximize" else -1, np.random.default_rng(0)
     for _ in range(25):
         trial = study.ask()
-        study.tell(trial, sign * float(sum(kind == "b" for _, kind in draw(trial))))
+        study.tell(trial, sign * sum(kind == "b" for _, kind in draw(trial)) + 0.3 * random.standard_normal())
     assert all(module.type == "b" for placement in placed(study)[-8:] for module in placement.modules)
 
 
@@ -245,15 +245,18 @@ def test_a_space_without_choices_is_drawn_by_the_other_sampler() -> None:
 
 def test_backbones_have_separate_sites_and_common_types() -> None:
     study = optuna.create_study(direction="maximize", sampler=PlacementSampler(0))
+    random = np.random.default_rng(0)
     for i in range(40):
         trial = study.ask()
         net, sites = ("x", 3) if i % 2 else ("y", 5)
         drawn = draw(trial, sites=sites, prefix=f"{net}.")
         assert all(site < sites for site, _ in drawn)
-        study.tell(trial, float(sum((kind == "c") + (site == sites - 1) for site, kind in drawn)))
-    for placement in placed(study)[-6:]:
-        assert {module.type for module in placement.modules} == {"c"}
-        assert placement.modules[-1].site == (2 if placement.prefix == "x." else 4)
+        effect = sum((kind == "c") + (site == sites - 1) for site, kind in drawn)
+        study.tell(trial, effect + 0.3 * random.standard_normal())
+    for prefix, last in (("x.", 2), ("y.", 4)):
+        ((most, _),) = Counter(p for p in placed(study)[-20:] if p.prefix == prefix).most_common(1)
+        assert {module.type for module in most.modules} == {"c"}
+        assert most.modules[-1].site == last
 
 
 def test_pruned_trials_are_ignored_and_exceeded_limits_not_repeated() -> None:
