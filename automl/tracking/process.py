@@ -75,7 +75,7 @@ class MlflowProcess:
         idle = self._lock.acquire(timeout=SECONDS)
         if not self._is_created:
             self._line.poll(SECONDS)  # a store that is half made is of no use to any run
-        if _BLOCKS and idle and self._is_created and self.process.poll() is None:
+        if _BLOCKS and idle and not self._owed and self.process.poll() is None:
             _IDLE.append((self.process, self._line))
         else:
             _end(self.process, self._line)
@@ -119,6 +119,7 @@ class MlflowProcess:
     def _start(self) -> None:
         self.process, self._line = _IDLE.pop() if _IDLE else _begin()
         self._open = self._is_created = False
+        self._owed = 0  # answers that were not received, as a signal interrupted the wait
         self._send("make", self.run_spec.experiment)
 
     def _ask(self, method: str, *arguments: Any) -> Any:
@@ -144,6 +145,7 @@ class MlflowProcess:
         return self._answer()
 
     def _send(self, method: str, *arguments: Any) -> None:
+        self._owed += 1
         with suppress(OSError):  # it has ended, as the answer says
             self._line.send((method, arguments))
 
@@ -157,6 +159,7 @@ class MlflowProcess:
         except (EOFError, OSError) as gone:
             self.process.kill()
             raise RuntimeError(f"the process that writes to it ended ({self.process.wait()})") from gone
+        self._owed -= 1
         for record in logged:
             logging.getLogger(record.name).handle(record)
         if error is not None:

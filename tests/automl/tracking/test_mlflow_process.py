@@ -122,6 +122,15 @@ def test_a_process_that_ended_or_hangs_is_not_used_again(
         assert not _IDLE
 
 
+def test_a_process_that_owes_an_answer_is_not_used_again(store: MlflowClient, tmp_path: Path) -> None:
+    with prepared():
+        with MlflowProcess(run_spec(tmp_path)) as writer:
+            writer.contact()
+            writer._send("read_runs")  # Ctrl-C came before the answer
+        assert writer.process.poll() is not None
+        assert not _IDLE
+
+
 def test_two_that_create_the_store_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One creates it, whole or not at all, and what a killed process was creating goes."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
