@@ -6,7 +6,7 @@
   C. Ying et al., NAS-Bench-101 (2019), arXiv 1902.09635. Methods are those of `bench_placements.py`.
 - `search`: `automl search --space recall --trials 16 --confirm --top 1` with ten seeds. It reports the
   verdicts against the best uniform baseline and against a random placement, the layers, and the seconds. It
-  continues after the seeds in the result file; `--anew` repeats all.
+  continues with the seeds that the result file lacks; `--anew` repeats all.
 
     python benchmarks/bench_recall.py table
     python benchmarks/bench_recall.py search
@@ -210,9 +210,10 @@ def main() -> None:
         write_values("recall", {**parts, "table": run_table(options.processes)})
         return
     rows = [] if options.anew else parts.get("search", {}).get("searches", [])
-    for seed in range(len(rows), options.seeds):
-        rows.append(search(seed))
-        print(rows[-1], flush=True)
+    for seed in sorted(set(range(options.seeds)) - {row["seed"] for row in rows}):
+        row = search(seed)
+        print(row, flush=True)
+        rows = sorted([*rows, row], key=lambda row: row["seed"])
         write_values("recall", {**parts, "search": summarise_searches(rows)})
 
 
