@@ -173,7 +173,8 @@ def run_solve(
     loaded = metadata.load_space(space)
     study = open_study(folder, name=metadata.name) if pairs else None
     model = None if study is None else fit_model(study)
-    if study is None or model is None:
+    tried = [] if model is None else model.tried[0]
+    if study is None or model is None or not any(placement.modules for placement in tried):
         raise InputError(
             f"no trial of {name!r} with a placement has completed; train some: "
             f"{format_command('search --resume', name, storage)} --trials +10"
@@ -226,9 +227,9 @@ class _Problem:
         self.space, self._best, self.record = space, best, record
         self._drawn = DrawnChoices()
         self.complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
-        self.choices = self._choices(self.complete, full)
         placements = (parse_placement(trial.params, trial.distributions) for trial in self.complete)
         self.tried = Counter(placement for placement in placements if placement is not None)
+        self.choices = self._choices(self.complete, full)
         self.plain = record.config.change(model={"placement": {}})
 
     def _choices(self, trials: Sequence[FrozenTrial], full: int | None) -> PlacementChoices:
@@ -252,10 +253,12 @@ class _Problem:
             least = most = sites - full
         for trial in trials:
             self._drawn.add(trial)
+        # The options of a type are known once a trial has had it.
+        tried = {module.type for placement in self.tried for module in placement.modules}
         return PlacementChoices(
             prefix=prefix,
             sites=sites,
-            types=[*self._drawn.types] or [NO_TYPE],
+            types=[kind for kind in self._drawn.types or [NO_TYPE] if kind in tried],
             options=self._drawn.options,
             most=most,
             least=least,
