@@ -73,7 +73,7 @@ class MlflowProcess:
         self._closed = True
         # No data are lost between two calls, and a call that takes longer is lost anyway.
         idle = self._lock.acquire(timeout=SECONDS)
-        if not self._is_created:
+        if self._owed:
             self._line.poll(SECONDS)  # a store that is half made is of no use to any run
         if _BLOCKS and idle and not self._owed and self.process.poll() is None:
             _IDLE.append((self.process, self._line))
@@ -118,8 +118,10 @@ class MlflowProcess:
 
     def _start(self) -> None:
         self.process, self._line = _IDLE.pop() if _IDLE else _begin()
-        self._open = self._is_created = False
-        self._owed = 0  # answers that were not received, as a signal interrupted the wait
+        self._open = False
+        self._owed = (
+            0  # answers that were not received yet: of `make`, or of a call that a signal interrupted
+        )
         self._send("make", self.run_spec.experiment)
 
     def _ask(self, method: str, *arguments: Any) -> Any:
@@ -136,8 +138,7 @@ class MlflowProcess:
             return self._call(method, *arguments)
 
     def _contact(self) -> None:
-        if not self._is_created:
-            self._is_created = True
+        while self._owed:
             self._answer()
 
     def _call(self, method: str, *arguments: Any) -> Any:

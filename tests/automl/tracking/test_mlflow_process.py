@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
@@ -129,6 +130,21 @@ def test_a_process_that_owes_an_answer_is_not_used_again(store: MlflowClient, tm
             writer._send("read_runs")  # Ctrl-C came before the answer
         assert writer.process.poll() is not None
         assert not _IDLE
+
+
+def test_a_call_after_an_interrupted_one_gets_its_own_answer(
+    store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(line: Connection, timeout: float) -> bool:
+        raise KeyboardInterrupt
+
+    with MlflowProcess(run_spec(tmp_path)) as writer:
+        writer.read_runs()
+        with monkeypatch.context() as patched:
+            patched.setattr(Connection, "poll", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                writer.runs()
+        assert writer.page() == MlflowWriter(run_spec(tmp_path)).page()
 
 
 def test_two_that_create_the_store_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
