@@ -2,6 +2,7 @@
 
 addresses        Redact users, passwords and tokens in addresses
 settings         Settings of a search, stored in its `search.json`
+setting_checks   Check the settings of a search
 baseline         The configuration of trial 0
 shared_training  The settings of a training that continues a shared partial training
 names            Names of searches and experiments

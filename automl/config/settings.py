@@ -1,23 +1,22 @@
 """User settings of a search, stored in its `search.json`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from math import inf, isfinite
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from attention import InputError, check_utf8, live_objects, loading, unknown
+from attention import InputError, live_objects, loading, unknown
 from automl.config.command_line import STORAGE, option_name
 from automl.config.limits import Limits
-from automl.config.names import check_name, data_name, short_name
+from automl.config.names import data_name, short_name
+from automl.config.setting_checks import check_settings
 from automl.config.shared_training import with_shared_training
 from automl.config.units import parse_amounts, parse_count, parse_labels, parse_seconds, parse_size
 from cluster.resources import TrialResources
 from search.callback import Callback
 from search.choices import AUGMENT
-from search.config import ClassWeights, TrialConfig
+from search.config import TrialConfig
 from search.config.tasks import declare_metric, resolve
 from search.grid import GRID
 from search.metric import Metric
@@ -29,22 +28,12 @@ if TYPE_CHECKING:
     from automl.config.runtime import Runtime
 
 COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
-EQUAL = ("time", "epochs")
 REFEREE = "referee"  # in place of a space: the trainings are commands, which `automl referee` compares
-INIT = ("scratch", "shared")
 TRIALS = 16  # the default if neither trials nor a budget is set
-# Names of types in messages.
-TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-# Settings that the user's own training function does not get.
-OF_TASKS = (
-    "backbone", "weights", "subset", "size", "batch_size", "mixup", "flip", "augment", "class_weights",
-    "init", "compile", "max_cache", "context", "full", "vocabulary", "distil",
-)  # fmt: skip
 # Fields of a configuration's data by setting. A task has the first of them that its data have.
 DATA_FIELDS = {"size": ("size", "context"), "context": ("decoding",), "vocabulary": ("vocabulary",)}
 # Settings of where and when trials run. They do not change what is searched.
 SCHEDULING_OPTIONS = ("resource", "label", "concurrent", "callbacks", "stop")
-STOP = ("decided", "never")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,56 +214,14 @@ class Settings:
                 object.__setattr__(self, key, fspath(value))
             elif key.startswith("max_") and type(value) in (int, float):
                 object.__setattr__(self, key, f"{value:.15g}")
-        self._check_function()
-        self._check_types()
-        if self.trials is not None and self.trials < 1:
-            raise InputError(f"--trials must be 1 or more; got {self.trials}")
-        choices = ("time", "none") if self.is_referee else EQUAL
-        if self.equal not in choices:
-            raise unknown("value of --equal", self.equal, choices)
-        if self.init not in INIT:
-            raise unknown("value of --init", self.init, INIT)
-        if self.stop is not None and self.stop not in STOP:
-            raise unknown("value of --stop", self.stop, STOP)
-        if self.shared_trainings < 1:
-            raise InputError(f"--shared-trainings must be 1 or more; got {self.shared_trainings}")
-        if self.shares_training and "," in (self.objective or ""):
-            raise InputError(
-                f"--init shared allows one objective; got --objective {self.objective}. Give one objective, "
-                f"or leave --init shared out"
-            )
-        self._check_grid()
-        self._check_prior()
-        if self.augment is not None and self.augment not in AUGMENT:
-            raise unknown("augmentation", self.augment, AUGMENT)
-        if self.class_weights is not None and self.class_weights not in get_args(ClassWeights):
-            raise unknown("class weights", self.class_weights, get_args(ClassWeights))
-        if not 0 <= self.baseline_share <= 1:
-            raise InputError(f"--baseline-share must be between 0 and 1; got {self.baseline_share:g}")
-        if self.keep < 1:
-            raise InputError(f"--keep must be 1 or more; got {self.keep}")
-        if self.concurrent is not None and self.concurrent < 1:
-            raise InputError(f"--concurrent must be 1 or more; got {self.concurrent}")
-        if self.max_latency_ms is not None and not 0 < self.max_latency_ms < inf:
-            raise InputError(f"--max-latency-ms must be above 0; got {self.max_latency_ms:g}")
-        if isinstance(self.distil, int | float) and not 0 <= self.distil <= 1:
-            raise InputError(f"--distil must lie between 0 and 1; got {self.distil:g}")
-        if self.name is not None:
-            check_name(self.name)
-        self._check_attention()
+        self._adopt_function()
+        check_settings(self)
         # Each of these raises InputError for an invalid value.
         _ = (self.limits, self.shape, self.seconds, self.runtime, TrialConfig(seed=self.seed))
 
-    def _check_function(self) -> None:
-        """Check the settings of a training function, which is also the search's space."""
-        if isinstance(self.margin, int | float) and not 0 <= self.margin < inf:
-            raise InputError(f"--margin must be 0 or more; got {self.margin:g}")
-        if isinstance(self.chance, float) and not isfinite(self.chance):
-            raise InputError(f"--chance must be a finite number; got {self.chance:g}")
+    def _adopt_function(self) -> None:
+        """Make the training function the search's space, if there is one."""
         if self.train is None:
-            for key in ("minimize", "margin", "unit", "chance"):
-                if getattr(self, key) != self.__dataclass_fields__[key].default:
-                    raise InputError(f"{option_name(key)} needs --train; built-in tasks have their metrics")
             return
         if callable(train := self.train):
             if self.space is train:
@@ -287,84 +234,6 @@ class Settings:
         if self.space not in ("", self.train):
             raise InputError(f"--train is a space of its own; leave out --space {self.space_name}")
         object.__setattr__(self, "space", self.train)
-        if not self.metric:
-            raise InputError("--train needs --metric, the name of the metric that the function reports")
-        for key in OF_TASKS:
-            if getattr(self, key) != self.__dataclass_fields__[key].default:
-                raise InputError(f"{option_name(key)} is for built-in tasks; leave it out with --train")
-        _ = self.reported  # raises InputError for an invalid metric
-
-    def _check_attention(self) -> None:
-        from attention.references import check_name as check_type  # imports torch, which takes seconds
-
-        types = self.attention_types or []
-        if self.attention is not None and not types:
-            raise InputError(f"--attention must name types, such as ssa,timm:se; got {self.attention!r}")
-        for name in types:
-            check_type(name)
-        names = [loading.short_name(name) for name in types]
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise InputError(f"--attention must name each type once, also files of one name; got {twice[0]}")
-
-    def _check_grid(self) -> None:
-        if self.seeds < 1:
-            raise InputError(f"--seeds must be 1 or more; got {self.seeds}")
-        if self.sampler != GRID:
-            if self.test:
-                raise InputError(
-                    "--test needs --sampler grid, which selects nothing by its scores. Add --sampler grid, "
-                    "or test a finished search with automl confirm"
-                )
-            if self.seeds > 1:
-                raise InputError(
-                    f"--seeds {self.seeds} needs --sampler grid, to repeat its cells, or --confirm, to train "
-                    f"finalists with {self.seeds} seeds. Add one of them"
-                )
-            return
-        if self.shares_training:
-            raise InputError("--sampler grid trains each cell from scratch; leave --init shared out")
-        if self.warm_start is not None:
-            raise InputError("--sampler grid does not learn from trials; leave --warm-start out")
-
-    def _check_prior(self) -> None:
-        if self.prior is None:
-            return
-        names = self.earlier_searches
-        if not names:
-            raise InputError(f"--prior must name searches, such as first,second; got {self.prior!r}")
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise InputError(f"--prior must name each search once; got {twice[0]} twice")
-        if self.name in names:
-            raise InputError(f"--prior must name other searches; got {self.name}, the search itself")
-        if self.warm_start in names:
-            raise InputError(
-                f"--prior and --warm-start must name different searches, as the trials of "
-                f"{self.warm_start} would count twice; leave one of them out"
-            )
-        if self.sampler not in ("auto", "placement"):
-            raise InputError(f"--prior needs --sampler placement; got {self.sampler}")
-        if "," in (self.objective or ""):
-            raise InputError(f"--prior allows one objective; got --objective {self.objective}")
-
-    def _check_types(self) -> None:
-        """Raise InputError for the first value of a wrong type."""
-        if not (callable(self.space) or isinstance(self.space, str)) or not self.space:
-            raise InputError(
-                f"--space must be a name of `automl spaces`, file.py:function or module:function, or from "
-                f"Python a function; got {self.space!r}"
-            )
-        for field in fields(self):
-            value = getattr(self, field.name)
-            kinds = get_args(field.type) if isinstance(field.type, UnionType) else (field.type,)
-            names = [TYPE_NAMES[kind] for kind in kinds if kind in TYPE_NAMES]
-            is_valid = type(value) in kinds or (type(value) is int and float in kinds)
-            if isinstance(value, str):
-                check_utf8(option_name(field.name), value)
-            if field.name != "space" and names and not is_valid:
-                raise InputError(f"{option_name(field.name)} must be {names[0]}; got {value!r}")
-            is_list = isinstance(value, tuple) and field.name != "callbacks"
-            if is_list and not all(isinstance(item, str) for item in value):
-                raise InputError(f"{option_name(field.name)} must be a list of text; got {value!r}")
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as JSON, with callbacks by name."""

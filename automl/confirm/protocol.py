@@ -12,7 +12,7 @@ import optuna
 from optuna.study import StudyDirection
 
 from attention import InputError, unknown
-from automl.config.settings import INIT
+from automl.config.setting_checks import INIT
 from automl.confirm.design import Design
 from automl.confirm.statistics import ALPHA, least_pairs
 from automl.confirm.variants import CONTROL_ROLES, VariantSet
