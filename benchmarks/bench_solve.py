@@ -33,10 +33,10 @@ from search.placement_model import (
     IndexedPlacement,
     placement_weights,
 )
-from search.placement_planner import PlacementChoices
+from search.placement_planner import PlacementChoices, list_modules
 from search.placement_sampler import fit_model, parse_placement
 from search.samplers import load_sampler
-from search.solver import SLACK, AdditiveCost, PlacementSolver, list_modules
+from search.solver import SLACK, AdditiveCost, PlacementSolver
 
 TABLES, LIMITS, TRIALS = 10, 20, 64
 COSTS = ("params", "latency")

@@ -29,6 +29,7 @@ learning (2006), section 5.4, for the marginal likelihood and its gradient; J. T
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from itertools import islice
 from types import MappingProxyType
@@ -69,6 +70,7 @@ PRIOR_OF_SETTINGS = (0.1, 1.5)
 WIDE = 10.0  # variance of UNKNOWN terms: they are practically unknown, as scores are centred in each block
 UNKNOWN = (INTERCEPT, BLOCK)
 LIMITS = (-9.0, 4.0)  # bounds of a variance's logarithm
+FLATTEST = 0.3  # smallest curvature by the logarithms of variances; the priors alone have 0.4 to 1
 CURVE = 3  # number of cosines in a curve
 OUTLIER = 4.0  # robust standard deviations below the prediction at which a score is cut off
 CUTS = 3  # largest number of fits; each one cuts off scores that the previous fit found too low
@@ -122,6 +124,12 @@ def placement_weights(placement: IndexedPlacement) -> Weights:
             counts[Effect(PAIR, tuple(sorted((other.type, kind))))] += 1
     counts[Effect(PLACEMENT, placement)] = 1.0
     return dict(counts)
+
+
+def total_weights(placement: IndexedPlacement, *, own: bool = True) -> Weights:
+    """Return the weights of a placement's score relative to the intercept, with its remainder if `own`."""
+    dropped = (INTERCEPT,) if own else (INTERCEPT, PLACEMENT)
+    return {effect: w for effect, w in placement_weights(placement).items() if effect.term not in dropped}
 
 
 def block_weights(placement: IndexedPlacement, block: Hashable) -> Weights:
@@ -230,6 +238,10 @@ class EffectModel:
         self.logs = {
             name: self.logs.get(name, float(np.log(_prior(name)[0]))) for name in [*self._terms, NOISE]
         }
+        self._condition()
+
+    def _condition(self) -> None:
+        """Compute the posterior of the effects, given `logs`."""
         self._variances = np.array([self.variance(effect.term) for effect in self.columns])
         self._likelihood.factor(self._term_variances(self.logs), float(np.exp(self.logs[NOISE])))
         self._solved = self._likelihood.solve(self._y - self._offsets)
@@ -329,11 +341,8 @@ class EffectModel:
         value = fit + 0.5 * standardised @ standardised + np.log(spreads).sum()
         return float(value), gradient + standardised / spreads
 
-    def evidence(self) -> float:
-        """Return the log density of the scores, with variances integrated out (Laplace's approximation).
-
-        Differences between models of the same scores are log Bayes factors.
-        """
+    def _curvature(self) -> tuple[Array, Array]:
+        """Return the logarithms of the variances, and the curvature of `_loss` there."""
         logs = np.array([self.logs[name] for name in [*self._terms, NOISE]])
         step = 1e-3
         with _LIBRARIES.limit(limits=1, user_api="blas"):
@@ -344,16 +353,53 @@ class EffectModel:
                     for direction in np.eye(len(logs))
                 ]
             )
-        _, volume = np.linalg.slogdet((curvature + curvature.T) / 2)
+        return logs, (curvature + curvature.T) / 2
+
+    def evidence(self) -> float:
+        """Return the log density of the scores, with variances integrated out (Laplace's approximation).
+
+        Differences between models of the same scores are log Bayes factors.
+        """
+        logs, curvature = self._curvature()
+        _, volume = np.linalg.slogdet(curvature)
         return -self._loss(logs)[0] - 0.5 * float(volume)
 
+    def vary(self, random: np.random.Generator, count: int) -> "list[tuple[EffectModel, float]]":
+        """Return models with variances drawn from their posterior, and their weights, which sum to 1.
+
+        Variances are drawn from Laplace's approximation. The weights correct for its error (importance
+        sampling).
+        """
+        logs, curvature = self._curvature()
+        eigenvalues, vectors = np.linalg.eigh(curvature)
+        deviations = 1 / np.sqrt(np.maximum(eigenvalues, FLATTEST))
+        standard = random.standard_normal((count, len(logs)))
+        models, densities = [], np.empty(count)
+        with _LIBRARIES.limit(limits=1, user_api="blas"):
+            for i, drawn in enumerate(np.clip(logs + (standard * deviations) @ vectors.T, *LIMITS)):
+                model = copy(self)
+                model._likelihood = copy(self._likelihood)
+                model.logs = dict(zip([*self._terms, NOISE], drawn.tolist(), strict=True))
+                model._condition()
+                models.append(model)
+                densities[i] = 0.5 * standard[i] @ standard[i] - self._loss(drawn)[0]
+        weights = np.exp(densities - densities.max())
+        return list(zip(models, (weights / weights.sum()).tolist(), strict=True))
+
+    def draw_values(self, random: np.random.Generator, count: int) -> Array:
+        """Draw all effects from the posterior, `(effects, count)`: draws from the prior, corrected by their
+        residuals.
+        """
+        deviations = np.sqrt(self._variances)[:, None]
+        prior = self._means[:, None] + random.standard_normal((len(self.columns), count)) * deviations
+        noise = random.standard_normal((len(self._y), count)) * np.exp(self.logs[NOISE] / 2)
+        residuals = self._y[:, None] - self._z @ prior - noise
+        values: Array = prior + self._variances[:, None] * (self._z.T @ self._likelihood.solve(residuals))
+        return values
+
     def draw(self, random: np.random.Generator) -> "EffectDraw":
-        """Draw all effects from the posterior: a draw from the prior, corrected by its residual."""
-        prior = self._means + random.standard_normal(len(self.columns)) * np.sqrt(self._variances)
-        noise = random.standard_normal(len(self._y)) * np.exp(self.logs[NOISE] / 2)
-        residual = self._y - self._z @ prior - noise
-        correction = self._variances * (self._z.T @ self._likelihood.solve(residual))
-        return EffectDraw(self, prior + correction, random)
+        """Draw all effects from the posterior."""
+        return EffectDraw(self, self.draw_values(random, 1)[:, 0], random)
 
     @cached_property
     def tried(self) -> tuple[list[IndexedPlacement], Matrix]:
@@ -448,7 +494,7 @@ class EffectDraw:
 
     def total(self, placement: IndexedPlacement) -> float:
         """Return a placement's score, relative to the intercept."""
-        return sum(w * self(e) for e, w in placement_weights(placement).items() if e.term != INTERCEPT)
+        return sum(weight * self(effect) for effect, weight in total_weights(placement).items())
 
 
 def make_matrix(sums: Sequence[Weights], columns: Mapping[Effect, int]) -> Matrix:

@@ -5,7 +5,7 @@ exchanged one by one for better ones until none is better, from several starts. 
 the placements that were tried, since only these can have their own `placement` effect.
 """
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -48,6 +48,16 @@ class PlacementChoices:
     options: Mapping[str, Mapping[str, Sequence[Hashable]]]
     most: int
     least: int = 0
+
+
+def list_modules(choices: PlacementChoices) -> Iterator[IndexedModule]:
+    """Yield each module at each site, with all combinations of its options."""
+    for site, kind in product(range(choices.sites), choices.types):
+        options = sorted(choices.options.get(kind, {}).items())
+        for values in product(*(values for _, values in options)):
+            yield IndexedModule(
+                site, kind, tuple((name, value) for (name, _), value in zip(options, values, strict=True))
+            )
 
 
 class Planner:

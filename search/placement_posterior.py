@@ -14,8 +14,8 @@ from optuna.trial import FrozenTrial, TrialState
 from scipy.special import expit, ndtri  # importing scipy.stats takes half a second
 
 from attention import InputError
+from search.drawn_choices import NO_TYPE, DrawnChoices
 from search.placement_model import (
-    BLOCK,
     CELL,
     COST,
     EARLIER,
@@ -27,7 +27,6 @@ from search.placement_model import (
     TYPE,
     UNKNOWN,
     Effect,
-    EffectDraw,
     EffectModel,
     IndexedPlacement,
     Weights,
@@ -36,15 +35,15 @@ from search.placement_model import (
     make_matrix,
     placement_weights,
 )
-from search.placement_planner import PlacementChoices, Planner
+from search.placement_planner import PlacementChoices
 from search.placement_sampler import GrowingModel, fit_model, parse_placement, trial_weights
+from search.reach import estimate_reach
 from search.score_likelihood import Array
 
 SHOWN = (COST, SITE, TYPE, CELL, OPTION, PAIR)
 LEVEL = 0.9  # probability of intervals, and from which a statement counts as certain
-STOP_LEVEL = 0.99  # lowest `reach` that ends a search; see benchmarks/bench_stopping.py
+STOP_LEVEL = 0.98  # lowest `reach` that ends a search; see benchmarks/bench_stopping.py
 DRAWS = 4000  # joint draws of all placements; the error of a probability is below one percent
-SPACE_DRAWS = 200  # draws of all effects, each with a search for the best placement of the space
 LISTED = 1000  # largest number of placements to compare, the best by their means
 
 
@@ -105,8 +104,8 @@ class Posterior:
             placements nor of blocks on modules. A few blocks cannot separate the two cases, so `is_null`
             requires that both probabilities are small.
         spread: The standard deviation between the placements that were tried, from the estimated variances.
-        reach: The probability that no placement of the space, with the best hyperparameters that were tried,
-            gains more than `margin` above the best trial. None unless `is_decided`.
+        reach: The probability that more trials would not find a gain of more than `margin` above the best
+            trial (`search.reach`). None unless `is_decided`.
     """
 
     effects: list[EffectRow]
@@ -241,53 +240,23 @@ def estimate_posterior(
         may_matter=any_effect * large,
     )
     if posterior.is_decided:
-        posterior = replace(posterior, reach=_reach(model, list(tried), margin, placement_effect))
+        spaces = _choices([trial for trial, _ in trials], list(tried))
+        posterior = replace(posterior, reach=estimate_reach(model, spaces, margin, placement_effect))
     return posterior
 
 
-def _reach(
-    model: EffectModel, tried: Sequence[IndexedPlacement], margin: float, placement_effect: float
-) -> float:
-    """Return the probability that no configuration gains more than `margin` above the best trial.
-
-    `placement_effect` is the probability that placements make any difference.
-    """
-    means = model.select(lambda effect: effect.term not in (BLOCK, IN_BLOCK)) @ model.mean
-    settings = model.select(is_setting)
-    best = int(np.argmax(means))
-    spaces, random = _choices(tried), np.random.default_rng(0)
-    above = np.zeros((2, SPACE_DRAWS))  # of the best placement and of the best hyperparameters
-    for i in range(SPACE_DRAWS):
-        draw = model.draw(random)
-        highest = max([0.0, *(_highest(draw, choices, random) for choices in spaces)])
-        above[0, i] = highest - draw.total(model.placement_of(best))
-        gains = settings @ draw.values
-        above[1, i] = gains.max() - gains[best]
-    above *= model.scale
-    by_placement, by_settings = (above.sum(axis=0) > margin).mean(), (above[1] > margin).mean()
-    return float(1 - placement_effect * by_placement - (1 - placement_effect) * by_settings)
-
-
-def _highest(draw: EffectDraw, choices: PlacementChoices, random: np.random.Generator) -> float:
-    """Return the largest total of a placement by a draw."""
-    tried = draw.best_tried(lambda placement: placement.prefix == choices.prefix)
-    return draw.total(Planner(draw, choices).best(tried, random))
-
-
-def _choices(tried: Sequence[IndexedPlacement]) -> list[PlacementChoices]:
-    """Return the choices that the placements which were tried have been drawn from, by prefix."""
-    options: dict[str, dict[str, dict[Hashable, None]]] = {}
-    for module in (module for placement in tried for module in placement.modules):
-        of_type = options.setdefault(module.type, {})
-        for name, value in module.options:
-            of_type.setdefault(name, {})[value] = None
+def _choices(trials: Sequence[FrozenTrial], tried: Sequence[IndexedPlacement]) -> list[PlacementChoices]:
+    """Return the choices that the trials have drawn their placements from, by prefix."""
+    drawn = DrawnChoices()
+    for trial in trials:
+        drawn.add(trial)
     counts = [len(placement.modules) for placement in tried]
     return [
         PlacementChoices(
             prefix=prefix,
             sites=1 + max(m.site for p in tried if p.prefix == prefix for m in p.modules),
-            types=list(options),
-            options={kind: {name: list(v) for name, v in named.items()} for kind, named in options.items()},
+            types=list(drawn.types) or [NO_TYPE],
+            options=drawn.options,
             most=max(counts),
             least=min(counts),
         )

@@ -17,9 +17,9 @@ Sources: F. Glover, E. Woolsey (1974), for products of binary variables; E. Bala
 inequality that excludes one solution. HiGHS solves the program (Q. Huangfu, J. A. J. Hall, 2018).
 """
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, combinations_with_replacement, product
+from itertools import combinations, combinations_with_replacement
 from math import comb, fsum, inf
 
 import numpy as np
@@ -27,17 +27,14 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from search.placement_model import (
-    INTERCEPT,
     PAIR,
-    PLACEMENT,
     Effect,
     EffectModel,
     IndexedModule,
     IndexedPlacement,
-    Weights,
-    placement_weights,
+    total_weights,
 )
-from search.placement_planner import PlacementChoices
+from search.placement_planner import PlacementChoices, list_modules
 from search.score_likelihood import Array
 
 FEW = 1000  # largest number of combinations of types with a variable for each
@@ -91,14 +88,13 @@ class PlacementSolver:
         self._objective: list[float] = []
         tried = [placement for placement in dict.fromkeys(tried) if self._includes(placement)]
         alone = [
-            _without_intercept(IndexedPlacement(choices.prefix, (module,)), own=False)
-            for module in self.modules
+            total_weights(IndexedPlacement(choices.prefix, (module,)), own=False) for module in self.modules
         ]
         site_pairs = list(combinations(range(choices.sites), 2))
         type_pairs = list(combinations_with_replacement(range(len(choices.types)), 2))
         pairs: list[tuple[Hashable, ...]] = [(choices.prefix, *pair) for pair in site_pairs]
         pairs += [tuple(sorted(choices.types[kind] for kind in pair)) for pair in type_pairs]
-        totals = [_without_intercept(placement, own=True) for placement in tried]
+        totals = [total_weights(placement) for placement in tried]
         means = model.expect([*alone, *({Effect(PAIR, pair): 1.0} for pair in pairs), *totals])
         of_modules, of_sites, of_types, of_tried = np.split(
             means / model.scale, np.cumsum([len(alone), len(site_pairs), len(type_pairs)])
@@ -263,22 +259,6 @@ class PlacementSolver:
     def meets(self, placement: IndexedPlacement, limits: Mapping[str, float]) -> bool:
         """Return True if no cost of a placement exceeds its limit."""
         return all(self.costs[name](placement) <= limit for name, limit in limits.items())
-
-
-def list_modules(choices: PlacementChoices) -> Iterator[IndexedModule]:
-    """Yield each module at each site, with all combinations of its options."""
-    for site, kind in product(range(choices.sites), choices.types):
-        options = sorted(choices.options.get(kind, {}).items())
-        for values in product(*(values for _, values in options)):
-            yield IndexedModule(
-                site, kind, tuple((name, value) for (name, _), value in zip(options, values, strict=True))
-            )
-
-
-def _without_intercept(placement: IndexedPlacement, *, own: bool) -> Weights:
-    """Return the weights of a placement's effects, with its own effect if `own` is True."""
-    dropped = (INTERCEPT,) if own else (INTERCEPT, PLACEMENT)
-    return {effect: w for effect, w in placement_weights(placement).items() if effect.term not in dropped}
 
 
 def _scaled(row: Mapping[int, float], factor: float) -> Row:

@@ -41,12 +41,12 @@ from search.placement_model import (
     is_setting,
     placement_weights,
 )
-from search.placement_planner import PlacementChoices
+from search.placement_planner import PlacementChoices, list_modules
 from search.placement_posterior import LEVEL, best_trial, probability_of_effects
 from search.placement_sampler import fit_model, parse_placement, trial_weights
 from search.record import TrialRecord, describe_placement
 from search.serialise import convert_fields
-from search.solver import AdditiveCost, PlacementSolver, list_modules
+from search.solver import AdditiveCost, PlacementSolver
 from search.space import Space, SpaceFunction
 from search.study import open_study, read_record, read_trials
 from search.trial_scheduler import select_leaders

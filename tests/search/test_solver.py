@@ -12,8 +12,8 @@ from search.placement_model import (
     IndexedPlacement,
     placement_weights,
 )
-from search.placement_planner import PlacementChoices
-from search.solver import SLACK, AdditiveCost, PlacementSolver, list_modules
+from search.placement_planner import PlacementChoices, list_modules
+from search.solver import SLACK, AdditiveCost, PlacementSolver
 
 TYPES = ("a", "b", "c")
 OPTIONS = {"b": {"heads": (1, 2)}, "c": {"ks": (1, 3), "norm": ("x", "y")}}
