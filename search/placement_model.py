@@ -70,6 +70,7 @@ PRIOR_OF_SETTINGS = (0.1, 1.5)
 WIDE = 10.0  # variance of UNKNOWN terms: they are practically unknown, as scores are centred in each block
 UNKNOWN = (INTERCEPT, BLOCK)
 LIMITS = (-9.0, 4.0)  # bounds of a variance's logarithm
+TAILS = 5  # degrees of freedom of Student's t
 FLATTEST = 0.3  # smallest curvature by the logarithms of variances; the priors alone have 0.4 to 1
 CURVE = 3  # number of cosines in a curve
 OUTLIER = 4.0  # robust standard deviations below the prediction at which a score is cut off
@@ -367,22 +368,24 @@ class EffectModel:
     def vary(self, random: np.random.Generator, count: int) -> "list[tuple[EffectModel, float]]":
         """Return models with variances drawn from their posterior, and their weights, which sum to 1.
 
-        Variances are drawn from Laplace's approximation. The weights correct for its error (importance
-        sampling).
+        Their logarithms are drawn from Student's t around Laplace's approximation, since the posterior has
+        long tails. The weights correct for the difference (importance sampling).
         """
         logs, curvature = self._curvature()
         eigenvalues, vectors = np.linalg.eigh(curvature)
         deviations = 1 / np.sqrt(np.maximum(eigenvalues, FLATTEST))
         standard = random.standard_normal((count, len(logs)))
+        standard *= np.sqrt(TAILS / random.chisquare(TAILS, (count, 1)))
         models, densities = [], np.empty(count)
         with _LIBRARIES.limit(limits=1, user_api="blas"):
             for i, drawn in enumerate(np.clip(logs + (standard * deviations) @ vectors.T, *LIMITS)):
+                distance = np.square((drawn - logs) @ vectors / deviations).sum()
                 model = copy(self)
                 model._likelihood = copy(self._likelihood)
                 model.logs = dict(zip([*self._terms, NOISE], drawn.tolist(), strict=True))
                 model._condition()
                 models.append(model)
-                densities[i] = 0.5 * standard[i] @ standard[i] - self._loss(drawn)[0]
+                densities[i] = (TAILS + len(logs)) / 2 * np.log1p(distance / TAILS) - self._loss(drawn)[0]
         weights = np.exp(densities - densities.max())
         return list(zip(models, (weights / weights.sum()).tolist(), strict=True))
 

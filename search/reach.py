@@ -72,7 +72,7 @@ def estimate_reach(
         of_settings = gains.max(axis=0) - gains[best]
         totals = of_tried @ values
         lead = totals[of_best] + margin / model.scale - of_settings  # over it, a placement is better
-        none = np.where((totals.max(axis=0) > lead) | (lead < 0), 0.0, 1.0)
+        none = np.where(totals.max(axis=0) > lead, 0.0, 1.0)
         if count:
             short = lead - of_untried @ np.concatenate([values, unseen])
             nearest = np.partition(short, count - 1, axis=0)[:count]
@@ -111,7 +111,7 @@ def _all(choices: PlacementChoices) -> Iterator[IndexedPlacement]:
     at_site = _modules_of_sites(choices)
     for count in range(choices.least, choices.most + 1):
         for sites in combinations(at_site, count):
-            yield from (IndexedPlacement(choices.prefix, modules) for modules in product(*sites))
+            yield from (_placement(choices, modules) for modules in product(*sites))
 
 
 def _sample(choices: PlacementChoices, size: int, random: np.random.Generator) -> Iterator[IndexedPlacement]:
@@ -120,7 +120,11 @@ def _sample(choices: PlacementChoices, size: int, random: np.random.Generator) -
     for count in random.choice(len(numbers), size, p=numbers / numbers.sum()) + choices.least:
         sites = sorted(random.choice(choices.sites, count, replace=False))
         modules = tuple(at_site[site][random.integers(len(at_site[site]))] for site in sites)
-        yield IndexedPlacement(choices.prefix, modules)
+        yield _placement(choices, modules)
+
+
+def _placement(choices: PlacementChoices, modules: tuple[IndexedModule, ...]) -> IndexedPlacement:
+    return IndexedPlacement(choices.prefix if modules else "", modules)
 
 
 def _none_above(thresholds: Array) -> Array:
