@@ -57,7 +57,7 @@ def checks(work: tuple[str, int]) -> list[Check]:
         if not is_check_due(count, checked):
             continue
         checked = count
-        posterior = estimate_posterior(study, MARGIN, model)
+        posterior = estimate_posterior(study, MARGIN, model, with_reach=True)
         if posterior.reach is not None:
             worse = regret(table, best_trial(study).params)
             result.append(

@@ -105,7 +105,7 @@ class Posterior:
             requires that both probabilities are small.
         spread: The standard deviation between the placements that were tried, from the estimated variances.
         reach: The probability that more trials would not find a gain of more than `margin` above the best
-            trial (`search.reach`). None unless `is_decided`.
+            trial (`search.reach`). None if it was not estimated.
     """
 
     effects: list[EffectRow]
@@ -174,12 +174,22 @@ def best_trial(study: Study) -> FrozenTrial:
 
 
 def estimate_posterior(
-    study: Study, margin: float, fit: Callable[[Study], EffectModel | None] = fit_model
+    study: Study,
+    margin: float,
+    fit: Callable[[Study], EffectModel | None] = fit_model,
+    *,
+    with_reach: bool = False,
 ) -> Posterior:
     """Estimate the posterior of the placements from the completed trials.
 
-    `margin` is the smallest difference that matters, in units of the score. `fit` returns the model. Raises
-    InputError like `best_trial`.
+    Args:
+        study: The study.
+        margin: The smallest difference that matters, in units of the score.
+        fit: Returns the model.
+        with_reach: Estimate `reach`, too, if the placements are decided. Takes seconds in large spaces.
+
+    Raises:
+        InputError: As `best_trial`.
     """
     model, trials = _fitted(study, fit)
     known = [effect for effect in model.columns if effect.term in SHOWN]
@@ -239,7 +249,7 @@ def estimate_posterior(
         matters=placement_effect * large,
         may_matter=any_effect * large,
     )
-    if posterior.is_decided:
+    if with_reach and posterior.is_decided:
         spaces = _choices([trial for trial, _ in trials], list(tried))
         posterior = replace(posterior, reach=estimate_reach(model, spaces, margin, placement_effect))
     return posterior

@@ -298,7 +298,8 @@ class SearchScheduler(TrialScheduler):
         if is_check_due(done, self._compared):
             self._compared = done
             metric = self.plan.metric
-            result = estimate_posterior(self.study, metric.margin / metric.scale, self._model)
+            margin = metric.margin / metric.scale
+            result = estimate_posterior(self.study, margin, self._model, with_reach=True)
             if result.ends_search:
                 self._set_verdict(result.verdict)
 

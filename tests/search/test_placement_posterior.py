@@ -93,7 +93,7 @@ def test_placements_that_were_not_tried_may_be_the_best() -> None:
         trial = study.ask()
         draw(trial)
         study.tell(trial, gain + 0.1 * random.standard_normal())
-    result = estimate_posterior(study, margin=0.5)
+    result = estimate_posterior(study, margin=0.5, with_reach=True)
     assert result.matters > 0.9
     assert result.placements[0].near > 0.9
     assert result.reach is not None
