@@ -6,8 +6,9 @@ searches use the placement sampler, and the new one is repeated without the prio
 - Planted tables (`planted.py`): the effects of the two tables correlate with 1, 0.5, 0 or -1.
 - `depth`: effects are the same smooth functions of the depth of a site, at 8 and at 12 sites.
 - `two`: two earlier searches, one with the same effects and one with unrelated ones.
-- Recorded tables (`recorded.py`): Imagenette from new weights, and in shared partial trainings. These share
-  the data, so they are no other data set.
+- Recorded tables (`recorded.py`) of one data set, after earlier searches of each of the two others: digits,
+  Imagenette and sensors. Other bundled data has no table with the same attention types.
+- Imagenette from new weights, and in shared partial trainings. These share the data.
 
 The regret is that of `bench_placements.py`. `difference` is the regret with the prior minus the one without,
 averaged over the runs, with an interval from 2,000 bootstrap samples of the runs.
@@ -88,6 +89,9 @@ def smooth(sites: int) -> Callable[[int], planted.Table]:
     return make
 
 
+DATA_SETS = ("digits", "nette", "sensors")  # recorded tables
+
+
 def record(name: str) -> Callable[[int], recorded.Table]:
     return lambda seed: recorded.Table(recorded.RECORDINGS[name], seed)
 
@@ -109,6 +113,14 @@ CASES: Mapping[str, Case] = {
         earlier=(lambda seed: plant("light", seed), lambda seed: plant("light", 2 * OTHER + seed)),
         new=correlated("light", 1.0),
     ),
+    **{
+        f"{name} after others": Case(
+            says=f"{', '.join(other for other in DATA_SETS if other != name)}, then {name}, recorded",
+            earlier=tuple(record(other) for other in DATA_SETS if other != name),
+            new=record(name),
+        )
+        for name in DATA_SETS
+    },
     "nette, shared": Case(
         says="Imagenette from new weights, then in shared partial trainings, recorded",
         earlier=(record("nette"),),

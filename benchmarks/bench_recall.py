@@ -48,7 +48,7 @@ NAMES = ("ours", "tpe", "tpe-group", "random", "random-shrunk", "random-model")
 def scores() -> dict[str, list[float]]:
     """Return the accuracies [points] of each placement, of the seeds that all placements have."""
     accuracy = {(row["placement"], row["seed"]): 100 * row["accuracy"] for row in record_recall.read()}
-    names = [" ".join(placement) for placement in record_recall.placements()]
+    names = record_recall.placements()
     seeds = [s for s in range(record_recall.SEEDS) if all((name, s) in accuracy for name in names)]
     return {name: [accuracy[name, seed] for seed in seeds] for name in names}
 

@@ -22,7 +22,7 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,8 +73,8 @@ class Work:
         return {site: Spec(kind) for kind, site in modules}
 
 
-def singles() -> list[str]:
-    return [f"{kind}@{site}" for site in SITES for kind in TYPES]
+def singles(sites: Sequence[str] = SITES) -> list[str]:
+    return [f"{kind}@{site}" for site in sites for kind in TYPES]
 
 
 def pairs() -> list[str]:

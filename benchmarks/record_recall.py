@@ -10,17 +10,13 @@ The script continues the file and writes it after every few trainings, one seed 
 other. A row is one training: its placement, seed, scores on the validation split, and processor seconds.
 """
 
-import argparse
-import multiprocessing
-import os
 import random
 import time
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import recorder
 import torch
 
 from automl.config.runtime import Runtime
@@ -35,22 +31,22 @@ DEPTH, KINDS = 6, ("sliding", "linear")
 SEEDS = 3
 STEPS, BATCH = 450, 64
 WINDOW = 2
-SAVE = 60  # seconds between two writings
-
-Placement = tuple[str, ...]  # the kind of each layer
 
 
-def placements() -> list[Placement]:
-    """Return all placements with one full layer, always in the same mixed order."""
+def placements() -> list[str]:
+    """Return all placements with one full layer, always in the same mixed order.
+
+    A placement is the kinds of its layers, separated by spaces.
+    """
     every = [
-        (*others[:full], FULL, *others[full:])
+        " ".join([*others[:full], FULL, *others[full:]])
         for full in range(DEPTH)
         for others in product(KINDS, repeat=DEPTH - 1)
     ]
     return random.Random(0).sample(every, len(every))
 
 
-def config(placement: Placement, seed: int) -> TrialConfig:
+def config(placement: str, seed: int) -> TrialConfig:
     return TrialConfig(
         task=TASK,
         data=LanguageData(source="recall", context=24, vocabulary=16, pairs=6, examples=STEPS * BATCH),
@@ -58,7 +54,7 @@ def config(placement: Placement, seed: int) -> TrialConfig:
             options={"depth": DEPTH, "width": 32, "heads": 1, "mlp": 16},
             placement={
                 site_name(i): mixer(kind, heads=1, window=WINDOW)
-                for i, kind in enumerate(placement)
+                for i, kind in enumerate(placement.split())
                 if kind != FULL
             },
         ),
@@ -68,7 +64,7 @@ def config(placement: Placement, seed: int) -> TrialConfig:
     )
 
 
-def train(work: tuple[Placement, int]) -> dict[str, Any]:
+def train(work: tuple[str, int]) -> dict[str, Any]:
     """Train and return the row."""
     placement, seed = work
     torch.set_num_threads(1)
@@ -76,7 +72,7 @@ def train(work: tuple[Placement, int]) -> dict[str, Any]:
     task = open_task(config(placement, seed), Runtime(device=torch.device("cpu"), precision="fp32"))
     *_, record = fit(task, start(task))
     return {
-        "placement": " ".join(placement),
+        "placement": placement,
         "seed": seed,
         "accuracy": record["accuracy"],
         "loss": record["loss"],
@@ -86,39 +82,9 @@ def train(work: tuple[Placement, int]) -> dict[str, Any]:
 
 def read() -> list[dict[str, Any]]:
     """Return the rows so far."""
-    return pq.read_table(FILE).to_pylist() if FILE.exists() else []
-
-
-def write(rows: list[dict[str, Any]]) -> None:
-    new = FILE.with_suffix(".new")
-    rows = sorted(rows, key=lambda row: (row["seed"], row["placement"]))
-    pq.write_table(pa.Table.from_pylist(rows), new, compression="zstd")
-    new.replace(FILE)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--hours", type=float, default=24.0, help="start no training after so many hours")
-    parser.add_argument("--processes", type=int, default=os.cpu_count())
-    options = parser.parse_args()
-    rows = read()
-    done = {(row["placement"], row["seed"]) for row in rows}
-    todo = [(p, seed) for seed in range(SEEDS) for p in placements() if (" ".join(p), seed) not in done]
-    print(f"{len(done)} trainings are recorded, {len(todo)} are not", flush=True)
-    began = written = time.monotonic()
-    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        for row in pool.imap_unordered(train, todo):
-            rows.append(row)
-            now = time.monotonic()
-            if now - written > SAVE:
-                write(rows)
-                written = now
-                print(f"{len(rows)} trainings, {(now - began) / 60:.0f} min", flush=True)
-            if now - began > 3600 * options.hours:
-                pool.terminate()
-                break
-    write(rows)
+    return recorder.read(FILE)
 
 
 if __name__ == "__main__":
-    main()
+    work = [(placement, seed) for seed in range(SEEDS) for placement in placements()]
+    recorder.record(__doc__, FILE, work, train, ("placement", "seed"))

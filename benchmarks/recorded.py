@@ -1,14 +1,16 @@
-"""Read tables of recorded trainings on Imagenette (`nette.py`), from scratch and in shared partial trainings.
+"""Read tables of recorded trainings of the plain model and of single modules.
 
-The trainings are of the plain model and of single modules. Each repetition of a benchmark uses half of the
-seeds. A training shows the score of one of them; every seed is used once before the first is used again. The
-effect of a placement is its mean over the other half, which no search sees. The best of these means is partly
-luck, so regrets are slightly too large, equally for all methods.
+The tables are of Imagenette (`nette.py`), from scratch and in shared partial trainings, and of digits and
+sensors (`record_singles.py`). Each repetition of a benchmark uses half of the seeds. A training shows the
+score of one of them; every seed is used once before the first is used again. The effect of a placement is its
+mean over the other half, which no search sees. The best of these means is partly luck, so regrets are
+slightly too large, equally for all methods.
 
-From scratch, scores and regrets are accuracies in points. In shared partial trainings, scores are validation
-losses in thousandths of a nat below the plain training of the same shared partial training, trials know their
-shared partial training, and regrets are relative to a placement chosen at random: 0 is the best placement, 1
-the mean of all.
+From scratch on Imagenette, scores and regrets are accuracies in points. In shared partial trainings, scores
+are validation losses in thousandths of a nat below the plain training of the same shared partial training,
+and trials know their shared partial training. On digits and sensors, scores are negative validation losses in
+thousandths of a nat. In both cases regrets are relative to a placement chosen at random: 0 is the best
+placement, 1 the mean of all.
 """
 
 import itertools
@@ -19,6 +21,7 @@ from functools import lru_cache
 import nette
 import numpy as np
 import optuna
+import record_singles
 from bench_fidelity import complete_seeds, score_of
 from reliability import Reliability, reliability
 
@@ -30,13 +33,25 @@ ENOUGH = 4  # seeds
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """Recorded trainings. at: as in `nette.Work`. score: `accuracy` or `loss`."""
+    """Recorded trainings of the plain model and of single modules.
+
+    at: As in `nette.Work`. None for a table of `record_singles.py`.
+    score: `accuracy` or `loss`. With `loss`, regrets are relative.
+    """
 
     name: str
     says: str
-    at: int
     score: str
+    at: int | None = None
     shared_trainings: bool = False
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return record_singles.SITES[self.name] if self.at is None else nette.SITES
+
+    @property
+    def names(self) -> list[str]:
+        return ["plain", *nette.singles(self.sites)]
 
 
 RECORDINGS = {
@@ -52,6 +67,10 @@ RECORDINGS = {
             score="loss",
             shared_trainings=True,
         ),
+        Recording(name="digits", says="26 placements on digits, recorded; relative regret", score="loss"),
+        Recording(
+            name="sensors", says="26 placements on a part of UCI HAR, recorded; relative regret", score="loss"
+        ),
     )
 }
 
@@ -59,17 +78,21 @@ RECORDINGS = {
 @lru_cache
 def scores(recording: Recording) -> np.ndarray:
     """Return scores (names, seeds) in the order of `names`, of the seeds that are complete."""
-    at = recording.at
+    if recording.at is None:
+        return -1000 * _losses(recording)
+    at, names = recording.at, recording.names
     rows = {(row["at"], row["placement"], row["seed"]): row for row in nette.read() if row["at"] == at}
-    seeds = complete_seeds(rows, at, names())
-    table = np.array(
-        [[score_of(rows[at, name, seed], recording.score) for seed in seeds] for name in names()]
-    )
+    seeds = complete_seeds(rows, at, names)
+    table = np.array([[score_of(rows[at, name, seed], recording.score) for seed in seeds] for name in names])
     return 1000 * (table - table[0]) if recording.shared_trainings else table
 
 
-def names() -> list[str]:
-    return ["plain", *nette.singles()]
+def _losses(recording: Recording) -> np.ndarray:
+    rows = [row for row in record_singles.read() if row["table"] == recording.name]
+    losses = {(row["placement"], row["seed"]): row["loss"] for row in rows}
+    every = range(record_singles.SEEDS)
+    seeds = [seed for seed in every if all((name, seed) in losses for name in recording.names)]
+    return np.array([[losses[name, seed] for seed in seeds] for name in recording.names])
 
 
 def seeds(recording: Recording) -> int:
@@ -91,7 +114,7 @@ class Table:
         self._shown, hidden = np.array_split(scores(recording)[:, order], 2, axis=1)
         self._trained: Counter[tuple[int, int]] = Counter()  # by placement and seed
         self._effects = hidden.mean(axis=1)
-        if recording.shared_trainings:
+        if recording.score == "loss":
             self._effects = (self._effects - self._effects.mean()) / np.ptp(
                 [self._effects.max(), self._effects.mean()]
             )
@@ -103,17 +126,17 @@ class Table:
     def draw(self, trial: optuna.Trial) -> IndexedPlacement:
         modules = tuple(
             IndexedModule(site, trial.suggest_categorical(f"{choices.TYPE}{i}", nette.TYPES))
-            for i, site in enumerate(choices.ascending(trial, len(nette.SITES), most=1), start=1)
+            for i, site in enumerate(choices.ascending(trial, len(self.recording.sites), most=1), start=1)
         )
         return IndexedPlacement("", modules)
 
     def shared_training(self, placement: IndexedPlacement) -> int | None:
         """Return the shared partial training that the next training of a placement continues."""
-        return self._next(_row(placement)) if self.recording.shared_trainings else None
+        return self._next(self._row(placement)) if self.recording.shared_trainings else None
 
     def score(self, placement: IndexedPlacement, params: dict[str, float | str]) -> float:
         """Return the score of the next training."""
-        row = _row(placement)
+        row = self._row(placement)
         seed = self._next(row)
         self._trained[row, seed] += 1
         return float(self._shown[row, seed])
@@ -128,8 +151,14 @@ class Table:
             uses[seed] += count * self.recording.shared_trainings
         return min(range(self._shown.shape[1]), key=lambda seed: (self._trained[row, seed], uses[seed], seed))
 
+    def _row(self, placement: IndexedPlacement) -> int:
+        if not placement.modules:
+            return 0
+        (module,) = placement.modules
+        return self.recording.names.index(f"{module.type}@{self.recording.sites[module.site]}")
+
     def effect(self, placement: IndexedPlacement) -> float:
-        return float(self._effects[_row(placement)])
+        return float(self._effects[self._row(placement)])
 
     def loss(self, params: dict[str, float | str]) -> float:
         """Return 0: no hyperparameters are drawn."""
@@ -162,7 +191,7 @@ def limits(recording: Recording, tables: int = 2000, seed: int = 0) -> dict[str,
         hidden = np.delete(generated, half, axis=2).mean(axis=2)
         best, every = hidden.max(axis=1), np.arange(tables)
         random = best - hidden.mean(axis=1)
-        unit = random if recording.shared_trainings else 1.0
+        unit = random if recording.score == "loss" else 1.0
         regrets["known"].append((best - hidden[every, truth.argmax(axis=1)]) / unit)
         regrets["means"].append((best - hidden[every, shown.argmax(axis=1)]) / unit)
         regrets["any"].append(random / unit)
@@ -177,10 +206,3 @@ def _own(recording: Recording) -> np.ndarray:
     """Return scores less the mean of their seed."""
     centred: np.ndarray = scores(recording) - scores(recording).mean(axis=0)
     return centred
-
-
-def _row(placement: IndexedPlacement) -> int:
-    if not placement.modules:
-        return 0
-    (module,) = placement.modules
-    return names().index(f"{module.type}@{nette.SITES[module.site]}")

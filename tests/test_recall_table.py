@@ -23,8 +23,8 @@ def test_each_placement_with_one_full_layer_is_recorded_once() -> None:
 
     placements = record_recall.placements()
     assert len(set(placements)) == len(placements) == 6 * 2**5
-    assert {placement.count(FULL) for placement in placements} == {1}
-    config = record_recall.config(("linear", FULL, *["sliding"] * 4), seed=3)
+    assert {placement.split().count(FULL) for placement in placements} == {1}
+    config = record_recall.config(f"linear {FULL} sliding sliding sliding sliding", seed=3)
     assert [*config.model.placement] == [f"block{i}.mixer" for i in (1, 3, 4, 5, 6)]
 
 
@@ -34,7 +34,7 @@ def test_a_training_shows_each_seed_once_before_it_repeats(monkeypatch: pytest.M
     import record_recall
 
     rows = [
-        {"placement": " ".join(p), "seed": seed, "accuracy": (p.index(FULL) + seed) / 10}
+        {"placement": p, "seed": seed, "accuracy": (p.split().index(FULL) + seed) / 10}
         for p in record_recall.placements()
         for seed in range(record_recall.SEEDS)
     ]

@@ -23,7 +23,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
             "placement": name, "seed": seed, "at": 0, "losses": bytes(IMAGES),
             "hits": np.packbits(np.arange(IMAGES) < hits[i, seed]).tobytes(),
         }
-        for i, name in enumerate(recorded.names())
+        for i, name in enumerate(recorded.RECORDINGS["nette"].names)
         for seed in range(SEEDS)
     ]  # fmt: skip
     rows.append({**rows[0], "seed": SEEDS})
@@ -40,7 +40,7 @@ def test_trainings_show_one_half_of_the_seeds_and_effects_use_the_other(recorded
     assert table.shared_training(table.draw(optuna.trial.FixedTrial({"modules": 0}))) is None
     trial = optuna.trial.FixedTrial({"modules": 1, "site1": 2, "type1": "sagan"})
     placement = table.draw(trial)
-    row = recorded.names().index("sagan@stage2.block2")
+    row = recorded.RECORDINGS["nette"].names.index("sagan@stage2.block2")
     shown = [table.score(placement, {}) for _ in range(4)]
     assert shown[:2] == shown[2:]
     rest = list(scores[row])
@@ -78,7 +78,7 @@ def test_scores_in_shared_trainings_are_differences_from_plain(
     losses = np.random.default_rng(1).integers(10, 200, (26, SEEDS, IMAGES)).astype(np.uint8)
     rows = [
         {"placement": name, "seed": seed, "at": 6, "losses": losses[i, seed].tobytes(), "hits": b""}
-        for i, name in enumerate(recorded.names())
+        for i, name in enumerate(recorded.RECORDINGS["nette"].names)
         for seed in range(SEEDS)
     ]
     monkeypatch.setattr(recorded.nette, "read", lambda: rows)
@@ -103,3 +103,27 @@ def test_scores_in_shared_trainings_are_differences_from_plain(
     )]  # fmt: skip
     assert (table.best, max(effects)) == (pytest.approx(1), pytest.approx(1))
     assert np.mean(effects) == pytest.approx(0, abs=1e-9)
+
+
+def test_the_smallest_loss_is_the_best_placement_of_other_data(
+    recorded: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sensors = recorded.RECORDINGS["sensors"]
+    rows = [
+        {
+            "table": "sensors",
+            "placement": name,
+            "seed": seed,
+            "loss": 0.1 * (name != "ssa@stage3.block2") + 0.2,
+        }
+        for name in sensors.names
+        for seed in range(recorded.record_singles.SEEDS)
+    ]
+    monkeypatch.setattr(recorded.record_singles, "read", lambda: rows)
+    table = recorded.Table(sensors, 0)
+    best, other = (
+        table.draw(optuna.trial.FixedTrial({"modules": 1, "site1": site, "type1": "ssa"})) for site in (4, 0)
+    )
+    assert table.score(best, {}) - table.score(other, {}) == pytest.approx(100)
+    assert table.best == table.effect(best) == pytest.approx(1)
+    assert table.shared_training(best) is None
