@@ -172,8 +172,12 @@ def make_table(kind: str, seed: int) -> planted.Table | recorded.Table:
 
 
 def kinds() -> list[str]:
-    """Return the kinds of tables: all planted ones, and recorded ones with enough seeds."""
-    complete = (table for table in recorded.RECORDINGS.values() if recorded.seeds(table) >= recorded.ENOUGH)
+    """Return the kinds of tables: all planted ones, and those of Imagenette with enough seeds.
+
+    Those of digits and sensors rank no searches.
+    """
+    imagenette = (table for table in recorded.RECORDINGS.values() if table.at is not None)
+    complete = (table for table in imagenette if recorded.seeds(table) >= recorded.ENOUGH)
     return [*planted.KINDS, *(table.name for table in complete)]
 
 
