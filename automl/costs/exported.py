@@ -1,19 +1,20 @@
 """Costs of a model and of modules at its sites in a file, measured on one machine and read on another.
 
-A module's latency is that of the module while the model runs, with modules at all other sites. The latency of
-a placement is predicted as the sum of the model's and the modules'. Writing needs torch, but neither Ray nor
-MLflow.
+A module's latency is that of the model with it alone minus that of the plain model, which runs in turn with
+it. The latency of a placement is predicted as the sum of the model's and the modules'. Writing needs torch,
+but neither Ray nor MLflow.
 """
 
 import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from itertools import product
 from math import isfinite
 from pathlib import Path
-from statistics import quantiles
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import optuna
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
     from backbones import Site
 
 FORMAT = 1
+# Passes of a model in a measurement: as many as take so long, but not more or less than that.
+MILLISECONDS, LEAST_PASSES, MOST_PASSES = 200, 10, 40
+DISTURBED, MOST_REPEATS = (
+    1.1,
+    5,
+)  # a measurement is repeated if the plain model took that much longer than usual
 BYTES = 4  # of a value in float32
 COPIES = 4  # of a parameter in a step: itself, its gradient and two states of AdamW
 
@@ -138,43 +145,39 @@ def export_costs(
     Raises:
         InputError: The file cannot be written.
     """
-    from torch import Tensor
-
     from automl.config.device import device_name
     from automl.costs.model import measure_costs
-    from automl.costs.profile import measure_latency
-    from backbones import call, insert, sites
+    from automl.data.preparation_progress import progress
+    from backbones import insert, sites
     from backbones.attention_cost import attention_cost
-    from backbones.torch_internals import tree_leaves, tree_map_only
+    from backbones.torch_internals import tree_leaves
 
     model, example = subject.build().to(runtime.device), subject.example(1)
     listed = [site for site in sites(subject.build(), subject.example(2)) if not site.replaces]
     (total,) = measure_costs({"plain": model}, subject, batch, runtime).values()
-    inputs = tree_map_only(Tensor, lambda tensor: tensor.to(runtime.device), example)
-    model.eval()
-    plain = Costs(
-        params=total.parameters,
-        macs=total.macs,
-        memory=BYTES * COPIES * total.parameters + batch * total.activations,
-        latency=measure_latency(lambda: call(model, inputs), runtime),
+    drawn = (
+        (site, _draw(params, site.channels))
+        for kind in types
+        for params in _option_params(kind, listed)
+        for site in listed
     )
-    modules: dict[tuple[str, str], ModuleCosts] = {}
-    for params in (params for kind in types for params in _option_params(kind, listed)):
-        specs = {site: _draw(params, site.channels) for site in listed}
-        placement = {site.name: spec for site, spec in specs.items() if _fits(spec, site)}
-        placed = insert(subject.build(), placement, subject.example(2)).to(runtime.device)
-        latencies = _time_modules(placed, inputs, runtime)
-        for site in (site for site in listed if site.name in placement):
-            spec, cost = specs[site], attention_cost(specs[site], site)
+    specs = {(site.name, str(spec)): (site, spec) for site, spec in drawn if _fits(spec, site)}
+    latency = _Latency(model, example, runtime)
+    modules = []
+    with progress("modules measured", len(specs)) as advance:
+        for site, spec in specs.values():
+            cost = attention_cost(spec, site)
+            placed = insert(subject.build(), {site.name: spec}, subject.example(2))
             costs = Costs(
                 params=cost.parameters,
                 macs=cost.macs,
                 memory=BYTES * (COPIES * cost.parameters + batch * cost.memory),
-                latency=latencies[site.name],
+                latency=latency.added(placed),
             )
-            modules[site.name, str(spec)] = ModuleCosts(
-                site=site.name, type=spec.name, options=dict(spec.options), costs=costs
+            modules.append(
+                ModuleCosts(site=site.name, type=spec.name, options=dict(spec.options), costs=costs)
             )
+            advance(1)
     exported = ExportedCosts(
         backbone=loading.short_name(subject.name),
         options=dict(options),
@@ -182,8 +185,13 @@ def export_costs(
         batch=batch,
         device=device_name(runtime.device),
         versions={"python": platform.python_version(), "torch": version("torch")},
-        plain=plain,
-        modules=list(modules.values()),
+        plain=Costs(
+            params=total.parameters,
+            macs=total.macs,
+            memory=BYTES * COPIES * total.parameters + batch * total.activations,
+            latency=latency.plain,
+        ),
+        modules=modules,
     )
     try:
         write_json(file, exported, format=FORMAT)
@@ -219,27 +227,42 @@ def _fits(spec: Spec, site: "Site") -> bool:
     return True
 
 
-def _time_modules(model: "nn.Module", inputs: Any, runtime: "Runtime") -> dict[str, float]:
-    """Return the latency of each inserted module while the model runs, by its site [ms]."""
-    from attention import Gated
-    from automl.costs.profile import measure_latency
-    from automl.training.clock import seconds
-    from backbones import call
+class _Latency:
+    """Latencies [ms] of a plain model and of others, which run in turn with it."""
 
-    times: dict[str, list[float]] = {}
+    def __init__(self, plain: "nn.Module", example: Any, runtime: "Runtime") -> None:
+        from torch import Tensor
 
-    def timed(forward: Callable[..., Any], name: str) -> Callable[..., Any]:
-        def run(*features: Any) -> Any:
-            outputs: list[Any] = []
-            times.setdefault(name, []).append(seconds(lambda: outputs.append(forward(*features)), runtime))
-            return outputs[0]
+        from automl.costs.profile import measure_latency
+        from backbones.torch_internals import tree_map_only
 
-        return run
+        self._model, self._runtime = plain.eval(), runtime
+        self._inputs = tree_map_only(Tensor, lambda tensor: tensor.to(runtime.device), example)
+        first = measure_latency(self._serve(plain), runtime)
+        self._times = min(MOST_PASSES, max(LEAST_PASSES, round(MILLISECONDS / first)))
+        self._plain: list[float] = [first]
 
-    for module in [module for module in model.eval().modules() if isinstance(module, Gated)]:
-        module.forward = timed(module.forward, module.site)  # type: ignore[method-assign]
-    measure_latency(lambda: call(model, inputs), runtime)
-    return {name: 1e3 * quantiles(values, n=4)[0] for name, values in times.items()}
+    def _serve(self, model: "nn.Module") -> Callable[[], object]:
+        from backbones import call
+
+        return partial(call, model, self._inputs)
+
+    def added(self, model: "nn.Module") -> float:
+        """Return by how much the latency of a model is above that of the plain one."""
+        from automl.costs.profile import measure_latencies
+
+        models = [self._model, model.to(self._runtime.device).eval()]
+        for _ in range(MOST_REPEATS):
+            plain, placed = measure_latencies(list(map(self._serve, models)), self._runtime, self._times)
+            self._plain.append(plain)
+            if plain < DISTURBED * self.plain:
+                break
+        return max(0.0, placed - plain)
+
+    @property
+    def plain(self) -> float:
+        """Return the median latency of the plain model."""
+        return median(self._plain)
 
 
 def read_latencies(

@@ -7,9 +7,9 @@ the same profile again. A time ratio that could not be measured precisely is not
 import gc
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from automl.costs.decoding import cache_bytes, decoding_context
 from automl.costs.time_ratio import Timings, measure_own_epoch, measure_time_ratio
 from automl.storage.cache_folder import cache_root, once
 from automl.tasks import Inputs, Task, open_task
-from automl.training.clock import time_lower_quartile
+from automl.training.clock import time_lower_quartiles
 from automl.training.loop import start
 from automl.training.step import choose_mode
 from backbones import call
@@ -229,15 +229,20 @@ def _latency(task: Task, model: nn.Module, example: Inputs) -> float:
 
 def measure_latency(serve: Callable[[], object], runtime: Runtime) -> float:
     """Return the latency [ms] of `serve`: the lower quartile of several calls."""
+    return measure_latencies([serve], runtime, FORWARDS)[0]
 
-    @torch.inference_mode()
-    def forward() -> None:
-        with runtime.autocast():
+
+def measure_latencies(serves: Sequence[Callable[[], object]], runtime: Runtime, times: int) -> list[float]:
+    """Return the latency [ms] of each function: the lower quartile of so many calls, in turn."""
+
+    def forward(serve: Callable[[], object]) -> None:
+        with torch.inference_mode(), runtime.autocast():
             serve()
 
-    for _ in range(3):
-        forward()
-    return 1e3 * time_lower_quartile(forward, runtime, FORWARDS)
+    runs = [partial(forward, serve) for serve in serves]
+    for run in runs * 3:
+        run()
+    return [1e3 * latency for latency in time_lower_quartiles(runs, runtime, times)]
 
 
 def measure_step_memory(task: Task, model: nn.Module | None = None) -> int:
