@@ -57,14 +57,14 @@ def checks(work: tuple[str, int]) -> list[Check]:
         if not is_check_due(count, checked):
             continue
         checked = count
-        posterior = estimate_posterior(study, MARGIN, model, with_reach=True)
+        posterior = estimate_posterior(study, MARGIN, model.refit, more=max(count, LENGTHS[-1] - count))
         if posterior.reach is not None:
             worse = regret(table, best_trial(study).params)
             result.append(
                 {
                     "trials": count,
                     "null": posterior.is_null,
-                    "reach": round(posterior.reach, 3),
+                    "reach": posterior.reach,
                     "regret": round(worse, 3),
                     "best": round(table.best, 3),
                 }

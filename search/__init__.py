@@ -30,7 +30,7 @@ samplers             Optuna's samplers, the sampler of placements, and user-defi
 optuna_internals     Everything that is used of Optuna beside its public API
 placement_sampler    Thompson sampling of placements
 placement_posterior  The best trial of a study, effects of placements and their intervals
-reach                The probability that more trials would not find a better configuration
+reach                The probability that further trials would not find a better configuration
 placement_planner    The best placement by one draw of the effects
 solver               The best placement under limits, by integer programming
 placement_model      A hierarchical Gaussian model of the effects of placements on the score

@@ -28,7 +28,7 @@ learning (2006), section 5.4, for the marginal likelihood and its gradient; J. T
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import islice
@@ -362,11 +362,11 @@ class EffectModel:
         Differences between models of the same scores are log Bayes factors.
         """
         logs, curvature = self._curvature()
-        _, volume = np.linalg.slogdet(curvature)
-        return -self._loss(logs)[0] - 0.5 * float(volume)
+        eigenvalues = np.maximum(np.linalg.eigvalsh(curvature), FLATTEST)
+        return -self._loss(logs)[0] - 0.5 * float(np.log(eigenvalues).sum())
 
-    def vary(self, random: np.random.Generator, count: int) -> "list[tuple[EffectModel, float]]":
-        """Return models with variances drawn from their posterior, and their weights, which sum to 1.
+    def vary(self, random: np.random.Generator, count: int) -> "Iterator[tuple[EffectModel, float]]":
+        """Yield models with variances drawn from their posterior, and their weights, which sum to 1.
 
         Their logarithms are drawn from Student's t around Laplace's approximation, since the posterior has
         long tails. The weights correct for the difference (importance sampling).
@@ -376,18 +376,19 @@ class EffectModel:
         deviations = 1 / np.sqrt(np.maximum(eigenvalues, FLATTEST))
         standard = random.standard_normal((count, len(logs)))
         standard *= np.sqrt(TAILS / random.chisquare(TAILS, (count, 1)))
-        models, densities = [], np.empty(count)
+        drawn = np.clip(logs + (standard * deviations) @ vectors.T, *LIMITS)
+        distances = np.square((drawn - logs) @ vectors / deviations).sum(axis=1)
         with _LIBRARIES.limit(limits=1, user_api="blas"):
-            for i, drawn in enumerate(np.clip(logs + (standard * deviations) @ vectors.T, *LIMITS)):
-                distance = np.square((drawn - logs) @ vectors / deviations).sum()
-                model = copy(self)
-                model._likelihood = copy(self._likelihood)
-                model.logs = dict(zip([*self._terms, NOISE], drawn.tolist(), strict=True))
-                model._condition()
-                models.append(model)
-                densities[i] = (TAILS + len(logs)) / 2 * np.log1p(distance / TAILS) - self._loss(drawn)[0]
+            losses = np.array([self._loss(row)[0] for row in drawn])
+        densities = (TAILS + len(logs)) / 2 * np.log1p(distances / TAILS) - losses
         weights = np.exp(densities - densities.max())
-        return list(zip(models, (weights / weights.sum()).tolist(), strict=True))
+        for row, weight in zip(drawn, (weights / weights.sum()).tolist(), strict=True):
+            model = copy(self)
+            model._likelihood = copy(self._likelihood)
+            model.logs = dict(zip([*self._terms, NOISE], row.tolist(), strict=True))
+            with _LIBRARIES.limit(limits=1, user_api="blas"):
+                model._condition()
+            yield model, weight
 
     def draw_values(self, random: np.random.Generator, count: int) -> Array:
         """Draw all effects from the posterior, `(effects, count)`: draws from the prior, corrected by their

@@ -7,6 +7,7 @@ trials there are. Only completed trials are compared, since only their models ca
 
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from optuna.study import Study, StudyDirection
@@ -14,8 +15,10 @@ from optuna.trial import FrozenTrial, TrialState
 from scipy.special import expit, ndtri  # importing scipy.stats takes half a second
 
 from attention import InputError
+from search.choices import MODULES
 from search.drawn_choices import NO_TYPE, DrawnChoices
 from search.placement_model import (
+    BLOCK,
     CELL,
     COST,
     EARLIER,
@@ -37,6 +40,7 @@ from search.placement_model import (
 )
 from search.placement_planner import PlacementChoices
 from search.placement_sampler import GrowingModel, fit_model, parse_placement, trial_weights
+from search.prior import count_sites
 from search.reach import estimate_reach
 from search.score_likelihood import Array
 
@@ -104,8 +108,9 @@ class Posterior:
             placements nor of blocks on modules. A few blocks cannot separate the two cases, so `is_null`
             requires that both probabilities are small.
         spread: The standard deviation between the placements that were tried, from the estimated variances.
-        reach: The probability that more trials would not find a gain of more than `margin` above the best
-            trial (`search.reach`). None if it was not estimated.
+        reach: The probability that so many further trials would not find a gain of more than `margin` above
+            the best trial, with hyperparameters that were tried (`search.reach`). None if it was not
+            estimated.
     """
 
     effects: list[EffectRow]
@@ -178,7 +183,7 @@ def estimate_posterior(
     margin: float,
     fit: Callable[[Study], EffectModel | None] = fit_model,
     *,
-    with_reach: bool = False,
+    more: int | None = None,
 ) -> Posterior:
     """Estimate the posterior of the placements from the completed trials.
 
@@ -186,7 +191,8 @@ def estimate_posterior(
         study: The study.
         margin: The smallest difference that matters, in units of the score.
         fit: Returns the model.
-        with_reach: Estimate `reach`, too, if the placements are decided. Takes seconds in large spaces.
+        more: The number of further trials. If it is given and the placements are decided, `reach` is
+            estimated, too, which takes seconds in large spaces.
 
     Raises:
         InputError: As `best_trial`.
@@ -249,29 +255,44 @@ def estimate_posterior(
         matters=placement_effect * large,
         may_matter=any_effect * large,
     )
-    if with_reach and posterior.is_decided:
-        spaces = _choices([trial for trial, _ in trials], list(tried))
-        posterior = replace(posterior, reach=estimate_reach(model, spaces, margin, placement_effect))
+    if more is not None and posterior.is_decided:
+        reach = estimate_reach(
+            model,
+            _choices([trial for trial, _ in trials]),
+            _best_index(model),
+            more,
+            margin,
+            placement_effect,
+        )
+        posterior = replace(posterior, reach=reach)
     return posterior
 
 
-def _choices(trials: Sequence[FrozenTrial], tried: Sequence[IndexedPlacement]) -> list[PlacementChoices]:
+def _choices(trials: Sequence[FrozenTrial]) -> list[PlacementChoices]:
     """Return the choices that the trials have drawn their placements from, by prefix."""
     drawn = DrawnChoices()
+    ranges: list[Any] = [trial.distributions[MODULES] for trial in trials]
     for trial in trials:
         drawn.add(trial)
-    counts = [len(placement.modules) for placement in tried]
     return [
         PlacementChoices(
             prefix=prefix,
-            sites=1 + max(m.site for p in tried if p.prefix == prefix for m in p.modules),
+            sites=sites,
             types=list(drawn.types) or [NO_TYPE],
             options=drawn.options,
-            most=max(counts),
-            least=min(counts),
+            most=min(sites, max(modules.high for modules in ranges)),
+            least=min(modules.low for modules in ranges),
         )
-        for prefix in dict.fromkeys(placement.prefix for placement in tried if placement.modules)
+        for prefix, sites in count_sites(trials).items()
     ]
+
+
+def _best_index(model: EffectModel) -> int:
+    """Return the index of the trial that `best_trial` returns."""
+    if not (model.has_blocks or model.predicts()):
+        return int(np.argmax(model.scores))
+    means = model.select(lambda effect: effect.term not in (BLOCK, IN_BLOCK)) @ model.mean
+    return int(np.argmax(means))
 
 
 def earlier_coefficients(study: Study) -> dict[str, tuple[float, float, float]]:

@@ -173,13 +173,21 @@ class GrowingModel:
         done = len(self._complete)
         if not 0 <= done - self._known < max(1, self._known // STALE):
             # A new trial changes the effects at once, but hardly the variances of hundreds of trials.
-            estimate = not self._estimated <= done <= self._estimated * REFIT
-            logs = self._model.logs if self._model else None
-            self._model = fit_model(study, logs, estimate=estimate, known=self._weights)
-            self._known = done
-            self._estimated = done if estimate else self._estimated
-            self._expected, self._predicts = {}, None
+            self._fit(study, estimate=not self._estimated <= done <= self._estimated * REFIT)
         return self._model
+
+    def refit(self, study: Study) -> EffectModel | None:
+        """Return the model of all completed trials, with variances that are estimated from all of them."""
+        self._complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        self._fit(study, estimate=True)
+        return self._model
+
+    def _fit(self, study: Study, *, estimate: bool) -> None:
+        logs = self._model.logs if self._model else None
+        self._model = fit_model(study, logs, estimate=estimate, known=self._weights)
+        self._known = len(self._complete)
+        self._estimated = self._known if estimate else self._estimated
+        self._expected, self._predicts = {}, None
 
     @property
     def trials(self) -> int:

@@ -299,7 +299,8 @@ class SearchScheduler(TrialScheduler):
             self._compared = done
             metric = self.plan.metric
             margin = metric.margin / metric.scale
-            result = estimate_posterior(self.study, margin, self._model, with_reach=True)
+            left = max(0, (self.plan.trials or 0) - done)
+            result = estimate_posterior(self.study, margin, self._model.refit, more=max(done, left))
             if result.ends_search:
                 self._set_verdict(result.verdict)
 

@@ -12,7 +12,7 @@ from attention import InputError
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
 from search.placement_model import CELL, SITE, TYPE, EffectModel, IndexedModule, IndexedPlacement
-from search.placement_posterior import best_trial, estimate_posterior
+from search.placement_posterior import _choices, best_trial, estimate_posterior
 from search.placement_sampler import (
     SHARED_TRAINING,
     GrowingModel,
@@ -93,12 +93,38 @@ def test_placements_that_were_not_tried_may_be_the_best() -> None:
         trial = study.ask()
         draw(trial)
         study.tell(trial, gain + 0.1 * random.standard_normal())
-    result = estimate_posterior(study, margin=0.5, with_reach=True)
+    result = estimate_posterior(study, margin=0.5, more=36)
     assert result.matters > 0.9
     assert result.placements[0].near > 0.9
     assert result.reach is not None
     assert result.reach < 0.9
     assert not result.ends_search
+
+
+def test_a_comparison_takes_trials_that_the_models_last_fit_lacked() -> None:
+    """The model of a growing study is fitted again once a fiftieth of the trials is new."""
+    study = search(of_type("b", 1.0), 60, sampler=optuna.samplers.RandomSampler(0))
+    model = GrowingModel()
+    for trial in search(of_type("b", 1.0), 122, seed=1, sampler=optuna.samplers.RandomSampler(1)).trials:
+        study.add_trial(trial)
+        model(study)
+    stale = model(study)
+    assert stale is not None
+    assert len(stale.scores) < 182, "it needs no fit for each trial"
+    result = estimate_posterior(study, 0.5, model.refit, more=10)
+    expected = estimate_posterior(study, 0.5, more=10)
+    assert result.matters == pytest.approx(expected.matters, abs=0.01)
+    assert sum(row.trials for row in result.placements) == 182
+
+
+def test_the_choices_are_those_of_the_space() -> None:
+    """A trial has drawn one of three types at the first of six sites."""
+    study = optuna.create_study(direction="maximize")
+    study.enqueue_trial({"modules": 1, "site1": 0, "type1": "a"})
+    draw(study.ask())
+    (choices,) = _choices(study.trials)
+    assert (choices.sites, choices.most, choices.least) == (6, 2, 0)
+    assert list(choices.types) == ["a", "b", "c"]
 
 
 def in_shared_trainings(

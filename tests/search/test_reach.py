@@ -39,6 +39,13 @@ def every() -> list[IndexedPlacement]:
     ]
 
 
+def estimate(
+    model: EffectModel, choices: PlacementChoices, margin: float = MARGIN, more: int = 1000
+) -> float:
+    means = model.select(lambda effect: effect.term != BLOCK) @ model.mean
+    return estimate_reach(model, [choices], int(np.argmax(means)), more, margin, 1.0)
+
+
 def model_of(placements: list[IndexedPlacement], values: np.ndarray) -> EffectModel:
     return EffectModel([placement_weights(p) for p in placements], values)
 
@@ -49,7 +56,7 @@ def test_variances_are_drawn_from_their_posterior() -> None:
     kinds = random.integers(8, size=20)
     values = random.standard_normal(8)[kinds] + 0.7 * random.standard_normal(20)
     model = EffectModel([{Effect(TYPE, int(kind)): 1.0} for kind in kinds], values)
-    drawn = model.vary(random, 2000)
+    drawn = list(model.vary(random, 2000))
     assert sum(weight for _, weight in drawn) == pytest.approx(1)
     grid = np.linspace(-6, 4, 101)
     same = np.equal.outer(kinds, kinds)
@@ -87,8 +94,9 @@ def test_it_equals_a_simulation_of_every_placement() -> None:
             highest = max([*(draw.total(p) for p in tried), *unseen])
             none += weight / 5 * (highest <= draw.total(best) + MARGIN / model.scale)
     assert 0.2 < none < 0.98
-    assert estimate_reach(model, [CHOICES], MARGIN, 1.0) == pytest.approx(none, abs=0.04)
-    assert estimate_reach(model, [CHOICES], MARGIN, 0.0) == 1.0
+    assert estimate(model, CHOICES) == pytest.approx(none, abs=0.03)
+    assert estimate(model, CHOICES, more=0) > estimate(model, CHOICES, more=1) > estimate(model, CHOICES)
+    assert estimate_reach(model, [CHOICES], 0, 1000, MARGIN, 0.0) == 1.0
 
 
 def test_hundreds_of_unseen_remainders_are_not_one() -> None:
@@ -101,13 +109,13 @@ def test_hundreds_of_unseen_remainders_are_not_one() -> None:
     tried = [pairs[i] for i in random.permutation(len(pairs))[:60]]
     values = np.repeat(random.standard_normal(60), 4) + 0.1 * random.standard_normal(240)
     model = model_of([p for p in tried for _ in range(4)], values)
-    assert estimate_reach(model, [choices], 0.1, 1.0) < 0.2
+    assert estimate(model, choices, margin=0.1) < 0.2
 
 
 def test_all_placements_are_listed_or_a_sample_is_drawn_with_equal_probability() -> None:
-    assert list(reach._all(CHOICES)) == every()
-    assert sum(reach._numbers(CHOICES)) == len(every())
-    counts = Counter(reach._sample(CHOICES, 4000, np.random.default_rng(0)))
+    assert list(reach.enumerate_placements(CHOICES)) == every()
+    assert sum(reach.count_placements(CHOICES)) == len(every())
+    counts = Counter(reach.sample_placements(CHOICES, 4000, np.random.default_rng(0)))
     assert set(counts) == set(every())
     assert chisquare(list(counts.values())).pvalue > 1e-3
 
@@ -121,9 +129,19 @@ def test_the_best_placement_of_a_large_space_counts(monkeypatch: pytest.MonkeyPa
     gains = np.array([sum(module.type in "ab" for module in p.modules) for p in placements])
     values = gains + 0.1 * random.standard_normal(len(placements))
     model = model_of(placements, values)
-    assert estimate_reach(model, [CHOICES], MARGIN, 1.0) < 0.2
+    assert estimate(model, CHOICES) < 0.2
 
 
-def test_nothing_is_left_to_find_without_modules() -> None:
+def test_neighbours_differ_in_one_module() -> None:
+    start = placement((0, "a"), (2, "b"))
+    neighbours = set(reach.list_neighbours(CHOICES, start))
+    assert neighbours == {
+        p for p in every() if len(p.modules) == 2 and len({*p.modules} & {*start.modules}) >= 1
+    }
+
+
+def test_nothing_is_known_of_placements_that_no_trial_could_draw() -> None:
     model = model_of([placement()] * 9, np.random.default_rng(0).standard_normal(9))
-    assert estimate_reach(model, [], MARGIN, 1.0) == 1.0
+    assert estimate_reach(model, [], 0, 100, MARGIN, 1.0) == 0.0
+    only = PlacementChoices(prefix="", sites=1, types=TYPES, options={}, most=0)
+    assert estimate_reach(model, [only], 0, 100, MARGIN, 1.0) == pytest.approx(1.0)
