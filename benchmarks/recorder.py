@@ -42,7 +42,7 @@ def record(
     Args:
         description: The help of the command.
         file: The file.
-        todo: All trainings, each as the values of its `keys`, or as a tuple of them.
+        todo: All trainings, each as a tuple of the values of `keys`.
         train: Trains in a process of its own and returns the row, which has `keys`.
         keys: The columns that identify a training.
     """

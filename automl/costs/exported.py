@@ -35,13 +35,11 @@ if TYPE_CHECKING:
     from automl.costs.subject import Subject
     from backbones import Site
 
-FORMAT = 1
-# Passes of a model in a measurement: as many as take so long, but not more or less than that.
-MILLISECONDS, LEAST_PASSES, MOST_PASSES = 200, 10, 40
-DISTURBED, MOST_REPEATS = (
-    1.1,
-    5,
-)  # a measurement is repeated if the plain model took that much longer than usual
+FORMAT = 2
+MILLISECONDS = 200  # that the passes of a measurement should take
+LEAST_PASSES, MOST_PASSES = 10, 40  # numbers of passes of a measurement
+DISTURBED = 1.1  # a measurement is repeated if the plain model took that many times as long as usual
+MOST_REPEATS = 5
 BYTES = 4  # of a value in float32
 COPIES = 4  # of a parameter in a step: itself, its gradient and two states of AdamW
 
@@ -172,7 +170,7 @@ def export_costs(
                 params=cost.parameters,
                 macs=cost.macs,
                 memory=BYTES * (COPIES * cost.parameters + batch * cost.memory),
-                latency=latency.added(placed),
+                latency=latency.measure_added(placed),
             )
             modules.append(
                 ModuleCosts(site=site.name, type=spec.name, options=dict(spec.options), costs=costs)
@@ -247,16 +245,21 @@ class _Latency:
 
         return partial(call, model, self._inputs)
 
-    def added(self, model: "nn.Module") -> float:
-        """Return by how much the latency of a model is above that of the plain one."""
+    def measure_added(self, model: "nn.Module") -> float:
+        """Return by how much the latency of a model is above that of the plain one.
+
+        Of measurements that are disturbed, the one with the fastest plain model counts.
+        """
         from automl.costs.profile import measure_latencies
 
         models = [self._model, model.to(self._runtime.device).eval()]
-        for _ in range(MOST_REPEATS):
-            plain, placed = measure_latencies(list(map(self._serve, models)), self._runtime, self._times)
-            self._plain.append(plain)
-            if plain < DISTURBED * self.plain:
+        measured: list[list[float]] = []
+        while len(measured) < MOST_REPEATS:
+            measured.append(measure_latencies(list(map(self._serve, models)), self._runtime, self._times))
+            self._plain.append(measured[-1][0])
+            if measured[-1][0] < DISTURBED * self.plain:
                 break
+        plain, placed = min(measured)
         return max(0.0, placed - plain)
 
     @property

@@ -27,6 +27,7 @@ SECONDS = 10.0  # maximum wait for a running call at the end [s]
 ANSWER = 120.0  # time after which a call is abandoned and the process is killed [s]
 NICE = 3  # once it has begun: the driver and its trials come first, but a busy machine must not starve it
 
+log = logging.getLogger("automl")
 
 _IDLE: list[tuple[subprocess.Popen[bytes], Connection]] = []  # until an `MlflowProcess` takes it
 _BLOCKS: list[None] = []  # one for each open block of `prepared`
@@ -73,7 +74,7 @@ class MlflowProcess:
         self._closed = True
         # No data are lost between two calls, and a call that takes longer is lost anyway.
         idle = self._lock.acquire(timeout=SECONDS)
-        if self._owed:
+        if idle and self._owed:
             self._line.poll(SECONDS)  # a store that is half made is of no use to any run
         if _BLOCKS and idle and not self._owed and self.process.poll() is None:
             _IDLE.append((self.process, self._line))
@@ -119,9 +120,8 @@ class MlflowProcess:
     def _start(self) -> None:
         self.process, self._line = _IDLE.pop() if _IDLE else _begin()
         self._open = False
-        self._owed = (
-            0  # answers that were not received yet: of `make`, or of a call that a signal interrupted
-        )
+        # Calls without an answer yet: the first one, `make`, and those that a signal interrupted.
+        self._owed: list[str] = []
         self._send("make", self.run_spec.experiment)
 
     def _ask(self, method: str, *arguments: Any) -> Any:
@@ -139,14 +139,20 @@ class MlflowProcess:
 
     def _contact(self) -> None:
         while self._owed:
-            self._answer()
+            method = self._owed[0]
+            try:
+                self._answer()
+            except (InputError, RuntimeError) as error:
+                if method == "make" or self.process.poll() is not None:
+                    raise
+                log.warning("MLflow: an interrupted call failed: %s", error)
 
     def _call(self, method: str, *arguments: Any) -> Any:
         self._send(method, *arguments)
         return self._answer()
 
     def _send(self, method: str, *arguments: Any) -> None:
-        self._owed += 1
+        self._owed.append(method)
         with suppress(OSError):  # it has ended, as the answer says
             self._line.send((method, arguments))
 
@@ -160,7 +166,7 @@ class MlflowProcess:
         except (EOFError, OSError) as gone:
             self.process.kill()
             raise RuntimeError(f"the process that writes to it ended ({self.process.wait()})") from gone
-        self._owed -= 1
+        self._owed.pop(0)
         for record in logged:
             logging.getLogger(record.name).handle(record)
         if error is not None:

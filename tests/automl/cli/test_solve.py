@@ -191,7 +191,7 @@ def test_latencies_of_another_machine_replace_those_of_the_search(
             lambda content: {**content, "plain": {**content["plain"], "latency": -1.0}},
             "latency must be 0 or more; got -1.0",
         ),
-        (lambda content: {**content, "format": 2}, "its format is not 1"),
+        (lambda content: {**content, "format": 1}, "its format is not 2"),
     ],
 )
 def test_a_damaged_file_of_costs_is_one_message(

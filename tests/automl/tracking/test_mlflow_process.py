@@ -145,6 +145,11 @@ def test_a_call_after_an_interrupted_one_gets_its_own_answer(
             with pytest.raises(KeyboardInterrupt):
                 writer.runs()
         assert writer.page() == MlflowWriter(run_spec(tmp_path)).page()
+        with monkeypatch.context() as patched:
+            patched.setattr(Connection, "poll", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                writer.finish(None, None, {}, "not a flag", ranking="no trials")  # type: ignore[arg-type]
+        assert writer.page() == MlflowWriter(run_spec(tmp_path)).page(), "its error is not that of this call"
 
 
 def test_two_that_create_the_store_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
