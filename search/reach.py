@@ -33,9 +33,10 @@ from search.placement_planner import PlacementChoices, Planner, list_modules
 from search.score_likelihood import Array
 
 VARIED, DRAWS = 200, 4  # draws of the variances, and of the effects for each one
+LEAST = 0.9  # below it, a bound is enough
 DEGREES = 3  # of freedom of remainders without trials
-LISTED = 60_000  # largest number of placements that are listed; of more, a sample
-OPTIMA = 48  # draws whose best placements are added to a sample, each with its neighbours
+LISTED = 10_000  # largest number of placements that are listed; of more, a sample
+OPTIMA = 12  # draws whose best placements are added to a sample, each with its neighbours
 
 
 def estimate_reach(
@@ -47,6 +48,8 @@ def estimate_reach(
     placement_effect: float,
 ) -> float:
     """Return the probability that no configuration gains more than `margin` above the best trial.
+
+    If it is below `LEAST`, an upper bound below `LEAST` is returned.
 
     Args:
         model: The model of the scores.
@@ -85,7 +88,10 @@ def estimate_reach(
             within *= compute_within(distances / np.sqrt(variant.variance(PLACEMENT)))
         by_placement += weight * float(1 - within.mean())
         by_settings += weight * float((setting_gains > margin / model.scale).mean())
-    return 1 - placement_effect * by_placement - (1 - placement_effect) * by_settings
+        reach = 1 - placement_effect * by_placement - (1 - placement_effect) * by_settings
+        if reach < LEAST:  # more draws can only lower it
+            break
+    return reach
 
 
 def compute_within(distances: Array) -> Array:
