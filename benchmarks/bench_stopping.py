@@ -36,7 +36,7 @@ from search.search_scheduler import is_check_due
 
 FIRST, RUNS = 100, 100  # the first seed, and the number of seeds
 MARGIN = 0.5  # points
-LENGTHS = (64, 128, 256)  # trials of a search
+LENGTH = 256  # trials of a search
 LEVELS = (0.9, 0.95, 0.97, 0.98)  # values of STOP_LEVEL
 
 Check = dict[str, Any]
@@ -50,14 +50,14 @@ def checks(work: tuple[str, int]) -> list[Check]:
     table = planted.Table(planted.KINDS[kind], seed)
     study = optuna.create_study(direction="maximize", sampler=load_sampler("placement", seed=seed))
     model, checked, result = GrowingModel(), 0, []
-    for count in range(1, LENGTHS[-1] + 1):
+    for count in range(1, LENGTH + 1):
         trial = study.ask()
         placement = table.draw(trial)
         study.tell(trial, table.score(placement, trial.params))
         if not is_check_due(count, checked):
             continue
         checked = count
-        posterior = estimate_posterior(study, MARGIN, model.refit, more=max(count, LENGTHS[-1] - count))
+        posterior = estimate_posterior(study, MARGIN, model.refit, more=max(count, LENGTH - count))
         if posterior.reach is not None:
             worse = regret(table, best_trial(study).params)
             result.append(
@@ -74,14 +74,14 @@ def checks(work: tuple[str, int]) -> list[Check]:
     return result
 
 
-def summary(runs: Sequence[Sequence[Check]], length: int, level: float) -> dict[str, Any]:
-    """Return the ends of searches of `length` trials."""
+def summary(runs: Sequence[Sequence[Check]], level: float) -> dict[str, Any]:
+    """Return the ends of searches with this value of `STOP_LEVEL`."""
     ends = [
-        next((check for check in run if check["reach"] >= level and check["trials"] < length), None)
+        next((check for check in run if check["reach"] >= level and check["trials"] < LENGTH), None)
         for run in runs
     ]
     false = sum(end is not None and end["regret"] > MARGIN + 1e-9 for end in ends)
-    spent = [length if end is None else end["trials"] for end in ends]
+    spent = [LENGTH if end is None else end["trials"] for end in ends]
     low, high = beta.ppf([0.025, 0.975], [false, false + 1], [len(runs) - false + 1, len(runs) - false])
     return {
         "ended": sum(end is not None for end in ends),
@@ -91,8 +91,8 @@ def summary(runs: Sequence[Sequence[Check]], length: int, level: float) -> dict[
         ),
         "false": false,
         "false_interval": [float(np.nan_to_num(low)), float(np.nan_to_num(high, nan=1.0))],
-        "saved_median": float(1 - np.median(spent) / length),
-        "saved_mean": float(1 - np.mean(spent) / length),
+        "saved_median": float(1 - np.median(spent) / LENGTH),
+        "saved_mean": float(1 - np.mean(spent) / LENGTH),
     }
 
 
@@ -114,10 +114,7 @@ def main() -> None:
                 kinds[kind] = {
                     "says": planted.KINDS[kind].says,
                     "runs": len(runs),
-                    "levels": {
-                        level: {length: summary(runs, length, level) for length in LENGTHS}
-                        for level in LEVELS
-                    },
+                    "levels": {level: summary(runs, level) for level in LEVELS},
                     "checks": list(map(json.dumps, runs)),
                 }
                 write_values("stopping", {"margin": MARGIN, "noise": planted.NOISE, "kinds": kinds})

@@ -7,7 +7,8 @@ remainders of placements (`PLACEMENT` in `search.placement_model`).
 A placement without trials has a remainder that nobody has seen. One remainder is small, but the largest of
 hundreds is not, so each draw counts the probability that none is too large. Remainders have Student's t with
 3 degrees of freedom: a few placements are much better than their parts. N further trials can try at most N
-placements, so only N, the best ones by each draw, count. Hyperparameters are those that were tried.
+placements, so only N, the best ones by each draw, count; of a space of more than `LISTED`, the best ones of a
+sample. Hyperparameters are those that were tried.
 
 `benchmarks/bench_stopping.py` measures how often an end that follows from this is wrong.
 """

@@ -302,6 +302,7 @@ class SearchScheduler(TrialScheduler):
             left = max(0, (self.plan.trials or 0) - done)
             result = estimate_posterior(self.study, margin, self._model.refit, more=max(done, left))
             if result.ends_search:
+                update_expected(self.study, self.records, self._model)  # it was fitted again
                 self._set_verdict(result.verdict)
 
     def _enter(self, record: TrialRecord) -> bool | None:

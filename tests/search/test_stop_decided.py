@@ -10,6 +10,7 @@ from search_cases import ask_trial, make_engine, make_plan, make_study, report
 from attention import Spec
 from search import choices
 from search.config import TrialConfig
+from search.placement_sampler import GrowingModel
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
 from search.space import Space
@@ -48,6 +49,9 @@ def test_a_search_ends_once_its_placements_are_decided(gain: float, verdict: str
     train(ended, gain)
     assert len(ended.records) < 60
     assert ended.placement_verdict.startswith(verdict)
+    expected = GrowingModel().expected_scores(ended.study)
+    for number, record in ended.records.items():
+        assert record.expected == pytest.approx(expected.get(number)), "that of the model which ended it"
     resumed = make(resume_study(tmp_path, name="s"))
     assert resumed.ask() is None, "it does not continue silently"
     assert resumed.placement_verdict == ended.placement_verdict
