@@ -49,15 +49,24 @@ def test_a_search_ends_once_its_placements_are_decided(gain: float, verdict: str
     train(ended, gain)
     assert len(ended.records) < 60
     assert ended.placement_verdict.startswith(verdict)
-    expected = GrowingModel().expected_scores(ended.study)
-    for number, record in ended.records.items():
-        assert record.expected == pytest.approx(expected.get(number)), "that of the model which ended it"
     resumed = make(resume_study(tmp_path, name="s"))
     assert resumed.ask() is None, "it does not continue silently"
     assert resumed.placement_verdict == ended.placement_verdict
     going_on = make(resume_study(tmp_path, name="s"), stop_decided=False)
     ask_trial(going_on)
     assert not read_attribute(tmp_path, "s", PLACEMENT_VERDICT)
+
+
+def test_trials_are_ranked_by_the_model_that_ended_their_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("search.placement_sampler.REFIT", 100.0)  # other fits keep the first variances
+    ended = make(make_study(tmp_path))
+    train(ended, 0.02)
+    assert ended.placement_verdict
+    expected = GrowingModel().expected_scores(ended.study)
+    for number, record in ended.records.items():
+        assert record.expected == pytest.approx(expected.get(number), abs=1e-6)
 
 
 @pytest.mark.parametrize(("sampler", "stop_decided"), [("placement", False), ("random", True)])
