@@ -51,7 +51,7 @@ class PlacementChoices:
 
 
 def list_modules(choices: PlacementChoices) -> Iterator[IndexedModule]:
-    """Yield each module at each site, with all combinations of its options."""
+    """Yield each module at each site, with all combinations of its options, by site."""
     for site, kind in product(range(choices.sites), choices.types):
         options = sorted(choices.options.get(kind, {}).items())
         for values in product(*(values for _, values in options)):

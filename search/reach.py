@@ -157,8 +157,7 @@ def list_neighbours(choices: PlacementChoices, placement: IndexedPlacement) -> I
 
 
 def _modules_of_sites(choices: PlacementChoices) -> list[list[IndexedModule]]:
-    modules = sorted(list_modules(choices), key=lambda module: module.site)
-    return [list(of_site) for _, of_site in groupby(modules, key=lambda module: module.site)]
+    return [list(of_site) for _, of_site in groupby(list_modules(choices), key=lambda module: module.site)]
 
 
 def _placement(choices: PlacementChoices, modules: tuple[IndexedModule, ...]) -> IndexedPlacement:

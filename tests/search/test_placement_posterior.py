@@ -12,7 +12,7 @@ from attention import InputError
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
 from search.placement_model import CELL, SITE, TYPE, EffectModel, IndexedModule, IndexedPlacement
-from search.placement_posterior import _choices, best_trial, estimate_posterior
+from search.placement_posterior import _best_index, _choices, best_trial, estimate_posterior
 from search.placement_sampler import (
     SHARED_TRAINING,
     GrowingModel,
@@ -115,6 +115,16 @@ def test_a_comparison_takes_trials_that_the_models_last_fit_lacked() -> None:
     expected = estimate_posterior(study, 0.5, more=10)
     assert result.matters == pytest.approx(expected.matters, abs=0.01)
     assert sum(row.trials for row in result.placements) == 182
+
+
+@pytest.mark.parametrize("trials", [6, 40])  # the model predicts nothing yet, and it does
+def test_the_best_trial_of_a_comparison_is_that_of_the_search(trials: int) -> None:
+    for seed in range(4):
+        study = search(of_type("b", 3.0), trials, seed=seed)
+        model = fit_model(study)
+        assert model is not None
+        assert model.predicts() is (trials == 40)
+        assert _best_index(model) == best_trial(study).number
 
 
 def test_the_choices_are_those_of_the_space() -> None:
