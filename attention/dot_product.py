@@ -49,6 +49,36 @@ def attend_where(q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
     return mixed
 
 
+def has_windows(q: Tensor) -> bool:
+    """Return True if `attend_in_window` takes such queries: on a GPU, in half precision."""
+    is_half = q.dtype in (torch.bfloat16, torch.float16)
+    return q.is_cuda and torch.version.hip is None and is_half and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
+
+
+def attend_in_window(q: Tensor, k: Tensor, v: Tensor, before: int, after: int) -> Tensor:
+    """Let each query attend to a window of keys around its position, by FlashAttention.
+
+    Args:
+        q: Queries `(B, heads, N, d)`.
+        k: Keys `(B, heads, N, d)`.
+        v: Values `(B, heads, N, d)`.
+        before: Number of keys before the query's own.
+        after: Number of keys behind it.
+
+    Returns:
+        The mixed values `(B, heads, N, d)`.
+    """
+    from torch.nn.attention.varlen import varlen_attn
+
+    B, N = q.shape[0], q.shape[2]
+    starts = torch.arange(0, (B + 1) * N, N, device=q.device, dtype=torch.int32)
+    q, k, v = (t.transpose(1, 2).flatten(0, 1) for t in (q, k, v))  # (B N, heads, d)
+    mixed = varlen_attn(q, k, v, starts, starts, N, N, window_size=(before, after))
+    assert isinstance(mixed, Tensor)
+    y: Tensor = mixed.unflatten(0, (B, N)).transpose(1, 2)
+    return y
+
+
 def _is_fused_slow(q: Tensor, k: Tensor) -> bool:
     return q.dtype == torch.bfloat16 and q.device.type == "cpu" and k.shape[2] <= LONGEST
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from attention.attention_map import AttentionMap, softmax_map
 from attention.blocks import join, shift, split
 from attention.decoding import State
-from attention.dot_product import attend_where
+from attention.dot_product import attend_in_window, attend_where, has_windows
 from attention.errors import InputError
 from attention.gated import Cost, project
 from attention.heads import HeadCount, Heads, NotTried, parameters
@@ -100,6 +100,8 @@ class SlidingAttention(Heads):
         """Return the update `(B, N, C)` from heads `(B, heads, N, d)` with keys before `end`."""
         B, N = q.shape[0], q.shape[2]
         before, after, block = _extent(self.window, self.causal)
+        if not isinstance(end, Tensor) and has_windows(q):
+            return self.join_heads(attend_in_window(q, k, v, before, after))
         if not isinstance(N, torch.SymInt) and _keys(after, block) >= N:
             i, j = torch.arange(N, device=q.device)[:, None], torch.arange(N, device=q.device)
             near = (j < end) & (i - j <= before) & (j - i <= after) | (i == j)  # (..., N, N)

@@ -59,8 +59,9 @@ class CausalSelfAttention(nn.Module):
 
     def _heads(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values, `(B, heads, N, d)`."""
-        q, k, v = self.in_proj(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
-        return rotate(q, positions), rotate(k, positions), v
+        qkv = self.in_proj(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k = rotate(qkv[:2], positions).unbind()
+        return q, k, qkv[2]
 
     def _join(self, update: Tensor) -> Tensor:
         y: Tensor = self.out_proj(update.transpose(1, 2).flatten(2))

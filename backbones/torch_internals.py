@@ -6,7 +6,7 @@ An exporter writes `scan` once, but every step of a loop in Python: for three la
 `torch.export` takes minutes. `FakeTensorMode` runs a model of any size only on shapes. `TorchDispatchMode`
 counts the work of operators. `tree_map` and similar functions traverse nested inputs and outputs of models.
 `AnyBatchNorm` is the base class of all batch norms, of one to three dimensions or lazy. None of these has a
-public counterpart.
+public counterpart. A limit of compiled variants of one function can only be set in `torch._dynamo.config`.
 """
 
 from typing import Any
@@ -34,6 +34,7 @@ __all__ = [
     "FakeTensorMode",
     "TorchDispatchMode",
     "UnsupportedOperatorException",
+    "allow_variants",
     "cpu_computes_bfloat16",
     "scan",
     "softmax_backward",
@@ -62,6 +63,7 @@ USED: dict[str, dict[str, Any]] = {
     "torch:_standard_gamma": {},
     "torch:cpu._is_avx512_bf16_supported": {"parameters": []},
     "torch:Tensor._version": {},
+    "torch._dynamo.config:recompile_limit": {},
 }
 
 FAKE_TENSOR_LOG = FakeTensorMode.__module__  # Name of the logger.
@@ -83,3 +85,10 @@ def cpu_computes_bfloat16() -> bool:
 def version(tensor: Tensor) -> int:
     """Return how often a tensor has been changed in place."""
     return tensor._version
+
+
+def allow_variants(count: int) -> None:
+    """Allow `torch.compile` so many variants of one function. Beyond them it would run uncompiled."""
+    import torch._dynamo.config  # an import of seconds
+
+    torch._dynamo.config.recompile_limit = count

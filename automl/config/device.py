@@ -4,8 +4,10 @@ It is not in `automl/training` because data and storage use it and must not impo
 tested on a fake device, so `auto` never selects it.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -15,6 +17,7 @@ from attention import InputError
 from backbones.torch_internals import cpu_computes_bfloat16
 
 T = TypeVar("T")
+Replay = Callable[[], None]
 
 CHOICES = "auto, cpu, cuda, cuda:N or mps"
 SHARING = "auto, cpu or cuda"  # the choices for several workers of one training
@@ -176,6 +179,11 @@ def pins_memory(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
+def copy_ahead(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor of the CPU to the device without waiting for the device's earlier work."""
+    return (tensor.pin_memory() if pins_memory(device) else tensor).to(device, non_blocking=True)
+
+
 # Time
 
 
@@ -228,6 +236,48 @@ def forked_generators(device: torch.device) -> AbstractContextManager[None]:
     return torch.random.fork_rng(devices=[])
 
 
+# Graphs
+
+
 def has_graphs(device: torch.device) -> bool:
     """Return True if the device can capture and replay CUDA graphs."""
     return device.type == "cuda"
+
+
+def synchronising_calls(run: Callable[[], T]) -> tuple[T, list[str]]:
+    """Return the result of `run`, and the lines of code in it that wait for a CUDA GPU."""
+    mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            result = run()
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
+    return result, [
+        f"{Path(warning.filename).name}:{warning.lineno}"
+        for warning in caught
+        if "synchronizing CUDA operation" in str(warning.message)
+    ]
+
+
+def capture(run: Callable[[], Tensor], device: torch.device) -> tuple[Replay, Tensor]:
+    """Capture what `run` does on a CUDA GPU. It must have run there before.
+
+    Returns:
+        A function that does it again, and the result, which it overwrites.
+
+    Raises:
+        RuntimeError: `run` does what a graph cannot, such as waiting for a result. It has changed nothing.
+    """
+    graph = torch.cuda.CUDAGraph()
+    generator = torch.cuda.default_generators[device.index or 0]
+    state = generator.clone_state()
+    try:
+        # Other threads, such as one that prefetches, may use the GPU meanwhile.
+        with torch.cuda.device(device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            result = run()
+    except BaseException:
+        generator.graphsafe_set_state(state)  # After a failed capture, the old one draws no numbers any more.
+        raise
+    return graph.replay, result

@@ -97,7 +97,9 @@ class Epoch:
         if not warm_up:
             return
         gpu = is_gpu(self.runtime.device)
-        for _ in range(7 if gpu else 2):  # On a GPU `--compile graphs` captures during these.
+        for _ in range(2):
+            self.step()
+        while not self._step.is_settled:  # It measures, compiles or captures.
             self.step()
         if self.passes:
             self.validate()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from attention import InputError
+from automl.config.device import copy_ahead
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.data.text import open_windows, shared_name
@@ -38,6 +39,7 @@ from search.config import TASKS, LanguageData, LanguageModel, LanguageTraining, 
 from search.metric import Chance
 from search.serialise import to_json
 
+AT_ONCE = 2**18  # training tokens that are copied to the device at once
 MOST_TOKENS = 2**13  # of the windows that an export is checked on
 
 
@@ -106,16 +108,23 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
         return self.original.to(self.runtime.device).requires_grad_(requires_grad=False).eval()
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield tokens and targets, int64 `(B, N)`. All workers draw the same order."""
+        """Yield tokens and targets, int64 `(B, N)`. All workers draw the same order.
+
+        Several batches are gathered and copied at once, without waiting for the device.
+        """
         order = np.random.default_rng([self.config.seed, epoch]).permutation(self.size("train"))
-        for rows in order[: self.steps() * self.batch_size].reshape(-1, self.batch_size):
-            yield self.batch("train", self.runtime.shard(torch.from_numpy(rows)))
+        steps = torch.from_numpy(order[: self.steps() * self.batch_size]).view(-1, self.batch_size)
+        for group in steps.split(max(1, AT_ONCE // (self.batch_size * self.data.context))):
+            rows = self.runtime.shard(group.mT).mT  # (steps, rows of this worker)
+            tokens, targets = self.batch("train", rows.reshape(-1))
+            yield from zip(tokens.split(rows.shape[1]), targets.split(rows.shape[1]), strict=True)
 
     def batch(self, split: Split, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return tokens and targets, int64 `(B, N)`, of windows by their numbers, on the device."""
         tokens, marks = map(torch.from_numpy, self.windows.batch(split, rows.numpy()))
         targets = tokens[:, 1:].masked_fill(~marks, UNMARKED)
-        return tokens[:, :-1].to(self.runtime.device), targets.to(self.runtime.device)
+        device = self.runtime.device
+        return copy_ahead(tokens[:, :-1].contiguous(), device), copy_ahead(targets, device)
 
     def example(self, count: int) -> Tensor:
         return self._example(count, self.runtime.device)

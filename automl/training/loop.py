@@ -6,6 +6,7 @@ complete, and a new loop continues from it.
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from math import isfinite
@@ -128,18 +129,17 @@ def fit(
         Diverged: The loss or a metric is not finite. Raised after the epoch in which it happened.
     """
     course = plan_course(task, time_ratio, validation)
-    if task.runtime.compile in ("graphs", "inductor"):
-        torch.compiler.reset()  # Earlier trials of this process hold memory and count towards torch's limit.
-    step = make_step(task, state.model, state.optimizer, state.scaler)
+    left = course.total - state.epoch * task.steps()
     cpu = task.runtime.device.type == "cpu"
-    while state.epoch * task.steps() < course.total:
-        start_time, start_processor_time = time.perf_counter(), processor_time()
-        metrics = conclude_epoch(task, state, train_epoch(task, state, step, course, tell), course)
-        yield {
-            **metrics,
-            "seconds": time.perf_counter() - start_time,
-            **({"processor_seconds": processor_time() - start_processor_time} if cpu else {}),
-        }
+    with closing(make_step(task, state.model, state.optimizer, state.scaler, left)) as step:
+        while state.epoch * task.steps() < course.total:
+            start_time, start_processor_time = time.perf_counter(), processor_time()
+            metrics = conclude_epoch(task, state, train_epoch(task, state, step, course, tell), course)
+            yield {
+                **metrics,
+                "seconds": time.perf_counter() - start_time,
+                **({"processor_seconds": processor_time() - start_processor_time} if cpu else {}),
+            }
 
 
 @dataclass(frozen=True)

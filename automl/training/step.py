@@ -1,14 +1,16 @@
 """One training step, and the modes of running it.
 
 - `off`: operation by operation.
-- `inductor`: the forward pass and the backward pass are compiled.
-- `graphs`: they are also replayed as CUDA graphs, so that a small model no longer waits for launches.
+- `inductor`: the layers are compiled. On a GPU the step is also replayed as a CUDA graph if that pays.
+- `graphs`: the step is replayed as one CUDA graph, so that a small model no longer waits for launches.
 
-`auto` is `off`, because a search trains every architecture once (`docs/decisions/0004-compilation.md`). Only
-training is compiled, evaluation is not.
+`auto` is `off` on a CPU. On a CUDA GPU it measures the first steps, and replays or compiles if that pays
+(`docs/decisions/0004-compilation.md`). Only training is accelerated, evaluation is not.
 """
 
-from typing import Literal, cast
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +19,7 @@ from automl.config.device import has_graphs, is_gpu
 from automl.config.runtime import Runtime, log
 from automl.tasks.base import Batch, Task
 
-Mode = Literal["off", "graphs", "inductor"]
+Mode = Literal["off", "auto", "graphs", "inductor"]
 
 
 def choose_mode(runtime: Runtime, accumulate: int = 1) -> Mode:
@@ -27,24 +29,42 @@ def choose_mode(runtime: Runtime, accumulate: int = 1) -> Mode:
         runtime: The runtime with the requested mode.
         accumulate: Number of batches whose gradients are accumulated.
     """
-    if runtime.compile == "auto":
-        return "off"
-    # A replay overwrites the gradients of the previous one.
-    possible = has_graphs(runtime.device) and runtime.workers == 1 and accumulate == 1
+    # A replay overwrites the gradients of the previous one, and the scale of a loss is a number of the host.
+    possible = (
+        has_graphs(runtime.device)
+        and runtime.workers == 1
+        and accumulate == 1
+        and runtime.dtype != torch.float16
+    )
     if runtime.compile == "graphs" and not possible:
         log.warning(
-            "--compile graphs needs a CUDA GPU, one worker and no accumulated gradients; running step by step"
+            "--compile graphs needs a CUDA GPU, one worker, no accumulated gradients, and another precision "
+            "than float16; running step by step"
         )
-        return "off"
-    return runtime.compile
+    return runtime.compile if possible or runtime.compile == "inductor" else "off"
 
 
 def make_step(
-    task: Task, model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler
+    task: Task,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler,
+    steps: int = 0,
 ) -> "Step":
-    """Return a step for the rest of the training of `model`."""
-    runtime = task.runtime
-    mode = choose_mode(runtime, task.config.training.accumulate)
+    """Return a step for the rest of the training of `model`.
+
+    Args:
+        task: The task.
+        model: The model.
+        optimizer: Its optimiser.
+        scaler: The gradient scaler.
+        steps: Number of steps left, which decides what pays. Those of the configuration if 0.
+    """
+    from automl.training.fast_step import FastStep
+    from automl.training.regions import Regions
+
+    runtime, training = task.runtime, task.config.training
+    mode = choose_mode(runtime, training.accumulate)
     forward = model
     if runtime.workers > 1:
         # Buffers need no broadcast, as synchronised norms compute the same on every worker.
@@ -53,10 +73,13 @@ def make_step(
             device_ids=[runtime.device] if is_gpu(runtime.device) else None,
             broadcast_buffers=False,
         )
-    if mode != "off":
-        compiled = torch.compile(forward, mode="reduce-overhead" if mode == "graphs" else None)
-        forward = cast(nn.Module, compiled)
-    return Step(task, forward, optimizer, scaler)
+    if mode == "off":
+        return Step(task, forward, optimizer, scaler)
+    if mode == "inductor" and choose_mode(replace(runtime, compile="auto"), training.accumulate) == "off":
+        return Step(task, forward, optimizer, scaler, Regions(model))
+    return FastStep(
+        task, forward, optimizer, scaler, mode=mode, steps=steps or training.epochs * task.steps()
+    )
 
 
 class Step:
@@ -67,9 +90,11 @@ class Step:
         forward: The model, or a wrapper that computes its output.
         optimizer: The optimiser.
         scaler: The gradient scaler.
+        regions: Context in which a forward pass runs compiled parts. By default none.
 
     Attributes:
         waiting: Number of batches with gradients that have not been used in a step.
+        is_settled: False while the first steps are measured, compiled or captured.
     """
 
     def __init__(
@@ -78,9 +103,11 @@ class Step:
         forward: nn.Module,
         optimizer: torch.optim.Optimizer,
         scaler: torch.amp.GradScaler,
+        regions: AbstractContextManager[object] | None = None,
     ) -> None:
         self.task, self.forward, self.optimizer, self.scaler = task, forward, optimizer, scaler
-        self.waiting = 0
+        self.regions: AbstractContextManager[object] = regions or nullcontext()
+        self.waiting, self.is_settled = 0, True
 
     def __call__(self, batch: Batch, rate: float) -> Tensor:
         """Train on one batch.
@@ -96,7 +123,10 @@ class Step:
         """
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("lr_scale", 1.0)
-        with self.task.runtime.autocast():
+        return self._train(batch)
+
+    def _train(self, batch: Batch) -> Tensor:
+        with self.task.runtime.autocast(), self.regions:
             values = self.task.learn(self.forward, batch)
         self.scaler.scale(values[0]).backward()
         self.waiting += 1
@@ -121,3 +151,6 @@ class Step:
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         self.waiting = 0
+
+    def close(self) -> None:
+        """Free what the step holds besides the training."""
