@@ -62,13 +62,24 @@ def rotate(x: Tensor, positions: Tensor, base: float = ROTARY_BASE) -> Tensor:
     Returns:
         Rotated queries or keys, of the same shape and dtype.
     """
-    half = x.shape[-1] // 2
     precise = torch.promote_types(x.dtype, torch.float32)
-    rates = base ** (-torch.arange(half, device=x.device, dtype=precise) / half)
+    return turn(x, *turns(positions.to(precise), x.shape[-1], base))
+
+
+def turns(positions: Tensor, width: int, base: float = ROTARY_BASE) -> tuple[Tensor, Tensor]:
+    """Return the cosines and signed sines of `rotate` at floating-point positions, each `(N, width)`."""
+    half = width // 2
+    rates = base ** (-torch.arange(half, device=positions.device, dtype=positions.dtype) / half)
     angles = positions[..., None] * rates  # (N, d / 2)
-    cosine = torch.cat([angles.cos(), angles.cos()], dim=-1).to(x.dtype)
-    sine = torch.cat([-angles.sin(), angles.sin()], dim=-1).to(x.dtype)
-    return x * cosine + x.roll(half, dims=-1) * sine  # A product of `x` keeps its order in memory.
+    cosine, sine = angles.cos(), angles.sin()
+    return torch.cat([cosine, cosine], dim=-1), torch.cat([-sine, sine], dim=-1)
+
+
+def turn(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Rotate queries or keys `(B, heads, N, d)` by the result of `turns` for their positions."""
+    half = x.shape[-1] // 2
+    # A product of `x` keeps its order in memory.
+    return x * cosine.to(x.dtype) + x.roll(half, dims=-1) * sine.to(x.dtype)
 
 
 class RelativeBias(nn.Module):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from attention import Gated, InputError
 from attention.decoding import Decodes, State
 from attention.dot_product import attend_causally
-from attention.position import rotate
+from attention.position import turn, turns
 from backbones.decoder_shape import DecoderShape
 from backbones.mixer import Mixer
 
@@ -31,14 +31,22 @@ class CausalSelfAttention(nn.Module):
     Args:
         channels: Width C of the vectors.
         heads: Number of heads.
+        context: Number of positions whose rotations are computed once. Others are computed when they come.
 
     Shape:
         `(B, N, C)` to the same shape.
     """
 
-    def __init__(self, channels: int, heads: int) -> None:
+    cosine: Tensor
+    sine: Tensor
+
+    def __init__(self, channels: int, heads: int, context: int = 0) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.context = heads, context
+        for name, value in zip(
+            ("cosine", "sine"), turns(torch.arange(context) / 1, channels // heads), strict=True
+        ):
+            self.register_buffer(name, value, persistent=False)
         self.in_proj = nn.Linear(channels, 3 * channels, bias=False)
         self.out_proj = nn.Linear(channels, channels, bias=False)
 
@@ -48,20 +56,27 @@ class CausalSelfAttention(nn.Module):
 
     def prefill(self, x: Tensor) -> tuple[Tensor, State]:
         """Return the updates `(B, N, C)`, and all keys and values, each `(B, heads, N, d)`."""
-        q, k, v = self._heads(x, torch.arange(x.shape[1], device=x.device))
+        N = x.shape[1]
+        if isinstance(N, int) and self.context >= N and x.dtype != torch.float64:
+            q, k, v = self._heads(x, self.cosine[:N], self.sine[:N])
+        else:
+            q, k, v = self._heads(x, *self._turns(torch.arange(N, device=x.device)))
         return self._join(attend_causally(q, k, v)), (k, v)
 
     def step(self, x: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
         """Return the update `(B, 1, C)` of the token at `position`, and the state with its key and value."""
-        q, *new = self._heads(x, position.view(1))
+        q, *new = self._heads(x, *self._turns(position.view(1)))
         k, v = (torch.cat(pair, dim=2) for pair in zip(state, new, strict=True))
         return self._join(F.scaled_dot_product_attention(q, k, v)), (k, v)
 
-    def _heads(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values, `(B, heads, N, d)`."""
-        qkv = self.in_proj(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        q, k = rotate(qkv[:2], positions).unbind()
-        return q, k, qkv[2]
+    def _turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        precise = torch.promote_types(self.in_proj.weight.dtype, torch.float32)
+        return turns(positions.to(precise), self.in_proj.in_features // self.heads)
+
+    def _heads(self, x: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return rotated queries and keys, and values, `(B, heads, N, d)`."""
+        q, k, v = self.in_proj(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+        return turn(q, cosine, sine), turn(k, cosine, sine), v
 
     def _join(self, update: Tensor) -> Tensor:
         y: Tensor = self.out_proj(update.transpose(1, 2).flatten(2))
@@ -109,6 +124,7 @@ class Layer(nn.Module):
         heads: Number of heads.
         hidden: Number of hidden values of the perceptron.
         dropout: Dropout of both branches.
+        context: As in `CausalSelfAttention`.
 
     Shape:
         `(B, N, C)` to the same shape.
@@ -116,10 +132,10 @@ class Layer(nn.Module):
 
     mixer: CausalSelfAttention | Mixer
 
-    def __init__(self, channels: int, heads: int, hidden: int, dropout: float) -> None:
+    def __init__(self, channels: int, heads: int, hidden: int, dropout: float, context: int) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.RMSNorm(channels, EPSILON), nn.RMSNorm(channels, EPSILON)
-        self.mixer, self.mlp = CausalSelfAttention(channels, heads), SwiGLU(channels, hidden)
+        self.mixer, self.mlp = CausalSelfAttention(channels, heads, context), SwiGLU(channels, hidden)
         self.dropout1, self.dropout2 = nn.Dropout(dropout), nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -179,7 +195,7 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(vocabulary, width)
         self.dropout = nn.Dropout(dropout)
         hidden = mlp or 8 * ceil(width / 3)
-        self.layers = nn.ModuleList(Layer(width, heads, hidden, dropout) for _ in range(depth))
+        self.layers = nn.ModuleList(Layer(width, heads, hidden, dropout, context) for _ in range(depth))
         self.norm = nn.RMSNorm(width, EPSILON)
         self.site_names = {f"layers.{i}": f"block{i + 1}" for i in range(depth)}
         self.initialise_mixer(self)

@@ -2,7 +2,7 @@
 
 The first steps run operation by operation. If the GPU then waits for launches, the whole step (forward pass,
 backward pass, clipping and optimiser) is captured as one CUDA graph and replayed. If the rest of the training
-is long, the layers are compiled before. Every step counts: none is repeated for a measurement.
+is long, repeated layers are compiled before. Every step counts: none is repeated for a measurement.
 """
 
 import random
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from automl.config.device import Replay, capture, is_out_of_memory, synchronise, synchronising_calls
 from automl.config.runtime import log
 from automl.tasks.base import Batch, Task
-from automl.training.regions import Regions
+from automl.training.regions import Regions, find_layers
 from automl.training.step import Mode, Step
 from backbones.torch_internals import tree_leaves, tree_map
 
@@ -27,7 +27,7 @@ TIMED = 4  # steps of a measurement
 BUSY = 0.2  # fraction of these steps' time, at the end, from which on the GPU is busy and not the host
 GAIN = 0.3  # fraction of a step's time that a replay is expected to save at least
 CAPTURE = 0.2  # time of a capture besides its step [s]
-COMPILING_PAYS = 240.0  # rest of a training from which on `auto` compiles [s]
+COMPILING_PAYS = 90.0  # rest of a training from which on `auto` compiles repeated layers [s]
 
 Route = Generator[Tensor, tuple[Batch, float], None]
 
@@ -90,7 +90,8 @@ class FastStep(Step):
         batch, rate = yield values
         pace, batch, rate = yield from self._time(batch, rate)
         steps = self.steps - WARM_UP - 1 - TIMED
-        if self.mode == "inductor" or (self.mode == "auto" and pace.seconds * steps > COMPILING_PAYS):
+        is_long = self.mode == "auto" and pace.seconds * steps > COMPILING_PAYS
+        if self.mode == "inductor" or (is_long and find_layers(self.forward)):
             self.regions = Regions(self.forward)
             values = self._try_compiled(batch, rate)
             batch, rate = yield values
@@ -196,8 +197,10 @@ class Captured:
         try:
             self._replay, self._values = capture(lambda: step._train(self._batch), device)
         finally:
-            for group, values in zip(groups, kept, strict=True):
-                group.update(values)
+            for group, (own_rate, capturable) in zip(groups, kept, strict=True):
+                group["lr"] = own_rate
+                if capturable is not None:
+                    group["capturable"] = capturable
 
     _replay: Replay
     _values: Tensor
