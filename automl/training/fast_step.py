@@ -188,7 +188,7 @@ class Captured:
         device = step.task.runtime.device
         groups: list[dict[str, Any]] = optimizer.param_groups
         self._groups = [(torch.zeros((), device=device), group) for group in groups]
-        kept = [{key: group[key] for key in ("lr", "capturable") if key in group} for group in groups]
+        kept = [(group["lr"], group.get("capturable")) for group in groups]
         optimizer.zero_grad(set_to_none=True)
         for rate, group in self._groups:
             group["lr"] = rate
@@ -211,7 +211,8 @@ class Captured:
             if isinstance(leaf, Tensor):
                 place.copy_(leaf)
         for place, group in self._groups:
-            place.fill_(rate * group.get("lr_scale", 1.0))
+            group["lr"] = rate * group.get("lr_scale", 1.0)  # as a checkpoint keeps it
+            place.fill_(group["lr"])
         self._replay()
         return self._values
 
