@@ -26,13 +26,20 @@ def find_device(name: str = "auto") -> torch.device:
     Raise InputError if this machine has no such device.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(name)
+        device = with_index(torch.device(name))
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"device {name!r} cannot be used; try {CHOICES}. ({reason})") from error
+    return device
+
+
+def with_index(device: torch.device) -> torch.device:
+    """Return the device. A CUDA GPU without an index, which torch rejects in places, is the current one."""
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
     return device
 
 
@@ -94,10 +101,11 @@ def processor() -> str:
 
 
 def configure(device: torch.device, memory_fraction: float) -> None:
-    """Allow TF32 on a GPU, and limit this process to a fraction of its memory.
+    """Make a GPU the current one, allow TF32, and limit this process to a fraction of its memory.
 
     A trial that uses more than its fraction then runs out of memory without affecting others.
     """
+    make_current(device)
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.backends.cudnn.allow_tf32 = True
@@ -203,7 +211,7 @@ def event_seconds(run: Callable[[], object], device: torch.device) -> float:
 
 
 def generator_states() -> dict[str, Tensor]:
-    """Return the states of torch's default generators, by the type of their device."""
+    """Return the states of torch's default generators, of the current GPU, by the type of their device."""
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():
         states["cuda"] = torch.cuda.get_rng_state()
