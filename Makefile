@@ -32,7 +32,7 @@ test: setup
 
 # The tests of every mode that names a GPU, without `make setup`. At most five minutes on one H100.
 test-gpu:
-	@PYTHONPATH=$(CURDIR):$$PYTHONPATH $(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest -m gpu --numprocesses 4 --dist loadfile \
+	@PYTHONPATH=$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH} $(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest -m gpu --numprocesses 4 --dist loadfile \
 		$$(grep -rlE "mark\.gpu|TaskTestCase" tests --include="test_*.py")
 
 check: setup
