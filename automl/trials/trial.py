@@ -16,8 +16,15 @@ import ray
 import torch
 from ray import tune
 
+from attention.errors import first_line
 from attention.loading import receive
-from automl.config.device import device_for, device_name, empty_cache, is_out_of_memory
+from automl.config.device import (
+    check_memory_of_others,
+    device_for,
+    device_name,
+    empty_cache,
+    is_out_of_memory,
+)
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime
 from automl.costs.profile import measure
@@ -165,7 +172,8 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        reason = f"out of memory: {_line(error)}"
+        check_memory_of_others(runtime.device, runtime.memory_fraction)
+        reason = f"out of memory: {type(error).__name__}: {first_line(error)}"
     except Diverged as error:
         reason = str(error)
     except TooSlow as error:
@@ -174,8 +182,3 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
         return
     empty_cache(runtime.device)
     yield Report(history=history, profile=profile, device=device, violations=violations, infeasible=reason)
-
-
-def _line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

@@ -67,7 +67,10 @@ class Driver:
 
     def statistics(self, index: int) -> dict[str, Any]:
         self._known(index)
-        return {"allocated_bytes": {"all": {"current": 5, "peak": 7}}}
+        return {
+            "allocated_bytes": {"all": {"current": 5, "peak": 7}},
+            "reserved_bytes": {"all": {"current": 9}},
+        }
 
     def properties(self, index: int) -> SimpleNamespace:
         return SimpleNamespace(name=f"GPU {self._known(index)}", major=self.major)

@@ -2,6 +2,7 @@
 
 import inspect
 import subprocess
+import warnings
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -83,9 +84,38 @@ def test_a_trial_with_a_gpu_runs_on_it(mps):
     assert device.gpu_names() == [device.device_name(MPS)]
 
 
-def test_a_gpu_that_cannot_be_used_is_an_error():
-    with pytest.raises(RuntimeError, match=r"assigned 0\.5 GPUs"):
-        device.device_for(0.5)
+OLD = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver"
+
+
+@pytest.fixture
+def old_driver(monkeypatch):
+    def refuse():
+        raise RuntimeError(f"{OLD}\nby downloading a new version")
+
+    def warn():
+        warnings.warn(f"CUDA initialization: {OLD}\nby downloading", stacklevel=1)
+        return False
+
+    monkeypatch.setattr(torch._C, "_cuda_init", refuse, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", lambda: 0, raising=False)
+    monkeypatch.setattr(torch.cuda, "_cudart", object())
+    monkeypatch.setattr(torch.cuda, "is_available", warn)
+
+
+def test_an_old_driver_is_named(old_driver, capsys):
+    assert device.find_device() == CPU
+    assert capsys.readouterr().err == f"warning: using cpu. CUDA initialization: {OLD}\n"
+    for call, kind in ((device.find_device, InputError), (device.device_for, device.UnusableGpu)):
+        with pytest.raises(kind) as error:
+            call("cuda" if kind is InputError else 0.5)
+        assert f"({OLD}" in str(error.value)
+    assert str(error.value).startswith("Ray assigned 0.5 GPUs to the trial, but torch ")
+
+
+def test_hidden_gpus_are_named(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(InputError, match=r"device 'cuda' cannot be used; .*; CUDA_VISIBLE_DEVICES is ''\)"):
+        device.find_device("cuda")
 
 
 def test_memory_of_mps(mps):
