@@ -178,19 +178,6 @@ def free_memory(device: torch.device) -> int:
     return free
 
 
-def check_memory_of_others(device: torch.device, memory_fraction: float) -> None:
-    """Raise UnusableGpu if a process has run out of memory that others hold, outside its fraction."""
-    if device.type != "cuda":
-        return
-    free, total = torch.cuda.mem_get_info(device)
-    others = total - free - torch.cuda.memory_reserved(device)
-    if others > (1 - memory_fraction + OTHERS) * total:
-        raise UnusableGpu(
-            f"out of memory: other processes hold {others / 1e9:.0f} of the {total / 1e9:.0f} GB of "
-            f"{device_name(device)}. End them (`nvidia-smi` lists them), or use another GPU"
-        )
-
-
 def measures_peak_memory(device: torch.device) -> bool:
     """Return True if the device records its peak memory. MPS and CPUs do not."""
     return device.type == "cuda"
@@ -212,6 +199,19 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and str(error).startswith(OUT_OF_MEMORY)
     )
+
+
+def check_memory_of_others(device: torch.device, memory_fraction: float) -> None:
+    """Raise UnusableGpu if a process has run out of memory that others hold, outside its fraction."""
+    if device.type != "cuda":
+        return
+    free, total = torch.cuda.mem_get_info(device)
+    others = total - free - torch.cuda.memory_reserved(device)
+    if others > (1 - memory_fraction + OTHERS) * total:
+        raise UnusableGpu(
+            f"out of memory: other processes hold {others / 1e9:.0f} of the {total / 1e9:.0f} GB of "
+            f"{device_name(device)}. End them (`nvidia-smi` lists them), or use another GPU"
+        )
 
 
 def pins_memory(device: torch.device) -> bool:

@@ -15,7 +15,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from attention import unknown
-from automl.config.device import autocast, configure, fast_dtype, is_gpu, with_index
+from automl.config.device import (
+    autocast,
+    check_memory_of_others,
+    configure,
+    fast_dtype,
+    is_gpu,
+    with_index,
+)
 
 T = TypeVar("T")
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
@@ -67,6 +74,10 @@ class Runtime:
 
     def autocast(self) -> AbstractContextManager[None]:
         return autocast(self.device, self.dtype)
+
+    def check_memory_of_others(self) -> None:
+        """Raise UnusableGpu if other processes hold this one's fraction of the device's memory."""
+        check_memory_of_others(self.device, self.memory_fraction)
 
     def shard(self, indices: Tensor) -> Tensor:
         """Return this worker's part of `indices`."""

@@ -25,6 +25,11 @@ class CommandFailed(Exception):
         self.log = log
 
 
+def name_error(error: BaseException) -> str:
+    """Return the type of an error and the first line of its message."""
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
 def classify_error(error: Exception, folder: Storage) -> Report:
     """Return the report of a trial that ended with `error`.
 
@@ -34,7 +39,7 @@ def classify_error(error: Exception, folder: Storage) -> Report:
         return Report(error=redact(str(error)), traceback=redact(error.log))
     if isinstance(error, UnusableGpu):
         return Report(fault=str(error))
-    line = f"{type(error).__name__}: {first_line(error)}"
+    line = name_error(error)
     if (code := full_disk_errno(error)) is None:
         return Report(error=line, traceback=traceback.format_exc())
     if isinstance(error, InputError | DiskFull):  # These errors already name the folder.

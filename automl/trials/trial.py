@@ -16,15 +16,8 @@ import ray
 import torch
 from ray import tune
 
-from attention.errors import first_line
 from attention.loading import receive
-from automl.config.device import (
-    check_memory_of_others,
-    device_for,
-    device_name,
-    empty_cache,
-    is_out_of_memory,
-)
+from automl.config.device import device_for, device_name, empty_cache, is_out_of_memory
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime
 from automl.costs.profile import measure
@@ -32,7 +25,7 @@ from automl.data import shared
 from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.training.loop import Diverged, NotStopped, TooSlow
-from automl.trials.failure import classify_error
+from automl.trials.failure import classify_error, name_error
 from automl.trials.job import Job, train
 from search.config import COMMAND, TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
@@ -172,8 +165,8 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        check_memory_of_others(runtime.device, runtime.memory_fraction)
-        reason = f"out of memory: {type(error).__name__}: {first_line(error)}"
+        runtime.check_memory_of_others()
+        reason = f"out of memory: {name_error(error)}"
     except Diverged as error:
         reason = str(error)
     except TooSlow as error:

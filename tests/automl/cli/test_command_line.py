@@ -11,12 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import typer
 from PIL import Image
 
 from attention import ATTENTIONS, InputError
-from automl.cli.main import main
 from automl.cli.sites import sites_table
 from automl.config.settings import Settings
 from automl.search import run_search as search
@@ -502,17 +499,3 @@ def test_resources_that_the_cluster_lacks_are_reported(automl: Script, tmp_path:
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.glob("searches/*"))
     assert not (tmp_path / "mlflow.db").exists()
-
-
-def test_too_little_memory_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
-    program = typer.Typer()
-
-    @program.command()
-    def train() -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nSee the documentation")
-
-    with pytest.raises(SystemExit) as ended:
-        main([], program)
-    assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: CUDA out of memory. Tried to allocate 2.00 GiB. Lower --batch-size")
