@@ -19,6 +19,8 @@ class OnCpu(TorchFunctionMode):
     """Run operations on a GPU on the CPU."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.Tensor.pin_memory:
+            return args[0]
         return function(
             *map(_replace, args), **{name: _replace(value) for name, value in (kwargs or {}).items()}
         )
@@ -73,7 +75,7 @@ class Driver:
         }
 
     def properties(self, index: int) -> SimpleNamespace:
-        return SimpleNamespace(name=f"GPU {self._known(index)}", major=self.major)
+        return SimpleNamespace(name=f"GPU {self._known(index)}", major=self.major, total_memory=SIZE)
 
     def _known(self, index: int) -> int:
         assert type(index) is int

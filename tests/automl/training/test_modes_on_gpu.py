@@ -66,7 +66,7 @@ def test_a_compiled_training_computes_the_same(
     with caplog.at_level(logging.WARNING, "automl"):
         assert losses(open_on(gpu, config, mode)) == pytest.approx(expected, rel=0.05)
     if gpu.type != "cpu":
-        assert bool(replays) == (mode == "graphs")
+        assert replays or mode != "graphs"
         assert not caplog.records
 
 
