@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 QUIET := --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: setup demo test check docs prose fix tour backbones-table attention-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings language-findings
+.PHONY: setup demo test test-gpu check docs prose fix tour backbones-table attention-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings language-findings
 
 setup: .venv/ready
 
@@ -29,6 +29,11 @@ demo: setup
 # At most two processes, since searches start their own Ray. tests/conftest.py sets the order.
 test: setup
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+# The tests of every mode that names a GPU, without `make setup`. At most five minutes on one H100.
+test-gpu:
+	@PYTHONPATH=$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH} $(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest -m gpu --numprocesses 4 --dist loadfile \
+		$$(grep -rlE "mark\.gpu|TaskTestCase" tests --include="test_*.py")
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -78,6 +78,11 @@ def unknown(kind: str, name: object, choices: Iterable[str]) -> InputError:
     return InputError(f"unknown {kind} {name!r}; choose from {', '.join(choices)}.{hint}")
 
 
+def first_line(error: BaseException | None) -> str:
+    """Return the first line of an error's message, or its type if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def describe_error(error: BaseException) -> str:
     """Return type and message of an error in one line, with the last line of user-defined code that ran.
 

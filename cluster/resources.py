@@ -1,5 +1,6 @@
 """Resources of a trial, and how many trials fit, as pure functions of the cluster's resources."""
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
@@ -73,10 +74,13 @@ def count_slots(trial: TrialResources, nodes: Collection[Mapping[str, float]]) -
     """
     total = count_fitting(trial, nodes)
     if total == 0:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        hides = trial.gpus and visible in ("", "-1") and not any(node.get("GPU") for node in nodes)
+        hint = f" CUDA_VISIBLE_DEVICES={visible!r} hides the GPUs of this machine; unset it." if hides else ""
         raise InputError(
             f"{describe_shortage(trial, nodes)}. Lower --cpus-per-trial, --gpus-per-trial or "
             f"--workers-per-trial, or add a node; on an autoscaling cluster, --concurrent N requests "
-            f"capacity for N trials and waits."
+            f"capacity for N trials and waits.{hint}"
         )
     return total
 

@@ -15,6 +15,7 @@ from services import MlflowServer, ObjectStore, serve_mlflow, serve_objects, ser
 from threadpoolctl import threadpool_limits
 from xdist.scheduler import LoadScopeScheduling
 
+from automl.config.device import device_for, find_device, is_gpu
 from automl.storage.storage import Storage
 
 # Other load on the machine must not fail a test.
@@ -22,6 +23,7 @@ hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
 
 SCRIPT = Path(sys.executable).parent / "automl"
+ON_CPU = "AUTOML_GPU_TESTS_ON_CPU"  # runs the tests marked `gpu` on the CPU, to try the tests themselves
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -40,6 +42,11 @@ LONGEST = (
 def scope_of(nodeid: str) -> str:
     file = nodeid.split("::")[0]
     return "shared" if file.startswith(SHARED) else file
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if session.config.option.markexpr == "gpu" and not os.environ.get(ON_CPU) and not is_gpu(find_device()):
+        pytest.exit("torch can use no GPU on this machine, so no test ran", returncode=0)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -74,6 +81,12 @@ def one_thread() -> None:
     """Use one thread: small layers wait for threads, and results must be the same bits."""
     torch.set_num_threads(1)
     threadpool_limits(1, user_api="blas")
+
+
+@pytest.fixture(scope="session")
+def gpu() -> torch.device:
+    """Return the GPU of the tests marked `gpu`."""
+    return device_for(0 if os.environ.get(ON_CPU) else 1)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -83,7 +83,8 @@ class Weights(Task[TableData, Network]):
     noun = "things"
 
     def table(self, split: Split) -> tuple[Tensor, Tensor]:
-        return rows(split, self.data)
+        x, y = rows(split, self.data)
+        return x.to(self.runtime.device), y.to(self.runtime.device)
 
     def size(self, split: Split) -> int:
         return ROWS[split]
@@ -117,7 +118,7 @@ class Weights(Task[TableData, Network]):
             yield x[mine], y[mine]
 
     def example(self, count: int) -> Tensor:
-        return torch.zeros(count, COLUMNS)
+        return torch.zeros(count, COLUMNS, device=self.runtime.device)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         x, y = batch

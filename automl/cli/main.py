@@ -15,6 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from attention import InputError
+from attention.errors import first_line
 from automl.cli.command import as_command
 from automl.cli.confirm_command import compare, confirm
 from automl.cli.export_command import export, predict
@@ -105,6 +106,17 @@ def main(arguments: Sequence[str] | None = None, program: typer.Typer = app, nam
             _print_defect()
         name = _plain(str(error.filename))
         print(f"error: the file name {name} is too long; give a shorter one", file=sys.stderr)
+        sys.exit(2)
+    except RuntimeError as error:
+        from automl.config.device import is_out_of_memory  # it imports torch
+
+        if not is_out_of_memory(error):
+            _print_defect()
+        print(
+            f"error: {_plain(first_line(error))} Lower --batch-size, choose a smaller model, or end "
+            f"other processes on the GPU",
+            file=sys.stderr,
+        )
         sys.exit(2)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)

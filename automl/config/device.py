@@ -4,6 +4,8 @@ It is not in `automl/training` because data and storage use it and must not impo
 tested on a fake device, so `auto` never selects it.
 """
 
+import os
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor
 
 from attention import InputError
+from attention.errors import first_line
 from backbones.torch_internals import cpu_computes_bfloat16
 
 T = TypeVar("T")
@@ -22,6 +25,18 @@ Replay = Callable[[], None]
 CHOICES = "auto, cpu, cuda, cuda:N or mps"
 SHARING = "auto, cpu or cuda"  # the choices for several workers of one training
 
+# Beginnings of the messages of errors that are no `torch.OutOfMemoryError`.
+OUT_OF_MEMORY = (
+    "MPS backend out of memory",
+    "CUDA error: out of memory",
+    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED",
+)
+OTHERS = 0.1  # fraction of a GPU's memory that other processes may hold beside the fractions of its trials
+
+
+class UnusableGpu(RuntimeError):
+    """The GPU that Ray assigned to a trial cannot be used. The trial is not at fault."""
+
 
 def find_device(name: str = "auto") -> torch.device:
     """Return the device called `name`. `auto` is a CUDA GPU if there is one, otherwise the CPU.
@@ -29,13 +44,26 @@ def find_device(name: str = "auto") -> torch.device:
     Raise InputError if this machine has no such device.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        for warning in caught:  # such as of a driver that is too old
+            print(f"warning: using {name}. {str(warning.message).splitlines()[0]}", file=sys.stderr)
     try:
-        device = torch.device(name)
+        device = with_index(torch.device(name))
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
+        if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+            reason = f"{reason}; CUDA_VISIBLE_DEVICES is {visible!r}"
         raise InputError(f"device {name!r} cannot be used; try {CHOICES}. ({reason})") from error
+    return device
+
+
+def with_index(device: torch.device) -> torch.device:
+    """Return the device. A CUDA GPU without an index, which torch rejects in places, is the current one."""
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
     return device
 
 
@@ -47,18 +75,18 @@ def gpu_with_number(number: int) -> str:
 def device_for(gpus: float) -> torch.device:
     """Return the device of a trial to which Ray assigned `gpus` GPUs.
 
-    Raise RuntimeError if the GPU cannot be used, since training on the CPU would only look slow.
+    Raise UnusableGpu if the GPU cannot be used, since training on the CPU would only look slow.
     """
     if not gpus:
         return find_device("cpu")
-    if torch.cuda.is_available():
-        return find_device("cuda")
-    if torch.backends.mps.is_available():
-        return find_device("mps")
-    raise RuntimeError(
-        f"Ray assigned {gpus:g} GPUs to the trial, but torch {torch.__version__} cannot use any on this "
-        "node. Check that torch is built with CUDA and that the driver is recent enough"
-    )
+    try:
+        return find_device("mps" if torch.backends.mps.is_available() else "cuda")
+    except InputError as error:
+        raise UnusableGpu(
+            f"Ray assigned {gpus:g} GPUs to the trial, but torch {torch.__version__} cannot use any on this "
+            f"node. Check that torch is built with CUDA, and with nvidia-smi that the driver is recent and "
+            f"memory is free. ({first_line(error.__cause__)})"
+        ) from error
 
 
 def is_gpu(device: torch.device) -> bool:
@@ -97,10 +125,11 @@ def processor() -> str:
 
 
 def configure(device: torch.device, memory_fraction: float) -> None:
-    """Allow TF32 on a GPU, and limit this process to a fraction of its memory.
+    """Make a GPU the current one, allow TF32, and limit this process to a fraction of its memory.
 
     A trial that uses more than its fraction then runs out of memory without affecting others.
     """
+    make_current(device)
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.backends.cudnn.allow_tf32 = True
@@ -168,10 +197,23 @@ def peak_memory(device: torch.device) -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return True if the device ran out of memory. MPS raises a plain RuntimeError for it."""
+    """Return True if the device ran out of memory."""
     return isinstance(error, torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and str(error).startswith("MPS backend out of memory")
+        isinstance(error, RuntimeError) and str(error).startswith(OUT_OF_MEMORY)
     )
+
+
+def check_memory_of_others(device: torch.device, memory_fraction: float) -> None:
+    """Raise UnusableGpu if a process has run out of memory that others hold, outside its fraction."""
+    if device.type != "cuda":
+        return
+    free, total = torch.cuda.mem_get_info(device)
+    others = total - free - torch.cuda.memory_reserved(device)
+    if others > (1 - memory_fraction + OTHERS) * total:
+        raise UnusableGpu(
+            f"out of memory: other processes hold {others / 1e9:.0f} of the {total / 1e9:.0f} GB of "
+            f"{device_name(device)}. End them (`nvidia-smi` lists them), or use another GPU"
+        )
 
 
 def pins_memory(device: torch.device) -> bool:
@@ -211,7 +253,7 @@ def event_seconds(run: Callable[[], object], device: torch.device) -> float:
 
 
 def generator_states() -> dict[str, Tensor]:
-    """Return the states of torch's default generators, by the type of their device."""
+    """Return the states of torch's default generators, of the current GPU, by the type of their device."""
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():
         states["cuda"] = torch.cuda.get_rng_state()

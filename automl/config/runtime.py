@@ -15,7 +15,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from attention import unknown
-from automl.config.device import autocast, configure, fast_dtype, is_gpu
+from automl.config.device import (
+    autocast,
+    check_memory_of_others,
+    configure,
+    fast_dtype,
+    is_gpu,
+    with_index,
+)
 
 T = TypeVar("T")
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
@@ -31,7 +38,7 @@ class Runtime:
     """Device and execution options of one process.
 
     Attributes:
-        device: The device of the model.
+        device: The device of the model. A GPU without an index is the current one.
         precision: Precision of the forward pass. Weights stay in float32. `auto` is bfloat16 if the device
             computes in it, float16 with a scaled loss on older GPUs, otherwise float32.
         compile: Execution of a training step; see `automl.training.step`.
@@ -54,6 +61,7 @@ class Runtime:
         ):
             if value not in choices:
                 raise unknown(kind, value, choices)
+        object.__setattr__(self, "device", with_index(self.device))
         if is_gpu(self.device):
             configure(self.device, self.memory_fraction)
         else:
@@ -66,6 +74,10 @@ class Runtime:
 
     def autocast(self) -> AbstractContextManager[None]:
         return autocast(self.device, self.dtype)
+
+    def check_memory_of_others(self) -> None:
+        """Raise UnusableGpu if other processes hold this one's fraction of the device's memory."""
+        check_memory_of_others(self.device, self.memory_fraction)
 
     def shard(self, indices: Tensor) -> Tensor:
         """Return this worker's part of `indices`."""

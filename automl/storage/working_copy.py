@@ -27,6 +27,7 @@ from typing import Any
 from filelock import FileLock
 
 from attention import InputError
+from attention.errors import first_line
 from automl.storage.cache_folder import cache_root
 from automl.storage.storage import Storage
 from search.record import CHECKPOINT_FILE
@@ -302,4 +303,4 @@ def _stamp(file: Path) -> str:
 
 
 def _line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
+    return first_line(error)[:300]

@@ -235,7 +235,7 @@ def conclude_epoch(task: Task, state: TrainingState, values: Tensor, course: Cou
     learned = {f"gate.{site}": gate for site, gate in gates(state.scored).items()}
     # This is the only synchronisation of the epoch.
     means = {f"train_{name}": mean for name, mean in zip(task.learned, values[:, 1:].mean(0), strict=True)}
-    scalars = [value.float().view(1) for value in (*means.values(), *scores.values(), *learned.values())]
+    scalars = [value.to(values).view(1) for value in (*means.values(), *scores.values(), *learned.values())]
     numbers = torch.cat([values[:, 0], *scalars]).tolist()
     history = numbers[: len(values)]
     metrics = dict(zip((*means, *scores, *learned), numbers[len(values) :], strict=True))

@@ -3,7 +3,9 @@
 import traceback
 
 from attention import InputError
+from attention.errors import first_line
 from automl.config.addresses import redact
+from automl.config.device import UnusableGpu
 from automl.storage.cache_folder import cache_root
 from automl.storage.disk import DiskFull, format_disk_full, full_disk_errno
 from automl.storage.storage import Storage
@@ -23,12 +25,21 @@ class CommandFailed(Exception):
         self.log = log
 
 
+def name_error(error: BaseException) -> str:
+    """Return the type of an error and the first line of its message."""
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
 def classify_error(error: Exception, folder: Storage) -> Report:
-    """Return the report of a trial that ended with `error`. A full disk is a fault of the node."""
+    """Return the report of a trial that ended with `error`.
+
+    A full disk and a GPU that cannot be used are faults of the node.
+    """
     if isinstance(error, CommandFailed):
         return Report(error=redact(str(error)), traceback=redact(error.log))
-    text = str(error).strip().splitlines()
-    line = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    if isinstance(error, UnusableGpu):
+        return Report(fault=str(error))
+    line = name_error(error)
     if (code := full_disk_errno(error)) is None:
         return Report(error=line, traceback=traceback.format_exc())
     if isinstance(error, InputError | DiskFull):  # These errors already name the folder.

@@ -25,7 +25,7 @@ from automl.data import shared
 from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.training.loop import Diverged, NotStopped, TooSlow
-from automl.trials.failure import classify_error
+from automl.trials.failure import classify_error, name_error
 from automl.trials.job import Job, train
 from search.config import COMMAND, TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
@@ -165,7 +165,8 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        reason = f"out of memory: {_line(error)}"
+        runtime.check_memory_of_others()
+        reason = f"out of memory: {name_error(error)}"
     except Diverged as error:
         reason = str(error)
     except TooSlow as error:
@@ -174,8 +175,3 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
         return
     empty_cache(runtime.device)
     yield Report(history=history, profile=profile, device=device, violations=violations, infeasible=reason)
-
-
-def _line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

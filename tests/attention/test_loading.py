@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from attention import InputError, loading
+from attention.errors import first_line
 from backbones.libraries import LIBRARIES
 
 
@@ -148,3 +149,11 @@ def test_mistakes_in_a_file_are_reported(project: Path) -> None:
 
 def test_libraries_are_those_that_have_models() -> None:
     assert {*loading.LIBRARIES} == {*LIBRARIES, "hf"}  # whose models are decoders
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [(ValueError("one\ntwo"), "one"), (KeyError(), "KeyError"), (OSError(" \n"), "OSError"), (None, "None")],
+)
+def test_first_line_of_an_error(error: BaseException | None, line: str) -> None:
+    assert first_line(error) == line

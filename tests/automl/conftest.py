@@ -7,6 +7,7 @@ from unittest.mock import Mock
 import pytest
 from automl_cases import EVERY_ATTENTION, HERE, tiny
 from confirm_cases import NoTracker
+from imitated_gpus import Driver, OnCpu, imitate_gpus
 from mlflow import MlflowClient
 
 import automl.confirm.run_confirm
@@ -14,6 +15,14 @@ import automl.search.run_search
 import automl.tracking.process
 from automl.export.run_export import ExportResult, run_export
 from automl.trials.train import TrainResult, run_train
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    """Two imitated GPUs, whose tensors are on the CPU."""
+    driver = imitate_gpus(monkeypatch)
+    with OnCpu():
+        yield driver
 
 
 @pytest.fixture(scope="session")

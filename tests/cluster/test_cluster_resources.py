@@ -56,6 +56,20 @@ def test_error_names_all_requested_resources() -> None:
     )
 
 
+@pytest.mark.parametrize("visible", ["", "-1", "0", None])
+@pytest.mark.parametrize("gpus", [0.0, 1.0])
+def test_error_says_that_gpus_are_hidden(
+    visible: str | None, gpus: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(InputError) as error:
+        count_slots(TrialResources(cpus=99, gpus=gpus), [CPUS])
+    hint = f"CUDA_VISIBLE_DEVICES={visible!r} hides the GPUs of this machine; unset it."
+    assert str(error.value).endswith(hint) == (gpus > 0 and visible in ("", "-1"))
+
+
 @pytest.mark.parametrize(
     ("custom", "fragment"),
     [

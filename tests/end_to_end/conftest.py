@@ -1,12 +1,11 @@
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-AUTOML = Path(sys.executable).parent / "automl"
+import torch
+from killable import AUTOML
 
 
 @pytest.fixture
@@ -15,7 +14,7 @@ def automl(tmp_path: Path) -> Callable[..., str]:
 
     def run(*arguments: object) -> str:
         done = subprocess.run(
-            [AUTOML, *map(str, arguments)],
+            [*AUTOML, *map(str, arguments)],
             cwd=tmp_path,
             env={**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"},
             capture_output=True,
@@ -26,3 +25,9 @@ def automl(tmp_path: Path) -> Callable[..., str]:
         return done.stderr + done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def gpus_per_trial(gpu: torch.device) -> Callable[[float], list[str]]:
+    """Return a function from a share of a GPU to the options of trials with it."""
+    return lambda gpus: [] if gpu.type == "cpu" else ["--gpus-per-trial", str(gpus)]

@@ -13,7 +13,10 @@ from optuna.trial import TrialState
 
 from search.study import STUDY_FILE, open_study, read_history, read_record
 
-AUTOML = Path(sys.executable).parent / "automl"
+SCRIPT = Path(sys.executable).parent / "automl"
+AUTOML = (
+    [str(SCRIPT)] if SCRIPT.exists() else [sys.executable, "-m", "automl"]
+)  # the latter without `make setup`
 
 
 class Search:
@@ -34,7 +37,7 @@ class Search:
             subprocess.run(["rm", "-rf", self.folder / "searches"], check=True)
         with (self.folder / "output").open("a") as output:
             self.process = subprocess.Popen(
-                [AUTOML, "search", *options], cwd=self.folder, stdout=output, stderr=output
+                [*AUTOML, "search", *options], cwd=self.folder, stdout=output, stderr=output
             )
 
     def wait(self) -> int:

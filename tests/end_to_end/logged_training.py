@@ -1,6 +1,7 @@
-"""A training function that logs each epoch when its checkpoint is written, in the folder of `--data`."""
+"""A training function that logs its process, and each epoch when its checkpoint is written, in `--data`."""
 
 import json
+import os
 import time
 
 import torch
@@ -13,12 +14,17 @@ PAUSE = 0.2  # so that a kill hits an epoch [s]
 
 def train(trial):
     rank, workers = trial.runtime.rank, trial.runtime.workers
+    device = trial.device
     images = torch.randn(64, 1, 16, 16, generator=torch.Generator().manual_seed(0))
     labels = images.mean((1, 2, 3)).gt(0).long()
     layers = nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.Conv2d(32, 32, 5, stride=2), nn.ReLU()
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(1152, 2))
     model = trial.place(model, example=images[:16])
     name = [trial.seed, trial.suggest_float("lr", 1e-3, 1e-2, log=True), str(model)]
+    model, images, labels = model.to(device), images.to(device), labels.to(device)
+    if trial.data is not None:
+        with (trial.data / "processes").open("a") as log:
+            log.write(f"{os.getpid()} {device} {torch.ones(1).to(device).device}\n")
     optimizer = torch.optim.SGD(model.parameters(), name[1])
     trial.state(model=model, optimizer=optimizer)
     epochs = trial.epochs(4)

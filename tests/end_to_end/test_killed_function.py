@@ -89,6 +89,21 @@ def test_search_is_killed(start_search: Callable[[int], Search]) -> None:
     check(search, 3, kills=1)
 
 
+@pytest.mark.gpu
+def test_search_on_shares_of_a_gpu_is_killed(
+    start_search: Callable[..., Search], gpus_per_trial: Callable[[float], list[str]], gpu: torch.device
+) -> None:
+    search = start_search(3, *gpus_per_trial(0.25), "--concurrent", SLOTS)
+    file = search.folder / "data" / "processes"
+    while not file.exists() or len({line.split()[0] for line in file.open()}) < SLOTS:  # trials at once
+        assert search.process is not None
+        assert search.process.poll() is None, search.output()
+        time.sleep(0.05)
+    kill_driver(search)
+    check(search, 3, kills=1, tolerance=1e-6 if gpu.type == "cpu" else 1e-2)
+    assert {device for line in file.open() for device in line.split()[1:]} == {str(gpu)}
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [0])

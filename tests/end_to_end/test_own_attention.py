@@ -3,11 +3,17 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
+import torch
 from PIL import Image
+
+from automl.config.device import device_name
+from search.study import read_records
 
 GATE = """
 from typing import Literal
@@ -98,3 +104,29 @@ def test_from_own_modules_to_a_deployed_model(automl, tmp_path: Path, types: str
     (folder / "pooling.py").write_text(f"{POOLING}# changed\n")
     with pytest.raises(AssertionError, match=r"the code of .*mine\.py:Gate has changed; restore it"):
         automl("export", "--trust", "--run", export[export.index("--run") + 1], "--out", "again")
+
+
+@pytest.mark.gpu
+def test_from_a_whole_gpu_to_a_deployed_model(
+    automl: Callable[..., str],
+    gpus_per_trial: Callable[[float], list[str]],
+    gpu: torch.device,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mine.py").write_text(GATE)
+    (tmp_path / "pooling.py").write_text(POOLING)
+    result = last(automl(
+        "search", "--space", "digits", "--attention", "mine.py:Gate", "--trials", 3, "--baseline-share", 0,
+        *("--name", "gates", *FAST, *gpus_per_trial(1), "--confirm", "--top", 1, "--seeds", 2, "--json"),
+    ))  # fmt: skip
+    assert (result["trials"], result["errors"]) == (3, 0)
+    assert result["confirmation"]["complete"]
+    records = read_records(tmp_path / "searches" / "gates", "gates")
+    assert {record.device for record in records} == {device_name(gpu)}
+    assert any("mine.py:Gate" in str(record.config.to_json()) for record in records)
+    automl("export", "--best", "--trust", "--out", "out")
+    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
+    (image,) = session.get_inputs()
+    shape = [side if isinstance(side, int) else 1 for side in image.shape]
+    (probabilities,) = session.run(None, {image.name: np.zeros(shape, np.uint8)})
+    assert probabilities.sum() == pytest.approx(1, abs=1e-5)

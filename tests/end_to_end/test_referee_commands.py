@@ -7,9 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-AUTOML = Path(sys.executable).parent / "automl"
+import pytest
+import torch
+from killable import AUTOML
 
 # A training of some milliseconds, which counts its runs.
 TRAIN = """
@@ -30,11 +33,11 @@ def test_a_killed_comparison_is_resumed(tmp_path: Path) -> None:
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [AUTOML, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+            [*AUTOML, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
         )
 
     begin = [
-        *(AUTOML, "referee", "--baseline", f"{train} 0 {{out}}", "--candidate", f"{train} 2 {{out}}"),
+        *(*AUTOML, "referee", "--baseline", f"{train} 0 {{out}}", "--candidate", f"{train} 2 {{out}}"),
         *("--metric", "accuracy", "--metric-file", "log.csv", "--seed", "100", "--name", "mine"),
         *("--equal", "none", "--unit", "%"),
     ]
@@ -57,3 +60,39 @@ def test_a_killed_comparison_is_resumed(tmp_path: Path) -> None:
     count, slots = len(runs.read_text().splitlines()), os.cpu_count() or 1
     trained = sum(len(variant["scores"]) for variant in verdict["variants"])
     assert before < trained <= count <= trained + 2 * slots
+
+
+# A training on the GPUs that its run may see.
+ON_GPU = """
+import os, sys, torch
+names, count = os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count()
+loss = torch.ones(8, device="cuda" if count else "cpu").sum().item()
+with open("runs", "a") as runs:
+    print(names, count, loss, file=runs)
+gain, seed = float(sys.argv[1]), int(sys.argv[2])
+print("accuracy", gain + (1 + gain) * (seed % 7) / 100)
+"""
+
+
+@pytest.mark.gpu
+def test_a_run_sees_its_gpu_alone(
+    automl: Callable[..., str],
+    gpus_per_trial: Callable[[float], list[str]],
+    gpu: torch.device,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "train.py").write_text(ON_GPU)
+    baseline, candidate = (f"{shlex.quote(sys.executable)} train.py {gain} {{seed}}" for gain in ("0", "0.5"))
+    output = automl(
+        "referee", "--baseline", baseline, "--candidate", candidate, "--metric", "accuracy (.*)",
+        *("--seeds", 6, "--equal", "none", "--json"), *gpus_per_trial(0.25),
+    )  # fmt: skip
+    verdict = json.loads(output.strip().splitlines()[-1])
+    assert verdict["winner"] == "candidate"
+    runs = [line.split() for line in (tmp_path / "runs").read_text().splitlines()]
+    assert len(runs) == 12
+    if gpu.type != "cpu":
+        names, counts, losses = zip(*runs, strict=True)
+        assert set(names) == {os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]}
+        assert set(counts) == {"1"}
+        assert set(losses) == {"8.0"}

@@ -1,7 +1,8 @@
 """Devices, on a machine that has a CPU alone: CUDA's and Apple's are imitated."""
 
+import inspect
 import subprocess
-from contextlib import nullcontext
+import warnings
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from automl_cases import CPU, timeless, tiny
-from torch.overrides import TorchFunctionMode
+from imitated_gpus import SIZE, OnCpu
 
 from attention import InputError
 from automl.config import device
@@ -22,17 +23,6 @@ from automl.trials import train
 
 MPS = torch.device("mps")
 ROOT = Path(__file__).parents[3]
-
-
-class OnCpu(TorchFunctionMode):
-    """Run operations on MPS on the CPU."""
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        return function(*map(on_cpu, args), **{key: on_cpu(arg) for key, arg in (kwargs or {}).items()})
-
-
-def on_cpu(argument):
-    return CPU if isinstance(argument, torch.device) and argument == MPS else argument
 
 
 @pytest.fixture
@@ -94,9 +84,38 @@ def test_a_trial_with_a_gpu_runs_on_it(mps):
     assert device.gpu_names() == [device.device_name(MPS)]
 
 
-def test_a_gpu_that_cannot_be_used_is_an_error():
-    with pytest.raises(RuntimeError, match=r"assigned 0\.5 GPUs"):
-        device.device_for(0.5)
+OLD = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver"
+
+
+@pytest.fixture
+def old_driver(monkeypatch):
+    def refuse():
+        raise RuntimeError(f"{OLD}\nby downloading a new version")
+
+    def warn():
+        warnings.warn(f"CUDA initialization: {OLD}\nby downloading", stacklevel=1)
+        return False
+
+    monkeypatch.setattr(torch._C, "_cuda_init", refuse, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", lambda: 0, raising=False)
+    monkeypatch.setattr(torch.cuda, "_cudart", object())
+    monkeypatch.setattr(torch.cuda, "is_available", warn)
+
+
+def test_an_old_driver_is_named(old_driver, capsys):
+    assert device.find_device() == CPU
+    assert capsys.readouterr().err == f"warning: using cpu. CUDA initialization: {OLD}\n"
+    for call, kind in ((device.find_device, InputError), (device.device_for, device.UnusableGpu)):
+        with pytest.raises(kind) as error:
+            call("cuda" if kind is InputError else 0.5)
+        assert f"({OLD}" in str(error.value)
+    assert str(error.value).startswith("Ray assigned 0.5 GPUs to the trial, but torch ")
+
+
+def test_hidden_gpus_are_named(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(InputError, match=r"device 'cuda' cannot be used; .*; CUDA_VISIBLE_DEVICES is ''\)"):
+        device.find_device("cuda")
 
 
 def test_memory_of_mps(mps):
@@ -165,54 +184,66 @@ def test_training_on_mps_computes_the_same(mps):
     assert "empty_cache" in mps, "as it fills the device with images"
 
 
-def test_calls_to_cuda(monkeypatch):
-    calls = []
-    gpu = torch.device("cuda", 1)
+GRAPHS = ("capture",)  # It needs a real GPU.
+# Every other function of `automl.config.device` that takes a device.
+OF_DEVICE = {
+    name: list(signature.parameters)
+    for name, function in vars(device).items()
+    if inspect.isfunction(function) and function.__module__ == device.__name__ and name not in GRAPHS
+    for signature in [inspect.signature(function)]
+    if any(parameter.annotation is torch.device for parameter in signature.parameters.values())
+}
+OTHERS = {"memory_fraction": 0.5, "dtype": torch.bfloat16, "run": lambda: None, "tensor": torch.zeros(1)}
+# How the program gets the device of a GPU.
+SOURCES = {
+    "auto": device.find_device,
+    "cuda": lambda: device.find_device("cuda"),
+    "of a trial": lambda: device.device_for(0.5),
+    "of a caller": lambda: Runtime(device=torch.device("cuda")).device,
+}
 
-    class Event:
-        def __init__(self, enable_timing):
-            assert enable_timing
 
-        def record(self):
-            calls.append("record")
+@pytest.mark.parametrize("current", [0, 1])
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_gpu_always_has_its_index(source, current, gpus):
+    """With it, torch accepts the device in every call."""
+    gpus.current = current
+    gpu = SOURCES[source]()
+    assert len(OF_DEVICE) > 10
+    for name, parameters in OF_DEVICE.items():
+        result = getattr(device, name)(*(OTHERS.get(parameter, gpu) for parameter in parameters))
+        if hasattr(result, "__enter__"):
+            with result:
+                pass
+    assert gpu == torch.device("cuda", current)
+    named = [call for call in gpus.calls if len(call) > 1]
+    assert {call[-1] for call in named} == {current}
+    assert {call[0] for call in named} >= {"fraction", "record", "reset", "synchronize"}
 
-        def synchronize(self):
-            calls.append("wait")
 
-        def elapsed_time(self, ended):
-            return 2000.0
+def test_the_device_of_a_runtime_is_the_current_one(gpus):
+    """Otherwise a checkpoint would keep the generator of another card, and `.cuda()` would use that."""
+    gpu = device.find_device(device.gpu_with_number(1))
+    Runtime(device=gpu)
+    assert gpus.current == 1
+    gpus.generators[1].manual_seed(5)
+    states = device.generator_states()
+    assert torch.equal(states["cuda"], gpus.generators[1].get_state())
+    gpus.generators[1].manual_seed(6)
+    with device.forked_generators(gpu):
+        gpus.generators[1].manual_seed(7)
+    assert gpus.generators[1].initial_seed() == 6
+    device.restore_generator_states(states)
+    assert gpus.generators[1].initial_seed() == 5
 
-    for name, value in {
-        "Event": Event,
-        "device": lambda where: calls.append(where) or nullcontext(),
-        "empty_cache": lambda: calls.append("empty_cache"),
-        "mem_get_info": lambda where: (3, 4),
-        "reset_peak_memory_stats": lambda where: calls.append("reset"),
-        "memory_allocated": lambda where: 5,
-        "max_memory_allocated": lambda where: 7,
-        "synchronize": lambda where: calls.append("synchronize"),
-        "is_initialized": lambda: True,
-        "is_available": lambda: True,
-        "get_rng_state": lambda: torch.tensor([3], dtype=torch.uint8),
-        "set_rng_state": lambda state: calls.append(state.item()),
-        "get_device_name": lambda where: f"GPU {where}",
-        "device_count": lambda: 2,
-        "set_per_process_memory_fraction": lambda part, where: calls.append((part, where)),
-    }.items():
-        monkeypatch.setattr(torch.cuda, name, value)
-    assert device.event_seconds(lambda: calls.append("run"), gpu) == 2
-    assert calls == [gpu, "record", "run", "record", "wait"]
-    calls.clear()
-    assert device.free_memory(gpu) == 3
+
+def test_figures_of_cuda(gpus):
+    gpu = device.find_device("cuda:1")
+    gpus.used = [0, SIZE // 4]
+    assert device.event_seconds(lambda: None, gpu) == 2
+    assert device.free_memory(gpu) == SIZE * 3 // 4
     assert (device.start_peak_memory(gpu), device.peak_memory(gpu)) == (5, 7)
-    device.synchronise(gpu)
-    assert calls == ["empty_cache", "reset", "synchronize"]
-    calls.clear()
-    device.restore_generator_states(device.generator_states())
-    assert calls == [3]
-    assert device.find_device() == torch.device("cuda")
+    assert gpus.calls == [("record", 1), ("record", 1), ("wait",), ("empty",), ("reset", 1)]
+    assert gpus.current == 0
     assert device.gpu_names() == ["GPU 0", "GPU 1"]
-    assert device.device_name(gpu) == "GPU cuda:1"
-    calls.clear()
-    Runtime(device=gpu, memory_fraction=0.25)
-    assert calls == [(0.25, gpu)]
+    assert device.device_name(gpu) == "GPU 1"

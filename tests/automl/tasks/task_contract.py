@@ -29,6 +29,7 @@ class TaskTestCase:
     """Contract of `automl.tasks.Task`. `make` opens a new task with a small configuration."""
 
     make: Callable[..., Task]
+    draws_on_its_device = False  # such as a detector, which samples regions
 
     def test_its_configuration_round_trips(self) -> None:
         config = self.make().config
@@ -93,6 +94,17 @@ class TaskTestCase:
         assert not [name for name in still if not self.may_stand_still(name)]
         assert task.metric.name in metrics
         assert metrics["epoch"] == 1
+
+    @pytest.mark.gpu
+    def test_a_gpu_learns_the_same(self, gpu: torch.device) -> None:
+        losses = []
+        for device in (gpu, torch.device("cpu")):
+            task = self.make(runtime=Runtime(device=device, precision="fp32"))
+            state = start(task)
+            assert {parameter.device for parameter in state.model.parameters()} == {device}
+            losses.append(next(iter(fit(task, state)))["train_loss"])
+        if not self.draws_on_its_device:
+            assert losses[0] == pytest.approx(losses[1], rel=0.1)
 
     def may_stand_still(self, name: str) -> bool:
         """Return True if this parameter may have no gradient in the first epoch."""

@@ -125,6 +125,8 @@ class TestStereo(TaskTestCase):
 
 
 class TestDetection(TaskTestCase):
+    draws_on_its_device = True
+
     @pytest.fixture(autouse=True)
     def few(self) -> Iterator[None]:
         with few_scenes(8, 5):

@@ -15,6 +15,8 @@ from functions.train_marks import network, train
 from torch import nn
 
 from attention import InputError, Spec
+from automl.config.device import find_device
+from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from automl.training import checkpoint, running_trial
 from automl.training.loop import Diverged, NotStopped, TooSlow
@@ -78,6 +80,22 @@ def test_each_epoch_has_a_complete_record():
     assert all(metrics["processor_seconds"] > 0 and metrics["seconds"] > 0 for metrics in history)
     assert trial.per_example.mean() == pytest.approx(trial.tested["accuracy"])
     assert len(trial.per_example) == 64
+
+
+@pytest.mark.parametrize("name", ["cuda", "cuda:1"])
+def test_the_gpu_of_a_trial_is_the_current_one_of_its_function(name, gpus):
+    current = []
+    runtime = Runtime(device=find_device(name))
+    trial = RunningTrial(own_config(parameters={}), runtime, fitting=1)
+
+    def train_there(trial):
+        current.append((trial.device.index, torch.cuda.current_device()))
+        for _ in trial.epochs(6):
+            trial.report(accuracy=0.5)
+
+    with suppress(InputError):  # It places no module.
+        list(trial.run(train_there))
+    assert current == [(int(name[5:] or 0),) * 2]
 
 
 @pytest.mark.parametrize(("stop", "fitting"), [(1, 4), (2, 3.5), (3, 3.5)])

@@ -8,18 +8,18 @@ import torch
 from automl_cases import CPU, HERE, Regression
 
 from attention import InputError
+from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.training import step
 from automl.training.loop import fit, start
 
-GPU, MPS = torch.device("cuda"), torch.device("mps")
+MPS = torch.device("mps")
 
 
 @pytest.fixture
-def gpu(monkeypatch):
-    """Return a runtime on a simulated GPU."""
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
-    return Runtime(device=GPU)
+def gpu(gpus):
+    """Return a runtime on an imitated GPU."""
+    return Runtime(device=find_device("cuda"))
 
 
 def test_auto_measures_on_a_gpu_alone(gpu):
@@ -44,10 +44,11 @@ def test_the_requested_mode_is_used(gpu, compile_mode):
     assert step.choose_mode(replace(gpu, compile=compile_mode)) == compile_mode
 
 
-def test_older_gpus_use_float16(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: False)
-    assert Runtime(device=GPU).dtype is torch.float16
-    assert Runtime(device=GPU, precision="fp32").dtype is torch.float32
+@pytest.mark.parametrize(("major", "dtype"), [(7, torch.float16), (8, torch.bfloat16)])
+def test_older_gpus_use_float16(gpu, gpus, major, dtype):
+    gpus.major = major
+    assert gpu.dtype is dtype
+    assert replace(gpu, precision="fp32").dtype is torch.float32
 
 
 @pytest.mark.parametrize("wrong", [{"precision": "bf61"}, {"compile": "inducter"}])

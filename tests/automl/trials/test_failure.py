@@ -9,6 +9,7 @@ import torch
 from automl_cases import opened, tiny
 
 from attention import InputError
+from automl.config.device import UnusableGpu
 from automl.storage.cache_folder import once
 from automl.storage.disk import DiskFull
 from automl.storage.storage import Storage
@@ -42,6 +43,13 @@ def test_other_file_errors_are_faults_of_the_trial(tmp_path: Path) -> None:
     )
     assert report.error is not None
     assert report.fault is None
+
+
+def test_gpu_that_cannot_be_used_is_a_fault_of_the_node(tmp_path: Path) -> None:
+    """The trial continues on another node, or when the search is resumed."""
+    report = classify_error(raise_and_catch(UnusableGpu("the driver is too old")), Storage(str(tmp_path)))
+    assert not report.is_last
+    assert (report.error, report.fault) == (None, "the driver is too old")
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")

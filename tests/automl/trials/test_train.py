@@ -2,7 +2,6 @@ import csv
 import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,14 @@ import pytest
 import torch
 from automl_cases import CPU, HERE, timeless, tiny
 from confirm_cases import RECORDS, fake_search
+from imitated_gpus import Driver
 from mlflow import MlflowClient
 from PIL import Image
 
 from attention import InputError, Spec
 from automl.cli.train_command import DEFAULTS, OTHERS
+from automl.config.device import find_device
+from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.trials import train_workers
@@ -328,13 +330,14 @@ def test_several_workers_are_started_and_followed(
     assert "result     accuracy 0.2000" in out
 
 
-def test_a_worker_has_a_gpu_or_an_equal_number_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_has_a_gpu_or_an_equal_number_of_cores(
+    monkeypatch: pytest.MonkeyPatch, gpus: Driver
+) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(train_workers, "list_nodes", lambda: {"here": Node("here", {"CPU": 8.0, "GPU": 4.0})})
     assert train_workers.plan_resources(2, HERE) == TrialResources(cpus=4, gpus=0, workers=2)
-    cuda = replace(HERE)
-    object.__setattr__(cuda, "device", torch.device("cuda"))
+    cuda = Runtime(device=find_device("cuda"))
     assert train_workers.plan_resources(4, cuda) == TrialResources(cpus=1, gpus=1, workers=4)
     with pytest.raises(InputError, match="a trial asks for 5 workers of 1 CPUs and 1 GPUs each"):
         train_workers.plan_resources(5, cuda)

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import torch
 from automl_cases import CPU, HERE, TINY, timeless, tiny
+from imitated_gpus import SIZE, Driver
 
 from attention import Spec
+from automl.config.device import OUT_OF_MEMORY, UnusableGpu, find_device
 from automl.config.limits import Limits
+from automl.config.runtime import Runtime
 from automl.costs import profile
 from automl.costs.profile import CostProfile
 from automl.storage.answers import read_answers
@@ -116,6 +119,43 @@ def test_resuming_does_not_need_the_initial_weights(measured: list[TrialConfig],
     *_, last = train_trial(make_assignment(tmp_path / "0", config, "epochs"), HERE)
     assert last.finished
     assert last.error is None
+
+
+# Without OutOfMemoryError, each is a message that begins like this.
+NO_MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+    *(RuntimeError(f"{beginning} in a call") for beginning in OUT_OF_MEMORY),
+]
+
+
+@pytest.mark.parametrize("error", NO_MEMORY, ids=str)
+@pytest.mark.parametrize(
+    ("fraction", "used", "is_at_fault"),
+    [(1.0, 0.0, True), (0.25, 0.75, True), (1.0, 0.7, False), (0.25, 0.9, False)],
+    ids=["alone", "beside its sharers", "beside a foreign process", "beside both"],
+)
+def test_a_trial_is_at_fault_if_its_own_memory_is_too_little(
+    error: RuntimeError,
+    fraction: float,
+    used: float,
+    is_at_fault: bool,
+    gpus: Driver,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    def measure(*arguments: Any) -> CostProfile:
+        raise error
+
+    monkeypatch.setattr(trial, "measure", measure)
+    runtime = Runtime(device=find_device("cuda"), memory_fraction=fraction)
+    gpus.used[0] = int(used * SIZE)
+    work = train_trial(make_assignment(tmp_path / "0", TINY), runtime)
+    if is_at_fault:
+        (report,) = work
+        assert str(report.infeasible).startswith("out of memory: ")
+    else:
+        with pytest.raises(UnusableGpu, match=r"other processes hold \d+ of the 86 GB of GPU 0\. End them"):
+            next(work)
 
 
 def test_answers_to_test_images_are_kept(measured: list[TrialConfig], tmp_path: Path) -> None:
