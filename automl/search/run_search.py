@@ -357,9 +357,11 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
                 scheduler.closing = True
             return False
 
+        tested: Sequence[Split] = ["test"] if settings.test else []
+        data = share_data(task, folder, metadata, "train", "validation", *tested)
+        workers = workers.share_gpus(folder, metadata, task.config, trials=plan.trials, data=data)
         callbacks.on_search_start(metadata.record(folder))
         missing = 0
-        tested: Sequence[Split] = ["test"] if settings.test else []
         rungs = None if isinstance(scheduler, GridScheduler) else scheduler.rungs
         try:
             workers.run(
@@ -373,7 +375,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
                 best=True,
                 limits=settings.limits,
                 test=settings.test,
-                data=share_data(task, folder, metadata, "train", "validation", *tested),
+                data=data,
                 budget=settings.seconds,
                 stop=out_of_time,
             )
