@@ -5,8 +5,8 @@ search accepts must lie within 3 %; the exit code is 1 if one does not. The othe
 search estimates them from counted work. First it prints the fraction of a GPU that `--gpus-per-trial auto`
 would choose for each case.
 
-    python benchmarks/bench_sharing.py               # at most a minute on an H100
-    python benchmarks/bench_sharing.py --cuda-mps    # the same with NVIDIA's MPS
+    python benchmarks/bench_sharing.py                      # at most a minute on an H100
+    python benchmarks/bench_sharing.py --overlap-kernels    # with NVIDIA's Multi-Process Service
 
 Without a GPU it is a smoke test, and writes no file.
 """
@@ -165,10 +165,10 @@ def measure_rows(folder: str, gpu: bool, neighbours: tuple[int, ...], repeats: i
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--cuda-mps", action="store_true")
+    parser.add_argument("--overlap-kernels", action="store_true")
     arguments = parser.parse_args()
     start_time = time.perf_counter()
-    uses_mps = arguments.cuda_mps and cuda_mps.start()  # before this process uses the GPU
+    overlaps = arguments.overlap_kernels and cuda_mps.start()  # before this process uses the GPU
     try:
         gpu = is_gpu(find_device())
         with tempfile.TemporaryDirectory() as scratch:
@@ -181,7 +181,7 @@ def main() -> None:
         cuda_mps.stop()
     print(f"{device_name()}: {time.perf_counter() - start_time:.0f} s")
     if gpu:
-        name = "sharing-mps" if uses_mps else "sharing"
+        name = "sharing-overlap" if overlaps else "sharing"
         write_values(name, {"rows": [asdict(row) for row in rows]})
     if apart := [ratio for row in rows for ratio in row.ratios if abs(ratio - 1) > WITHIN]:
         sys.exit(f"{len(apart)} accepted A/A ratios are more than {WITHIN:.0%} from 1: {apart}")

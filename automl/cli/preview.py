@@ -186,7 +186,7 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
         while len(models) < len(configs) and not (len(models) >= MIN_MODELS and stop()):
             models.append(_model(configs[len(models)], settings))
 
-    with connect(with_mps=settings.cuda_mps):
+    with connect(with_mps=settings.overlap_kernels):
         available = list_open_nodes(settings)
         shape = trial_resources(settings, available)
         if shape.gpus:

@@ -214,8 +214,8 @@ def search(
     gpus_per_trial: Annotated[
         str, describe("GPUs of each worker: auto (measured), or a number such as 0.5.", RESOURCES, rare=True)
     ] = "auto",
-    cuda_mps: Annotated[
-        bool, describe("Let kernels of trials on one GPU overlap.", RESOURCES, "--cuda-mps", rare=True)
+    overlap_kernels: Annotated[
+        bool, describe("Let kernels of trials on one GPU overlap.", RESOURCES, "--overlap-kernels", rare=True)
     ] = False,
     workers_per_trial: Annotated[int, describe("Data-parallel processes of a trial.", RESOURCES)] = 1,
     resource: Annotated[

@@ -108,7 +108,7 @@ class Settings:
         cpus_per_trial: CPU cores of each worker.
         gpus_per_trial: GPUs of each worker. A fraction shares a GPU. Default: `auto`, which is 0 without any,
             and 1/2, 1/4 or 1/8 if the baseline leaves as much of a GPU idle, otherwise 1.
-        cuda_mps: Run NVIDIA's Multi-Process Service, in which kernels of trials that share a GPU overlap.
+        overlap_kernels: Let kernels of trials that share a GPU overlap, by NVIDIA's Multi-Process Service.
         workers_per_trial: Number of processes that train one trial, each on a part of every batch.
         resource: Custom Ray resources of each worker, as `NAME=AMOUNT`.
         label: Labels of the nodes that may run trials, as `KEY=VALUE`.
@@ -179,7 +179,7 @@ class Settings:
     keep: int = 3
     cpus_per_trial: float = 1
     gpus_per_trial: float | None = None
-    cuda_mps: bool = False
+    overlap_kernels: bool = False
     workers_per_trial: int = 1
     resource: Sequence[str] = ()
     label: Sequence[str] = ()

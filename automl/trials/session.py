@@ -224,7 +224,7 @@ def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers
     """
     with (
         capture_library_logs(log),
-        connect(dashboard=settings.workers_per_trial > 1, with_mps=settings.cuda_mps),
+        connect(dashboard=settings.workers_per_trial > 1, with_mps=settings.overlap_kernels),
         watch_head(partial(_report_lost_head, advice)),
         record_signals(advice) as interrupt,  # After Ray, which installs its own handler of SIGTERM.
     ):
