@@ -27,8 +27,8 @@ SAME: dict[str, Any] = {
     "data": "elsewhere", "trials": 9, "budget": "1h", "name": "another", "seed": 7, "shared_trainings": 5,
     "sampler": "random", "baseline_share": 0.5, "warm_start": "old", "prior": "old", "keep": 1,
     "cpus_per_trial": 2, "gpus_per_trial": 1, "workers_per_trial": 2, "resource": ("A=1",),
-    "overlap_kernels": True, "label": ("a=b",), "concurrent": 1, "compile": "off", "storage": "there", "seeds": 3, "test": True,
-    "callbacks": ("mine.py:Name",), "stop": "never",
+    "label": ("a=b",), "concurrent": 1, "compile": "off", "storage": "there", "seeds": 3, "test": True,
+    "callbacks": ("mine.py:Name",), "stop": "never", "overlap_kernels": True,
 }  # fmt: skip
 
 
