@@ -324,6 +324,9 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         MlflowProcess(search_run_spec(metadata.location, metadata)) as writer,
         open_workers(settings, folder / "log.txt", advice) as workers,
     ):
+        tested: Sequence[Split] = ["test"] if settings.test else []
+        data = share_data(task, folder, metadata, "train", "validation", *tested)
+        workers = workers.share_gpus(folder, metadata, task.config, trials=plan.trials, data=data)
         with suppress(MlflowSilent):  # the tracker prints a warning
             writer.contact()
         tracker = Tracker(writer)
@@ -357,9 +360,6 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
                 scheduler.closing = True
             return False
 
-        tested: Sequence[Split] = ["test"] if settings.test else []
-        data = share_data(task, folder, metadata, "train", "validation", *tested)
-        workers = workers.share_gpus(folder, metadata, task.config, trials=plan.trials, data=data)
         callbacks.on_search_start(metadata.record(folder))
         missing = 0
         rungs = None if isinstance(scheduler, GridScheduler) else scheduler.rungs
