@@ -16,6 +16,7 @@ from automl.tasks import open_task
 from search.config import TrialConfig
 
 TRIALS = (8, 4, 2, 1)  # possible numbers of trials on a GPU
+LOAD = 1.0  # maximum sum of the fractions of the time in which each trial keeps the GPU busy
 # Memory of a trial, relative to the baseline's peak: a trial has modules, and is timed beside the baseline.
 SPARE = 3
 CONTEXT = 600e6  # memory of a process on the card before it allocates anything, at most about [bytes]
@@ -121,7 +122,7 @@ def choose_fraction(
     """
     at_once = max(1.0, gpus)
     limits = {
-        "they would wait for the GPU": 1 if use.busy is None else use.step / max(use.busy, 1e-9),
+        "they would wait for the GPU": 1 if use.busy is None else LOAD * use.step / max(use.busy, 1e-9),
         "for the GPU's memory": use.free / (SPARE * use.memory + CONTEXT),
         f"for {cores:g} cores": cores / at_once / max(cores_per_trial, CORES),
     }
