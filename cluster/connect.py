@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import ray
 
 from attention import InputError, check_utf8
+from cluster import cuda_mps
 from cluster.loopback import LOOPBACK, bind_to_loopback
 from cluster.ray_internals import draining_nodes, free_resources
 from cluster.resources import TrialResources, count_fitting, describe_free
@@ -33,11 +34,11 @@ def keep_ray() -> Iterator[None]:
         yield
     finally:
         _KEPT.pop()
-        ray.shutdown()
+        _end()
 
 
 @contextmanager
-def connect(*, dashboard: bool = False) -> Iterator[None]:
+def connect(*, dashboard: bool = False, with_mps: bool = False) -> Iterator[None]:
     """Connect to Ray for the duration of the block.
 
     If RAY_ADDRESS is set, as by `ray job submit`, joins that cluster and leaves it running. A process that is
@@ -47,41 +48,54 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
     Args:
         dashboard: Start the dashboard of a local Ray. Trials of several workers need it, because Ray Train
             uses it to free the resources of stopped workers.
+        with_mps: Start NVIDIA's MPS for a local Ray. A failure to start is printed.
 
     Raises:
         InputError: The cluster cannot be reached, or a local Ray does not start.
     """
     if ray.is_initialized():
+        if with_mps and not cuda_mps.is_used():
+            print("CUDA MPS is not used: Ray was started without it", file=sys.stderr)
         yield
         return
     for what, text in (("the current folder", os.getcwd()), *(("an argument", text) for text in sys.argv)):
         check_utf8(what, text)
     address = os.environ.get("RAY_ADDRESS")
-    if address:
-        _join(address)
-    else:
-        # Local runs send no usage statistics.
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        # Ray's default is 15. At that niceness, two busy processes at 0 leave the workers 1/30 of their
-        # cores. Use `nice automl search` for a lower priority.
-        os.environ.setdefault("RAY_worker_niceness", "0")
-        # If a head on this machine does not answer within seconds, it will not in a minute either.
-        os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "10")
-        _shorten_temporary_folder()
-        with bind_to_loopback(), _explain_timeout():
-            ray.init(
-                address="local",
-                include_dashboard=dashboard,
-                dashboard_host=LOOPBACK,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                runtime_env={"worker_process_setup_hook": set_cluster_address} if dashboard else None,
-            )
     try:
+        if address:
+            if with_mps:
+                print("CUDA MPS is not used: its owner starts it on each node of a cluster", file=sys.stderr)
+            _join(address)
+        else:
+            # Local runs send no usage statistics.
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            # Ray's default is 15. At that niceness, two busy processes at 0 leave the workers 1/30 of their
+            # cores. Use `nice automl search` for a lower priority.
+            os.environ.setdefault("RAY_worker_niceness", "0")
+            # If a head on this machine does not answer within seconds, it will not in a minute either.
+            os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "10")
+            _shorten_temporary_folder()
+            if with_mps:
+                cuda_mps.start()
+            with bind_to_loopback(), _explain_timeout():
+                ray.init(
+                    address="local",
+                    include_dashboard=dashboard,
+                    dashboard_host=LOOPBACK,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    runtime_env={"worker_process_setup_hook": set_cluster_address} if dashboard else None,
+                )
         yield
     finally:
         if not _KEPT:
-            ray.shutdown()
+            _end()
+
+
+def _end() -> None:
+    """End the local Ray or leave the cluster, and then end MPS, which the processes of Ray use."""
+    ray.shutdown()
+    cuda_mps.stop()
 
 
 def joins_cluster() -> bool:

@@ -18,8 +18,10 @@ from automl.costs.profile import make_worker_config
 from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION
 from automl.search.run_search import prepare
 from automl.tasks import Task
+from automl.trials.gpu_sharing import find_fraction, trial_resources
 from automl.trials.pace import Pace, PaceWorker, average_paces, keep_busy
-from cluster.connect import connect, joins_cluster, list_nodes
+from automl.trials.session import list_open_nodes
+from cluster.connect import connect, joins_cluster
 from cluster.resources import TrialResources, count_slots
 from search.config import TrialConfig
 from search.halving import REDUCTION, Rungs
@@ -84,6 +86,7 @@ class Preview:
         slots: Number of trials at a time.
         hours: Duration of the search [h]. None if the time is limited, not the trials.
         disk: Maximum size of checkpoints [bytes].
+        gpus: Fraction of a GPU for each trial, and why. None if there is no choice.
         detectable: Smallest difference of the metric that `confirm` detects with 10 seeds and 80 % power.
     """
 
@@ -105,6 +108,7 @@ class Preview:
     slots: int
     hours: float | None
     disk: float
+    gpus: str | None
     detectable: float | None
 
     def lines(self) -> Iterator[str]:
@@ -140,6 +144,8 @@ class Preview:
             else f", and {format_duration(self.measuring)} to measure the costs of each trial"
         )
         yield f"start       {format_duration(self.startup)} until the first trial runs{costs}"
+        if self.gpus is not None:
+            yield f"gpus        {self.gpus}"
         if self.hours is not None:
             yield (
                 f"search      {self.trials} trials, {self.slots} at a time: about "
@@ -180,11 +186,14 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
         while len(models) < len(configs) and not (len(models) >= MIN_MODELS and stop()):
             models.append(_model(configs[len(models)], settings))
 
-    with connect():
-        shape = settings.shape
-        available = [node.resources for node in list_nodes(shape.labels).values() if not node.draining]
-        if settings.gpus_per_trial is None and any(node.get("GPU") for node in available):
-            shape = replace(shape, gpus=1)
+    with connect(with_mps=settings.overlap_kernels):
+        available = list_open_nodes(settings)
+        shape = trial_resources(settings, available)
+        if shape.gpus:
+            tell("measuring the baseline on a GPU")
+        fraction = find_fraction(settings, shape, available, baseline, trials=plan.trials)
+        if fraction is not None:
+            shape = replace(shape, gpus=fraction.gpus)
         # With --concurrent, the search waits for nodes that are not there yet.
         at_once = settings.concurrent or count_slots(shape, available)
         together = max(1, min(at_once, plan.trials or at_once, AT_ONCE)) * shape.workers
@@ -252,6 +261,7 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
         slots=at_once,
         hours=hours,
         disk=checkpoint * (settings.keep + 1 + shared_trainings + 2 * at_once),
+        gpus=None if fraction is None else str(fraction),
         detectable=None if error is None else detectable(error, SEEDS),
     )
 

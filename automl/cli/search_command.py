@@ -212,9 +212,11 @@ def search(
     ] = 3,
     cpus_per_trial: Annotated[float, describe("CPU cores of each worker.", RESOURCES)] = 1,
     gpus_per_trial: Annotated[
-        float | None,
-        describe("GPUs of each worker; default 1 if the cluster has any.", RESOURCES, shown=False, rare=True),
-    ] = None,
+        str, describe("GPUs of each worker: auto (measured), or a number such as 0.5.", RESOURCES, rare=True)
+    ] = "auto",
+    overlap_kernels: Annotated[
+        bool, describe("Let kernels of trials on one GPU overlap.", RESOURCES, "--overlap-kernels", rare=True)
+    ] = False,
     workers_per_trial: Annotated[int, describe("Data-parallel processes of a trial.", RESOURCES)] = 1,
     resource: Annotated[
         list[str] | None,

@@ -37,8 +37,8 @@ def study(
     ] = None,
     cpus_per_trial: Annotated[float, describe("CPU cores of each worker.")] = 1,
     gpus_per_trial: Annotated[
-        float | None, describe("GPUs of each worker; default 1 if the cluster has any.", shown=False)
-    ] = None,
+        str, describe("GPUs of each worker: auto (measured), or a number such as 0.5.")
+    ] = "auto",
     workers_per_trial: Annotated[int, describe("Data-parallel processes of a trial.")] = 1,
 ) -> None:
     """Train the grid of a published experiment, and print its table beside the published one.

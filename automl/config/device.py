@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile, supported_activities
 
 from attention import InputError
 from attention.errors import first_line
@@ -180,6 +181,11 @@ def free_memory(device: torch.device) -> int:
     return free
 
 
+def total_memory(device: torch.device) -> int:
+    """Return the bytes of memory of a GPU."""
+    return int(torch.cuda.get_device_properties(device).total_memory)
+
+
 def measures_peak_memory(device: torch.device) -> bool:
     """Return True if the device records its peak memory. MPS and CPUs do not."""
     return device.type == "cuda"
@@ -247,6 +253,25 @@ def event_seconds(run: Callable[[], object], device: torch.device) -> float:
         ended.record()
         ended.synchronize()
     return float(begun.elapsed_time(ended)) / 1e3
+
+
+def busy_seconds(run: Callable[[], object], device: torch.device) -> float | None:
+    """Return the time [s] in which a GPU computes or copies for `run`. None if it cannot be traced."""
+    if device.type != "cuda" or ProfilerActivity.CUDA not in supported_activities():
+        return None
+    with profile(activities=[ProfilerActivity.CUDA]) as trace:
+        run()
+        synchronise(device)
+    spans = sorted(
+        (event.time_range.start, event.time_range.end)
+        for event in trace.events() or ()
+        if event.device_type.name != "CPU" and not event.is_user_annotation and event.name != "Context Sync"
+    )
+    busy, until = 0.0, float("-inf")
+    for begun, ended in spans:  # Kernels of several streams may overlap.
+        busy += max(0.0, ended - max(begun, until))
+        until = max(until, ended)
+    return busy / 1e6 if spans else None
 
 
 # Random numbers

@@ -19,6 +19,7 @@ from automl.config.device import (
     autocast,
     check_memory_of_others,
     configure,
+    device_for,
     fast_dtype,
     is_gpu,
     with_index,
@@ -29,6 +30,9 @@ Precision = Literal["auto", "bf16", "fp16", "fp32"]
 Compile = Literal["auto", "off", "graphs", "inductor"]
 
 log = logging.getLogger("automl")
+
+# Fraction of a shared GPU's memory that its trials may allocate. Their processes need the rest.
+MEMORY_FRACTION = 0.9
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -96,6 +100,16 @@ class Runtime:
         values: list[Any] = [None] * self.workers
         dist.all_gather_object(values, value)
         return values
+
+
+def memory_fraction(gpus: float) -> float:
+    """Return the fraction of a GPU's memory that a process may allocate to which Ray assigned `gpus` GPUs."""
+    return MEMORY_FRACTION * gpus if 0 < gpus < 1 else 1.0
+
+
+def runtime_for(gpus: float, **options: Any) -> Runtime:
+    """Return the runtime of a process to which Ray assigned `gpus` GPUs."""
+    return Runtime(device=device_for(gpus), memory_fraction=memory_fraction(gpus), **options)
 
 
 @cache

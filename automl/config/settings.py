@@ -106,7 +106,9 @@ class Settings:
         keep: Number of best trials whose checkpoints are kept. With several objectives, the Pareto front is
             kept.
         cpus_per_trial: CPU cores of each worker.
-        gpus_per_trial: GPUs of each worker. Default: 1 if the cluster has any.
+        gpus_per_trial: GPUs of each worker. A fraction shares a GPU. Default: `auto`, which is 0 without any,
+            and 1/2, 1/4 or 1/8 if the baseline leaves as much of a GPU idle, otherwise 1.
+        overlap_kernels: Let kernels of trials that share a GPU overlap, by NVIDIA's Multi-Process Service.
         workers_per_trial: Number of processes that train one trial, each on a part of every batch.
         resource: Custom Ray resources of each worker, as `NAME=AMOUNT`.
         label: Labels of the nodes that may run trials, as `KEY=VALUE`.
@@ -177,6 +179,7 @@ class Settings:
     keep: int = 3
     cpus_per_trial: float = 1
     gpus_per_trial: float | None = None
+    overlap_kernels: bool = False
     workers_per_trial: int = 1
     resource: Sequence[str] = ()
     label: Sequence[str] = ()
@@ -214,6 +217,8 @@ class Settings:
                 object.__setattr__(self, key, fspath(value))
             elif key.startswith("max_") and type(value) in (int, float):
                 object.__setattr__(self, key, f"{value:.15g}")
+        if isinstance(self.gpus_per_trial, str):
+            object.__setattr__(self, "gpus_per_trial", _parse_gpus(self.gpus_per_trial))
         self._adopt_function()
         check_settings(self)
         # Each of these raises InputError for an invalid value.
@@ -335,7 +340,7 @@ class Settings:
 
     @property
     def shape(self) -> TrialResources:
-        """Resources of a trial, without the GPU that is the default if the cluster has any."""
+        """Resources of a trial, without GPUs if `gpus_per_trial` is not set."""
         return TrialResources(
             cpus=self.cpus_per_trial,
             gpus=self.gpus_per_trial or 0,
@@ -465,6 +470,14 @@ class Settings:
         if budget is not None:
             new = replace(new, budget=budget)
         return new
+
+
+def _parse_gpus(text: str) -> float | None:
+    """Return the value of `--gpus-per-trial`. None stands for `auto`."""
+    try:
+        return None if text == "auto" else float(text)
+    except ValueError:
+        raise InputError(f"--gpus-per-trial must be auto or a number such as 0.5; got {text!r}") from None
 
 
 def split_names(text: str | None) -> list[str] | None:

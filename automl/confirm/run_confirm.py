@@ -312,6 +312,7 @@ def run_trainings(
                     data = None
                     if task is not None:
                         data = share_data(task, folder.parent, metadata, "train", "validation", "test")
+                    workers = workers.share_gpus(folder.parent, metadata, unit, trials=plan.trials, data=data)
                     retention = _VariantRetention(
                         location, plan, records.values(), metric=metric, deleted=tracker.update
                     )

@@ -3,6 +3,7 @@
 decoding      Memory of the keys, values and states that a decoder keeps
 exported      Costs of modules in a file, measured on one machine and read on another
 forecast      Predicts the costs of a configuration before it is built
+gpu_fraction  The fraction of a GPU for each trial, by a measurement of the baseline
 model         Costs of a model, without a dataset
 module_costs  Costs of a placement as sums over its modules
 profile       Measures the costs of a configuration before it is trained

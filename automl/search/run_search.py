@@ -324,6 +324,9 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         MlflowProcess(search_run_spec(metadata.location, metadata)) as writer,
         open_workers(settings, folder / "log.txt", advice) as workers,
     ):
+        tested: Sequence[Split] = ["test"] if settings.test else []
+        data = share_data(task, folder, metadata, "train", "validation", *tested)
+        workers = workers.share_gpus(folder, metadata, task.config, trials=plan.trials, data=data)
         with suppress(MlflowSilent):  # the tracker prints a warning
             writer.contact()
         tracker = Tracker(writer)
@@ -359,7 +362,6 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
 
         callbacks.on_search_start(metadata.record(folder))
         missing = 0
-        tested: Sequence[Split] = ["test"] if settings.test else []
         rungs = None if isinstance(scheduler, GridScheduler) else scheduler.rungs
         try:
             workers.run(
@@ -373,7 +375,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
                 best=True,
                 limits=settings.limits,
                 test=settings.test,
-                data=share_data(task, folder, metadata, "train", "validation", *tested),
+                data=data,
                 budget=settings.seconds,
                 stop=out_of_time,
             )

@@ -40,6 +40,7 @@ NOT_COMPARED: Mapping[str, str] = {
     "keep": "choice of checkpoints to keep",
     "cpus_per_trial": "time ratios are relative to the baseline on the same device",
     "gpus_per_trial": "time ratios are relative to the baseline on the same device",
+    "overlap_kernels": "time ratios are relative to the baseline on the same device",
     "workers_per_trial": "batches and their statistics are shared by all workers",
     "resource": "nodes of trials",
     "label": "nodes of trials",

@@ -56,6 +56,7 @@ class SearchMetadata:
         fingerprint: Digest of the space's distributions and configurations.
         data: Digest of all splits.
         provenance: Versions, hardware, git commit and command line; see `Provenance`.
+        gpu_fraction: Fraction of a GPU for each worker of a trial, once it is measured.
 
     Raises:
         InputError: A value is invalid.
@@ -67,6 +68,7 @@ class SearchMetadata:
     fingerprint: str
     data: str
     provenance: dict[str, Any]
+    gpu_fraction: float | None = None
 
     def __post_init__(self) -> None:
         if self.settings.name is None:
@@ -353,6 +355,11 @@ def read_metadata(folder: Path, storage: str) -> SearchMetadata:
 def write_metadata(folder: Path, metadata: SearchMetadata) -> None:
     """Write `search.json`, atomically."""
     write_json(folder / SEARCH_FILE, metadata, format=FORMAT)
+
+
+def write_gpu_fraction(folder: Path, storage: str, gpus: float) -> None:
+    """Record the fraction of a GPU for each trial in `search.json`."""
+    write_metadata(folder, replace(read_metadata(folder, storage), gpu_fraction=gpus))
 
 
 def is_running(folder: Path, location: Storage) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attention.errors import describe_error
 from automl.config.device import Replay, capture, is_out_of_memory, synchronise, synchronising_calls
 from automl.config.runtime import log
 from automl.tasks.base import Batch, Task
@@ -136,7 +137,7 @@ class FastStep(Step):
         except Exception as error:  # A compiler raises errors of every kind.
             if is_out_of_memory(error):
                 raise
-            log.warning("the model runs uncompiled, as compiling failed: %s", describe(error))
+            log.warning("the model runs uncompiled, as compiling failed: %s", describe_error(error))
             self.regions = Step(self.task, self.forward, self.optimizer, self.scaler).regions
             self.optimizer.zero_grad(set_to_none=True)
             self.waiting = 0
@@ -162,7 +163,7 @@ class FastStep(Step):
         except RuntimeError as error:  # A capture that fails has changed nothing.
             self.waiting = 0
             self.optimizer.zero_grad(set_to_none=True)
-            log.warning("the training step is not replayed as a CUDA graph: %s", describe(error))
+            log.warning("the training step is not replayed as a CUDA graph: %s", describe_error(error))
             return None
 
     def _replay(self, graph: "Captured", batch: Batch, rate: float) -> Route:
@@ -238,8 +239,3 @@ def _host_state(model: nn.Module) -> dict[str, Any]:
             if isinstance(value, bool | int | float | str):
                 states[f"{name or 'the model'}.{key}"] = value
     return states
-
-
-def describe(error: BaseException) -> str:
-    """Return the type and the first line of an error."""
-    return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"

@@ -5,6 +5,7 @@ job             A trial in its process: what is known before its training begins
 loop_trial      Trains a trial with this project's training loop
 multi_worker    One trial on several devices: a TorchTrainer of Ray Train inside a Tune function
 session         Ray with capacity for trials of one shape, and the run of a scheduler's trials on it
+gpu_sharing     Finds the fraction of a GPU for each trial, before the trials start
 command_trial   Runs a trial that is a command, and measures it
 command_metric  Finds the metric in the output or a file of a command
 supervise       Runs a command and ends its processes with the caller; a program of its own

@@ -15,7 +15,7 @@ from ray.exceptions import RayActorError
 from ray.tune.integration.ray_train import TuneReportCallback
 
 from automl.config.device import device_for, is_gpu
-from automl.config.runtime import Runtime
+from automl.config.runtime import Runtime, memory_fraction
 from automl.storage.storage import Storage
 from automl.trials.failure import classify_error
 from automl.trials.trial import train_trial
@@ -106,7 +106,7 @@ def run_worker(config: dict[str, Any]) -> None:
     device = device_for(config["gpus"])
     runtime = Runtime(
         device=ray.train.torch.get_device() if is_gpu(device) else device,
-        memory_fraction=min(1, config["gpus"]) or 1,
+        memory_fraction=memory_fraction(config["gpus"]),
         rank=context.get_world_rank(),
         workers=context.get_world_size(),
         **config["runtime"],

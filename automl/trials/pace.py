@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from attention.loading import Code, receive
-from automl.config.device import device_for, synchronise
-from automl.config.runtime import Runtime
+from automl.config.device import synchronise
+from automl.config.runtime import runtime_for
 from automl.costs.time_ratio import Epoch
 from automl.storage.storage import Storage
 from automl.tasks import open_task
@@ -86,7 +86,7 @@ class PaceWorker:
     ) -> None:
         receive(code)
         torch.set_num_threads(max(1, int(cpus)))
-        self.runtime = Runtime(device=device_for(gpus), memory_fraction=min(1, gpus) or 1, **runtime)
+        self.runtime = runtime_for(gpus, **runtime)
         self.task = open_task(config, self.runtime)
 
     def ready(self) -> None:

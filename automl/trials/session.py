@@ -17,10 +17,11 @@ from automl.config.limits import Limits
 from automl.config.settings import Settings
 from automl.storage.disk import STUDY_ROOM, format_disk_full, full_disk_errno
 from automl.storage.epoch_progress import read_part
-from automl.storage.folder import SearchMetadata
+from automl.storage.folder import SearchMetadata, write_gpu_fraction
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.tasks import Split, Task
+from automl.trials.gpu_sharing import find_fraction, trial_resources
 from automl.trials.interrupt import Interrupt, record_signals
 from automl.trials.multi_worker import make_trainable
 from automl.trials.trial import TrialActor, build_assignment
@@ -66,6 +67,45 @@ class Workers:
     def device(self) -> str:
         """Return the name of a device."""
         return "GPU" if self.shape.gpus else "core"
+
+    def share_gpus(
+        self,
+        folder: Path,
+        metadata: SearchMetadata,
+        baseline: TrialConfig,
+        *,
+        trials: int | None,
+        data: Mapping[str, Any] | None = None,
+    ) -> "Workers":
+        """Return the workers with the fraction of a GPU for each trial, and print it.
+
+        It is measured once for a search, and recorded in its `search.json`.
+
+        Args:
+            folder: The folder of the search.
+            metadata: The metadata of the search.
+            baseline: The configuration whose training is measured.
+            trials: The number of trials. None if only the time is limited.
+            data: As in `automl.trials.trial.build_assignment`.
+
+        Raises:
+            InputError: The baseline does not fit into the requested fraction.
+        """
+        settings, gpus = self.settings, metadata.gpu_fraction
+        if not self.shape.gpus:
+            return self
+        if gpus is None:
+            nodes = list_open_nodes(settings)
+            fraction = find_fraction(settings, self.shape, nodes, baseline, trials=trials, data=data)
+            if fraction is None:
+                return self
+            print(f"gpus      {fraction}", file=sys.stderr)
+            gpus = fraction.gpus
+            write_gpu_fraction(folder, settings.storage, gpus)
+        else:
+            print(f"gpus      {gpus:g} for each trial, as at the start of the search", file=sys.stderr)
+        shape = replace(self.shape, gpus=gpus)
+        return replace(self, shape=shape, capacity=ClusterCapacity(shape, settings.concurrent))
 
     def run(
         self,
@@ -184,19 +224,22 @@ def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers
     """
     with (
         capture_library_logs(log),
-        connect(dashboard=settings.workers_per_trial > 1),
+        connect(dashboard=settings.workers_per_trial > 1, with_mps=settings.overlap_kernels),
         watch_head(partial(_report_lost_head, advice)),
         record_signals(advice) as interrupt,  # After Ray, which installs its own handler of SIGTERM.
     ):
-        shape = settings.shape
-        node_resources = [node.resources for node in list_nodes(shape.labels).values() if not node.draining]
-        if settings.gpus_per_trial is None and any(node.get("GPU") for node in node_resources):
-            shape = replace(shape, gpus=1)
+        node_resources = list_open_nodes(settings)
+        shape = trial_resources(settings, node_resources)
         if settings.concurrent is None:
             count_slots(shape, node_resources)
             wait_for_capacity(shape, PLACEMENT_LIMIT)
         capacity = ClusterCapacity(shape, settings.concurrent)
         yield Workers(settings=settings, shape=shape, capacity=capacity, interrupt=interrupt, advice=advice)
+
+
+def list_open_nodes(settings: Settings) -> list[Mapping[str, float]]:
+    """Return the resources of each node that may run trials."""
+    return [node.resources for node in list_nodes(settings.shape.labels).values() if not node.draining]
 
 
 def _report_lost_head(advice: str, address: str) -> None:

@@ -17,9 +17,9 @@ import torch
 from ray import tune
 
 from attention.loading import receive
-from automl.config.device import device_for, device_name, empty_cache, is_out_of_memory
+from automl.config.device import device_name, empty_cache, is_out_of_memory
 from automl.config.limits import Limits
-from automl.config.runtime import Runtime
+from automl.config.runtime import Runtime, runtime_for
 from automl.costs.profile import measure
 from automl.data import shared
 from automl.storage.storage import Storage
@@ -99,8 +99,7 @@ class TrialActor(tune.Trainable):
         torch.set_num_threads(max(1, int(resources.get("CPU", 1))))
         gpus = resources.get("GPU", 0)
         try:
-            runtime = Runtime(device=device_for(gpus), memory_fraction=min(1, gpus) or 1, **config["runtime"])
-            yield from train_trial(config, runtime)
+            yield from train_trial(config, runtime_for(gpus, **config["runtime"]))
         except Exception as error:
             yield classify_error(error, Storage(config["folder"]))
 

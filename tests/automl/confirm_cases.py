@@ -225,6 +225,9 @@ class FakeWorkers:
     def open(self, settings: Settings, log: Path, advice: str) -> Iterator["FakeWorkers"]:
         yield self
 
+    def share_gpus(self, *arguments: Any, **how: Any) -> "FakeWorkers":
+        return self
+
     def run(self, scheduler: TrialScheduler, *, location: Storage, **how: Any) -> None:
         assert how["test"]
         scheduler.callbacks = how["callbacks"]

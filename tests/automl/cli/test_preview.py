@@ -3,6 +3,7 @@
 import json
 import os
 import random
+from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 
@@ -93,6 +94,8 @@ def test_preview_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert forecast.hours == pytest.approx((forecast.startup + 8 * trial / forecast.slots) / 3600)
     assert forecast.size.combinations > forecast.size.error > 0
     assert json.loads(json.dumps(to_json(forecast)))["space"] == "digits"
+    assert forecast.gpus is None
+    assert "gpus        0.25 of a GPU" in replace(forecast, gpus="0.25 of a GPU").lines()
     text = "\n".join(forecast.lines())
     for word in (
         "combinations",

@@ -1,0 +1,149 @@
+"""Trials share a GPU: the measured fraction is used, printed, and kept for resumes and confirmations."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+import ray.cloudpickle as cloudpickle
+from automl_cases import TINY
+
+from attention import InputError
+from automl.config.settings import Settings
+from automl.costs.gpu_fraction import GpuUse
+from automl.storage.folder import new_folder, read_metadata
+from automl.trials import gpu_sharing, session
+from automl.trials.gpu_sharing import find_fraction, trial_resources
+from automl.trials.interrupt import Interrupt
+from automl.trials.session import Workers
+from cluster.capacity import ClusterCapacity
+from search.class_metrics import ACCURACY
+from search.config import COMMAND
+from search.trial_scheduler import Plan
+
+USE = GpuUse(memory=3e8, free=80e9, total=85e9, step=8e-3, busy=6e-4)
+NODES = [{"CPU": 16.0, "GPU": 1.0}, {"CPU": 64.0}]
+COMMAND_CONFIG: Any = SimpleNamespace(task=COMMAND)
+
+
+def give_use(*arguments: object) -> GpuUse:
+    return USE
+
+
+def settings(**changed: Any) -> Settings:
+    return Settings(**{"space": "digits", "trials": 12, **changed})
+
+
+def find(of: Settings, nodes: Any = NODES, baseline: Any = TINY, trials: int | None = 12) -> Any:
+    return find_fraction(of, trial_resources(of, nodes), nodes, baseline, trials=trials)
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Replace Ray by an immediate answer. Return the resources that were requested for each measurement."""
+    requests: list[dict[str, Any]] = []
+
+    def remote(**resources: Any) -> Any:
+        requests.append(resources)
+        return lambda function: SimpleNamespace(remote=lambda *arguments: USE)
+
+    monkeypatch.setattr(gpu_sharing, "ray", SimpleNamespace(remote=remote, get=lambda use, timeout: use))
+    return requests
+
+
+@pytest.mark.parametrize(
+    ("changed", "nodes", "baseline", "gpus", "requested"),
+    [
+        ({}, NODES, TINY, 1 / 8, 1),
+        ({"gpus_per_trial": "auto"}, NODES, TINY, 1 / 8, 1),
+        ({"concurrent": 2}, NODES, TINY, 1 / 2, 1),
+        ({"cpus_per_trial": 4}, NODES, TINY, 1 / 4, 1),
+        ({}, [{"CPU": 8.0, "GPU": 1.0}], TINY, 1 / 4, 1),
+        ({"gpus_per_trial": 0.3}, [{"CPU": 8.0, "GPU": 1.0}], TINY, 0.3, 0.3),
+        ({"gpus_per_trial": "0.25"}, NODES, TINY, 0.25, 0.25),
+        ({"workers_per_trial": 2}, NODES, TINY, 1, None),
+        ({"gpus_per_trial": 1}, NODES, TINY, None, None),
+        ({"gpus_per_trial": 2}, NODES, TINY, None, None),
+        ({"gpus_per_trial": 0}, NODES, TINY, None, None),
+        ({}, [{"CPU": 8.0}], TINY, None, None),
+        ({}, NODES, COMMAND_CONFIG, None, None),
+    ],
+)
+def test_fraction_is_measured_where_there_is_a_choice(
+    changed: dict[str, Any],
+    nodes: Any,
+    baseline: Any,
+    gpus: float | None,
+    requested: float | None,
+    measured: list[dict[str, Any]],
+) -> None:
+    fraction = find(settings(**changed), nodes, baseline)
+    assert (None if fraction is None else fraction.gpus) == gpus
+    assert [request["num_gpus"] for request in measured] == ([] if requested is None else [requested])
+
+
+def test_more_shares_than_memory_are_rejected(measured: list[dict[str, Any]]) -> None:
+    with pytest.raises(InputError, match=r"--gpus-per-trial 0\.003 gives a trial 0\.23 GB.* takes 0\.3 GB"):
+        find(settings(gpus_per_trial=0.003))
+
+
+@pytest.mark.parametrize("text", ["half", "", "1/2", "nan", "-0.5", "1.5"])
+def test_value_that_is_no_number_of_gpus_is_rejected(text: str) -> None:
+    with pytest.raises(InputError, match="--gpus-per-trial must be"):
+        settings(gpus_per_trial=text)
+
+
+def test_search_and_confirmation_use_the_recorded_fraction(
+    tmp_path: Path,
+    measured: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(session, "list_open_nodes", lambda settings: NODES)
+    chosen = settings(storage=str(tmp_path), name="shared")
+    plan = Plan(trials=12, budget=1, metric=ACCURACY, objectives=["accuracy"], baseline_share=0.2)
+    whole = trial_resources(chosen, NODES)
+    workers = Workers(
+        settings=chosen, shape=whole, capacity=ClusterCapacity(whole), interrupt=Interrupt(), advice=""
+    )
+    with new_folder(chosen, plan, fingerprint="", data="") as (folder, metadata):
+        shared = workers.share_gpus(folder, metadata, TINY, trials=12)
+        assert shared.shape == shared.capacity.shape == replace(whole, gpus=1 / 8)
+        assert (
+            "gpus      0.125 of a GPU for each trial, 8 on each GPU: a step of the" in capsys.readouterr().err
+        )
+        resumed = read_metadata(folder, str(tmp_path))
+        assert resumed == replace(metadata, gpu_fraction=1 / 8)
+        monkeypatch.setattr(session, "find_fraction", None)
+        assert workers.share_gpus(folder, resumed, TINY, trials=20).shape == shared.shape
+        assert capsys.readouterr().err == "gpus      0.125 for each trial, as at the start of the search\n"
+        on_cpus = replace(workers, shape=replace(whole, gpus=0))
+        assert on_cpus.share_gpus(folder, resumed, TINY, trials=20) is on_cpus, "this machine has no GPU"
+
+
+@pytest.fixture
+def ray_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Start a Ray that believes to have a GPU."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    ray.init(address="local", num_cpus=4, num_gpus=1, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def test_measurement_runs_in_a_process_of_ray(ray_with_a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = session.list_open_nodes(settings())
+    assert [node["GPU"] for node in nodes] == [1]
+    if not gpu_sharing.torch.cuda.is_available():
+        broken = find(settings(), nodes)
+        assert broken.gpus == 1
+        assert "the baseline could not be measured (UnusableGpu: Ray assigned 1 GPUs" in str(broken)
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    try:
+        monkeypatch.setattr(gpu_sharing, "_measure", give_use)
+        assert find(settings(), nodes).gpus == 1 / 2, "two of four cores each"
+    finally:
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
