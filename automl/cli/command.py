@@ -58,7 +58,7 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
         for name, kind in added.items()
     ]
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])  # type: ignore[attr-defined]
-    run.__annotations__ = {**function.__annotations__, **added}
+    run.__annotations__ = {}  # Typer reads the signature
     return run
 
 

@@ -1,10 +1,15 @@
 """Options of several commands."""
 
-from typing import Annotated, Any
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from attention import InputError
+from automl.config.options import Option, options_of
+
+Command = TypeVar("Command", bound=Callable[..., None])
 
 
 def describe(
@@ -22,13 +27,34 @@ def describe(
     return typer.Option(*flags, help=help, show_default=shown, hidden=rare, rich_help_panel=group)
 
 
+def with_options_of(source: type) -> Callable[[Command], Command]:
+    """Decorate a command whose `**values` are the options that a dataclass declares."""
+
+    def decorate(command: Command) -> Command:
+        *own, _ = inspect.signature(command, eval_str=True).parameters.values()
+        context, *others = own
+        declared = [_parameter(*declaration) for declaration in options_of(source)]
+        command.__signature__ = inspect.Signature([context, *declared, *others])  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def _parameter(name: str, kind: Any, default: Any, option: Option, help: str) -> inspect.Parameter:
+    if option.kind is not None:
+        kind, default = option.kind | None, None
+    described = describe(help, option.group, *option.flags, shown=option.shown, rare=option.rare)
+    annotation = Annotated[kind, described]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
 Json = Annotated[bool, describe("Print JSON on standard output, and text on standard error.", None, "--json")]
 StorageOption = Annotated[str, describe("Folder of all searches, or its address.")]
 PrecisionOption = Annotated[str, describe("Precision: auto, bf16, fp16 or fp32.", rare=True)]
 CompileOption = Annotated[str, describe("Execution of steps: auto, off, graphs or inductor.", rare=True)]
 CallbackOption = Annotated[
     list[str] | None,
-    describe("Callback: tensorboard or file.py:Name. Repeatable.", rare=True),
+    describe("Callback: tensorboard or file.py:Name; may be repeated.", rare=True),
 ]
 
 
@@ -42,13 +68,13 @@ def split_option(text: str) -> tuple[str, str]:
 
 def only(context: typer.Context, option: str, *allowed: str) -> None:
     """Raise InputError for options that cannot be combined with `option`."""
-    for parameter, value in context.params.items():
-        source = context.get_parameter_source(parameter)
+    flags = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    for name, value in context.params.items():
+        source = context.get_parameter_source(name)
         explicit = source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")
-        if explicit and parameter not in (option, *allowed, "save_config"):
-            flag = parameter.replace("_", "-")
-            names = ", --".join(name for name in allowed if name not in ("as_json", "space"))
+        if explicit and name not in (option, *allowed, "save_config"):
+            names = ", ".join(flags[other] for other in allowed if other not in ("as_json", "space"))
             raise InputError(
-                f"--{flag} {value} cannot be combined with --{option}, which keeps the settings. "
-                f"Leave it out; allowed are --{names}."
+                f"{flags[name]} {value} cannot be combined with --{option}, which keeps the settings. "
+                f"Leave it out; allowed are {names}."
             )
