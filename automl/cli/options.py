@@ -2,29 +2,36 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import typer
 
 from attention import InputError
+from automl.config.command_line import STORAGE
 from automl.config.options import Option, options_of
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def describe(
-    help: str | None, group: str | None = None, *flags: str, shown: str | bool = True, rare: bool = False
+def option(
+    default: Any,
+    help: str | None,
+    group: str | None = None,
+    *flags: str,
+    shown: str | bool = True,
+    rare: bool = False,
 ) -> Any:
-    """Describe an option on the command line.
+    """Declare an option of a command, as the default of its parameter.
 
     Args:
+        default: The value without the option.
         help: The text in `--help`.
         group: The heading in `--help`.
         flags: The names of the option, if they differ from the parameter's.
         shown: The default in `--help`.
         rare: Show the option only in `--help-all`.
     """
-    return typer.Option(*flags, help=help, show_default=shown, hidden=rare, rich_help_panel=group)
+    return typer.Option(default, *flags, help=help, show_default=shown, hidden=rare, rich_help_panel=group)
 
 
 def with_options_of(source: type) -> Callable[[Command], Command]:
@@ -40,22 +47,20 @@ def with_options_of(source: type) -> Callable[[Command], Command]:
     return decorate
 
 
-def _parameter(name: str, kind: Any, default: Any, option: Option, help: str) -> inspect.Parameter:
-    if option.kind is not None:
-        kind, default = option.kind | None, None
-    described = describe(help, option.group, *option.flags, shown=option.shown, rare=option.rare)
-    annotation = Annotated[kind, described]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+def _parameter(name: str, kind: Any, default: Any, declared: Option, help: str) -> inspect.Parameter:
+    if declared.kind is not None:
+        kind, default = declared.kind | None, None
+    described = option(
+        default, help, declared.group, *declared.flags, shown=declared.shown, rare=declared.rare
+    )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=described, annotation=kind)
 
 
-Json = Annotated[bool, describe("Print JSON on standard output, and text on standard error.", None, "--json")]
-StorageOption = Annotated[str, describe("Folder of all searches, or its address.")]
-PrecisionOption = Annotated[str, describe("Precision: auto, bf16, fp16 or fp32.", rare=True)]
-CompileOption = Annotated[str, describe("Execution of steps: auto, off, graphs or inductor.", rare=True)]
-CallbackOption = Annotated[
-    list[str] | None,
-    describe("Callback: tensorboard or file.py:Name; may be repeated.", rare=True),
-]
+STORAGE_OPTION = option(STORAGE, "Folder of all searches, or its address.")
+PRECISION_OPTION = option("auto", "Precision: auto, bf16, fp16 or fp32.", rare=True)
+COMPILE_OPTION = option("auto", "Execution of steps: auto, off, graphs or inductor.", rare=True)
+CALLBACK_OPTION = option(None, "Callback: tensorboard or file.py:Name; may be repeated.", rare=True)
+JSON_OPTION = option(False, "Print JSON on standard output, and text on standard error.", None, "--json")
 
 
 def split_option(text: str) -> tuple[str, str]:

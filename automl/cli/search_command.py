@@ -4,13 +4,13 @@ import re
 import sys
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from attention import InputError
 from automl.cli.json_output import print_json
-from automl.cli.options import Json, describe, only, with_options_of
+from automl.cli.options import JSON_OPTION, only, option, with_options_of
 from automl.cli.search_words import print_search
 from automl.config.escape import printable
 from automl.config.search_options import FILES, SEARCH, SPACE, SearchOptions
@@ -30,29 +30,20 @@ if TYPE_CHECKING:
 def search(
     ctx: typer.Context,
     *,
-    init_from: Annotated[
-        str | None,
-        describe(
-            "Initial weights: an MLflow run ID, or the folder of a trial or an export.",
-            SPACE,
-            shown=False,
-            rare=True,
-        ),
-    ] = None,
-    resume: Annotated[str | None, describe("Resume this search; auto: --name if it exists.", FILES)] = None,
-    confirm: Annotated[
-        bool,
-        describe(
-            "Confirm the finalists afterwards, in the same Ray session.", SEARCH, "--confirm", rare=True
-        ),
-    ] = False,
-    top: Annotated[
-        int | None, describe("Number of finalists, with --confirm.", SEARCH, shown="3", rare=True)
-    ] = None,
-    dry_run: Annotated[
-        bool, describe("Estimate cost and power without training.", None, "--dry-run")
-    ] = False,
-    as_json: Json = False,
+    init_from: str | None = option(
+        None,
+        "Initial weights: an MLflow run ID, or the folder of a trial or an export.",
+        SPACE,
+        shown=False,
+        rare=True,
+    ),
+    resume: str | None = option(None, "Resume this search; auto: --name if it exists.", FILES),
+    confirm: bool = option(
+        False, "Confirm the finalists afterwards, in the same Ray session.", SEARCH, "--confirm", rare=True
+    ),
+    top: int | None = option(None, "Number of finalists, with --confirm.", SEARCH, shown="3", rare=True),
+    dry_run: bool = option(False, "Estimate cost and power without training.", None, "--dry-run"),
+    as_json: bool = JSON_OPTION,
     **values: Any,
 ) -> None:
     """Search for the best attention types, sites and hyperparameters."""
