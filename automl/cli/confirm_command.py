@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from automl.cli.json_output import print_json
-from automl.cli.options import CALLBACK_OPTION, JSON_OPTION, STORAGE_OPTION, option
+from automl.cli.options import CALLBACK_OPTION, JSON_OPTION, STORAGE_OPTION, option, passed_on
 
 if TYPE_CHECKING:
     from automl.confirm.compare import VariantScores
@@ -17,6 +17,7 @@ SHOWN_RUNS, SHOWN_LINES = 3, 15  # largest number of failed commands whose outpu
 
 
 def confirm(
+    context: typer.Context,
     search: str | None = option(None, "Name of the search.", shown="the latest"),
     top: int | None = option(None, "Number of finalists.", shown="3"),
     seeds: int | None = option(None, "Number of seeds of each variant.", shown="10"),
@@ -39,27 +40,13 @@ def confirm(
     again: bool = option(False, "Start a new confirmation with unused seeds.", None, "--again"),
     space: str | None = option(None, "Space, if that of the search was in a notebook or its file has moved."),
     storage: str = STORAGE_OPTION,
-    callback: list[str] | None = CALLBACK_OPTION,
+    callbacks: list[str] | None = CALLBACK_OPTION,
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Train finalists and the tuned baseline with fresh seeds, and test if any is better."""
     from automl.confirm.run_confirm import run_confirm
 
-    result = run_confirm(
-        search,
-        top=top,
-        seeds=seeds,
-        margin=margin,
-        sequential=sequential,
-        init=init,
-        solve=solve,
-        controls=controls,
-        ablate=ablate,
-        again=again,
-        storage=storage,
-        space=space,
-        callbacks=callback,
-    )
+    result = run_confirm(**passed_on(context))
     print_confirm(result, storage)
     if as_json:
         print_json(result.value)

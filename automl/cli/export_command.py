@@ -8,11 +8,12 @@ import typer
 
 from attention import InputError
 from automl.cli.json_output import print_json
-from automl.cli.options import JSON_OPTION, STORAGE_OPTION, option
+from automl.cli.options import JSON_OPTION, STORAGE_OPTION, option, passed_on
 from automl.config.escape import printable, shell
 
 
 def export(
+    context: typer.Context,
     best: bool = option(
         False, "Export the confirmed winner of a search, or else its best trial.", None, "--best"
     ),
@@ -28,25 +29,16 @@ def export(
     quantize: str | None = option(
         None, "int8: also write a quantised ONNX model, and measure its loss of accuracy."
     ),
-    register: str | None = option(None, "Register the model under this name in MLflow."),
+    register_as: str | None = option(
+        None, "Register the model under this name in MLflow.", None, "--register"
+    ),
     alias: str | None = option(None, "Alias of the registered model.", shown="champion"),
     trust: bool = option(False, "Allow running the user-defined code of the model.", None, "--trust"),
 ) -> None:
     """Export a trained model as ONNX, torch.export, safetensors and an MLflow model, and check each."""
     from automl.export.run_export import ARGUMENTS, run_export
 
-    result = run_export(
-        out,
-        best=best,
-        baseline=baseline,
-        search=search,
-        run=run,
-        storage=storage,
-        quantize=quantize,
-        register_as=register,
-        alias=alias,
-        trust=trust,
-    )
+    result = run_export(**passed_on(context))
     print(f"exported  {result.folder} from {result.chosen.origin}")
     print(f"chosen    {result.chosen.choice}")
     if result.chosen.warning:

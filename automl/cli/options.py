@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import typer
 
 from attention import InputError
+from automl.cli.config_file import COMMON
 from automl.config.command_line import STORAGE
 from automl.config.options import Option, options_of
 
@@ -59,8 +60,16 @@ def _parameter(name: str, kind: Any, default: Any, declared: Option, help: str) 
 STORAGE_OPTION = option(STORAGE, "Folder of all searches, or its address.")
 PRECISION_OPTION = option("auto", "Precision: auto, bf16, fp16 or fp32.", rare=True)
 COMPILE_OPTION = option("auto", "Execution of steps: auto, off, graphs or inductor.", rare=True)
-CALLBACK_OPTION = option(None, "Callback: tensorboard or file.py:Name; may be repeated.", rare=True)
+CALLBACK_OPTION = option(
+    None, "Callback: tensorboard or file.py:Name; may be repeated.", None, "--callback", rare=True
+)
 JSON_OPTION = option(False, "Print JSON on standard output, and text on standard error.", None, "--json")
+
+
+def passed_on(context: typer.Context, *others: str) -> dict[str, Any]:
+    """Return the options of a command that are arguments of its function in Python: all but `others`."""
+    own = (*others, "as_json", *COMMON)
+    return {name: value for name, value in context.params.items() if name not in own}
 
 
 def split_option(text: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ import typer
 from attention import InputError
 from automl.cli.confirm_command import print_confirm
 from automl.cli.json_output import print_json
-from automl.cli.options import CALLBACK_OPTION, JSON_OPTION, STORAGE_OPTION, only, option
+from automl.cli.options import CALLBACK_OPTION, JSON_OPTION, STORAGE_OPTION, only, option, passed_on
 
 CODES = {"better": 0, "worse": 3}  # exit codes; 1 for other outcomes, 2 for mistakes and failed runs
 METRIC, TEST, RESOURCES = "Metric", "Comparison", "Resources"
@@ -58,7 +58,7 @@ def referee(
         None, "Maximum number of runs at once.", RESOURCES, shown="as many as fit", rare=True
     ),
     storage: str = STORAGE_OPTION,
-    callback: list[str] | None = CALLBACK_OPTION,
+    callbacks: list[str] | None = CALLBACK_OPTION,
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Compare training commands in any language with fresh seeds.
@@ -77,29 +77,7 @@ def referee(
                 f"automl referee needs {missing}, as in: automl referee --baseline 'python train.py --seed "
                 f"{{seed}}' --candidate 'python train.py --wide --seed {{seed}}' --metric 'accuracy=(.*)'"
             )
-        result = run_referee(
-            baseline,
-            candidate,
-            metric=metric,
-            metric_file=metric_file,
-            last=last,
-            minimize=minimize,
-            unit=unit,
-            margin=margin,
-            chance=chance,
-            seeds=seeds,
-            seed=seed,
-            sequential=sequential,
-            equal=equal,
-            name=name,
-            storage=storage,
-            callbacks=callback or (),
-            cpus_per_trial=cpus_per_trial,
-            gpus_per_trial=gpus_per_trial,
-            resource=resource or (),
-            label=label or (),
-            concurrent=concurrent,
-        )
+        result = run_referee(baseline, candidate, **passed_on(context, "baseline", "candidate", "resume"))
     print_confirm(result, storage)
     if as_json:
         print_json(result.value)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from automl.cli.json_output import print_json
-from automl.cli.options import JSON_OPTION, STORAGE_OPTION, option
+from automl.cli.options import JSON_OPTION, STORAGE_OPTION, option, passed_on
 
 if TYPE_CHECKING:
     from automl.search.solve import SolvedPoint, SolveResult
 
 
 def solve(
+    context: typer.Context,
     search: Annotated[str | None, typer.Argument(help="Name of the search. Default: the latest.")] = None,
     max_latency_ms: float | None = option(None, "Limit on the latency of one input in ms."),
     max_params: str | None = option(None, "Limit on parameters, such as 5M."),
@@ -30,17 +31,7 @@ def solve(
     from automl.search.solve import run_solve
     from search.serialise import write_json
 
-    result = run_solve(
-        search,
-        max_latency_ms=max_latency_ms,
-        max_params=max_params,
-        max_macs=max_macs,
-        max_memory=max_memory,
-        full=full,
-        costs=costs,
-        storage=storage,
-        space=space,
-    )
+    result = run_solve(**passed_on(context, "out"))
     if out is not None:
         write_json(out, result)
     for line in lines(result, out):

@@ -1,5 +1,6 @@
 """Output of `automl`, above all for invalid arguments."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -11,12 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer.main
 from PIL import Image
 
+import automl
 from attention import ATTENTIONS, InputError
+from automl.cli.config_file import COMMON
+from automl.cli.main import app
 from automl.cli.sites import sites_table
 from automl.config.settings import Settings
 from automl.search import run_search as search
+from automl.search.solve import run_solve
 from automl.storage.folder import new_folder
 from backbones import Site
 from search.class_metrics import ACCURACY
@@ -68,6 +74,26 @@ def test_all_options(command: str, cli: Cli) -> None:
     assert "--help-all" in few
     assert set(re.findall(r"--[a-z-]+", few)) - {"--help-all"} < set(re.findall(r"--[a-z-]+", every))
     assert "--precision" in every
+
+
+@pytest.mark.parametrize(
+    ("command", "function", "others"),
+    [
+        ("confirm", automl.run_confirm, set()),
+        ("export", automl.run_export, set()),
+        ("referee", automl.run_referee, {"baseline", "candidates"}),
+        ("solve", run_solve, set()),
+    ],
+)
+def test_options_are_the_arguments_in_python(
+    command: str, function: Callable[..., Any], others: set[str]
+) -> None:
+    parameters: Any = typer.main.get_command(app).commands[command].params  # type: ignore[attr-defined]
+    own = {"as_json", *COMMON, *({"out"} if command == "solve" else ())}
+    if command == "referee":
+        own |= {"baseline", "candidate", "resume"}
+    names = {parameter.name for parameter in parameters} - own
+    assert names | others == {*inspect.signature(function).parameters}
 
 
 def test_script_is_installed(automl: Script) -> None:
