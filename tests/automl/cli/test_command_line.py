@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from attention import ATTENTIONS, InputError
 from automl.cli.config_file import COMMON
 from automl.cli.main import app
 from automl.cli.sites import sites_table
+from automl.config.options import options_of
+from automl.config.search_options import SearchOptions
 from automl.config.settings import Settings
 from automl.search import run_search as search
 from automl.search.solve import run_solve
@@ -74,6 +76,18 @@ def test_all_options(command: str, cli: Cli) -> None:
     assert "--help-all" in few
     assert set(re.findall(r"--[a-z-]+", few)) - {"--help-all"} < set(re.findall(r"--[a-z-]+", every))
     assert "--precision" in every
+
+
+def test_each_setting_is_declared_once() -> None:
+    """The declaration of a setting gives the option, its default and help, and the text in Python."""
+    parameters: Any = typer.main.get_command(app).commands["search"].params  # type: ignore[attr-defined]
+    options = {parameter.name: parameter for parameter in parameters}
+    pydoc = " ".join(str(Settings.__doc__).replace("`", "").split())
+    for name, _, default, option, text in options_of(SearchOptions):
+        assert options[name].help == text
+        assert text in pydoc
+        assert options[name].default == (None if option.kind else default)
+    assert {field.name for field in fields(Settings)} - options.keys() == {"weights_digest"}
 
 
 @pytest.mark.parametrize(
