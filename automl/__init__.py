@@ -22,10 +22,9 @@ Errors:   InputError
 """
 
 import sys
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from attention import Attention, AttentionMap, Choices, InputError, Spec, attention_maps
@@ -108,45 +107,6 @@ __all__ = [
     "sites",
 ]
 
-# The names of each module. It is imported when one is first used, since PyTorch and Ray take seconds.
-_NAMES = {
-    "attention": ("Attention", "AttentionMap", "Choices", "InputError", "Spec", "attention_maps"),
-    "automl.cli.remove": ("Removable", "run_remove"),
-    "automl.cli.sync": ("run_sync",),
-    "automl.config.settings": ("Settings",),
-    "automl.confirm.compare": ("Compared", "run_compare"),
-    "automl.confirm.confirm_result": ("ConfirmResult",),
-    "automl.confirm.run_confirm": ("run_confirm",),
-    "automl.confirm.run_referee": ("resume_referee", "run_referee"),
-    "automl.confirm.verdict": ("Verdict",),
-    "automl.export.code_search": ("CodeSearch", "run_code_search"),
-    "automl.export.predict": ("Prediction", "Predictions", "run_predict"),
-    "automl.export.run_export": ("ExportResult", "run_export"),
-    "automl.functions.trial": ("Trial",),
-    "automl.report": ("ReportResult", "run_report"),
-    "automl.report.read": ("Search", "read_search"),
-    "automl.search.result": ("SearchResult", "TrialResult"),
-    "automl.search.run_search": ("resume_search", "run_search"),
-    "automl.studies.run_study": ("StudyResult", "run_study"),
-    "automl.tasks": ("Task", "register_task"),
-    "automl.trials.train": ("TrainResult", "resume_train", "run_train"),
-    "backbones": ("Site", "insert", "sites"),
-    "search.callback": ("Callback", "SearchRecord"),
-    "search.config": ("TaskSpec", "TrialConfig"),
-    "search.metric": ("Metric",),
-    "search.record": ("TrialRecord",),
-    "search.space": ("Space",),
-}
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'automl' has no attribute {name!r}")
-    value = getattr(import_module(_MODULES[name]), name)
-    globals()[name] = value
-    return value
-
 
 def __dir__() -> list[str]:
     # `help(automl)` would import every name and print its documentation, thousands of lines in all.
@@ -178,3 +138,7 @@ def _check_packages() -> None:
 
 
 _check_packages()
+
+from attention.lazy import lazily  # noqa: E402 (it may be another package before the check)
+
+__getattr__ = lazily(__name__)
