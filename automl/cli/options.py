@@ -49,8 +49,6 @@ def with_options_of(source: type) -> Callable[[Command], Command]:
 
 
 def _parameter(name: str, kind: Any, default: Any, declared: Option, help: str) -> inspect.Parameter:
-    if declared.kind is not None:
-        kind, default = declared.kind | None, None
     described = option(
         default, help, declared.group, *declared.flags, shown=declared.shown, rare=declared.rare
     )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from inspect import cleandoc
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 OPTION = "option"  # the key of the `Option` in the metadata of a field
 ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.M)  # name and text, in a docstring
@@ -20,7 +20,7 @@ class Option:
         flags: The names of the option, if they differ from the setting's.
         shown: The default in `--help`. True: the value. False: none.
         rare: Show the option only in `--help-all`.
-        kind: Its type on the command line, if it differs from the setting's. Its default there is None.
+        kind: Its type on the command line, if it differs. If it may be None, that is the default there.
     """
 
     group: str | None = None
@@ -36,15 +36,17 @@ def option(default: Any, group: str | None = None, *flags: str, **others: Any) -
 
 
 def options_of(source: type) -> Iterator[tuple[str, Any, Any, Option, str]]:
-    """Yield name, type, default, option and help of each field of a dataclass that is an option.
+    """Yield name, type, default, option and help of each field that is an option, for the command line.
 
-    The help is the first sentence of the field's text in the docstring.
+    The help is the first sentence of the field's text in the docstring of the dataclass.
     """
     texts = dict(ATTRIBUTE.findall(cleandoc(source.__doc__ or "")))
     for declared in fields(source):
         if OPTION in declared.metadata:
             help = re.split(r"(?<=\.)\s+(?=\S)", " ".join(texts[declared.name].split()))[0].replace("`", "")
-            yield declared.name, declared.type, declared.default, declared.metadata[OPTION], help
+            option: Option = declared.metadata[OPTION]
+            default = None if type(None) in get_args(option.kind) else declared.default
+            yield declared.name, option.kind or declared.type, default, option, help
 
 
 def document_fields(kind: Kind) -> Kind:

@@ -83,10 +83,10 @@ def test_each_setting_is_declared_once() -> None:
     parameters: Any = typer.main.get_command(app).commands["search"].params  # type: ignore[attr-defined]
     options = {parameter.name: parameter for parameter in parameters}
     pydoc = " ".join(str(Settings.__doc__).replace("`", "").split())
-    for name, _, default, option, text in options_of(SearchOptions):
+    for name, _, default, _, text in options_of(SearchOptions):
         assert options[name].help == text
         assert text in pydoc
-        assert options[name].default == (None if option.kind else default)
+        assert options[name].default == default
     assert {field.name for field in fields(Settings)} - options.keys() == {"weights_digest"}
 
 
