@@ -1,11 +1,11 @@
 """`automl studies` and `automl study`."""
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from automl.cli.options import STORAGE_OPTION, option
+from automl.cli.options import STORAGE_OPTION, option, passed_on
 from automl.config.escape import printable
 
 
@@ -19,6 +19,7 @@ def studies() -> None:
 
 
 def study(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the study; see automl studies.")],
     small: bool = option(
         False, "Run a small version in minutes, on bundled data or --data.", None, "--small"
@@ -43,16 +44,7 @@ def study(
     """
     from automl.studies.run_study import run_study
 
-    options: dict[str, Any] = {
-        "epochs": epochs,
-        "subset": subset,
-        "seed": seed,
-        "max_memory": max_memory,
-        "concurrent": concurrent,
-        "cpus_per_trial": cpus_per_trial,
-        "gpus_per_trial": gpus_per_trial,
-        "workers_per_trial": workers_per_trial,
-    }
+    options = passed_on(context, "name", "small", "seeds", "data", "out")
     settings = {key: value for key, value in options.items() if value is not None}
     result = run_study(name, small=small, seeds=seeds, data=data, storage=out, **settings)
     for table in result.tables:

@@ -110,6 +110,12 @@ def test_options_are_the_arguments_in_python(
     assert names | others == {*inspect.signature(function).parameters}
 
 
+def test_options_of_a_study_are_settings() -> None:
+    parameters: Any = typer.main.get_command(app).commands["study"].params  # type: ignore[attr-defined]
+    names = {parameter.name for parameter in parameters} - {"name", "small", "out", *COMMON}
+    assert names <= {field.name for field in fields(Settings)}
+
+
 def test_script_is_installed(automl: Script) -> None:
     done = automl("-h")
     assert (done.returncode, done.stderr) == (0, "")
