@@ -47,21 +47,7 @@ if TYPE_CHECKING:
 
 # These need torch, which takes seconds to import. `automl --help` and the process that writes to MLflow do
 # not use them, so they are loaded on first use.
-__getattr__ = lazily(
-    __name__,
-    {
-        "Cost": "gated",
-        "Gated": "gated",
-        "Layout": "gated",
-        "Spec": "spec",
-        "ATTENTIONS": "attention_table",
-        "Attention": "attention_type",
-        "AttentionMap": "attention_map",
-        "attention_maps": "maps",
-        "Choices": "options",
-        "find_attention": "references",
-    },
-)
+__getattr__ = lazily(__name__)
 
 __all__ = [
     "ATTENTIONS",

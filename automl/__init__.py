@@ -22,10 +22,9 @@ Errors:   InputError
 """
 
 import sys
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from attention import Attention, AttentionMap, Choices, InputError, Spec, attention_maps
@@ -108,68 +107,6 @@ __all__ = [
     "sites",
 ]
 
-# The module of each name. It is imported when the name is first used, since PyTorch and Ray take seconds.
-_MODULES = {
-    "Attention": "attention",
-    "AttentionMap": "attention",
-    "Callback": "search.callback",
-    "Choices": "attention",
-    "CodeSearch": "automl.export.code_search",
-    "Compared": "automl.confirm.compare",
-    "ConfirmResult": "automl.confirm.confirm_result",
-    "ExportResult": "automl.export.run_export",
-    "InputError": "attention",
-    "Metric": "search.metric",
-    "Prediction": "automl.export.predict",
-    "Predictions": "automl.export.predict",
-    "Removable": "automl.cli.remove",
-    "ReportResult": "automl.report",
-    "Search": "automl.report.read",
-    "SearchRecord": "search.callback",
-    "SearchResult": "automl.search.result",
-    "Settings": "automl.config.settings",
-    "Site": "backbones",
-    "Space": "search.space",
-    "Spec": "attention",
-    "StudyResult": "automl.studies.run_study",
-    "Task": "automl.tasks",
-    "TaskSpec": "search.config",
-    "TrainResult": "automl.trials.train",
-    "Trial": "automl.functions.trial",
-    "TrialConfig": "search.config",
-    "TrialRecord": "search.record",
-    "TrialResult": "automl.search.result",
-    "Verdict": "automl.confirm.verdict",
-    "attention_maps": "attention",
-    "insert": "backbones",
-    "read_search": "automl.report.read",
-    "register_task": "automl.tasks",
-    "resume_referee": "automl.confirm.run_referee",
-    "resume_search": "automl.search.run_search",
-    "resume_train": "automl.trials.train",
-    "run_code_search": "automl.export.code_search",
-    "run_compare": "automl.confirm.compare",
-    "run_confirm": "automl.confirm.run_confirm",
-    "run_export": "automl.export.run_export",
-    "run_predict": "automl.export.predict",
-    "run_referee": "automl.confirm.run_referee",
-    "run_remove": "automl.cli.remove",
-    "run_report": "automl.report",
-    "run_search": "automl.search.run_search",
-    "run_study": "automl.studies.run_study",
-    "run_sync": "automl.cli.sync",
-    "run_train": "automl.trials.train",
-    "sites": "backbones",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'automl' has no attribute {name!r}")
-    value = getattr(import_module(_MODULES[name]), name)
-    globals()[name] = value
-    return value
-
 
 def __dir__() -> list[str]:
     # `help(automl)` would import every name and print its documentation, thousands of lines in all.
@@ -201,3 +138,7 @@ def _check_packages() -> None:
 
 
 _check_packages()
+
+from attention.lazy import lazily  # noqa: E402 (it may be another package before the check)
+
+__getattr__ = lazily(__name__)

@@ -77,33 +77,7 @@ if TYPE_CHECKING:
     from backbones.site import Site, sites
 
 # Most need torch, which takes seconds to import, so they are loaded on first use.
-__getattr__ = lazily(
-    __name__,
-    {
-        "BACKBONES": "backbone_table",
-        "Backbone": "backbone_table",
-        "DECODERS": "backbone_table",
-        "ENCODERS": "backbone_table",
-        "STEREO": "backbone_table",
-        "check_decoder": "backbone_table",
-        "check_encoder": "backbone_table",
-        "check_stereo": "backbone_table",
-        "Example": "example",
-        "IMAGENET": "normalisation",
-        "Normalisation": "normalisation",
-        "Placement": "placement",
-        "Site": "site",
-        "build": "factory",
-        "call": "example",
-        "check_options": "factory",
-        "find": "factory",
-        "find_decoder": "backbone_table",
-        "gates": "insertion",
-        "insert": "insertion",
-        "published_weights": "factory",
-        "sites": "site",
-    },
-)
+__getattr__ = lazily(__name__)
 
 __all__ = [
     "BACKBONES",

@@ -35,20 +35,10 @@ def attention_cost(spec: Spec, site: Site) -> Cost:
 
 
 def count_cost(spec: Spec, site: Site) -> Cost:
-    """Count the cost of a module at a site, without a formula.
+    """Count what `attention_cost` returns, without a formula.
 
     The module runs on fake tensors, which have no values. Memory is the difference between batches of three
     examples and of two, without values that do not depend on the batch, such as normalised weights.
-
-    Args:
-        spec: The attention.
-        site: The site.
-
-    Returns:
-        Its parameters, and its MACs and memory for one example.
-
-    Raises:
-        InputError: The module does not suit the site.
     """
     return _count(json.dumps(spec.to_json()), site)
 
@@ -65,15 +55,7 @@ def _count(text: str, site: Site) -> Cost:
 
 
 def count_module_cost(module: Gated, site: Site) -> Cost:
-    """Count the cost of a module that was built for a site. It does not change.
-
-    Args:
-        module: The module.
-        site: The site.
-
-    Returns:
-        Its parameters, and its MACs and memory for one example.
-    """
+    """Count what `attention_cost` returns, of a module that was built for a site. It does not change."""
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with FakeCopyMode(fake):
         twin = copy.deepcopy(module)
@@ -87,12 +69,7 @@ def count_module_cost(module: Gated, site: Site) -> Cost:
 def features(site: Site, batch: int) -> Tensor:
     """Return zeros of the shape at a site, with the channels innermost in memory.
 
-    Args:
-        site: The site.
-        batch: Batch size B.
-
-    Returns:
-        `(B, C, *spatial)`, or `(B, *spatial, C)` if the layout of the site is `B*C`.
+    They are `(batch, C, *spatial)`, or `(batch, *spatial, C)` if the layout of the site is `B*C`.
     """
     x = torch.zeros(batch, *site.resolution, site.channels)
     return x if site.layout == "B*C" else x.movedim(-1, 1)

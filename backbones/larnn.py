@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from attention.padding import padding
 from backbones import ends
 from backbones.larnn_cell import LARNNCell
-from backbones.larnn_layer import Activation, CellActivation, Layer, Mode, NormKind, check_window_and_heads
+from backbones.larnn_layer import Activation, CellActivation, Layer, Mode, NormKind
 from backbones.lstm import check_sizes
 
 __all__ = ["LARNN", "LARNNCell", "Layer", "build"]
@@ -147,7 +147,6 @@ def build(
         InputError: A size is out of range.
     """
     check_sizes(hidden=hidden, layers=layers, dropout=dropout)
-    check_window_and_heads(hidden, heads, window)
     return LARNN(
         classes=classes,
         in_channels=in_channels,

@@ -1,6 +1,6 @@
 """A LARNN layer one step at a time, for loops of the user. See `backbones.larnn`."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -8,12 +8,7 @@ from torch import Tensor, nn
 from attention import InputError
 from backbones import larnn_loop
 from backbones.larnn_layer import (
-    Activation,
-    CellActivation,
     Layer,
-    Mode,
-    NormKind,
-    check_window_and_heads,
     disable_autocast,
 )
 from backbones.larnn_loop import Result, State
@@ -47,15 +42,7 @@ class LARNNCell(nn.Module):
     Args:
         channels: Number of channels of the input.
         hidden: Number of units. It must be a multiple of `heads`.
-        heads: Number of heads.
-        window: Number of states that it attends to.
-        mode: As in `larnn.build`.
-        positional: As in `larnn.build`.
-        activation_on_keys_and_values: As in `larnn.build`.
-        cell_activation: As in `larnn.build`.
-        dropout: Dropout of the output, not of the state.
-        activation: As in `larnn.build`.
-        norm: As in `larnn.build`.
+        options: Further options of `Layer`, such as `heads`, 1 by default, and `window`, 10.
 
     Raises:
         InputError: The window or the number of heads is invalid.
@@ -69,36 +56,9 @@ class LARNNCell(nn.Module):
         torch.Size([32, 64])
     """
 
-    def __init__(
-        self,
-        channels: int,
-        hidden: int,
-        *,
-        heads: int = 1,
-        window: int = 10,
-        mode: Mode = "residual",
-        positional: bool = False,
-        activation_on_keys_and_values: bool = True,
-        cell_activation: CellActivation = "elu",
-        dropout: float = 0.0,
-        activation: Activation = "none",
-        norm: NormKind = "memory",
-    ) -> None:
+    def __init__(self, channels: int, hidden: int, **options: Any) -> None:
         super().__init__()
-        check_window_and_heads(hidden, heads, window)
-        self.layer = Layer(
-            channels,
-            hidden,
-            heads=heads,
-            window=window,
-            mode=mode,
-            positional=positional,
-            activation_on_keys_and_values=activation_on_keys_and_values,
-            cell_activation=cell_activation,
-            dropout=dropout,
-            activation=activation,
-            norm=norm,
-        )
+        self.layer = Layer(channels, hidden, **options)
 
     def forward(self, x: Tensor, state: LARNNState | None = None) -> tuple[Tensor, LARNNState]:
         """Take one step.

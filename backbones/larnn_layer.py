@@ -42,17 +42,18 @@ class Layer(nn.Module):
         channels: int,
         hidden: int,
         *,
-        heads: int,
-        window: int,
-        mode: Mode,
-        positional: bool,
-        activation_on_keys_and_values: bool,
-        cell_activation: CellActivation,
-        dropout: float,
+        heads: int = 1,
+        window: int = 10,
+        mode: Mode = "residual",
+        positional: bool = False,
+        activation_on_keys_and_values: bool = True,
+        cell_activation: CellActivation = "elu",
+        dropout: float = 0.0,
         activation: Activation = "none",
         norm: NormKind = "memory",
     ) -> None:
         super().__init__()
+        check_window_and_heads(hidden, heads, window)
         self.channels, self.hidden, self.mode, self.dropout = channels, hidden, mode, dropout
         self.kind = Kind(
             heads=heads,

@@ -9,19 +9,26 @@ from torch import Tensor, nn
 from backbones.larnn_loop import CellNorm, Norm, Result, Weights
 
 
-class WindowNorm(nn.Module):
-    """Batch norm of the keys and values in a window, over its states and the batch."""
+class _Norm(nn.Module):
+    """Parameters and running statistics of batch norms."""
 
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, hidden: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
+    def __init__(self, *shape: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__()
         self.eps, self.momentum = eps, momentum
-        self.weight = nn.Parameter(torch.ones(2 * hidden))
+        self.weight, self.bias = nn.Parameter(torch.ones(shape)), nn.Parameter(torch.zeros(shape))
+        self.register_buffer("running_mean", torch.zeros(shape))
+        self.register_buffer("running_var", torch.ones(shape))
+
+
+class WindowNorm(_Norm):
+    """Batch norm of the keys and values in a window, over its states and the batch."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__(2 * hidden)
         self.bias = nn.Parameter(torch.zeros(hidden))  # The keys have no shift.
-        self.register_buffer("running_mean", torch.zeros(2 * hidden))
-        self.register_buffer("running_var", torch.ones(2 * hidden))
 
     def for_windows(self, x: Tensor, mask: Tensor | None) -> Norm:
         """Return the norm for training on `x`, (B, C, T).
@@ -67,19 +74,11 @@ class WindowNorm(nn.Module):
         )
 
 
-class StepNorm(nn.Module):
+class StepNorm(_Norm):
     """Batch norms of the attention's result, the cell and the hidden state, over the batch of a step."""
 
-    running_mean: Tensor
-    running_var: Tensor
-
-    def __init__(self, hidden: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
-        super().__init__()
-        self.eps, self.momentum = eps, momentum
-        self.weight = nn.Parameter(torch.ones(3, hidden))
-        self.bias = nn.Parameter(torch.zeros(3, hidden))
-        self.register_buffer("running_mean", torch.zeros(3, hidden))
-        self.register_buffer("running_var", torch.ones(3, hidden))
+    def __init__(self, hidden: int) -> None:
+        super().__init__(3, hidden)
 
     def for_steps(self, x: Tensor, mask: Tensor | None) -> CellNorm:
         """Return the norms for training on `x`, (B, C, T). Inputs at padding do not count."""

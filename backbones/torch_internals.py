@@ -1,6 +1,6 @@
 """All uses of PyTorch besides its public API, with the reason for each.
 
-Tested with torch 2.15.0. `tests/test_internals.py` compares PyTorch with `USED`.
+Tested with torch 2.15.0. `tests/test_internals.py` compares PyTorch with `tests/private_names.py`.
 
 An exporter writes `scan` once, but every step of a loop in Python: for three layers of LARNN and 128 steps,
 `torch.export` takes minutes. `FakeTensorMode` runs a model of any size only on shapes. `TorchDispatchMode`
@@ -8,8 +8,6 @@ counts the work of operators. `tree_map` and similar functions traverse nested i
 `AnyBatchNorm` is the base class of all batch norms, of one to three dimensions or lazy. None of these has a
 public counterpart. A limit of compiled variants of one function can only be set in `torch._dynamo.config`.
 """
-
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,53 +17,13 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException as Dynamic
 from torch._subclasses.fake_tensor import FakeCopyMode as FakeCopyMode
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
 from torch._subclasses.fake_tensor import UnsupportedOperatorException as UnsupportedOperatorException
-from torch.nn.modules.batchnorm import _BatchNorm as AnyBatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._pytree import tree_leaves as tree_leaves
 from torch.utils._pytree import tree_map as tree_map
 from torch.utils._pytree import tree_map_only as tree_map_only
 
-__all__ = [
-    "FAKE_TENSOR_LOG",
-    "AnyBatchNorm",
-    "DataDependentOutputException",
-    "DynamicOutputShapeException",
-    "FakeCopyMode",
-    "FakeTensorMode",
-    "TorchDispatchMode",
-    "UnsupportedOperatorException",
-    "allow_variants",
-    "cpu_computes_bfloat16",
-    "scan",
-    "softmax_backward",
-    "standard_gamma",
-    "tree_leaves",
-    "tree_map",
-    "tree_map_only",
-    "version",
-]
-
-USED: dict[str, dict[str, Any]] = {
-    "torch._higher_order_ops.scan:scan": {
-        "parameters": ["combine_fn", "init", "xs", "dim", "reverse", "length"]
-    },
-    "torch._subclasses.fake_tensor:DataDependentOutputException": {},
-    "torch._subclasses.fake_tensor:DynamicOutputShapeException": {},
-    "torch._subclasses.fake_tensor:UnsupportedOperatorException": {},
-    "torch._subclasses.fake_tensor:FakeCopyMode": {},
-    "torch._subclasses.fake_tensor:FakeTensorMode": {},
-    "torch.nn.modules.batchnorm:_BatchNorm": {},
-    "torch.utils._python_dispatch:TorchDispatchMode": {},
-    "torch.utils._pytree:tree_leaves": {"parameters": ["tree", "is_leaf"]},
-    "torch.utils._pytree:tree_map": {"parameters": ["func", "tree", "rests", "is_leaf"]},
-    "torch.utils._pytree:tree_map_only": {},
-    "torch:ops.aten._softmax_backward_data.out": {},
-    "torch:_standard_gamma": {},
-    "torch:cpu._is_avx512_bf16_supported": {"parameters": []},
-    "torch:Tensor._version": {},
-    "torch._dynamo.config:recompile_limit": {},
-}
-
+AnyBatchNorm = _BatchNorm
 FAKE_TENSOR_LOG = FakeTensorMode.__module__  # Name of the logger.
 
 # Writes the gradient of a softmax to an existing tensor, so that a backward pass allocates nothing.

@@ -1,14 +1,13 @@
 """All uses of Ray besides its public API, with the reason for each and the consequence of removing it.
 
 Tested with Ray 2.60.0. `pyproject.toml` allows no newer minor version, and `constraints.txt` pins this
-version. `tests/test_internals.py` compares Ray with `USED`. If it fails, read the new code of Ray, change
-this file, and raise the bound in `pyproject.toml`.
+version. `tests/test_internals.py` compares Ray with `tests/private_names.py`. If it fails, read the new
+code of Ray, change both files, and raise the bound in `pyproject.toml`.
 
 Ray Tune and its autoscaler are imported where they are used, since most commands need neither.
 """
 
-import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,52 +29,6 @@ LOW_MEMORY = (
     "its machine was low on memory, so Ray ended the trial's process; "
     "run fewer trials at once with --concurrent"
 )
-
-
-# `tests/test_internals.py` compares these with Ray: parameters of a function and strings in it, attributes
-# that a class assigns in `__init__`, and the function that reads a name that is assigned here.
-USED: dict[str, dict[str, Any]] = {
-    "ray._private.state:state.get_draining_nodes": {"parameters": []},
-    "ray._private.state:state.available_resources_per_node": {"parameters": []},
-    "ray._private.state:state.actor_table": {"parameters": ["actor_id", "job_id", "actor_state_name"]},
-    "ray._private.ray_constants:ENABLE_RAY_CLUSTER": {"reader": "ray._private.services:get_node_ip_address"},
-    "ray._private.gcs_utils:create_gcs_channel": {"parameters": ["address", "aio"]},
-    "ray._private.services:canonicalize_bootstrap_address_or_die": {"parameters": ["addr", "temp_dir"]},
-    "ray.core.generated.gcs_service_pb2:GetClusterIdRequest": {},
-    "ray.core.generated.gcs_service_pb2_grpc:NodeInfoGcsServiceStub": {"parameters": ["channel"]},
-    "ray.tune.execution.class_cache:ENV_VARS_TO_PROPAGATE": {
-        "reader": "ray.tune.execution.class_cache:_ActorClassCache.get"
-    },
-    "ray.tune.execution.class_cache:DEFAULT_ENV_VARS": {
-        "reader": "ray.tune.execution.class_cache:_ActorClassCache.get"
-    },
-    "ray.tune.execution.class_cache:_ActorClassCache.get": {"parameters": ["self", "trainable_cls"]},
-    "ray.tune.execution.tune_controller:RayActorManager": {
-        "reader": "ray.tune.execution.tune_controller:TuneController.__init__"
-    },
-    "ray.air.execution._internal:RayActorManager": {"attributes": ["_live_actors_to_ray_actors_resources"]},
-    "ray.air.execution._internal:RayActorManager._actor_task_failed": {
-        "parameters": ["self", "tracked_actor_task", "exception"]
-    },
-    "ray.air.execution._internal.tracked_actor_task:TrackedActorTask": {"attributes": ["_tracked_actor"]},
-    "ray.air._internal.usage:tag_callbacks": {"parameters": ["callbacks"], "reader": "ray.tune.tune:run"},
-    "ray.actor:ActorHandle._actor_id": {},
-    "ray.tune.experiment.trial:Trial": {"attributes": ["temporary_state", "run_metadata"]},
-    "ray.tune.experiment.trial:Trial.error_file": {},
-    "ray.tune.experiment.trial:Trial.pickled_error_file": {},
-    "ray.tune.experiment.trial:_TemporaryTrialState": {"attributes": ["ray_actor"]},
-    "ray.tune.experiment.trial:_TrainingRunMetadata": {"attributes": ["last_result"]},
-    # automl/storage/working_dir.py, which does not import Ray, knows the name of this folder.
-    "ray._private.runtime_env.working_dir:WorkingDirPlugin.__init__": {"constants": ["working_dir_files"]},
-    "ray.autoscaler._private.util:prepare_config": {"parameters": ["config"]},
-    "ray.autoscaler._private.util:validate_config": {"parameters": ["config"]},
-    "ray._private.ray_constants:get_runtime_env_default_excludes": {"parameters": []},
-    "ray._private.runtime_env.packaging:create_package": {
-        "parameters": [
-            "module_path", "target_path", "include_gitignore", "include_parent_dir", "excludes", "logger"
-        ]
-    },
-}  # fmt: skip
 
 
 # -- nodes and actors
@@ -232,7 +185,7 @@ def error_of(trial: "Trial") -> BaseException | None:
     return ray.cloudpickle.loads(Path(file).read_bytes()) if file and Path(file).exists() else None
 
 
-# -- for tests and benchmarks
+# -- for benchmarks
 
 
 def replace_actors(actor: object) -> None:
@@ -240,28 +193,3 @@ def replace_actors(actor: object) -> None:
     from ray.tune.execution import class_cache
 
     class_cache._ActorClassCache.get = lambda self, trainable_cls: actor
-
-
-def check_launcher_config(config: dict[str, Any]) -> None:
-    """Check the configuration of Ray's cluster launcher as `ray up` does.
-
-    Raises:
-        jsonschema.ValidationError: The configuration is not valid.
-    """
-    from ray.autoscaler._private.util import prepare_config, validate_config
-
-    validate_config(prepare_config(config))
-
-
-def pack_working_dir(folder: Path, package: Path) -> None:
-    """Write the archive that `ray job submit --working-dir` sends."""
-    from ray._private.runtime_env.packaging import create_package
-
-    pack: Callable[..., object] = create_package
-    pack(
-        str(folder),
-        package,
-        include_gitignore=True,
-        excludes=ray_constants.get_runtime_env_default_excludes(),
-        logger=logging.getLogger("ray"),
-    )

@@ -12,6 +12,7 @@ from mkdocs.structure.files import File, Files
 
 import automl
 from automl.cli.main import app
+from automl.config.settings import Settings
 
 CLI = """# Command line
 
@@ -28,7 +29,9 @@ class Examples(griffe.Extension):
     """Griffe reads "Examples:" as code, and "Example:" as a note."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Rename the section of one docstring."""
+        """Rename the section of one docstring. That of `Settings` is complete only at run time."""
+        if obj.docstring is not None and obj.path == f"{Settings.__module__}.Settings":
+            obj.docstring.value = inspect.getdoc(Settings) or ""
         if obj.docstring is not None:
             obj.docstring.value = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.M)
 

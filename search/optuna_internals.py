@@ -1,8 +1,8 @@
 """Everything that is used of Optuna beside its public API, with the reason and the cost of doing without.
 
-Tested with Optuna 5.0.0. `tests/test_internals.py` compares Optuna with `USED`. The interface of storages,
-with identifiers of studies and trials, is public for authors of storages, but a study does not expose its
-own.
+Tested with Optuna 5.0.0. `tests/test_internals.py` compares Optuna with `tests/private_names.py`. The
+interface of storages, with identifiers of studies and trials, is public for authors of storages, but a study
+does not expose its own.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,15 +14,6 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import BaseJournalBackend
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
-
-# Attributes that a class assigns in `__init__`, and names of classes.
-USED: dict[str, dict[str, Any]] = {
-    "optuna.study:Study": {"attributes": ["_storage", "_study_id"]},
-    "optuna.study:Study._get_trials": {"parameters": ["self", "deepcopy", "states", "use_cache"]},
-    "optuna.storages:JournalStorage": {"attributes": ["_backend"]},
-    "optuna.trial:Trial": {"parameters": ["study", "trial_id"], "attributes": ["_trial_id"]},
-    "optuna.trial:FrozenTrial": {"attributes": ["_trial_id"]},
-}
 
 
 def storage_of(study: optuna.Study) -> tuple[BaseStorage, int]:

@@ -51,28 +51,20 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
             function(**{name: values[name] for name in signature.parameters})
 
     added: dict[str, Any] = {"config": ConfigOption, "save_config": SaveOption}
-    if any(_is_hidden(parameter) for parameter in signature.parameters.values()):
+    if any(getattr(parameter.default, "hidden", False) for parameter in signature.parameters.values()):
         added["help_all"] = HelpAll
     more = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for name, kind in added.items()
     ]
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])  # type: ignore[attr-defined]
-    run.__annotations__ = {**function.__annotations__, **added}
+    run.__annotations__ = {}  # Typer reads the signature
     return run
 
 
 def _option_name(parameter: inspect.Parameter) -> str:
     """Return the name of an option without dashes, as config files have it."""
-    for item in getattr(parameter.annotation, "__metadata__", ()):
-        # In an annotation, Typer has the first flag as the default.
-        flags = (getattr(item, "default", None), *(getattr(item, "param_decls", None) or ()))
-        for flag in flags:
-            if isinstance(flag, str) and flag.startswith("--"):
-                return flag.partition("/")[0].lstrip("-")
+    for flag in getattr(parameter.default, "param_decls", None) or ():
+        if flag.startswith("--"):
+            return str(flag).partition("/")[0].lstrip("-")
     return parameter.name.replace("_", "-")
-
-
-def _is_hidden(parameter: inspect.Parameter) -> bool:
-    described = getattr(parameter.annotation, "__metadata__", ())
-    return any(getattr(item, "hidden", False) for item in described)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from automl.cli.json_output import print_json
-from automl.cli.options import CallbackOption, Json, StorageOption, describe
+from automl.cli.options import CALLBACK_OPTION, JSON_OPTION, STORAGE_OPTION, option, passed_on
 
 if TYPE_CHECKING:
     from automl.confirm.compare import VariantScores
@@ -17,58 +17,36 @@ SHOWN_RUNS, SHOWN_LINES = 3, 15  # largest number of failed commands whose outpu
 
 
 def confirm(
-    search: Annotated[str | None, describe("Name of the search.", shown="the latest")] = None,
-    top: Annotated[int | None, describe("Number of finalists.", shown="3")] = None,
-    seeds: Annotated[int | None, describe("Number of seeds of each variant.", shown="10")] = None,
-    margin: Annotated[
-        float | None, describe("Least difference that matters, in the metric's unit.", shown="the task's")
-    ] = None,
-    sequential: Annotated[
-        bool | None,
-        describe(
-            "Stop as soon as the verdict is certain.",
-            None,
-            "--sequential/--no-sequential",
-            shown="sequential",
-        ),
-    ] = None,
-    init: Annotated[
-        str | None,
-        describe("Start: scratch, or shared (one shared partial training per seed).", shown="the search's"),
-    ] = None,
-    solve: Annotated[str | None, describe("Finalist, in a file of solve --out.")] = None,
-    controls: Annotated[
-        bool, describe("Train controls even if no finalist is better.", None, "--controls")
-    ] = False,
-    ablate: Annotated[
-        bool, describe("Also train the winner without each of its modules.", None, "--ablate")
-    ] = False,
-    again: Annotated[bool, describe("Start a new confirmation with unused seeds.", None, "--again")] = False,
-    space: Annotated[
-        str | None, describe("Space, if that of the search was in a notebook or its file has moved.")
-    ] = None,
-    storage: StorageOption = "searches",
-    callback: CallbackOption = None,
-    as_json: Json = False,
+    context: typer.Context,
+    search: str | None = option(None, "Name of the search.", shown="the latest"),
+    top: int | None = option(None, "Number of finalists.", shown="3"),
+    seeds: int | None = option(None, "Number of seeds of each variant.", shown="10"),
+    margin: float | None = option(
+        None, "Least difference that matters, in the metric's unit.", shown="the task's"
+    ),
+    sequential: bool | None = option(
+        None,
+        "Stop as soon as the verdict is certain.",
+        None,
+        "--sequential/--no-sequential",
+        shown="sequential",
+    ),
+    init: str | None = option(
+        None, "Start: scratch, or shared (one shared partial training per seed).", shown="the search's"
+    ),
+    solve: str | None = option(None, "Finalist, in a file of solve --out."),
+    controls: bool = option(False, "Train controls even if no finalist is better.", None, "--controls"),
+    ablate: bool = option(False, "Also train the winner without each of its modules.", None, "--ablate"),
+    again: bool = option(False, "Start a new confirmation with unused seeds.", None, "--again"),
+    space: str | None = option(None, "Space, if that of the search was in a notebook or its file has moved."),
+    storage: str = STORAGE_OPTION,
+    callbacks: list[str] | None = CALLBACK_OPTION,
+    as_json: bool = JSON_OPTION,
 ) -> None:
     """Train finalists and the tuned baseline with fresh seeds, and test if any is better."""
     from automl.confirm.run_confirm import run_confirm
 
-    result = run_confirm(
-        search,
-        top=top,
-        seeds=seeds,
-        margin=margin,
-        sequential=sequential,
-        init=init,
-        solve=solve,
-        controls=controls,
-        ablate=ablate,
-        again=again,
-        storage=storage,
-        space=space,
-        callbacks=callback,
-    )
+    result = run_confirm(**passed_on(context))
     print_confirm(result, storage)
     if as_json:
         print_json(result.value)
@@ -130,11 +108,11 @@ def compare(
             "reference. If it is the only one, it is compared with the latest search."
         ),
     ],
-    margin: Annotated[
-        float | None, describe("Least difference that matters, in the metric's unit.", shown="the task's")
-    ] = None,
-    storage: StorageOption = "searches",
-    as_json: Json = False,
+    margin: float | None = option(
+        None, "Least difference that matters, in the metric's unit.", shown="the task's"
+    ),
+    storage: str = STORAGE_OPTION,
+    as_json: bool = JSON_OPTION,
 ) -> None:
     """Compare trained models with the first one, by the statistics of a confirmation."""
     from automl.confirm.compare import run_compare

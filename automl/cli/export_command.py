@@ -8,51 +8,37 @@ import typer
 
 from attention import InputError
 from automl.cli.json_output import print_json
-from automl.cli.options import Json, StorageOption, describe
+from automl.cli.options import JSON_OPTION, STORAGE_OPTION, option, passed_on
 from automl.config.escape import printable, shell
 
 
 def export(
-    best: Annotated[
-        bool, describe("Export the confirmed winner of a search, or else its best trial.", None, "--best")
-    ] = False,
-    baseline: Annotated[
-        bool, describe("Export the best trial without attention.", None, "--baseline")
-    ] = False,
-    search: Annotated[str | None, describe("Name of the search.", shown="the latest")] = None,
-    run: Annotated[str | None, describe("ID of an MLflow run, instead of a search.")] = None,
-    out: Annotated[
-        str | None,
-        describe(
-            "Folder for the exported model, or its address in an object store.",
-            shown="exports/NAME of the search or run",
-        ),
-    ] = None,
-    storage: StorageOption = "searches",
-    quantize: Annotated[
-        str | None, describe("int8: also write a quantised ONNX model, and measure its loss of accuracy.")
-    ] = None,
-    register: Annotated[str | None, describe("Register the model under this name in MLflow.")] = None,
-    alias: Annotated[str | None, describe("Alias of the registered model.", shown="champion")] = None,
-    trust: Annotated[
-        bool, describe("Allow running the user-defined code of the model.", None, "--trust")
-    ] = False,
+    context: typer.Context,
+    best: bool = option(
+        False, "Export the confirmed winner of a search, or else its best trial.", None, "--best"
+    ),
+    baseline: bool = option(False, "Export the best trial without attention.", None, "--baseline"),
+    search: str | None = option(None, "Name of the search.", shown="the latest"),
+    run: str | None = option(None, "ID of an MLflow run, instead of a search."),
+    out: str | None = option(
+        None,
+        "Folder for the exported model, or its address in an object store.",
+        shown="exports/NAME of the search or run",
+    ),
+    storage: str = STORAGE_OPTION,
+    quantize: str | None = option(
+        None, "int8: also write a quantised ONNX model, and measure its loss of accuracy."
+    ),
+    register_as: str | None = option(
+        None, "Register the model under this name in MLflow.", None, "--register"
+    ),
+    alias: str | None = option(None, "Alias of the registered model.", shown="champion"),
+    trust: bool = option(False, "Allow running the user-defined code of the model.", None, "--trust"),
 ) -> None:
     """Export a trained model as ONNX, torch.export, safetensors and an MLflow model, and check each."""
     from automl.export.run_export import ARGUMENTS, run_export
 
-    result = run_export(
-        out,
-        best=best,
-        baseline=baseline,
-        search=search,
-        run=run,
-        storage=storage,
-        quantize=quantize,
-        register_as=register,
-        alias=alias,
-        trust=trust,
-    )
+    result = run_export(**passed_on(context))
     print(f"exported  {result.folder} from {result.chosen.origin}")
     print(f"chosen    {result.chosen.choice}")
     if result.chosen.warning:
@@ -90,25 +76,18 @@ def predict(
             "and right images. With --corpus: queries in words. For a language model: texts to continue."
         ),
     ],
-    top: Annotated[
-        int | None, describe("Number of labels or functions to show per input.", shown="1; functions 10")
-    ] = None,
-    corpus: Annotated[Path | None, describe("Folder of source files to search by queries.")] = None,
-    out: Annotated[
-        Path | None, describe("Folder for predictions that are files: disparities as PFM and PNG.")
-    ] = None,
-    tokens: Annotated[
-        int | None, describe("Number of tokens to add to each text.", shown="64; recall 1")
-    ] = None,
-    temperature: Annotated[
-        float | None,
-        describe("Divides the logits before tokens are drawn; 0 takes the most probable.", shown="0"),
-    ] = None,
-    seed: Annotated[int | None, describe("Seed of the drawn tokens.", shown="0")] = None,
-    trust: Annotated[
-        bool, describe("Allow running the user-defined code of the model's task.", None, "--trust")
-    ] = False,
-    as_json: Json = False,
+    top: int | None = option(
+        None, "Number of labels or functions to show per input.", shown="1; functions 10"
+    ),
+    corpus: Path | None = option(None, "Folder of source files to search by queries."),
+    out: Path | None = option(None, "Folder for predictions that are files: disparities as PFM and PNG."),
+    tokens: int | None = option(None, "Number of tokens to add to each text.", shown="64; recall 1"),
+    temperature: float | None = option(
+        None, "Divides the logits before tokens are drawn; 0 takes the most probable.", shown="0"
+    ),
+    seed: int | None = option(None, "Seed of the drawn tokens.", shown="0"),
+    trust: bool = option(False, "Allow running the user-defined code of the model's task.", None, "--trust"),
+    as_json: bool = JSON_OPTION,
 ) -> None:
     """Predict, search code or continue texts with a model."""
     if corpus is not None:

@@ -7,15 +7,15 @@ import typer
 
 from attention import InputError
 from automl.cli.json_output import print_json
-from automl.cli.options import Json, StorageOption, describe
+from automl.cli.options import JSON_OPTION, STORAGE_OPTION, option
 from automl.config.escape import printable
 from search.serialise import to_json
 
 
 def status(
     name: Annotated[str | None, typer.Argument(help="Name of the search. Default: the latest.")] = None,
-    storage: StorageOption = "searches",
-    as_json: Json = False,
+    storage: str = STORAGE_OPTION,
+    as_json: bool = JSON_OPTION,
 ) -> None:
     """Show the state of a search. Works on any machine that can read its folder."""
     from automl.cli.status import read_status
@@ -27,7 +27,7 @@ def status(
         print_json(state.to_json())
 
 
-def searches(storage: StorageOption = "searches", as_json: Json = False) -> None:
+def searches(storage: str = STORAGE_OPTION, as_json: bool = JSON_OPTION) -> None:
     """List the searches of a storage, the last used first."""
     from automl.cli.searches import list_searches, searches_table
 
@@ -40,8 +40,8 @@ def searches(storage: StorageOption = "searches", as_json: Json = False) -> None
 
 def remove(
     name: Annotated[str, typer.Argument(help="Name of the search.")],
-    storage: StorageOption = "searches",
-    yes: Annotated[bool, describe("Delete without asking.", None, "--yes")] = False,
+    storage: str = STORAGE_OPTION,
+    yes: bool = option(False, "Delete without asking.", None, "--yes"),
 ) -> None:
     """Delete a search with its study, checkpoints, confirmations and report."""
     from automl.cli.remove import find_removable, run_remove
@@ -62,7 +62,7 @@ def remove(
 
 def sync(
     name: Annotated[str, typer.Argument(help="Name of the search.")],
-    storage: StorageOption = "searches",
+    storage: str = STORAGE_OPTION,
 ) -> None:
     """Write the missing runs of a search to MLflow, after it was unavailable."""
     from automl.cli.sync import run_sync

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from attention import InputError
-from automl.cli.options import describe
+from automl.cli.options import option
 from automl.config.escape import printable
 
 
@@ -16,18 +16,14 @@ def maps(
         list[str],
         typer.Argument(help="Inputs: images; files of sequences; source files; or folders of them."),
     ],
-    out: Annotated[Path, describe("Folder for the pictures.")] = Path("maps"),
-    site: Annotated[str | None, describe("Site of one module.", shown="all")] = None,
-    at: Annotated[
-        str | None,
-        describe(
-            "Position that looks: X,Y in pixels of the picture, a step, or the number of a token.",
-            shown="the mean over all positions",
-        ),
-    ] = None,
-    trust: Annotated[
-        bool, describe("Allow running the user-defined code of the model.", None, "--trust")
-    ] = False,
+    out: Path = option(Path("maps"), "Folder for the pictures."),
+    site: str | None = option(None, "Site of one module.", shown="all"),
+    at: str | None = option(
+        None,
+        "Position that looks: X,Y in pixels of the picture, a step, or the number of a token.",
+        shown="the mean over all positions",
+    ),
+    trust: bool = option(False, "Allow running the user-defined code of the model.", None, "--trust"),
 ) -> None:
     """Draw what the modules of an exported model look at."""
     from automl.export.run_maps import run_maps

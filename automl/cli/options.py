@@ -1,35 +1,73 @@
 """Options of several commands."""
 
-from typing import Annotated, Any
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import typer
 
 from attention import InputError
+from automl.cli.config_file import COMMON
+from automl.config.command_line import STORAGE
+from automl.config.options import Option, options_of
+
+Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def describe(
-    help: str | None, group: str | None = None, *flags: str, shown: str | bool = True, rare: bool = False
+def option(
+    default: Any,
+    help: str | None,
+    group: str | None = None,
+    *flags: str,
+    shown: str | bool = True,
+    rare: bool = False,
 ) -> Any:
-    """Describe an option on the command line.
+    """Declare an option of a command, as the default of its parameter.
 
     Args:
+        default: The value without the option.
         help: The text in `--help`.
         group: The heading in `--help`.
         flags: The names of the option, if they differ from the parameter's.
         shown: The default in `--help`.
         rare: Show the option only in `--help-all`.
     """
-    return typer.Option(*flags, help=help, show_default=shown, hidden=rare, rich_help_panel=group)
+    return typer.Option(default, *flags, help=help, show_default=shown, hidden=rare, rich_help_panel=group)
 
 
-Json = Annotated[bool, describe("Print JSON on standard output, and text on standard error.", None, "--json")]
-StorageOption = Annotated[str, describe("Folder of all searches, or its address.")]
-PrecisionOption = Annotated[str, describe("Precision: auto, bf16, fp16 or fp32.", rare=True)]
-CompileOption = Annotated[str, describe("Execution of steps: auto, off, graphs or inductor.", rare=True)]
-CallbackOption = Annotated[
-    list[str] | None,
-    describe("Callback: tensorboard or file.py:Name. Repeatable.", rare=True),
-]
+def with_options_of(source: type) -> Callable[[Command], Command]:
+    """Decorate a command whose `**values` are the options that a dataclass declares."""
+
+    def decorate(command: Command) -> Command:
+        *own, _ = inspect.signature(command, eval_str=True).parameters.values()
+        context, *others = own
+        declared = [_parameter(*declaration) for declaration in options_of(source)]
+        command.__signature__ = inspect.Signature([context, *declared, *others])  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def _parameter(name: str, kind: Any, default: Any, declared: Option, help: str) -> inspect.Parameter:
+    described = option(
+        default, help, declared.group, *declared.flags, shown=declared.shown, rare=declared.rare
+    )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=described, annotation=kind)
+
+
+STORAGE_OPTION = option(STORAGE, "Folder of all searches, or its address.")
+PRECISION_OPTION = option("auto", "Precision: auto, bf16, fp16 or fp32.", rare=True)
+COMPILE_OPTION = option("auto", "Execution of steps: auto, off, graphs or inductor.", rare=True)
+CALLBACK_OPTION = option(
+    None, "Callback: tensorboard or file.py:Name; may be repeated.", None, "--callback", rare=True
+)
+JSON_OPTION = option(False, "Print JSON on standard output, and text on standard error.", None, "--json")
+
+
+def passed_on(context: typer.Context, *others: str) -> dict[str, Any]:
+    """Return the options of a command that are arguments of its function in Python: all but `others`."""
+    own = (*others, "as_json", *COMMON)
+    return {name: value for name, value in context.params.items() if name not in own}
 
 
 def split_option(text: str) -> tuple[str, str]:
@@ -42,13 +80,13 @@ def split_option(text: str) -> tuple[str, str]:
 
 def only(context: typer.Context, option: str, *allowed: str) -> None:
     """Raise InputError for options that cannot be combined with `option`."""
-    for parameter, value in context.params.items():
-        source = context.get_parameter_source(parameter)
+    flags = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    for name, value in context.params.items():
+        source = context.get_parameter_source(name)
         explicit = source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")
-        if explicit and parameter not in (option, *allowed, "save_config"):
-            flag = parameter.replace("_", "-")
-            names = ", --".join(name for name in allowed if name not in ("as_json", "space"))
+        if explicit and name not in (option, *allowed, "save_config"):
+            names = ", ".join(flags[other] for other in allowed if other not in ("as_json", "space"))
             raise InputError(
-                f"--{flag} {value} cannot be combined with --{option}, which keeps the settings. "
-                f"Leave it out; allowed are --{names}."
+                f"{flags[name]} {value} cannot be combined with --{option}, which keeps the settings. "
+                f"Leave it out; allowed are {names}."
             )

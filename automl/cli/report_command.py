@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from automl.cli.options import StorageOption, describe
+from automl.cli.options import STORAGE_OPTION, option
 
 
 def report(
-    search: Annotated[str | None, describe("Name of the search.", shown="the latest")] = None,
-    out: Annotated[str | None, describe("Folder of the page and its plots.", shown="the search's")] = None,
-    show: Annotated[bool, describe("Open the page in the browser.", None, "--open")] = False,
-    watch: Annotated[bool, describe("Update the page while the search runs.", None, "--watch")] = False,
+    search: str | None = option(None, "Name of the search.", shown="the latest"),
+    out: str | None = option(None, "Folder of the page and its plots.", shown="the search's"),
+    show: bool = option(False, "Open the page in the browser.", None, "--open"),
+    watch: bool = option(False, "Update the page while the search runs.", None, "--watch"),
     every: Annotated[float, typer.Option(help="Interval of --watch in seconds.", metavar="SECONDS")] = 15.0,
-    storage: StorageOption = "searches",
+    storage: str = STORAGE_OPTION,
 ) -> None:
     """Write a page about a search: the verdict, plots, trials, and how to repeat it."""
     from automl.config.command_line import format_command

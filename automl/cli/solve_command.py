@@ -7,42 +7,31 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from automl.cli.json_output import print_json
-from automl.cli.options import Json, StorageOption, describe
+from automl.cli.options import JSON_OPTION, STORAGE_OPTION, option, passed_on
 
 if TYPE_CHECKING:
     from automl.search.solve import SolvedPoint, SolveResult
 
 
 def solve(
+    context: typer.Context,
     search: Annotated[str | None, typer.Argument(help="Name of the search. Default: the latest.")] = None,
-    max_latency_ms: Annotated[float | None, describe("Limit on the latency of one input in ms.")] = None,
-    max_params: Annotated[str | None, describe("Limit on parameters, such as 5M.")] = None,
-    max_macs: Annotated[str | None, describe("Limit on multiply-accumulates, such as 2G.")] = None,
-    max_memory: Annotated[str | None, describe("Limit on the memory of a step, such as 4GB.")] = None,
-    full: Annotated[int | None, describe("Number of full layers of a hybrid decoder.")] = None,
-    costs: Annotated[str | None, describe("File of automl cost --export-costs, for another machine.")] = None,
-    out: Annotated[Path | None, describe("File of the answer, for automl confirm --solve.")] = None,
-    space: Annotated[
-        str | None, describe("Space, if that of the search was in a notebook or its file has moved.")
-    ] = None,
-    storage: StorageOption = "searches",
-    as_json: Json = False,
+    max_latency_ms: float | None = option(None, "Limit on the latency of one input in ms."),
+    max_params: str | None = option(None, "Limit on parameters, such as 5M."),
+    max_macs: str | None = option(None, "Limit on multiply-accumulates, such as 2G."),
+    max_memory: str | None = option(None, "Limit on the memory of a step, such as 4GB."),
+    full: int | None = option(None, "Number of full layers of a hybrid decoder."),
+    costs: str | None = option(None, "File of automl cost --export-costs, for another machine."),
+    out: Path | None = option(None, "File of the answer, for automl confirm --solve."),
+    space: str | None = option(None, "Space, if that of the search was in a notebook or its file has moved."),
+    storage: str = STORAGE_OPTION,
+    as_json: bool = JSON_OPTION,
 ) -> None:
     """Find the best placement under limits without training."""
     from automl.search.solve import run_solve
     from search.serialise import write_json
 
-    result = run_solve(
-        search,
-        max_latency_ms=max_latency_ms,
-        max_params=max_params,
-        max_macs=max_macs,
-        max_memory=max_memory,
-        full=full,
-        costs=costs,
-        storage=storage,
-        space=space,
-    )
+    result = run_solve(**passed_on(context, "out"))
     if out is not None:
         write_json(out, result)
     for line in lines(result, out):

@@ -8,7 +8,7 @@ import typer
 
 from attention import InputError
 from automl.cli.json_output import print_json
-from automl.cli.options import Json, describe, split_option
+from automl.cli.options import JSON_OPTION, option, split_option
 from automl.config.escape import printable, shell
 from search.serialise import to_json
 
@@ -23,14 +23,12 @@ def data(
             help="Folder or archive: images by class or in COCO's layout, code, stereo pairs, or sequences."
         ),
     ] = None,
-    download: Annotated[str | None, describe("Name of a published dataset to download; see --list.")] = None,
-    show: Annotated[
-        bool, describe("List the published datasets: size, license, source.", None, "--list")
-    ] = False,
-    size: Annotated[int, describe("Side of the images in pixels.")] = 128,
-    flip: Annotated[bool, describe("Mirror images on the sheet at random.", None, "--flip/--no-flip")] = True,
-    augment: Annotated[str, describe("Augmentation on the sheet: light, standard or strong.")] = "light",
-    as_json: Json = False,
+    download: str | None = option(None, "Name of a published dataset to download; see --list."),
+    show: bool = option(False, "List the published datasets: size, license, source.", None, "--list"),
+    size: int = option(128, "Side of the images in pixels."),
+    flip: bool = option(True, "Mirror images on the sheet at random.", None, "--flip/--no-flip"),
+    augment: str = option("light", "Augmentation on the sheet: light, standard or strong."),
+    as_json: bool = JSON_OPTION,
 ) -> None:
     """Describe a dataset, with a sheet of sample images, or download a published one."""
     if (path is not None) + (download is not None) + show != 1:
@@ -79,7 +77,7 @@ def spaces() -> None:
     print("\nA space of your own: --space file.py:function or --space package.module:function")
 
 
-def attentions(as_json: Json = False) -> None:
+def attentions(as_json: bool = JSON_OPTION) -> None:
     """List the attention types with options, cost and source."""
     from automl.cli.attentions import attentions_table, describe_attentions
 
@@ -96,30 +94,23 @@ ModelArgument = Annotated[
         "module:Net."
     ),
 ]
-SizeOption = Annotated[
-    int | None,
-    describe(
-        "Side of images in pixels, height of stereo pairs, steps of sequences, or tokens of texts.",
-        shown="128; stereo and detection 256, text 200",
-    ),
-]
-ModelOptions = Annotated[
-    list[str] | None,
-    describe("Option of the model: depth=12, hidden=96. Repeatable.", None, "--option"),
-]
-TaskOption = Annotated[
-    str | None, describe("Task; detection builds Mask R-CNN on the backbone.", shown="the model's")
-]
+SIZE_OPTION = option(
+    None,
+    "Side of images in pixels, height of stereo pairs, steps of sequences, or tokens of texts.",
+    shown="128; stereo and detection 256, text 200",
+)
+MODEL_OPTIONS = option(None, "Option of the model: depth=12, hidden=96. Repeatable.", None, "--option")
+TASK_OPTION = option(None, "Task; detection builds Mask R-CNN on the backbone.", shown="the model's")
 
 
 def sites(
     backbone: ModelArgument,
-    size: SizeOption = None,
-    option: ModelOptions = None,
-    task: TaskOption = None,
-    attention: Annotated[
-        str | None, describe("Types in the columns: ssa,timm:se,file.py:Class.", shown="the table's")
-    ] = None,
+    size: int | None = SIZE_OPTION,
+    option: list[str] | None = MODEL_OPTIONS,
+    task: str | None = TASK_OPTION,
+    attention: str | None = option(
+        None, "Types in the columns: ssa,timm:se,file.py:Class.", shown="the table's"
+    ),
 ) -> None:
     """List the sites of a model and the cost of attention types."""
     from automl.cli.sites import sites_table
@@ -133,24 +124,20 @@ def sites(
 
 def cost(
     backbone: ModelArgument,
-    size: SizeOption = None,
-    option: ModelOptions = None,
-    task: TaskOption = None,
-    modules: Annotated[
-        list[str] | None,
-        describe("Module: SITE=TYPE or SITE=TYPE:option=value,option=value. Repeatable.", None, "--place"),
-    ] = None,
-    batch: Annotated[
-        int | None, describe("Batch size of a training step.", shown="8; stereo and detection 2")
-    ] = None,
-    export_costs: Annotated[
-        Path | None,
-        describe("Write costs of modules at all sites to this file, for solve --costs."),
-    ] = None,
-    attention: Annotated[
-        str | None, describe("Types in that file: ssa,timm:se,file.py:Class.", shown="the spaces' types")
-    ] = None,
-    as_json: Json = False,
+    size: int | None = SIZE_OPTION,
+    option: list[str] | None = MODEL_OPTIONS,
+    task: str | None = TASK_OPTION,
+    modules: list[str] | None = option(
+        None, "Module: SITE=TYPE or SITE=TYPE:option=value,option=value. Repeatable.", None, "--place"
+    ),
+    batch: int | None = option(None, "Batch size of a training step.", shown="8; stereo and detection 2"),
+    export_costs: Path | None = option(
+        None, "Write costs of modules at all sites to this file, for solve --costs."
+    ),
+    attention: str | None = option(
+        None, "Types in that file: ssa,timm:se,file.py:Class.", shown="the spaces' types"
+    ),
+    as_json: bool = JSON_OPTION,
 ) -> None:
     """Print parameters, MACs, activations and step time of a model, plain and with a placement."""
     from automl.cli.cost import costs, lines, read_placement, write_costs
@@ -173,16 +160,16 @@ def cost(
 
 def check_attention(
     attention: Annotated[str, typer.Argument(help="Attention: file.py:Class, timm:NAME or a type's name.")],
-    backbone: Annotated[str, describe("Model, as for automl sites.")] = "xresnet18",
-    size: SizeOption = None,
-    option: Annotated[
-        list[str] | None, describe("Option of the attention, NAME=VALUE. Repeatable.", None, "--option")
-    ] = None,
-    backbone_option: Annotated[
-        list[str] | None, describe("Option of the model, NAME=VALUE. Repeatable.", None, "--backbone-option")
-    ] = None,
-    task: TaskOption = None,
-    as_json: Json = False,
+    backbone: str = option("xresnet18", "Model, as for automl sites."),
+    size: int | None = SIZE_OPTION,
+    option: list[str] | None = option(
+        None, "Option of the attention, NAME=VALUE. Repeatable.", None, "--option"
+    ),
+    backbone_option: list[str] | None = option(
+        None, "Option of the model, NAME=VALUE. Repeatable.", None, "--backbone-option"
+    ),
+    task: str | None = TASK_OPTION,
+    as_json: bool = JSON_OPTION,
 ) -> None:
     """Check an attention module at every site of a model."""
     from attention import Spec

@@ -1,11 +1,11 @@
 """`automl studies` and `automl study`."""
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from automl.cli.options import StorageOption, describe
+from automl.cli.options import STORAGE_OPTION, option, passed_on
 from automl.config.escape import printable
 
 
@@ -19,27 +19,24 @@ def studies() -> None:
 
 
 def study(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the study; see automl studies.")],
-    small: Annotated[
-        bool, describe("Run a small version in minutes, on bundled data or --data.", None, "--small")
-    ] = False,
-    seeds: Annotated[int, describe("Number of trainings of each cell, all with the same seeds.")] = 1,
-    data: Annotated[str | None, describe("Folder or archive of the data.", shown="the study's")] = None,
-    out: StorageOption = "searches",
-    epochs: Annotated[int | None, describe("Epochs of each training.", shown="as published")] = None,
-    subset: Annotated[float, describe("Fraction of the data to use, stratified.")] = 1.0,
-    seed: Annotated[int, describe("First seed.")] = 0,
-    max_memory: Annotated[
-        str | None, describe("Maximum memory of a training step, such as 11GB.", shown=False)
-    ] = None,
-    concurrent: Annotated[
-        int | None, describe("Maximum number of trials at once.", shown="as many as fit")
-    ] = None,
-    cpus_per_trial: Annotated[float, describe("CPU cores of each worker.")] = 1,
-    gpus_per_trial: Annotated[
-        str, describe("GPUs of each worker: auto (measured), or a number such as 0.5.")
-    ] = "auto",
-    workers_per_trial: Annotated[int, describe("Data-parallel processes of a trial.")] = 1,
+    small: bool = option(
+        False, "Run a small version in minutes, on bundled data or --data.", None, "--small"
+    ),
+    seeds: int = option(1, "Number of trainings of each cell, all with the same seeds."),
+    data: str | None = option(None, "Folder or archive of the data.", shown="the study's"),
+    out: str = STORAGE_OPTION,
+    epochs: int | None = option(None, "Epochs of each training.", shown="as published"),
+    subset: float = option(1.0, "Fraction of the data to use, stratified."),
+    seed: int = option(0, "First seed."),
+    max_memory: str | None = option(None, "Maximum memory of a training step, such as 11GB.", shown=False),
+    concurrent: int | None = option(None, "Maximum number of trials at once.", shown="as many as fit"),
+    cpus_per_trial: float = option(1, "CPU cores of each worker."),
+    gpus_per_trial: str | None = option(
+        None, "GPUs of each worker: auto (measured), or a number such as 0.5.", shown="auto"
+    ),
+    workers_per_trial: int = option(1, "Data-parallel processes of a trial."),
 ) -> None:
     """Train the grid of a published experiment, and print its table beside the published one.
 
@@ -47,16 +44,7 @@ def study(
     """
     from automl.studies.run_study import run_study
 
-    options: dict[str, Any] = {
-        "epochs": epochs,
-        "subset": subset,
-        "seed": seed,
-        "max_memory": max_memory,
-        "concurrent": concurrent,
-        "cpus_per_trial": cpus_per_trial,
-        "gpus_per_trial": gpus_per_trial,
-        "workers_per_trial": workers_per_trial,
-    }
+    options = passed_on(context, "name", "small", "seeds", "data", "out")
     settings = {key: value for key, value in options.items() if value is not None}
     result = run_study(name, small=small, seeds=seeds, data=data, storage=out, **settings)
     for table in result.tables:

@@ -2,12 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from attention import InputError
-from automl.cli.options import CompileOption, PrecisionOption, describe, only, split_option
+from automl.cli.options import COMPILE_OPTION, PRECISION_OPTION, only, option, split_option
 from automl.config.escape import shell
 
 FITS = "by data"
@@ -58,73 +58,58 @@ if TYPE_CHECKING:
 
 def train(
     context: typer.Context,
-    space: Annotated[str | None, describe("Train the baseline of this search space.", CONFIGURATION)] = None,
-    like: Annotated[str | None, describe("Train a search's best, or SEARCH:TRIAL.", CONFIGURATION)] = None,
-    assigned: Annotated[
-        list[str] | None, describe("Set KEY=VALUE: heads=8, training.clip=1.", CONFIGURATION, "--set")
-    ] = None,
-    dataset: Annotated[
-        str | None, describe("Dataset: digits, nette, woof, woof1 or folder.", CONFIGURATION, shown="woof")
-    ] = None,
-    data: Annotated[str | None, describe("Folder or archive of data.", CONFIGURATION)] = None,
-    size: Annotated[int | None, describe("Image side or tokens.", CONFIGURATION, shown=FITS)] = None,
-    subset: Annotated[
-        float, describe("Fraction of the data to use, stratified.", CONFIGURATION, rare=True)
-    ] = 1.0,
-    backbone: Annotated[
-        str | None, describe("Backbone, such as timm:NAME.", MODEL, shown="xresnet18")
-    ] = None,
-    width: Annotated[
-        float | None,
-        describe("Factor of the channels of an xresnet.", MODEL, shown=FITS, rare=True),
-    ] = None,
-    weights: Annotated[str, describe("Initial weights: default or a file.", MODEL, shown="random")] = "",
-    attention: Annotated[
-        str | None, describe("Attention: a name of automl attentions, timm:NAME or file.py:Class.", MODEL)
-    ] = None,
-    symmetric: Annotated[bool, describe("Use ssa-sym instead of ssa.", MODEL, "--symmetric")] = False,
-    where: Annotated[str | None, describe("Attention site.", MODEL, shown="end of stage 1")] = None,
-    option: Annotated[list[str] | None, describe("Option of the attention, NAME=VALUE.", MODEL)] = None,
-    epochs: Annotated[int | None, describe("Number of epochs.", TRAINING_OPTIONS, shown=FITS)] = None,
-    batch_size: Annotated[int, describe("Batch size.", TRAINING_OPTIONS)] = 64,
-    learning_rate: Annotated[
-        float, describe("Peak learning rate.", TRAINING_OPTIONS, "--learning-rate", "--lr")
-    ] = 3e-3,
-    weight_decay: Annotated[float, describe("Weight decay.", TRAINING_OPTIONS, rare=True)] = 1e-2,
-    optimizer: Annotated[str, describe("Optimizer.", TRAINING_OPTIONS)] = "adamw",
-    schedule: Annotated[
-        str, describe("Schedule, such as one-cycle or flat-cosine.", TRAINING_OPTIONS, rare=True)
-    ] = "one-cycle",
-    mixup: Annotated[float, describe("Mixup alpha; 0 is off.", TRAINING_OPTIONS)] = 0.0,
-    label_smoothing: Annotated[float, describe("Label smoothing.", TRAINING_OPTIONS, rare=True)] = 0.1,
-    class_weights: Annotated[
-        str, describe("Class weights of the loss: none or balanced.", TRAINING_OPTIONS, rare=True)
-    ] = "none",
-    metric: Annotated[
-        str,
-        describe(
-            "Metric to print: accuracy, balanced_accuracy, macro_f1, auc or loss.",
-            TRAINING_OPTIONS,
-            shown="accuracy",
-            rare=True,
-        ),
-    ] = "",
-    seed: Annotated[int, describe("Seed of the training.", TRAINING_OPTIONS)] = 0,
-    workers: Annotated[int, describe("Data-parallel processes.", TRAINING_OPTIONS)] = 1,
-    gpu: Annotated[int | None, describe("Number of the GPU.", TRAINING_OPTIONS)] = None,
-    device: Annotated[
-        str, describe("Device as PyTorch names it, or auto.", TRAINING_OPTIONS, rare=True)
-    ] = "auto",
-    precision: PrecisionOption = "auto",
-    compile: CompileOption = "auto",
-    lr_find: Annotated[
-        bool, describe("Suggest a learning rate without training.", None, "--lr-find")
-    ] = False,
-    dump: Annotated[bool, describe("Print the model without training.", None, "--dump")] = False,
-    log: Annotated[str | None, describe("CSV file with one line per epoch.", STORAGE)] = None,
-    name: Annotated[str | None, describe("Name of the training.", STORAGE, shown="the time")] = None,
-    resume: Annotated[str | None, describe("Resume the training of this name.", STORAGE)] = None,
-    storage: Annotated[str, describe("Folder of all trainings.", STORAGE)] = "searches",
+    space: str | None = option(None, "Train the baseline of this search space.", CONFIGURATION),
+    like: str | None = option(None, "Train a search's best, or SEARCH:TRIAL.", CONFIGURATION),
+    assigned: list[str] | None = option(
+        None, "Set KEY=VALUE: heads=8, training.clip=1.", CONFIGURATION, "--set"
+    ),
+    dataset: str | None = option(
+        None, "Dataset: digits, nette, woof, woof1 or folder.", CONFIGURATION, shown="woof"
+    ),
+    data: str | None = option(None, "Folder or archive of data.", CONFIGURATION),
+    size: int | None = option(None, "Image side or tokens.", CONFIGURATION, shown=FITS),
+    subset: float = option(1.0, "Fraction of the data to use, stratified.", CONFIGURATION, rare=True),
+    backbone: str | None = option(None, "Backbone, such as timm:NAME.", MODEL, shown="xresnet18"),
+    width: float | None = option(None, "Factor of the channels of an xresnet.", MODEL, shown=FITS, rare=True),
+    weights: str = option("", "Initial weights: default or a file.", MODEL, shown="random"),
+    attention: str | None = option(
+        None, "Attention: a name of automl attentions, timm:NAME or file.py:Class.", MODEL
+    ),
+    symmetric: bool = option(False, "Use ssa-sym instead of ssa.", MODEL, "--symmetric"),
+    where: str | None = option(None, "Attention site.", MODEL, shown="end of stage 1"),
+    option: list[str] | None = option(None, "Option of the attention, NAME=VALUE.", MODEL),
+    epochs: int | None = option(None, "Number of epochs.", TRAINING_OPTIONS, shown=FITS),
+    batch_size: int = option(64, "Batch size.", TRAINING_OPTIONS),
+    learning_rate: float = option(0.003, "Peak learning rate.", TRAINING_OPTIONS, "--learning-rate", "--lr"),
+    weight_decay: float = option(0.01, "Weight decay.", TRAINING_OPTIONS, rare=True),
+    optimizer: str = option("adamw", "Optimizer.", TRAINING_OPTIONS),
+    schedule: str = option(
+        "one-cycle", "Schedule, such as one-cycle or flat-cosine.", TRAINING_OPTIONS, rare=True
+    ),
+    mixup: float = option(0.0, "Mixup alpha; 0 is off.", TRAINING_OPTIONS),
+    label_smoothing: float = option(0.1, "Label smoothing.", TRAINING_OPTIONS, rare=True),
+    class_weights: str = option(
+        "none", "Class weights of the loss: none or balanced.", TRAINING_OPTIONS, rare=True
+    ),
+    metric: str = option(
+        "",
+        "Metric to print: accuracy, balanced_accuracy, macro_f1, auc or loss.",
+        TRAINING_OPTIONS,
+        shown="accuracy",
+        rare=True,
+    ),
+    seed: int = option(0, "Seed of the training.", TRAINING_OPTIONS),
+    workers: int = option(1, "Data-parallel processes.", TRAINING_OPTIONS),
+    gpu: int | None = option(None, "Number of the GPU.", TRAINING_OPTIONS),
+    device: str = option("auto", "Device as PyTorch names it, or auto.", TRAINING_OPTIONS, rare=True),
+    precision: str = PRECISION_OPTION,
+    compile: str = COMPILE_OPTION,
+    lr_find: bool = option(False, "Suggest a learning rate without training.", None, "--lr-find"),
+    dump: bool = option(False, "Print the model without training.", None, "--dump"),
+    log: str | None = option(None, "CSV file with one line per epoch.", STORAGE),
+    name: str | None = option(None, "Name of the training.", STORAGE, shown="the time"),
+    resume: str | None = option(None, "Resume the training of this name.", STORAGE),
+    storage: str = option("searches", "Folder of all trainings.", STORAGE),
 ) -> None:
     """Train one configuration without a search."""
     from automl.config.device import find_device, gpu_with_number

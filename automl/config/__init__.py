@@ -2,6 +2,8 @@
 
 addresses        Redact users, passwords and tokens in addresses
 settings         Settings of a search, stored in its `search.json`
+search_options   Declare the settings of a search: types, defaults, options and text
+options          Declare a field of a dataclass that is also an option
 setting_checks   Check the settings of a search
 baseline         The configuration of trial 0
 shared_training  The settings of a training that continues a shared partial training

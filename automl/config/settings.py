@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attention import InputError, live_objects, loading, unknown
-from automl.config.command_line import STORAGE, option_name
+from automl.config.command_line import option_name
 from automl.config.limits import Limits
 from automl.config.names import data_name, short_name
+from automl.config.options import document_fields
+from automl.config.search_options import SearchOptions
 from automl.config.setting_checks import check_settings
 from automl.config.shared_training import with_shared_training
 from automl.config.units import parse_amounts, parse_count, parse_labels, parse_seconds, parse_size
@@ -36,93 +38,13 @@ DATA_FIELDS = {"size": ("size", "context"), "context": ("decoding",), "vocabular
 SCHEDULING_OPTIONS = ("resource", "label", "concurrent", "callbacks", "stop")
 
 
+@document_fields
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(SearchOptions):
     """Settings of a search. `run_search` takes them as keyword arguments.
 
     They are stored in `search.json`. A function is stored by its name, and only callbacks given by name
     are stored.
-
-    Attributes:
-        space: Search space: a name of `automl spaces`, `file.py:function` or `package.module:function`. Or a
-            `Space`, or a function that takes an Optuna trial and returns a `TrialConfig`.
-        train: Training function, instead of a space: `file.py:train`, `package.module:train`, or from Python
-            a function of an `automl.Trial`.
-        minimize: True if a lower value of the metric that a training function reports is better, False if a
-            higher one is. By default higher, but a name such as `val_loss` needs a direction.
-        margin: Smallest difference of that metric that matters, in its unit. Default: that of a built-in
-            metric of this name, otherwise 0.
-        unit: Unit of that metric, such as `px`.
-        chance: Score of guessing in that metric. No verdict is given unless a model is above it.
-        backbone: Backbone, instead of the space's: `torchvision:NAME`, `timm:NAME`, `file.py:Net`,
-            `package.module:Net` or a registered name. For a language model `hf:FOLDER` or `hf:NAME`.
-        attention: Attention types to choose from, instead of the space's, separated by commas: names of
-            `automl attentions`, `timm:NAME`, `file.py:Class` or `package.module:Class`. Or a list of them.
-        weights: Initial weights of every trial: `default` for the published ones of the backbone, or the
-            path of a file, a trial's folder or an export's folder.
-        weights_digest: Hash of the weights file. Computed by default.
-        data: Folder or archive to read instead of downloading the space's dataset.
-        trials: Number of configurations to try. Default: 16 if `budget` is not set either.
-        budget: Time limit, such as `2h`. Trials that run then continue to their next rung.
-        epochs: Epochs of a whole trial, instead of the space's.
-        size: Side of the images [pixels] or tokens of a training window, instead of the space's.
-        subset: Fraction of the data to use.
-        name: Name of the search, unique in `storage`. Default: the space and the time.
-        batch_size: Batch size, instead of the space's.
-        mixup: Alpha of mixup, instead of the space's. 0 switches it off.
-        flip: Mirror images at random. Default: True for photographs, False for digits.
-        augment: Strength of augmentation: `light`, `standard` or `strong`.
-        class_weights: Weights of the classes in the loss: `none` or `balanced`.
-        seed: Seed of the sampler and of every trial.
-        seeds: Number of trainings of each cell with the sampler `grid`. Their seeds start at `seed`.
-        test: With the sampler `grid`, also score the test split after the last epoch.
-        equal: Budget held equal across trials. `time`: a trial with slower epochs than the baseline gets
-            fewer of them. `epochs`: all get the same number. Commands have `time` or `none`.
-        init: Start of each trial. `scratch`: new weights, or `weights`. `shared`: a shared partial training
-            of the baseline, continued with the trial's placement and the baseline's hyperparameters.
-        shared_trainings: Initial number of shared partial trainings. A placement that was inserted into all
-            of them gets another one.
-        sampler: `tpe`, `placement`, `random`, `gp`, `nsga2`, `cmaes`, `grid` or `package.module:Sampler`.
-            `auto` is `placement` if the space draws placements and there is one objective, otherwise `tpe`.
-        metric: Primary metric, instead of the task's default, such as `macro_f1`.
-        objective: One to three objectives, separated by commas: the metric, `latency`, `params`, `macs`.
-            Default: the metric.
-        baseline_share: Fraction of the trials that tune the baseline.
-        warm_start: Name of an earlier search of the same space, whose trials initialise the sampler.
-        prior: Names of earlier searches on other data, separated by commas. Their effects of placements are
-            the prior mean of the sampler's model. Or a list of names.
-        max_params: Maximum number of parameters, such as `5M`.
-        max_macs: Maximum MACs for one input, such as `2G`.
-        max_memory: Maximum memory of a training step, such as `4GB`.
-        max_latency_ms: Maximum latency of one input [ms]. For a language model, of one decoded token.
-        max_cache: Maximum size of the keys, values and states that a language model keeps while decoding,
-            such as `16MB`.
-        context: Tokens before the decoded one at which the cost of decoding counts. Default: those of a
-            training window.
-        full: Number of layers of a hybrid decoder that keep full attention. Default: the space's.
-        vocabulary: Size of the tokenizer of texts or code. 0 takes the bytes of a text as tokens.
-        distil: Weight in the loss of the divergence from the predictions of a decoder with its initial
-            weights and its own attention, from 0 to 1.
-        keep: Number of best trials whose checkpoints are kept. With several objectives, the Pareto front is
-            kept.
-        cpus_per_trial: CPU cores of each worker.
-        gpus_per_trial: GPUs of each worker. A fraction shares a GPU. Default: `auto`, which is 0 without any,
-            and 1/2, 1/4 or 1/8 if the baseline leaves as much of a GPU idle, otherwise 1.
-        overlap_kernels: Let kernels of trials that share a GPU overlap, by NVIDIA's Multi-Process Service.
-        workers_per_trial: Number of processes that train one trial, each on a part of every batch.
-        resource: Custom Ray resources of each worker, as `NAME=AMOUNT`.
-        label: Labels of the nodes that may run trials, as `KEY=VALUE`.
-        stop: End of a search before its trials or time are used up. `decided`: once the model of placements
-            is certain that none matters, or that one is the best or within the margin of it. `never`: none.
-            Default: `decided` with `init` `shared`, otherwise `never`.
-        concurrent: Maximum number of trials at once. It is requested from Ray even beyond the current
-            capacity, which triggers autoscaling. Default: as many as fit.
-        precision: `auto`, `bf16`, `fp16` or `fp32`.
-        compile: Execution of training steps: `auto`, `off`, `graphs` or `inductor`.
-        storage: Folder of all searches, or its address in an object store. The search gets the folder `name`
-            in it.
-        callbacks: Objects of `Callback`, or names of such classes: `file.py:Name`, `package.module:Name` or
-            `tensorboard`.
 
     Raises:
         InputError: A value is invalid.
@@ -133,62 +55,9 @@ class Settings:
         5000000.0
     """
 
-    space: str | SpaceFunction | Space = ""
-    train: Any = None
-    minimize: bool | None = None
-    margin: float | None = None
-    unit: str | None = None
-    chance: float | None = None
-    backbone: str | None = None
-    attention: str | None = None
-    weights: str | None = None
-    weights_digest: str = ""
-    data: str | None = None
-    trials: int | None = None
-    budget: str | None = None
-    epochs: int | None = None
-    size: int | None = None
-    subset: float = 1.0
-    name: str | None = None
-    batch_size: int | None = None
-    mixup: float | None = None
-    flip: bool | None = None
-    augment: str | None = None
-    class_weights: str | None = None
-    seed: int = 0
-    seeds: int = 1
-    test: bool = False
-    equal: str = "time"
-    init: str = "scratch"
-    shared_trainings: int = 3
-    sampler: str = "auto"
-    metric: str | None = None
-    objective: str | None = None
-    baseline_share: float = 0.2
-    warm_start: str | None = None
-    prior: str | None = None
-    max_params: str | None = None
-    max_macs: str | None = None
-    max_memory: str | None = None
-    max_latency_ms: float | None = None
-    max_cache: str | None = None
-    context: int | None = None
-    full: int | None = None
-    vocabulary: int | None = None
-    distil: float | None = None
-    keep: int = 3
-    cpus_per_trial: float = 1
-    gpus_per_trial: float | None = None
-    overlap_kernels: bool = False
-    workers_per_trial: int = 1
-    resource: Sequence[str] = ()
-    label: Sequence[str] = ()
-    stop: str | None = None
-    concurrent: int | None = None
-    precision: str = "auto"
-    compile: str = "auto"
-    storage: str = STORAGE
-    callbacks: Sequence[str | Callback] = ()
+    if TYPE_CHECKING:  # imported only for their types
+        space: str | SpaceFunction | Space = ""
+        callbacks: Sequence[str | Callback] = ()
 
     def __new__(cls, *arguments: object, **settings: object) -> "Settings":
         """Reject unknown settings, as the command line rejects unknown options."""

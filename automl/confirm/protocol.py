@@ -16,7 +16,7 @@ from automl.config.setting_checks import INIT
 from automl.confirm.design import Design
 from automl.confirm.statistics import ALPHA, least_pairs
 from automl.confirm.variants import CONTROL_ROLES, VariantSet
-from automl.confirm.written import VERDICT_FILE, WrittenVerdict, read_verdict
+from automl.confirm.written import CONFIRM_FOLDER, VERDICT_FILE, WrittenVerdict, read_verdict
 from automl.storage.folder import SearchMetadata
 from automl.storage.provenance import Provenance
 from search.config import COMMAND, CommandModel
@@ -26,7 +26,7 @@ from search.serialise import from_json, read_json
 from search.study import STUDY_FILE, create_study, resume_study
 from search.trial_scheduler import Plan
 
-CONFIRM_FOLDER, CONFIRM_FILE = "confirm", "confirm.json"
+CONFIRM_FILE = "confirm.json"
 FORMAT = 3  # version of confirm.json
 SELECTION = 3  # number of seeds whose validation chooses the tuned baseline among the candidates
 

@@ -25,7 +25,6 @@ from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.confirmation_run import confirmation_run_spec
 from automl.confirm.protocol import (
     CONFIRM_FILE,
-    CONFIRM_FOLDER,
     FORMAT,
     Confirmation,
     Options,
@@ -36,6 +35,7 @@ from automl.confirm.protocol import (
 from automl.confirm.scheduler import ConfirmationScheduler
 from automl.confirm.solved import read_finalist
 from automl.confirm.variants import select_variants
+from automl.confirm.written import CONFIRM_FOLDER
 from automl.data import shared
 from automl.storage.folder import (
     NamedSearch,

@@ -9,8 +9,8 @@ from pathlib import Path
 from attention import InputError
 from automl.config.command_line import format_command
 from automl.confirm.confirmation_run import confirmation_run_spec
-from automl.confirm.protocol import CONFIRM_FOLDER, Confirmation, best_of_variant, latest_verdict, study_name
-from automl.confirm.written import WrittenVerdict
+from automl.confirm.protocol import Confirmation, best_of_variant, latest_verdict, study_name
+from automl.confirm.written import CONFIRM_FOLDER, WrittenVerdict
 from automl.storage.folder import SearchMetadata, check_not_lost, find_search
 from automl.storage.storage import Storage
 from automl.tracking.runs import find_run

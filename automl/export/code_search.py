@@ -1,7 +1,7 @@
 """Search a folder of code with an exported model."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +37,6 @@ class Hit:
     def __str__(self) -> str:
         return f"{self.score:.3f}  {self.file}:{self.line}  {self.name}  {self.summary}".rstrip()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the answer as JSON."""
-        return {
-            "score": self.score,
-            "file": self.file,
-            "line": self.line,
-            "name": self.name,
-            "summary": self.summary,
-        }
-
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
@@ -57,7 +47,7 @@ class Answer:
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer as JSON."""
-        return {"query": self.query, "functions": [hit.to_json() for hit in self.hits]}
+        return {"query": self.query, "functions": [*map(asdict, self.hits)]}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -2,8 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +19,9 @@ from automl.tasks.deployment import Interface
 from search.config import OwnTraining
 from search.metric import Metric
 from search.score_card import ScoreCard
+
+if TYPE_CHECKING:
+    from automl.export.run_export import ExportResult
 
 ELSEWHERE = ("source", "path", "subset")  # of the data, given elsewhere or private
 MOST_LABELS = 20  # of the confusion matrix on the page; of more labels, as many lines of confusions
@@ -135,29 +137,16 @@ print(session.run(None, inputs))
 
 
 def model_card(
-    task: Task,
-    *,
-    labels: Sequence[str],
-    graphs: Mapping[str, Interface],
-    chosen: Chosen,
-    test: Mapping[str, float],
-    differences: Mapping[str, float],
-    scores: ScoreCard | None,
-    speeds: Mapping[str, Speed],
-    machine: str,
-    left_out: Mapping[str, str] = MappingProxyType({}),
-    quantized: Quantized | None = None,
+    task: Task, result: "ExportResult", *, labels: Sequence[str], graphs: Mapping[str, Interface]
 ) -> str:
     """Return the card in Markdown.
 
     Args:
+        result: What was exported, measured and left out.
         labels: Labels of the deployed model.
         graphs: Inputs and outputs of each of its graphs.
-        test: Metrics of the trained model on the test split.
-        scores: Score card of the exported model on the test split.
-        speeds: Speed of each ONNX model, by file name.
-        left_out: The reason for each file that is not written.
     """
+    chosen, test, scores, left_out = result.chosen, result.test, result.scores, result.left_out
     model, training, data = task.config.model, task.config.training, task.config.data
     is_own = isinstance(training, OwnTraining)
     about = {
@@ -187,10 +176,11 @@ def model_card(
         scores=markdown(_metrics(test, task.metric) or "None: a confirmation asks the training function.")
         if scores is None
         else _scores(scores, test, task.metric),
-        speed=_speed(speeds, machine),
-        quantized="" if quantized is None else _quantized(quantized),
+        speed=_speed(result.speeds, result.machine),
+        quantized="" if result.quantized is None else _quantized(result.quantized),
         how=_how_without(graphs, left_out) if left_out else _how(task, graphs, is_labelled=bool(labels)),
-        differences=markdown(", ".join(f"{key} {value:.1e}" for key, value in differences.items())) or "none",
+        differences=markdown(", ".join(f"{key} {value:.1e}" for key, value in result.differences.items()))
+        or "none",
         limit=_LIMITS[2 if chosen.confirmed else 0 if chosen.verdict is None else 1].format(
             metric=markdown(task.metric.name)
         ),

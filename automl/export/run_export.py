@@ -406,23 +406,7 @@ def _write(
     if quantize:
         assert answered is not None, "run_export refuses to quantise a task without labels"
         quantized = _measured(quantize, folder, answered, speeds, calibrated)
-    card = model_card(
-        task,
-        labels=labels,
-        graphs=graphs,
-        chosen=chosen,
-        test=test,
-        differences=differences,
-        scores=scores,
-        speeds=speeds,
-        machine=machine(),
-        left_out=left_out,
-        quantized=quantized,
-    )
-    (folder / CARD).write_text(card, encoding="utf-8")
-    if scores and len(scores.labels) > MOST_LABELS:
-        scores.write_csv(folder / CONFUSION)
-    return ExportResult(
+    result = ExportResult(
         folder=out,
         chosen=chosen,
         differences=differences,
@@ -434,6 +418,10 @@ def _write(
         quantized=quantized,
         kind=metadata["kind"],
     )
+    (folder / CARD).write_text(model_card(task, result, labels=labels, graphs=graphs), encoding="utf-8")
+    if scores and len(scores.labels) > MOST_LABELS:
+        scores.write_csv(folder / CONFUSION)
+    return result
 
 
 def _quantize(folder: Path, task: Task) -> int:

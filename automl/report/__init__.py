@@ -8,7 +8,6 @@ style            The look of the figures: palette, shapes, axes
 words            Hyperparameters and their values in words
 trials           The trials as rows of data, and the tooltip of the trial under the pointer
 read             Reads what a report is made of: the search's folder, its study, its confirmations
-confirmation     Reads what `automl confirm` has written
 forest           The verdict as a forest plot
 answered         Whose answers a report goes by: the best trial and the baseline, or a confirmation's variants
 grid_table       A search over a grid as a table

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from automl.confirm.protocol import CONFIRM_FOLDER, study_name
-from automl.report.confirmation import ReportedVerdict
+from automl.confirm.protocol import study_name
+from automl.confirm.written import CONFIRM_FOLDER, WrittenVerdict
 from automl.report.read import Search, Trial
 from automl.storage.answers import Answers, read_answers
 from automl.storage.storage import Storage
@@ -88,12 +88,12 @@ def _folder(search: Search, trial: Trial) -> Storage:
     return search.metadata.location / trial.record.folder
 
 
-def finalist_folders(search: Search, verdict: ReportedVerdict) -> list[Storage]:
+def finalist_folders(search: Search, verdict: WrittenVerdict) -> list[Storage]:
     """Return the folders of the complete trainings of a confirmation's leading finalist."""
     return _folders(search, verdict, verdict.finalist) if verdict.finalist else []
 
 
-def _confirmed(search: Search, verdict: ReportedVerdict) -> list[Answered]:
+def _confirmed(search: Search, verdict: WrittenVerdict) -> list[Answered]:
     """Return the answers of a confirmation's leading finalist and baseline."""
     baseline = next((variant.name for variant in verdict.variants if variant.role == "baseline"), "")
     groups = []
@@ -104,7 +104,7 @@ def _confirmed(search: Search, verdict: ReportedVerdict) -> list[Answered]:
     return groups
 
 
-def _folders(search: Search, verdict: ReportedVerdict, variant: str) -> list[Storage]:
+def _folders(search: Search, verdict: WrittenVerdict, variant: str) -> list[Storage]:
     """Return the folders of a variant's complete trainings that the verdict counts."""
     number = verdict.confirmation
     folder = search.folder / (CONFIRM_FOLDER if number == 1 else f"{CONFIRM_FOLDER}-{number}")

@@ -6,8 +6,8 @@ from typing import Any
 import altair as alt
 
 from automl.config.units import decimals
+from automl.confirm.written import WrittenComparison, WrittenVariant, WrittenVerdict
 from automl.report import style
-from automl.report.confirmation import ReportedComparison, ReportedVariant, ReportedVerdict
 from automl.report.figure import Figure
 from automl.report.plot import Cell, Plot, Table, absent
 
@@ -22,7 +22,7 @@ _COLOURS_AND_SHAPES = {
 }
 
 
-def forest(verdict: ReportedVerdict) -> Plot:
+def forest(verdict: WrittenVerdict) -> Plot:
     """Plot the variants of a confirmation that have an interval."""
     shown = [c for c in verdict.comparisons if c.difference is not None and c.interval is not None]
     table = _table(verdict)
@@ -45,7 +45,7 @@ def forest(verdict: ReportedVerdict) -> Plot:
     )
 
 
-def _table(verdict: ReportedVerdict) -> Table:
+def _table(verdict: WrittenVerdict) -> Table:
     """Return a table of the baseline and each variant. Empty columns are left out."""
     columns = ["variant", verdict.unit, "95 % interval", "over inputs too", "p"]
     columns += [f"{verdict.split} {verdict.metric}".strip(), "steps", "time", "time ratio"]
@@ -64,7 +64,7 @@ def _table(verdict: ReportedVerdict) -> Table:
             _span(c.interval_inputs, digits),
             _p(c),
             *(_measured(variants[c.variant]) if c.variant in variants else [None] * 3),
-            None if c.time is None else f"{c.time:.2f}",
+            None if c.time is None else f"{c.time.ratio:.2f}",
         ]
         for c in verdict.comparisons
     ]
@@ -72,7 +72,7 @@ def _table(verdict: ReportedVerdict) -> Table:
     return Table(columns=[columns[i] for i in used], rows=[[row[i] for i in used] for row in rows])
 
 
-def _measured(variant: ReportedVariant) -> list[Cell]:
+def _measured(variant: WrittenVariant) -> list[Cell]:
     """Return the score with its spread over seeds, the steps, and the time of a training by the clock."""
     scores = list(variant.scores.values())
     score = None
@@ -86,24 +86,24 @@ def _span(interval: tuple[float, float] | None, digits: int) -> str | None:
     return None if interval is None else f"{interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
 
 
-def _sentence(c: ReportedComparison, unit: str, digits: int) -> str:
+def _sentence(c: WrittenComparison, unit: str, digits: int) -> str:
     assert c.interval is not None
     return f"{_named(c)} {c.difference:+.{digits}f} {unit}, {_span(c.interval, digits)}"
 
 
-def _named(c: ReportedComparison) -> str:
+def _named(c: WrittenComparison) -> str:
     """Return the variant with its role, unless its name includes the role."""
     return c.variant if c.role == "ablation" or ":" in c.variant else f"{c.role}: {c.variant}"
 
 
-def _p(c: ReportedComparison) -> str | None:
+def _p(c: WrittenComparison) -> str | None:
     """Return the p-value; that of a finalist is adjusted by Holm's method for several finalists."""
     if c.p_holm is not None:
         return f"{c.p_holm:.2g} (Holm)"
     return None if c.p is None else f"{c.p:.2g}"
 
 
-def _draw(shown: list[ReportedComparison], verdict: ReportedVerdict) -> Figure:
+def _draw(shown: list[WrittenComparison], verdict: WrittenVerdict) -> Figure:
     unit, digits = verdict.unit, decimals(verdict.margin)
     rows: list[dict[str, Any]] = []
     for c in shown:

@@ -134,7 +134,7 @@ def repeat(search: Search) -> Repeat:
         if trial is not None:
             configs[f"{title}: {_name(trial)}"] = _json(trial.record.config.to_json())
     for variant in search.verdicts[-1].variants if search.verdicts else ():
-        configs[f"confirmed, {variant.role}: {variant.name}"] = _json(variant.config)
+        configs[f"confirmed, {variant.role}: {variant.name}"] = _json(variant.config.to_json())
     if metadata.settings.is_referee:
         configs = {title: text for title, text in configs.items() if title.startswith("confirmed")}
         lines = {key: value for key, value in lines.items() if key not in ("space", "data")}

@@ -11,12 +11,13 @@ from markupsafe import Markup
 from automl.config.command_line import format_command
 from automl.config.escape import printable
 from automl.config.units import format_count, format_duration, pluralize
-from automl.report.confirmation import ReportedVerdict
+from automl.confirm.written import WrittenVerdict
 from automl.report.failures import failures, reasons
 from automl.report.figure import scripts, stylesheet
 from automl.report.listing import listing, repeat
 from automl.report.plot import Cell, Plot, Table
 from automl.report.read import Search
+from search.config import CommandModel
 from search.record import State
 
 
@@ -270,7 +271,7 @@ def _open(search: Search, command: str) -> Headline:
     return Headline(tone="open", mark="○", state="Not confirmed", title=title, lines=lines, command=command)
 
 
-def _line(verdict: ReportedVerdict) -> str:
+def _line(verdict: WrittenVerdict) -> str:
     if not verdict.complete:
         return f"Confirmation {verdict.confirmation}, not finished: {verdict.seeds} seeds."
     return f"Confirmation {verdict.confirmation}: {verdict.headline}. {verdict.figures}"
@@ -326,7 +327,8 @@ def _command_numbers(search: Search) -> Iterator[tuple[str, str, str]]:
         spent = "no run has ended" if seconds is None else f"{seconds:.3g} s a run"
         if processor is not None:
             spent += f", {processor:.3g} s of processors"
-        yield variant.name, spent, variant.config["model"]["command"]
+        assert isinstance(variant.config.model, CommandModel), "of a comparison of commands"
+        yield variant.name, spent, variant.config.model.command
 
 
 def _failed(search: Search) -> str:

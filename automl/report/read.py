@@ -18,7 +18,7 @@ from optuna.distributions import BaseDistribution
 from attention import InputError
 from automl.config.command_line import format_command
 from automl.confirm.protocol import confirmations, study_name
-from automl.report.confirmation import ReportedVerdict, read_verdicts
+from automl.confirm.written import WrittenVerdict, read_verdicts
 from automl.storage.folder import (
     NamedSearch,
     SearchMetadata,
@@ -102,7 +102,7 @@ class Search:
     folder: Path
     metadata: SearchMetadata
     trials: Sequence[Trial]
-    verdicts: Sequence[ReportedVerdict] = ()
+    verdicts: Sequence[WrittenVerdict] = ()
     links: Mapping[int, str] = field(default_factory=dict)
     read_at: float = field(default_factory=time.time)
 
@@ -281,12 +281,8 @@ def read_search(
 def read_folder(folder: Path) -> Search:
     """Read the search in a folder of this machine. Raise InputError as `read_search` does."""
     metadata = read_metadata(folder, str(folder.parent))
-    return Search(
-        folder=folder,
-        metadata=metadata,
-        trials=_read_trials(folder, metadata),
-        verdicts=read_verdicts(folder),
-    )
+    trials, verdicts = _read_trials(folder, metadata), read_verdicts(folder)
+    return Search(folder=folder, metadata=metadata, trials=trials, verdicts=verdicts)
 
 
 def _read_trials(folder: Path, metadata: SearchMetadata) -> list[Trial]:

@@ -53,8 +53,6 @@ from search.trial_scheduler import select_leaders
 
 POINTS = 8  # limits of a Pareto front
 
-Options = Mapping[str, Any]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SolvedPoint:

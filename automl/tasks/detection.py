@@ -29,11 +29,13 @@ from automl.data.records import Records
 from automl.tasks.base import EvaluationBatch, RecordTask, Split
 from automl.tasks.deployment import Arrays, Deployment, spread_indices
 from automl.tasks.detection_deployment import (
+    IMAGES,
+    OUTPUTS,
     REQUEST,
+    SIZES,
     USAGE,
     compare_detections,
     describe_detections,
-    detection_deployment,
     pad_images,
     read_image,
     write_detections,
@@ -44,6 +46,7 @@ from automl.tasks.memo import remember
 from automl.tasks.model_check import ModelCheck, check_model
 from backbones import BACKBONES, find
 from backbones.detector import STRIDES, build_detector
+from backbones.detector_graph import DetectorGraph
 from backbones.libraries import LIBRARIES
 from backbones.memory_format import set_format
 from search.config import (
@@ -243,10 +246,19 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
 
     def deployment(self, model: nn.Module) -> Deployment:
         """Return the graph from bytes `(N, S, S, 3)` and image sizes to boxes, labels, scores and masks."""
-        normalisation = find(self.chosen.backbone).normalisation
-        categories = dict(zip(self.train.categories, self.labels, strict=True))
-        return detection_deployment(
-            model, self.canvas, self.data.size, categories, normalisation, self.runtime.device
+        device = self.runtime.device
+        graph = DetectorGraph(model, self.canvas, find(self.chosen.backbone).normalisation)
+        images = torch.zeros(2, self.canvas, self.canvas, 3, dtype=torch.uint8, device=device)
+        return Deployment(
+            module=graph,
+            inputs={IMAGES: images, SIZES: torch.full((2, 2), self.canvas, device=device)},
+            outputs=OUTPUTS if graph.has_masks else OUTPUTS[:-1],
+            details={
+                "labels": self.labels,
+                "category_ids": list(self.train.categories),
+                "canvas": self.canvas,
+                "size": self.data.size,
+            },
         )
 
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image, ImageDraw
-from torch import Tensor, nn
+from torch import Tensor
 
 from automl.data.detection.coco_folder import find_image_id
 from automl.data.detection.masks import encode_masks
 from automl.data.images.picture import open_picture
-from automl.tasks.deployment import Arrays, Deployment
-from backbones.detector_graph import DetectorGraph
-from backbones.normalisation import Normalisation
+from automl.tasks.deployment import Arrays
 
 IMAGES, SIZES = "images", "sizes"
 OUTPUTS = ("boxes", "labels", "scores", "masks")
@@ -59,43 +57,6 @@ image = np.zeros((1, {canvas}, {canvas}, 3), np.uint8)
 image[0, : photo.height, : photo.width] = photo
 inputs = {{"images": image.tolist(), "sizes": [[photo.height, photo.width]]}}  # one image
 """
-
-
-def detection_deployment(
-    model: nn.Module,
-    canvas: int,
-    size: int,
-    categories: Mapping[int, str],
-    normalisation: Normalisation,
-    device: torch.device,
-) -> Deployment:
-    """Return the deployment of a detector.
-
-    Args:
-        model: The detector.
-        canvas: The side of the graph's images in pixels.
-        size: The largest side of an image in pixels.
-        categories: The names of the categories by their number in the annotations, in the order of the
-            labels.
-        normalisation: The normalisation of the images.
-        device: The device.
-
-    Returns:
-        The deployment.
-    """
-    graph = DetectorGraph(model, canvas, normalisation)
-    images = torch.zeros(2, canvas, canvas, 3, dtype=torch.uint8, device=device)
-    return Deployment(
-        module=graph,
-        inputs={IMAGES: images, SIZES: torch.full((2, 2), canvas, device=device)},
-        outputs=OUTPUTS if graph.has_masks else OUTPUTS[:-1],
-        details={
-            "labels": list(categories.values()),
-            "category_ids": list(categories),
-            "canvas": canvas,
-            "size": size,
-        },
-    )
 
 
 def pad_images(images: Sequence[np.ndarray], canvas: int) -> dict[str, Tensor]:

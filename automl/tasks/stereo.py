@@ -25,10 +25,10 @@ from automl.tasks.stereo_deployment import (
     REQUEST,
     RIGHT,
     USAGE,
+    Disparities,
     pad_image,
     read_pairs,
     read_sides,
-    stereo_deployment,
     write_disparity,
 )
 from automl.tasks.stereo_evaluator import StereoEvaluator, disparity_loss
@@ -158,7 +158,14 @@ class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
 
     def deployment(self, model: nn.Module) -> Deployment:
         """Return the graph from two images, bytes `(N, H, W, 3)`, to disparities `(N, H, W)`."""
-        return stereo_deployment(model, *self._deployed(), self.runtime.device)
+        height, width = self._deployed()
+        image = torch.zeros(2, height, width, 3, dtype=torch.uint8, device=self.runtime.device)
+        return Deployment(
+            module=Disparities(model),
+            inputs={LEFT: image, RIGHT: image.clone()},
+            outputs=[OUTPUT],
+            details={"height": height, "width": width},
+        )
 
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
         """Return pairs that fit the graph."""

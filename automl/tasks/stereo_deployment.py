@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image
 from torch import Tensor, nn
 
@@ -14,7 +13,6 @@ from automl.data.images.image_augment import normalise
 from automl.data.images.picture import read_picture
 from automl.data.stereo.pfm import write_pfm
 from automl.data.stereo.stereo_files import read_views
-from automl.tasks.deployment import Deployment
 
 LEFT, RIGHT, OUTPUT = "left", "right", "disparity"
 COLUMNS = (LEFT, RIGHT)
@@ -67,17 +65,6 @@ class Disparities(nn.Module):
         """Return disparities `(N, H, W)` of two images, uint8 `(N, H, W, 3)`."""
         disparities: Tensor = self.model(normalise(left).contiguous(), normalise(right).contiguous())
         return disparities
-
-
-def stereo_deployment(model: nn.Module, height: int, width: int, device: torch.device) -> Deployment:
-    """Return the deployment for images of one size, which pyramid and volume require."""
-    image = torch.zeros(2, height, width, 3, dtype=torch.uint8, device=device)
-    return Deployment(
-        module=Disparities(model),
-        inputs={LEFT: image, RIGHT: image.clone()},
-        outputs=[OUTPUT],
-        details={"height": height, "width": width},
-    )
 
 
 def pad_image(image: np.ndarray, height: int, width: int, file: str | Path) -> np.ndarray:

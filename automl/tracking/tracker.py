@@ -72,17 +72,6 @@ class Tracker(Callback):
         self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
         self._thread.start()
 
-    # Events of the callback. They record the change and return.
-
-    def on_trial_start(self, trial: TrialRecord) -> None:
-        self.update(trial)
-
-    def on_epoch_end(self, trial: TrialRecord) -> None:
-        self.update(trial)
-
-    def on_trial_end(self, trial: TrialRecord) -> None:
-        self.update(trial)
-
     def update(self, trial: TrialRecord) -> None:
         """Update the trial's run in MLflow."""
         now = copy.copy(trial)
@@ -90,6 +79,8 @@ class Tracker(Callback):
         with self._news:
             self._wanted[trial.number] = now
             self._news.notify_all()
+
+    on_trial_start = on_epoch_end = on_trial_end = update  # which records the change and returns
 
     # The thread.
 

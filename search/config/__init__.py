@@ -21,15 +21,14 @@ from search.config.classification_config import (
     ClassWeights,
     ImageData,
     ImageTraining,
-    Policy,
     SequenceData,
 )
 from search.config.command_config import COMMAND, CommandModel, CommandTraining
 from search.config.detection_config import DetectionData, DetectionModel, DetectionTraining
 from search.config.language_config import LanguageData, LanguageModel, LanguageTraining
 from search.config.own_training_config import FunctionModel, OwnTraining
-from search.config.retrieval_config import CodeData, CodeModel, RetrievalLoss, RetrievalTraining, Similarity
-from search.config.sections import PUBLISHED, Data, Decayed, Model, Optimizer, Schedule, Training
+from search.config.retrieval_config import CodeData, CodeModel, RetrievalTraining, Similarity
+from search.config.sections import PUBLISHED, Data, Model, Optimizer, Schedule, Training
 from search.config.segmentation_config import SegmentationData, SegmentationModel, SegmentationTraining
 from search.config.stereo_config import StereoData, StereoModel, StereoTraining
 from search.config.tasks import TASKS, TaskSpec
@@ -46,7 +45,6 @@ __all__ = [
     "CommandModel",
     "CommandTraining",
     "Data",
-    "Decayed",
     "DetectionData",
     "DetectionModel",
     "DetectionTraining",
@@ -59,8 +57,6 @@ __all__ = [
     "Model",
     "Optimizer",
     "OwnTraining",
-    "Policy",
-    "RetrievalLoss",
     "RetrievalTraining",
     "Schedule",
     "SegmentationData",

@@ -12,10 +12,11 @@ from optuna.study import StudyDirection
 from attention import Spec
 from automl.config.settings import Settings
 from automl.confirm.design import Design
-from automl.confirm.protocol import CONFIRM_FILE, CONFIRM_FOLDER, FORMAT, Confirmation, Options
+from automl.confirm.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options
 from automl.confirm.run_confirm import open_scheduler
 from automl.confirm.scores import Scores, TrainingCost
 from automl.confirm.variants import Variant, VariantSet
+from automl.confirm.written import CONFIRM_FOLDER
 from automl.storage.answers import Answers
 from automl.storage.folder import new_folder, read_metadata
 from automl.storage.provenance import collect_provenance

@@ -277,6 +277,7 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
         "unit": "points",
         "metric": "accuracy",
         "split": "test",
+        "resolution": 0.1,
         "comparisons": [
             comparison(SSA, "finalist", difference, verdict, 0.008),
             comparison(SAGAN, "finalist", 0.1, "undecided", 0.4),

@@ -16,10 +16,10 @@ import jsonschema
 import psutil
 import pytest
 import yaml
+from private_names import check_launcher_config
 from typer.main import get_command
 
 from automl.cli.main import app
-from cluster.ray_internals import check_launcher_config
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "cluster" / "manifests"

@@ -50,11 +50,6 @@ def filter_segmentation(segmentation: Any, height: int, width: int) -> tuple[Any
     return (segmentation, []) if why is None else (None, [why])
 
 
-def find_problem(segmentation: Any, height: int, width: int) -> str | None:
-    """Return the first fault of a mask of an image of this size; None if it is valid."""
-    return next(iter(filter_segmentation(segmentation, height, width)[1]), None)
-
-
 def parse_finite(values: Any) -> np.ndarray | None:
     """Return a list of numbers as float64 `(N,)`; None if it is no list of finite numbers."""
     if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
@@ -131,7 +126,7 @@ def _run_length_problem(letters: str, height: int, width: int) -> str | None:
 
 
 def encode_segmentation(segmentation: Any, height: int, width: int) -> Rle:
-    """Return the run lengths of a segmentation in any format in which `find_problem` found no fault."""
+    """Return the run lengths of a segmentation in any format, without a fault."""
     if isinstance(segmentation, list):
         merged: dict[str, Any] = coco.merge(coco.frPyObjects(segmentation, height, width))
     elif isinstance(segmentation["counts"], list):

@@ -24,14 +24,11 @@ from automl.data.images.image_dataset import (
     open_split,
     shared_name,
 )
-from automl.data.images.image_sources import SOURCES, ImageSource
-from automl.storage.cache_folder import cache_root
+from automl.data.images.image_sources import SOURCES
 
 __all__ = [
     "SOURCES",
-    "ImageSource",
     "Images",
-    "cache_root",
     "cache_side",
     "decode",
     "open_image_records",

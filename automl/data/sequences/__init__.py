@@ -25,14 +25,10 @@ from automl.data.sequences.sequence_dataset import (
     open_sequence_records,
     open_sequences,
 )
-from automl.data.sequences.sequence_sources import SOURCES, SequenceSource, are_sequences, shared_name
-from automl.data.splits import SPLITS
+from automl.data.sequences.sequence_sources import are_sequences, shared_name
 
 __all__ = [
-    "SOURCES",
-    "SPLITS",
     "SequenceRecords",
-    "SequenceSource",
     "Sequences",
     "are_sequences",
     "fill_gaps",

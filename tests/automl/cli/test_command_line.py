@@ -1,22 +1,30 @@
 """Output of `automl`, above all for invalid arguments."""
 
+import inspect
 import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import typer.main
 from PIL import Image
 
+import automl
 from attention import ATTENTIONS, InputError
+from automl.cli.config_file import COMMON
+from automl.cli.main import app
 from automl.cli.sites import sites_table
+from automl.config.options import options_of
+from automl.config.search_options import SearchOptions
 from automl.config.settings import Settings
 from automl.search import run_search as search
+from automl.search.solve import run_solve
 from automl.storage.folder import new_folder
 from backbones import Site
 from search.class_metrics import ACCURACY
@@ -68,6 +76,44 @@ def test_all_options(command: str, cli: Cli) -> None:
     assert "--help-all" in few
     assert set(re.findall(r"--[a-z-]+", few)) - {"--help-all"} < set(re.findall(r"--[a-z-]+", every))
     assert "--precision" in every
+
+
+def test_each_setting_is_declared_once() -> None:
+    """The declaration of a setting gives the option, its default and help, and the text in Python."""
+    parameters: Any = typer.main.get_command(app).commands["search"].params  # type: ignore[attr-defined]
+    options = {parameter.name: parameter for parameter in parameters}
+    pydoc = " ".join(str(Settings.__doc__).replace("`", "").split())
+    for name, _, default, _, text in options_of(SearchOptions):
+        assert options[name].help == text
+        assert text in pydoc
+        assert options[name].default == default
+    assert {field.name for field in fields(Settings)} - options.keys() == {"weights_digest"}
+
+
+@pytest.mark.parametrize(
+    ("command", "function", "others"),
+    [
+        ("confirm", automl.run_confirm, set()),
+        ("export", automl.run_export, set()),
+        ("referee", automl.run_referee, {"baseline", "candidates"}),
+        ("solve", run_solve, set()),
+    ],
+)
+def test_options_are_the_arguments_in_python(
+    command: str, function: Callable[..., Any], others: set[str]
+) -> None:
+    parameters: Any = typer.main.get_command(app).commands[command].params  # type: ignore[attr-defined]
+    own = {"as_json", *COMMON, *({"out"} if command == "solve" else ())}
+    if command == "referee":
+        own |= {"baseline", "candidate", "resume"}
+    names = {parameter.name for parameter in parameters} - own
+    assert names | others == {*inspect.signature(function).parameters}
+
+
+def test_options_of_a_study_are_settings() -> None:
+    parameters: Any = typer.main.get_command(app).commands["study"].params  # type: ignore[attr-defined]
+    names = {parameter.name for parameter in parameters} - {"name", "small", "out", *COMMON}
+    assert names <= {field.name for field in fields(Settings)}
 
 
 def test_script_is_installed(automl: Script) -> None:

@@ -30,6 +30,7 @@ SPEEDS = {"model.onnx": Speed(latency=1.25, throughput=1234.5, batch=32, ratio=1
 
 def card(task: Task | None = None, **more: Any) -> str:
     fields: dict[str, Any] = {
+        "folder": Path("export"),
         "chosen": RUN,
         "test": {"accuracy": 0.5},
         "differences": {},
@@ -40,11 +41,10 @@ def card(task: Task | None = None, **more: Any) -> str:
     task = task or opened()
     deployment = task.deployment(task.model())
     tensors = task.model_inputs("test", 2)
-    fields |= {
-        "labels": deployment.labels,
-        "graphs": {"model": Interface.of(deployment, as_arrays(tensors), deployment.run(tensors))},
-    }
-    return model_card(task, **(fields | more))
+    labels = more.pop("labels", deployment.labels)
+    interface = Interface.of(deployment, as_arrays(tensors), deployment.run(tensors))
+    graphs = more.pop("graphs", {"model": interface})
+    return model_card(task, ExportResult(**(fields | more)), labels=labels, graphs=graphs)
 
 
 def rows(page: str, heading: str) -> list[list[str]]:

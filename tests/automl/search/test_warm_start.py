@@ -1,12 +1,13 @@
 """Settings that make the scores of an earlier search incomparable."""
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 from automl.config.settings import Settings
-from automl.search.warm_start import NOT_COMPARED, incomparable
+from automl.search.warm_start import incomparable
 from automl.storage.folder import SearchMetadata
 from search.class_metrics import ACCURACY
 from search.spaces import SPACES
@@ -30,6 +31,42 @@ SAME: dict[str, Any] = {
     "label": ("a=b",), "concurrent": 1, "compile": "off", "storage": "there", "seeds": 3, "test": True,
     "callbacks": ("mine.py:Name",), "stop": "never", "overlap_kernels": True,
 }  # fmt: skip
+
+# Settings that are not compared, with the reason.
+NOT_COMPARED: Mapping[str, str] = {
+    "space": "its fingerprint is compared",
+    "backbone": "the fingerprint of the space with it is compared",
+    "attention": "the fingerprint of the space with these types is compared",
+    **dict.fromkeys(
+        ("train", "minimize", "margin", "unit", "chance"),
+        "the fingerprint of a training function with its metric is compared",
+    ),
+    "full": "the fingerprint of the space with as many full layers is compared",
+    "data": "the digest of all splits is compared",
+    "trials": "number of trials",
+    "budget": "duration of the search",
+    "name": "name of the search",
+    "seed": "scores vary with it but keep their meaning",
+    "seeds": "number of trainings of a cell of a grid",
+    "test": "the test split is not used for ranking",
+    "shared_trainings": "trials are compared within a shared partial training",
+    "sampler": "choice of configurations",
+    "baseline_share": "choice of configurations",
+    "warm_start": "choice of configurations",
+    "prior": "choice of configurations",
+    "keep": "choice of checkpoints to keep",
+    "cpus_per_trial": "time ratios are relative to the baseline on the same device",
+    "gpus_per_trial": "time ratios are relative to the baseline on the same device",
+    "overlap_kernels": "time ratios are relative to the baseline on the same device",
+    "workers_per_trial": "batches and their statistics are shared by all workers",
+    "resource": "nodes of trials",
+    "label": "nodes of trials",
+    "stop": "duration of the search",
+    "concurrent": "number of simultaneous trials",
+    "compile": "execution of a step, with the same results",
+    "storage": "location of the search",
+    "callbacks": "they do not change results",
+}
 
 
 def metadata(settings: Settings, mark: str = "a-b", data: str = "d") -> SearchMetadata:

@@ -96,7 +96,7 @@ def test_polygons_and_run_lengths_give_the_same_mask() -> None:
         {"size": [10, 20], "counts": runs["counts"].decode()},
     ]
     for form in forms:
-        assert masks.find_problem(form, 10, 20) is None
+        assert masks.filter_segmentation(form, 10, 20)[1] == []
         (again,) = masks.decode_masks([masks.encode_segmentation(form, 10, 20)], 10, 20)
         assert (again == shape).all()
 
@@ -108,10 +108,10 @@ def test_compressed_run_lengths_of_any_mask_are_accepted_and_others_refused(seed
     shape = np.asfortranarray(draw.random((height, width)) < draw.random(), dtype=np.uint8)
     counts = coco.encode(shape)["counts"].decode()
     size = [int(height), int(width)]
-    assert masks.find_problem({"size": size, "counts": counts}, *size) is None
-    assert masks.find_problem({"size": size, "counts": counts[:-1]}, *size)
-    assert masks.find_problem({"size": size, "counts": counts + "1"}, *size)
-    assert masks.find_problem({"size": [size[0] + 1, size[1]], "counts": counts}, *size)
+    assert not masks.filter_segmentation({"size": size, "counts": counts}, *size)[1]
+    assert masks.filter_segmentation({"size": size, "counts": counts[:-1]}, *size)[1]
+    assert masks.filter_segmentation({"size": size, "counts": counts + "1"}, *size)[1]
+    assert masks.filter_segmentation({"size": [size[0] + 1, size[1]], "counts": counts}, *size)[1]
 
 
 def test_boxes_of_objects_end_at_the_edge() -> None:
