@@ -224,6 +224,9 @@ def search(
         list[str] | None,
         describe("Label of the nodes to train on, KEY=VALUE; may be repeated.", RESOURCES, rare=True),
     ] = None,
+    pruning: Annotated[
+        bool, describe("Stop weak trials at rungs.", SEARCH, "--pruning/--no-pruning", rare=True)
+    ] = True,
     stop: Annotated[
         str | None,
         describe(

@@ -110,6 +110,7 @@ class Settings:
         workers_per_trial: Number of processes that train one trial, each on a part of every batch.
         resource: Custom Ray resources of each worker, as `NAME=AMOUNT`.
         label: Labels of the nodes that may run trials, as `KEY=VALUE`.
+        pruning: True to stop weak trials at rungs. False to give every trial all of its epochs.
         stop: End of a search before its trials or time are used up. `decided`: once the model of placements
             is certain that none matters, or that one is the best or within the margin of it. `never`: none.
             Default: `decided` with `init` `shared`, otherwise `never`.
@@ -180,6 +181,7 @@ class Settings:
     workers_per_trial: int = 1
     resource: Sequence[str] = ()
     label: Sequence[str] = ()
+    pruning: bool = True
     stop: str | None = None
     concurrent: int | None = None
     precision: str = "auto"

@@ -16,7 +16,7 @@ from optuna.study import StudyDirection
 from attention import InputError, loading
 from automl.callbacks.user import UserCallbacks, check_callbacks
 from automl.config.baseline import draw_baseline
-from automl.config.command_line import format_command
+from automl.config.command_line import format_command, format_option
 from automl.config.keywords import with_keywords_of
 from automl.config.settings import SCHEDULING_OPTIONS, Settings
 from automl.config.user_code import announce, user_code
@@ -296,7 +296,7 @@ def start_or_resume(settings: Settings) -> SearchResult:
                 f"the weights {settings.weights} have changed since search {settings.name!r} was made; "
                 f"restore them, or give another --name"
             )
-        values = ", ".join(f"--{key.replace('_', '-')} {getattr(stored, key)}" for key in other)
+        values = ", ".join(format_option(key, getattr(stored, key)) for key in other)
         raise InputError(
             f"search {settings.name!r} was made with {values}; give it the same again, or another --name"
         )
@@ -448,6 +448,7 @@ def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
         metric=task.metric,
         objectives=settings.objectives(task.metric.name),
         baseline_share=settings.baseline_share,
+        pruning=settings.pruning and not settings.is_grid and not settings.shares_training,
         guessing=None if chance is None else task.metric.guessing(chance, task.size("validation")),
     )
 

@@ -43,7 +43,7 @@ NOT_COMPARED: Mapping[str, str] = {
     "workers_per_trial": "batches and their statistics are shared by all workers",
     "resource": "nodes of trials",
     "label": "nodes of trials",
-    "stop": "duration of the search",
+    **dict.fromkeys(("stop", "pruning"), "duration of the search and its trials"),
     "concurrent": "number of simultaneous trials",
     "compile": "execution of a step, with the same results",
     "storage": "location of the search",
