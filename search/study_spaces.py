@@ -48,12 +48,12 @@ NARROW: Mapping[str, OptionValue] = {"key_channels": 32, "value_channels": 32}
 COUNTS = (1, 5, 7)
 BACKBONES = ("torchvision:resnet50", "torchvision:resnet101", "torchvision:resnext101_32x8d")
 SMALL_BACKBONES = ("xresnet18", "xresnet34", "xresnet50")
-# Kinds of blocks by their names in the published code.
+# Kinds of blocks by the classes of the published code, which have layer scale unless init_values is 0.
 BLOCKS: Mapping[str, str] = {
-    "Layer_scale_init_Block": vit_spaces.KINDS[1],
-    "Block": vit_spaces.KINDS[0],
-    "ParallelBlock": vit_spaces.KINDS[2],
-    "ParallelLayerScaleInitBlock": vit_spaces.KINDS[3],
+    "Block = Layer_scale_init_Block": vit_spaces.KINDS[1],
+    "Block, init_values=0": vit_spaces.KINDS[0],
+    "ParallelBlock = ParallelLayerScaleInitBlock": vit_spaces.KINDS[3],
+    "ParallelBlock, init_values=0": vit_spaces.KINDS[2],
 }
 # Like CodeSearchNet's code, with a constant learning rate, but with fewer epochs.
 CODESEARCHNET = RetrievalTraining(
@@ -89,36 +89,42 @@ class Grid:
         return replace(config, model=replace(model, weights=weights, weights_digest=digest))
 
 
-def _xresnet(data: ImageData, epochs: int, width: float, spec: str | None, rate: float) -> TrialConfig:
+def _xresnet(
+    data: ImageData, epochs: int, options: Mapping[str, Any], spec: str | None, rate: float
+) -> TrialConfig:
     """Return an xresnet18 as in SimpleSelfAttention's comparisons: batches of 64, no mixup."""
     return TrialConfig(
         data=data,
         model=Model(
             backbone="xresnet18",
-            options={} if width == 1 else {"width": width},
+            options=options,
             placement={} if spec is None else {SSA_SITE: Spec(spec)},
         ),
         training=ImageTraining(epochs=epochs, batch_size=64, learning_rate=rate),
     )
 
 
-def _rates(trial: optuna.Trial, *, data: ImageData, epochs: int, width: float = 1) -> TrialConfig:
+def _rates(trial: optuna.Trial, *, data: ImageData, epochs: int, options: Mapping[str, Any]) -> TrialConfig:
     rate = trial.suggest_categorical("learning_rate", RATES)
-    return _xresnet(data, epochs, width, None, rate)
+    return _xresnet(data, epochs, options, None, rate)
 
 
 def _compared(
-    trial: optuna.Trial, *, data: ImageData, epochs: int, rate: float, width: float = 1
+    trial: optuna.Trial, *, data: ImageData, epochs: int, rate: float, options: Mapping[str, Any]
 ) -> TrialConfig:
     chosen = trial.suggest_categorical("model", [PLAIN, SSA])
-    return _xresnet(data, epochs, width, "ssa" if chosen == SSA else None, rate)
+    return _xresnet(data, epochs, options, "ssa" if chosen == SSA else None, rate)
 
 
-# Data, epochs and width of each form of the two grids.
+# Data, epochs and options of each form of the two grids: the published data and stem, or a narrow model.
 _SSA_FORMS: Mapping[str, Mapping[str, Any]] = {
-    "": {"data": ImageData(source="woof", size=128), "epochs": 50},
-    SMALL: {"data": ImageData(source="digits", size=32), "epochs": 4, "width": 0.25},
-    SMALL + PHOTOS: {"data": ImageData(source="folder", size=64), "epochs": 4, "width": 0.25},
+    "": {
+        "data": ImageData(source="woof1", size=128),
+        "epochs": 50,
+        "options": {"stem": "32-64-64"},
+    },
+    SMALL: {"data": ImageData(source="digits", size=32), "epochs": 4, "options": {"width": 0.25}},
+    SMALL + PHOTOS: {"data": ImageData(source="folder", size=64), "epochs": 4, "options": {"width": 0.25}},
 }
 
 
@@ -180,7 +186,7 @@ _SMALL = _Detector(
 
 
 def _normalisation(trial: optuna.Trial, *, detector: _Detector) -> TrialConfig:
-    kind = trial.suggest_categorical("normalisation", ["none", "scaling", "softmax"])
+    kind = trial.suggest_categorical("normalisation", ["none", "scaling-keys", "softmax"])
     return detector.config(1, "decomposed", {"normalisation": kind})
 
 
@@ -203,7 +209,7 @@ def _conventional(trial: optuna.Trial, *, detector: _Detector) -> TrialConfig:
 
 def _backbones(trial: optuna.Trial, *, detector: _Detector) -> TrialConfig:
     backbone = trial.suggest_categorical("backbone", detector.backbones)
-    return detector.config(trial.suggest_categorical("modules", [0, 5]), "decomposed", {}, backbone)
+    return detector.config(trial.suggest_categorical("modules", [0, 7]), "decomposed", {}, backbone)
 
 
 def _imagenet(trial: optuna.Trial, *, small: bool) -> TrialConfig:
@@ -255,7 +261,7 @@ def _stereo(trial: optuna.Trial, *, small: bool) -> TrialConfig:
 def _blocks(trial: optuna.Trial, *, small: bool) -> TrialConfig:
     """Draw a kind of block, with common hyperparameters and the published depth."""
     kind = BLOCKS[trial.suggest_categorical("block", list(BLOCKS))]
-    options: dict[str, Any] = {"block": kind, "embed_dim": 192, "heads": 3, "depth": 12, "patch_size": 12}
+    options: dict[str, Any] = {"block": kind, "embed_dim": 192, "heads": 3, "depth": 12}
     if small:
         options |= {"embed_dim": 48, "depth": 4, "patch_size": 4}
     if kind.endswith("layer-scale"):
@@ -296,7 +302,11 @@ def _grids() -> dict[str, Grid]:
     other_rows: Mapping[str, _Row] = {
         "da-imagenet": (_imagenet, {"modules": 0}, "0, 1 and 2 decomposed attentions in a classifier"),
         "da-stereo": (_stereo, {"model": "PSMNet"}, "PSMNet with and without decomposed attention"),
-        "vit-blocks": (_blocks, {"block": "Block"}, "four kinds of blocks of a vision transformer"),
+        "vit-blocks": (
+            _blocks,
+            {"block": "Block = Layer_scale_init_Block"},
+            "four kinds of blocks of a vision transformer",
+        ),
         "codesearch-encoders": (
             _encoders,
             {"encoder": "Self Attn"},
@@ -325,7 +335,7 @@ def _grids() -> dict[str, Grid]:
         grids[f"da-backbones{form}"] = Grid(
             draw=partial(_backbones, detector=detector),
             reference={"backbone": detector.backbones[0], "modules": 0},
-            summary="three backbones with 0 and 5 decomposed attentions",
+            summary="three backbones with 0 and 7 decomposed attentions",
         )
         for name, (draw, reference, summary) in other_rows.items():
             grids[name + form] = Grid(

@@ -118,6 +118,8 @@ class Settings:
             capacity, which triggers autoscaling. Default: as many as fit.
         precision: `auto`, `bf16`, `fp16` or `fp32`.
         compile: Execution of training steps: `auto`, `off`, `graphs` or `inductor`.
+        study: Name of the study that the search belongs to. `run_study` sets it. It names the MLflow
+            experiment, and the epochs are the study's whatever the amount of data.
         storage: Folder of all searches, or its address in an object store. The search gets the folder `name`
             in it.
         callbacks: Objects of `Callback`, or names of such classes: `file.py:Name`, `package.module:Name` or
@@ -186,6 +188,7 @@ class Settings:
     concurrent: int | None = None
     precision: str = "auto"
     compile: str = "auto"
+    study: str | None = None
     storage: str = STORAGE
     callbacks: Sequence[str | Callback] = ()
 
@@ -254,6 +257,8 @@ class Settings:
         A user-defined space gives its own name. With a built-in space it is the name of the data, if set. Of
         a training function it is that of the data or of its folder, since most are called `train`.
         """
+        if self.study is not None:
+            return self.study
         of_data = ""
         if self.data is not None and (self.space_name in SPACES or self.train is not None):
             of_data = data_name(self.data)

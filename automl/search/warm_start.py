@@ -47,6 +47,7 @@ NOT_COMPARED: Mapping[str, str] = {
     "concurrent": "number of simultaneous trials",
     "compile": "execution of a step, with the same results",
     "storage": "location of the search",
+    "study": "name of the experiment",
     "callbacks": "they do not change results",
 }
 

@@ -56,6 +56,7 @@ class SearchMetadata:
         fingerprint: Digest of the space's distributions and configurations.
         data: Digest of all splits.
         provenance: Versions, hardware, git commit and command line; see `Provenance`.
+        scale: What a study trains and how this differs from its source. Empty for other searches.
 
     Raises:
         InputError: A value is invalid.
@@ -67,6 +68,7 @@ class SearchMetadata:
     fingerprint: str
     data: str
     provenance: dict[str, Any]
+    scale: str = ""
 
     def __post_init__(self) -> None:
         if self.settings.name is None:
@@ -130,7 +132,7 @@ class SearchMetadata:
 
 @contextmanager
 def new_folder(
-    settings: Settings, plan: Plan, *, fingerprint: str, data: str
+    settings: Settings, plan: Plan, *, fingerprint: str, data: str, scale: str = ""
 ) -> Iterator[tuple[Path, SearchMetadata]]:
     """Create the folder of a search. Remove it if validation fails before the first trial.
 
@@ -144,6 +146,7 @@ def new_folder(
         fingerprint=fingerprint,
         data=data,
         provenance=collect_provenance(),
+        scale=scale,
     )
     location = metadata.location
     folder = _folder(location)

@@ -1,6 +1,7 @@
 """The two searches of LARNN's author: each of its space, and the best LARNN beside the published one."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,24 @@ from automl.report.grid_table import metrics_of
 from automl.report.plot import Cell, Table
 from automl.report.read import Search
 from automl.studies.figures import TitledTable
+from automl.studies.study_table import Study
 from search.atomic import replacing
-from search.record import State
 
-# The published best test accuracy of each round in percent, by space.
-ROUNDS: Mapping[str, str] = {"larnn": "85.65", "ucihar": "91.92"}
-TRIALS, SMALL_TRIALS = 32, 4  # of each round; the source does not say how many it had
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """Round of the source: its trials (by its result files), their epochs, and the best test accuracy [%]."""
+
+    trials: int
+    epochs: int
+    best: str
+
+
+ROUNDS: Mapping[str, Round] = {
+    "larnn": Round(trials=35, epochs=25, best="85.65"),
+    "ucihar": Round(trials=22, epochs=100, best="91.92"),
+}
+SMALL_TRIALS = 4  # of each round
 
 DATA = "generated-sequences.npz"
 CLASSES, CHANNELS, STEPS = 3, 4, 24
@@ -37,22 +50,34 @@ def write_sequences(folder: Path) -> Path:
     return folder / DATA
 
 
-def rounds_table(searches: Mapping[str, Search]) -> TitledTable:
+def rounds_table(study: Study, searches: Mapping[str, Search]) -> TitledTable:
     """Return the best accuracy of a LARNN in each round, given the searches by their spaces."""
     rows: list[list[Cell]] = []
-    notes = []
+    notes = [*study.notes]
     for number, (space, search) in enumerate(searches.items(), start=1):
-        metric = metrics_of(search)[0]
+        metric, published = metrics_of(search)[0], ROUNDS[space]
         trials = [trial for trial in search.done if trial.record.config.model.backbone == "larnn"]
+        row: list[Cell] = [number, space, published.trials, len(trials), published.best]
         best = max(trials, key=search.score, default=None)
-        row: list[Cell] = [number, space, search.counts[State.COMPLETE], search.counts[State.PRUNED]]
         if best is None:
-            rows.append([*row, ROUNDS[space], "none has completed", None])
+            rows.append([*row, "none has completed", None])
             continue
         peak = max(epoch[metric.name] for epoch in best.record.history if metric.name in epoch)
-        rows.append([*row, ROUNDS[space], search.score(best), metric.scale * peak])
+        rows.append([*row, search.score(best), metric.scale * peak])
         params = ", ".join(f"{name}={value}" for name, value in best.params.items())
         notes.append(f"the best LARNN of round {number}: {params}")
-    columns = ["round", "space", "complete", "pruned", "best, published", "best, last", "best, max"]
-    table = Table(columns=columns, rows=rows)
-    return TitledTable(title="larnn-rounds: accuracy of the best LARNN, %", table=table, notes=notes)
+    columns = [
+        "round",
+        "space",
+        "trials, published",
+        "LARNNs, complete",
+        "best of test, published",
+        "best of validation, last",
+        "best of validation, max",
+    ]
+    return TitledTable(
+        title="larnn-rounds: accuracy of the best LARNN, %",
+        scale=" ".join(f"Round {i}. {s.metadata.scale}" for i, s in enumerate(searches.values(), start=1)),
+        table=Table(columns=columns, rows=rows),
+        notes=notes,
+    )

@@ -28,7 +28,7 @@ SAME: dict[str, Any] = {
     "sampler": "random", "baseline_share": 0.5, "warm_start": "old", "prior": "old", "keep": 1,
     "cpus_per_trial": 2, "gpus_per_trial": 1, "workers_per_trial": 2, "resource": ("A=1",),
     "label": ("a=b",), "concurrent": 1, "compile": "off", "storage": "there", "seeds": 3, "test": True,
-    "callbacks": ("mine.py:Name",), "stop": "never", "pruning": False,
+    "callbacks": ("mine.py:Name",), "stop": "never", "pruning": False, "study": "mine",
 }  # fmt: skip
 
 

@@ -60,8 +60,46 @@ def saved(storage: Path, space: str, runs: Runs, metric: Any = BOX_AP) -> Search
 def test_each_cell_has_a_published_row(name: str) -> None:
     for form in ("", SMALL):
         assert len(grid_cells(load_space(f"{name}{form}"))) == len(STUDIES[name].rows)
-    known = {key.removesuffix(" max") for row in STUDIES[name].rows for key in row.figures}
+    known = {
+        key.removesuffix(" max").removesuffix(" gain") for row in STUDIES[name].rows for key in row.figures
+    }
     assert known <= set(STUDIES[name].columns)
+
+
+def test_published_improvements_are_sums_of_published_figures() -> None:
+    improved = [(study, row) for study in STUDIES.values() for row in study.rows if row.plain]
+    assert len(improved) >= 6
+    for study, row in improved:
+        plain = next(other for other in study.rows if other.name == row.plain)
+        for metric in study.columns:
+            gain = float(row.figures[metric]) - float(plain.figures[metric])
+            assert float(row.figures[f"{metric} gain"]) == pytest.approx(gain)
+    seven = STUDIES["da-modules"].rows[2].figures
+    resnet50 = next(row for _, row in improved if row.name == "ResNet-50 + DA").figures
+    assert {metric: resnet50[metric] for metric in seven} == dict(seven)
+    cells = grid_cells(load_space("da-backbones"))
+    counts = [len(cell.config.model.placement) for cell in cells]
+    assert counts == [7 if row.plain else 0 for row in STUDIES["da-backbones"].rows]
+
+
+def test_rows_have_the_gain_over_their_plain_row(tmp_path: Path) -> None:
+    def top1(*scores: float) -> list[dict[str, float]]:
+        return [{"accuracy": score} for score in scores]
+
+    runs: Runs = {(0, 0): top1(0.9, 0.7), (0, 1): top1(0.8), (1, 0): top1(0.8), (2, 0): NAN}
+    table = compare(STUDIES["da-imagenet"], saved(tmp_path, "da-imagenet-small", runs, ACCURACY)).table
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [row["top-1 accuracy, %, gain, published"] for row in rows] == ["0.000", "0.880", "1.260"]
+    assert [row["top-1 accuracy, %, gain"] for row in rows] == [0, pytest.approx(5), None]
+
+
+def test_published_runs_and_maxima_have_their_own_columns(tmp_path: Path) -> None:
+    search = saved(tmp_path, "ssa-lr-sweep-small", {(0, 0): [{"accuracy": 0.5}]}, ACCURACY)
+    table = compare(STUDIES["ssa-lr-sweep"], search).table
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [row["runs, published"] for row in rows] == ["10", "30", "10", "20", "20", "20", "20"]
+    assert rows[3]["accuracy, %, max, published"] == "85.0"
+    assert "accuracy, %, published" not in table.columns
 
 
 def test_sweep_and_grid_have_the_same_rates() -> None:
@@ -124,7 +162,8 @@ def test_tables_of_equal_time_have_both_tests(tmp_path: Path) -> None:
     runs |= {(1, seed): run(score, score - 0.2) for seed, score in enumerate(ours)}
     times, scores = comparison_tables(saved(tmp_path, "ssa-equal-time-0.01-small", runs, ACCURACY), 0.01)
     assert [row[1] for row in times.table.rows] == ["50", "47"]
-    assert [row[3] for row in times.table.rows] == [2, 2]
+    assert [row[2] for row in times.table.rows] == ["4", "4"]
+    assert [row[5] for row in times.table.rows] == [2, 2]
     assert scores.table.rows[1][7] == pytest.approx(84)
     assert scores.notes[0].endswith("P = 0.0157")
     expected = stats.ttest_ind(ours, plain)
