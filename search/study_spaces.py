@@ -8,7 +8,7 @@ Sources: SimpleSelfAttention, github.com/sdoria/SimpleSelfAttention; Z. Shen et 
 arXiv 1909.09436.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -33,9 +33,10 @@ from search.config import (
 )
 from search.decomposed_spaces import list_stage_sites
 from search.detection_spaces import published_sites
+from search.space import Space
 
 Draw = Callable[[optuna.Trial], TrialConfig]
-_Row = tuple[Callable[..., TrialConfig], Mapping[str, Any], str]  # draw function, reference, summary
+_Row = tuple[str, Callable[..., TrialConfig], Mapping[str, Any]]  # name, draw function, reference
 
 SMALL = "-small"  # suffix of a small form
 PHOTOS = "-photos"  # suffix of a small form on the user's photographs
@@ -72,21 +73,6 @@ CODESEARCHNET = RetrievalTraining(
     temperature=1.0,
 )
 ENCODERS: Mapping[str, str] = {"Self Attn": "selfattention", "CNN Self Attn": "cnn-selfattention"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grid:
-    """A grid. `reference` holds the parameters of the cell that other cells are compared with."""
-
-    draw: Draw
-    reference: Mapping[str, Any]
-    summary: str
-
-    def as_reference(self, config: TrialConfig) -> TrialConfig:
-        """Return a configuration with the reference's model and its own hyperparameters."""
-        model = self.draw(optuna.trial.FixedTrial(dict(self.reference))).model  # type: ignore[arg-type]
-        weights, digest = config.model.weights, config.model.weights_digest
-        return replace(config, model=replace(model, weights=weights, weights_digest=digest))
 
 
 def _xresnet(
@@ -285,63 +271,45 @@ def _encoders(trial: optuna.Trial, *, small: bool) -> TrialConfig:
     return TrialConfig(task=code_spaces.TASK, model=model, training=training)
 
 
-def _grids() -> dict[str, Grid]:
-    grids: dict[str, Grid] = {}
+def _grids() -> Iterator[Space]:
     for form, settings in _SSA_FORMS.items():
-        grids[f"ssa-lr-sweep{form}"] = Grid(
-            draw=partial(_rates, **settings),
-            reference={"learning_rate": RATES[3]},
-            summary="xresnet18 at seven learning rates",
-        )
+        yield _grid(f"ssa-lr-sweep{form}", partial(_rates, **settings), {"learning_rate": RATES[3]})
         for rate in RATES:
-            grids[equal_time_grid(rate, form)] = Grid(
-                draw=partial(_compared, **settings, rate=rate),
-                reference={"model": PLAIN},
-                summary=f"xresnet18 with and without SimpleSelfAttention at learning rate {rate:g}",
-            )
-    other_rows: Mapping[str, _Row] = {
-        "da-imagenet": (_imagenet, {"modules": 0}, "0, 1 and 2 decomposed attentions in a classifier"),
-        "da-stereo": (_stereo, {"model": "PSMNet"}, "PSMNet with and without decomposed attention"),
-        "vit-blocks": (
-            _blocks,
-            {"block": "Block = Layer_scale_init_Block"},
-            "four kinds of blocks of a vision transformer",
-        ),
-        "codesearch-encoders": (
-            _encoders,
-            {"encoder": "Self Attn"},
-            "encoders of self-attention, and of a CNN before it",
-        ),
-    }
-    detector_rows: Mapping[str, _Row] = {
-        "da-normalisation": (
-            _normalisation,
-            {"normalisation": "softmax"},
-            "decomposed attention: none, scaling, softmax",
-        ),
-        "da-heads": (_heads, {"heads": 1}, "decomposed attention with 1, 8 and 32 heads"),
-        "da-modules": (_modules, {"modules": 1}, "1, 5 and 7 decomposed attentions"),
-        "da-conventional": (
-            _conventional,
-            {"attention": "decomposed", "modules": 1},
-            "1, 5 and 7 decomposed or conventional attentions",
-        ),
-    }
+            draw = partial(_compared, **settings, rate=rate)
+            yield _grid(equal_time_grid(rate, form), draw, {"model": PLAIN})
     for form, detector in (("", _FULL), (SMALL, _SMALL)):
-        for name, (draw, reference, summary) in detector_rows.items():
-            grids[name + form] = Grid(
-                draw=partial(draw, detector=detector), reference=reference, summary=summary
-            )
-        grids[f"da-backbones{form}"] = Grid(
-            draw=partial(_backbones, detector=detector),
-            reference={"backbone": detector.backbones[0], "modules": 0},
-            summary="three backbones with 0 and 7 decomposed attentions",
+        of_detectors: Sequence[_Row] = (
+            ("da-normalisation", _normalisation, {"normalisation": "softmax"}),
+            ("da-heads", _heads, {"heads": 1}),
+            ("da-modules", _modules, {"modules": 1}),
+            ("da-conventional", _conventional, {"attention": "decomposed", "modules": 1}),
+            ("da-backbones", _backbones, {"backbone": detector.backbones[0], "modules": 0}),
         )
-        for name, (draw, reference, summary) in other_rows.items():
-            grids[name + form] = Grid(
-                draw=partial(draw, small=bool(form)), reference=reference, summary=summary
-            )
-    return grids
+        others: Sequence[_Row] = (
+            ("da-imagenet", _imagenet, {"modules": 0}),
+            ("da-stereo", _stereo, {"model": "PSMNet"}),
+            ("vit-blocks", _blocks, {"block": next(iter(BLOCKS))}),
+            ("codesearch-encoders", _encoders, {"encoder": "Self Attn"}),
+        )
+        for name, function, reference in of_detectors:
+            yield _grid(name + form, partial(function, detector=detector), reference)
+        for name, function, reference in others:
+            yield _grid(name + form, partial(function, small=bool(form)), reference)
 
 
-GRIDS: Mapping[str, Grid] = _grids()
+def _grid(name: str, draw: Draw, reference: Mapping[str, Any]) -> Space:
+    """Return the space of a grid. `reference` is the cell that the other cells are compared with."""
+    as_baseline = partial(_as_reference, draw, reference)
+    return Space(
+        name=name, draw=draw, baseline=reference, plain=reference, as_baseline=as_baseline, summary=name
+    )
+
+
+def _as_reference(draw: Draw, reference: Mapping[str, Any], config: TrialConfig) -> TrialConfig:
+    """Return a configuration with the reference's model and its own hyperparameters."""
+    model = draw(optuna.trial.FixedTrial(dict(reference))).model  # type: ignore[arg-type]
+    weights, digest = config.model.weights, config.model.weights_digest
+    return replace(config, model=replace(model, weights=weights, weights_digest=digest))
+
+
+GRIDS: Mapping[str, Space] = {space.name: space for space in _grids()}

@@ -1,7 +1,7 @@
 """Tables with published figures and the results of a grid."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +38,11 @@ class TitledTable:
         notes = [f"\n{markdown(note)}" for note in self.notes]
         head = [f"## {markdown(self.title)}", "", markdown(self.scale), ""]
         return [*head, *markdown_lines(merged(self.table)), *notes, ""]
+
+
+def table_of(rows: Sequence[Mapping[str, Cell]]) -> Table:
+    """Return the table of rows that have the same columns."""
+    return Table(columns=list(rows[0]), rows=[list(row.values()) for row in rows])
 
 
 def compare(study: Study, search: Search) -> TitledTable:

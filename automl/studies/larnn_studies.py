@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from automl.report.grid_table import metrics_of
-from automl.report.plot import Cell, Table
+from automl.report.plot import Cell
 from automl.report.read import Search
-from automl.studies.figures import TitledTable
+from automl.studies.figures import TitledTable, table_of
 from automl.studies.study_table import Study
 from search.atomic import replacing
 
@@ -52,32 +52,27 @@ def write_sequences(folder: Path) -> Path:
 
 def rounds_table(study: Study, searches: Mapping[str, Search]) -> TitledTable:
     """Return the best accuracy of a LARNN in each round, given the searches by their spaces."""
-    rows: list[list[Cell]] = []
-    notes = [*study.notes]
+    rows: list[dict[str, Cell]] = []
+    notes, scales = [*study.notes], []
     for number, (space, search) in enumerate(searches.items(), start=1):
         metric, published = metrics_of(search)[0], ROUNDS[space]
         trials = [trial for trial in search.done if trial.record.config.model.backbone == "larnn"]
-        row: list[Cell] = [number, space, published.trials, len(trials), published.best]
         best = max(trials, key=search.score, default=None)
-        if best is None:
-            rows.append([*row, "none has completed", None])
-            continue
-        peak = max(epoch[metric.name] for epoch in best.record.history if metric.name in epoch)
-        rows.append([*row, search.score(best), metric.scale * peak])
-        params = ", ".join(f"{name}={value}" for name, value in best.params.items())
-        notes.append(f"the best LARNN of round {number}: {params}")
-    columns = [
-        "round",
-        "space",
-        "trials, published",
-        "LARNNs, complete",
-        "best of test, published",
-        "best of validation, last",
-        "best of validation, max",
-    ]
-    return TitledTable(
-        title="larnn-rounds: accuracy of the best LARNN, %",
-        scale=" ".join(f"Round {i}. {s.metadata.scale}" for i, s in enumerate(searches.values(), start=1)),
-        table=Table(columns=columns, rows=rows),
-        notes=notes,
-    )
+        scores = [] if best is None else [e[metric.name] for e in best.record.history if metric.name in e]
+        rows.append(
+            {
+                "round": number,
+                "space": space,
+                "trials, published": published.trials,
+                "LARNNs, complete": len(trials),
+                "best of test, published": published.best,
+                "best of validation, last": None if best is None else search.score(best),
+                "best of validation, max": metric.scale * max(scores) if scores else None,
+            }
+        )
+        scales.append(f"Round {number}. {search.metadata.scale}")
+        if best is not None:
+            params = ", ".join(f"{name}={value}" for name, value in best.params.items())
+            notes.append(f"the best LARNN of round {number}: {params}")
+    title = "larnn-rounds: accuracy of the best LARNN, %"
+    return TitledTable(title=title, scale=" ".join(scales), table=table_of(rows), notes=notes)

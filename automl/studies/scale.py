@@ -65,4 +65,4 @@ def name_size(data: Data) -> str:
 
 
 def _join(values: Mapping[str, str], keys: Mapping[str, str]) -> str:
-    return ", ".join(f"{key} {values[key]}" for key in keys)
+    return "; ".join(f"{key} {values[key]}" for key in keys)

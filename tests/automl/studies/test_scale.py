@@ -1,6 +1,7 @@
 """Every table, file, MLflow run and page of a study says what it trained and how its source differs."""
 
 import csv
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from report_cases import frozen, plan_of, save_search
 import automl.studies.run_study as run_study_module
 from automl.config.escape import markdown
 from automl.config.settings import Settings
-from automl.report.grid_table import FILES, write_grid
+from automl.report.grid_table import FILES, markdown_lines, merged, write_grid
 from automl.report.page import write_page
 from automl.report.read import read_search
 from automl.search.default_space import may_fit_epochs
@@ -30,6 +31,7 @@ from search.study import CELLS, resume_study
 from search.study_spaces import SMALL
 
 GRIDS = [name for name, study in STUDIES.items() if study.rows]
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "studies.md").read_text()
 COUNTS = {"train": 900, "validation": 100}
 
 
@@ -110,6 +112,17 @@ def test_every_output_has_the_line(
             rows = list(csv.DictReader(file.read_text().splitlines()))
             assert rows
             assert all(any(line in row["scale"] for line in lines) for row in rows)
+
+
+@pytest.mark.parametrize("name", re.findall(r"## The small form of `([\w-]+)`", PAGE))
+def test_the_page_shows_the_tables_of_a_study(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_study_module, "start_or_resume", finish_at_once)
+    for table in run_study(name, small=True, storage=str(tmp_path)).tables:
+        assert "\n".join(markdown_lines(merged(table.table))[:2]) in PAGE
+        for line in re.findall("Source: .*", table.scale):
+            assert line.partition(" Different")[0] in PAGE
 
 
 @pytest.mark.parametrize("name", GRIDS)
