@@ -11,12 +11,14 @@ import pytest
 from report_cases import frozen, plan_of, save_search
 
 import automl.studies.run_study as run_study_module
+from attention import InputError
 from automl.config.escape import markdown
 from automl.config.settings import Settings
 from automl.report.grid_table import FILES, markdown_lines, merged, write_grid
 from automl.report.page import write_page
 from automl.report.read import read_search
 from automl.search.default_space import may_fit_epochs
+from automl.storage.folder import find_search
 from automl.studies.run_study import run_study
 from automl.studies.scale import scale_line
 from automl.studies.study_table import STUDIES, UNPRINTED
@@ -144,10 +146,15 @@ def test_the_epochs_of_a_study_do_not_depend_on_the_data(name: str) -> None:
     assert not may_fit_epochs(Settings(space=space, data="mine", subset=0.5, study=name))
 
 
+@pytest.mark.parametrize("study", ["../../outside", "a/b", ""])
+def test_a_study_that_names_no_folder_is_rejected(study: str) -> None:
+    """MLflow keeps the artifacts of an experiment in a folder with its name."""
+    with pytest.raises(InputError, match="--study may hold up to 100 letters"):
+        Settings(space="larnn", study=study)
+
+
 def test_the_note_of_a_search_without_a_study_is_short(tmp_path: Path) -> None:
     save_search(tmp_path, [], name="plain")
-    from automl.storage.folder import find_search
-
     metadata = find_search("plain", str(tmp_path))[1]
     spec = search_run_spec(metadata.location, metadata)
     assert SCALE not in spec.source
