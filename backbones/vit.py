@@ -72,6 +72,8 @@ def build(
     block: BlockKind = "block",
     branches: int = 2,
     initial_scale: float = 1e-4,
+    drop: float = 0.0,
+    attn_drop: float = 0.0,
     drop_path: float = 0.0,
     stem: Literal["patch", "hmlp"] = "patch",
 ) -> nn.Module:
@@ -91,6 +93,8 @@ def build(
         block: Type of block.
         branches: Number of branches of each parallel block. There are `depth * branches` layers of attention.
         initial_scale: Initial scale of layer-scaled blocks.
+        drop: Dropout of the outputs of attentions and MLPs, and of the hidden units of MLPs.
+        attn_drop: Dropout of the weights of attention.
         drop_path: Rate of the last block's stochastic depth. It grows from 0 at the first block.
         stem: `patch` for one linear map of each patch, or `hmlp` for three convolutions with batch norms.
 
@@ -109,8 +113,9 @@ def build(
         )
     if depth < 1 or branches < 1:
         raise InputError(f"depth and branches must be 1 or more; got depth={depth}, branches={branches}")
-    if not 0 <= drop_path < 1:
-        raise InputError(f"drop_path must be at least 0 and below 1; got {drop_path}")
+    for name, rate in (("drop", drop), ("attn_drop", attn_drop), ("drop_path", drop_path)):
+        if not 0 <= rate < 1:
+            raise InputError(f"{name} must be at least 0 and below 1; got {rate}")
     if not initial_scale > 0:
         raise InputError(f"initial_scale must be above 0; got {initial_scale}")
     if mlp_ratio * embed_dim < 1:
@@ -130,6 +135,8 @@ def build(
         num_heads=heads,
         mlp_ratio=mlp_ratio,
         init_values=initial_scale if block.endswith("layer-scale") else None,
+        proj_drop_rate=drop,
+        attn_drop_rate=attn_drop,
         drop_path_rate=drop_path,
         block_fn=parallel if block.startswith("parallel") else timm.Block,
         embed_layer=HMLPStem if stem == "hmlp" else timm.PatchEmbed,

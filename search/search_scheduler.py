@@ -12,7 +12,6 @@ from optuna.trial import FrozenTrial, TrialState
 from attention import InputError
 from search.choices import parse_parameter
 from search.config import TrialConfig
-from search.halving import Rungs
 from search.memory_study import memory_study
 from search.placement_posterior import estimate_posterior
 from search.placement_sampler import SHARED_TRAINING, GrowingModel, PlacementSampler
@@ -76,7 +75,7 @@ class SearchScheduler(TrialScheduler):
             *((Role.CANDIDATE, params) for params in study.user_attrs.get(WARM_START, [])),
             *((Role.PUBLISHED, params) for params in space.published()),
         ]
-        self.rungs = Rungs(plan.budget)
+        self.rungs = plan.rungs()
         self._sampler, self._chance = sampler, RandomSampler(len(study.get_trials(deepcopy=False)))
         self._drawn = memory_study(sampler, directions=study.directions)
         write_prior(self._drawn, read_prior(study))

@@ -5,9 +5,9 @@ from importlib import import_module
 
 from attention import InputError
 from attention.loading import load_object
-from search import study_spaces
 from search.config.tasks import TASKS, TaskSpec, registered_specs
 from search.space import Space, SpaceFunction, space_name, without_attention
+from search.study_spaces import GRIDS
 
 
 def _spaces_of(specs: Iterable[TaskSpec]) -> Mapping[str, Space]:
@@ -16,19 +16,6 @@ def _spaces_of(specs: Iterable[TaskSpec]) -> Mapping[str, Space]:
 
 
 SPACES = _spaces_of(TASKS.values())
-
-# The grids of `automl studies` can be named like other spaces.
-STUDY_SPACES: Mapping[str, Space] = {
-    name: Space(
-        name=name,
-        draw=grid.draw,
-        baseline=grid.reference,
-        plain=grid.reference,
-        as_baseline=grid.as_reference,
-        summary=grid.summary,
-    )
-    for name, grid in study_spaces.GRIDS.items()
-}
 
 
 def registered_spaces() -> Mapping[str, Space]:
@@ -67,7 +54,7 @@ def load_space(
         return space.with_backbone(backbone, size)
     name = space_name(reference)
     if isinstance(reference, str):
-        named = {**SPACES, **STUDY_SPACES}
+        named = {**SPACES, **GRIDS}  # the grids of studies are not listed
         if name not in named and ":" not in name:
             named |= registered_spaces()
         if name in named:

@@ -8,7 +8,7 @@ Sources: SimpleSelfAttention, github.com/sdoria/SimpleSelfAttention; Z. Shen et 
 arXiv 1909.09436.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -33,9 +33,10 @@ from search.config import (
 )
 from search.decomposed_spaces import list_stage_sites
 from search.detection_spaces import published_sites
+from search.space import Space
 
 Draw = Callable[[optuna.Trial], TrialConfig]
-_Row = tuple[Callable[..., TrialConfig], Mapping[str, Any], str]  # draw function, reference, summary
+_Row = tuple[str, Callable[..., TrialConfig], Mapping[str, Any]]  # name, draw function, reference
 
 SMALL = "-small"  # suffix of a small form
 PHOTOS = "-photos"  # suffix of a small form on the user's photographs
@@ -48,12 +49,12 @@ NARROW: Mapping[str, OptionValue] = {"key_channels": 32, "value_channels": 32}
 COUNTS = (1, 5, 7)
 BACKBONES = ("torchvision:resnet50", "torchvision:resnet101", "torchvision:resnext101_32x8d")
 SMALL_BACKBONES = ("xresnet18", "xresnet34", "xresnet50")
-# Kinds of blocks by their names in the published code.
+# Kinds of blocks by the classes of the published code, which have layer scale unless init_values is 0.
 BLOCKS: Mapping[str, str] = {
-    "Layer_scale_init_Block": vit_spaces.KINDS[1],
-    "Block": vit_spaces.KINDS[0],
-    "ParallelBlock": vit_spaces.KINDS[2],
-    "ParallelLayerScaleInitBlock": vit_spaces.KINDS[3],
+    "Block = Layer_scale_init_Block": vit_spaces.KINDS[1],
+    "Block, init_values=0": vit_spaces.KINDS[0],
+    "ParallelBlock = ParallelLayerScaleInitBlock": vit_spaces.KINDS[3],
+    "ParallelBlock, init_values=0": vit_spaces.KINDS[2],
 }
 # Like CodeSearchNet's code, with a constant learning rate, but with fewer epochs.
 CODESEARCHNET = RetrievalTraining(
@@ -74,51 +75,42 @@ CODESEARCHNET = RetrievalTraining(
 ENCODERS: Mapping[str, str] = {"Self Attn": "selfattention", "CNN Self Attn": "cnn-selfattention"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Grid:
-    """A grid. `reference` holds the parameters of the cell that other cells are compared with."""
-
-    draw: Draw
-    reference: Mapping[str, Any]
-    summary: str
-
-    def as_reference(self, config: TrialConfig) -> TrialConfig:
-        """Return a configuration with the reference's model and its own hyperparameters."""
-        model = self.draw(optuna.trial.FixedTrial(dict(self.reference))).model  # type: ignore[arg-type]
-        weights, digest = config.model.weights, config.model.weights_digest
-        return replace(config, model=replace(model, weights=weights, weights_digest=digest))
-
-
-def _xresnet(data: ImageData, epochs: int, width: float, spec: str | None, rate: float) -> TrialConfig:
+def _xresnet(
+    data: ImageData, epochs: int, options: Mapping[str, Any], spec: str | None, rate: float
+) -> TrialConfig:
     """Return an xresnet18 as in SimpleSelfAttention's comparisons: batches of 64, no mixup."""
     return TrialConfig(
         data=data,
         model=Model(
             backbone="xresnet18",
-            options={} if width == 1 else {"width": width},
+            options=options,
             placement={} if spec is None else {SSA_SITE: Spec(spec)},
         ),
         training=ImageTraining(epochs=epochs, batch_size=64, learning_rate=rate),
     )
 
 
-def _rates(trial: optuna.Trial, *, data: ImageData, epochs: int, width: float = 1) -> TrialConfig:
+def _rates(trial: optuna.Trial, *, data: ImageData, epochs: int, options: Mapping[str, Any]) -> TrialConfig:
     rate = trial.suggest_categorical("learning_rate", RATES)
-    return _xresnet(data, epochs, width, None, rate)
+    return _xresnet(data, epochs, options, None, rate)
 
 
 def _compared(
-    trial: optuna.Trial, *, data: ImageData, epochs: int, rate: float, width: float = 1
+    trial: optuna.Trial, *, data: ImageData, epochs: int, rate: float, options: Mapping[str, Any]
 ) -> TrialConfig:
     chosen = trial.suggest_categorical("model", [PLAIN, SSA])
-    return _xresnet(data, epochs, width, "ssa" if chosen == SSA else None, rate)
+    return _xresnet(data, epochs, options, "ssa" if chosen == SSA else None, rate)
 
 
-# Data, epochs and width of each form of the two grids.
+# Data, epochs and options of each form of the two grids: the published data and stem, or a narrow model.
 _SSA_FORMS: Mapping[str, Mapping[str, Any]] = {
-    "": {"data": ImageData(source="woof", size=128), "epochs": 50},
-    SMALL: {"data": ImageData(source="digits", size=32), "epochs": 4, "width": 0.25},
-    SMALL + PHOTOS: {"data": ImageData(source="folder", size=64), "epochs": 4, "width": 0.25},
+    "": {
+        "data": ImageData(source="woof1", size=128),
+        "epochs": 50,
+        "options": {"stem": "32-64-64"},
+    },
+    SMALL: {"data": ImageData(source="digits", size=32), "epochs": 4, "options": {"width": 0.25}},
+    SMALL + PHOTOS: {"data": ImageData(source="folder", size=64), "epochs": 4, "options": {"width": 0.25}},
 }
 
 
@@ -180,7 +172,7 @@ _SMALL = _Detector(
 
 
 def _normalisation(trial: optuna.Trial, *, detector: _Detector) -> TrialConfig:
-    kind = trial.suggest_categorical("normalisation", ["none", "scaling", "softmax"])
+    kind = trial.suggest_categorical("normalisation", ["none", "scaling-keys", "softmax"])
     return detector.config(1, "decomposed", {"normalisation": kind})
 
 
@@ -203,7 +195,7 @@ def _conventional(trial: optuna.Trial, *, detector: _Detector) -> TrialConfig:
 
 def _backbones(trial: optuna.Trial, *, detector: _Detector) -> TrialConfig:
     backbone = trial.suggest_categorical("backbone", detector.backbones)
-    return detector.config(trial.suggest_categorical("modules", [0, 5]), "decomposed", {}, backbone)
+    return detector.config(trial.suggest_categorical("modules", [0, 7]), "decomposed", {}, backbone)
 
 
 def _imagenet(trial: optuna.Trial, *, small: bool) -> TrialConfig:
@@ -255,7 +247,7 @@ def _stereo(trial: optuna.Trial, *, small: bool) -> TrialConfig:
 def _blocks(trial: optuna.Trial, *, small: bool) -> TrialConfig:
     """Draw a kind of block, with common hyperparameters and the published depth."""
     kind = BLOCKS[trial.suggest_categorical("block", list(BLOCKS))]
-    options: dict[str, Any] = {"block": kind, "embed_dim": 192, "heads": 3, "depth": 12, "patch_size": 12}
+    options: dict[str, Any] = {"block": kind, "embed_dim": 192, "heads": 3, "depth": 12}
     if small:
         options |= {"embed_dim": 48, "depth": 4, "patch_size": 4}
     if kind.endswith("layer-scale"):
@@ -279,59 +271,45 @@ def _encoders(trial: optuna.Trial, *, small: bool) -> TrialConfig:
     return TrialConfig(task=code_spaces.TASK, model=model, training=training)
 
 
-def _grids() -> dict[str, Grid]:
-    grids: dict[str, Grid] = {}
+def _grids() -> Iterator[Space]:
     for form, settings in _SSA_FORMS.items():
-        grids[f"ssa-lr-sweep{form}"] = Grid(
-            draw=partial(_rates, **settings),
-            reference={"learning_rate": RATES[3]},
-            summary="xresnet18 at seven learning rates",
-        )
+        yield _grid(f"ssa-lr-sweep{form}", partial(_rates, **settings), {"learning_rate": RATES[3]})
         for rate in RATES:
-            grids[equal_time_grid(rate, form)] = Grid(
-                draw=partial(_compared, **settings, rate=rate),
-                reference={"model": PLAIN},
-                summary=f"xresnet18 with and without SimpleSelfAttention at learning rate {rate:g}",
-            )
-    other_rows: Mapping[str, _Row] = {
-        "da-imagenet": (_imagenet, {"modules": 0}, "0, 1 and 2 decomposed attentions in a classifier"),
-        "da-stereo": (_stereo, {"model": "PSMNet"}, "PSMNet with and without decomposed attention"),
-        "vit-blocks": (_blocks, {"block": "Block"}, "four kinds of blocks of a vision transformer"),
-        "codesearch-encoders": (
-            _encoders,
-            {"encoder": "Self Attn"},
-            "encoders of self-attention, and of a CNN before it",
-        ),
-    }
-    detector_rows: Mapping[str, _Row] = {
-        "da-normalisation": (
-            _normalisation,
-            {"normalisation": "softmax"},
-            "decomposed attention: none, scaling, softmax",
-        ),
-        "da-heads": (_heads, {"heads": 1}, "decomposed attention with 1, 8 and 32 heads"),
-        "da-modules": (_modules, {"modules": 1}, "1, 5 and 7 decomposed attentions"),
-        "da-conventional": (
-            _conventional,
-            {"attention": "decomposed", "modules": 1},
-            "1, 5 and 7 decomposed or conventional attentions",
-        ),
-    }
+            draw = partial(_compared, **settings, rate=rate)
+            yield _grid(equal_time_grid(rate, form), draw, {"model": PLAIN})
     for form, detector in (("", _FULL), (SMALL, _SMALL)):
-        for name, (draw, reference, summary) in detector_rows.items():
-            grids[name + form] = Grid(
-                draw=partial(draw, detector=detector), reference=reference, summary=summary
-            )
-        grids[f"da-backbones{form}"] = Grid(
-            draw=partial(_backbones, detector=detector),
-            reference={"backbone": detector.backbones[0], "modules": 0},
-            summary="three backbones with 0 and 5 decomposed attentions",
+        of_detectors: Sequence[_Row] = (
+            ("da-normalisation", _normalisation, {"normalisation": "softmax"}),
+            ("da-heads", _heads, {"heads": 1}),
+            ("da-modules", _modules, {"modules": 1}),
+            ("da-conventional", _conventional, {"attention": "decomposed", "modules": 1}),
+            ("da-backbones", _backbones, {"backbone": detector.backbones[0], "modules": 0}),
         )
-        for name, (draw, reference, summary) in other_rows.items():
-            grids[name + form] = Grid(
-                draw=partial(draw, small=bool(form)), reference=reference, summary=summary
-            )
-    return grids
+        others: Sequence[_Row] = (
+            ("da-imagenet", _imagenet, {"modules": 0}),
+            ("da-stereo", _stereo, {"model": "PSMNet"}),
+            ("vit-blocks", _blocks, {"block": next(iter(BLOCKS))}),
+            ("codesearch-encoders", _encoders, {"encoder": "Self Attn"}),
+        )
+        for name, function, reference in of_detectors:
+            yield _grid(name + form, partial(function, detector=detector), reference)
+        for name, function, reference in others:
+            yield _grid(name + form, partial(function, small=bool(form)), reference)
 
 
-GRIDS: Mapping[str, Grid] = _grids()
+def _grid(name: str, draw: Draw, reference: Mapping[str, Any]) -> Space:
+    """Return the space of a grid. `reference` is the cell that the other cells are compared with."""
+    as_baseline = partial(_as_reference, draw, reference)
+    return Space(
+        name=name, draw=draw, baseline=reference, plain=reference, as_baseline=as_baseline, summary=name
+    )
+
+
+def _as_reference(draw: Draw, reference: Mapping[str, Any], config: TrialConfig) -> TrialConfig:
+    """Return a configuration with the reference's model and its own hyperparameters."""
+    model = draw(optuna.trial.FixedTrial(dict(reference))).model  # type: ignore[arg-type]
+    weights, digest = config.model.weights, config.model.weights_digest
+    return replace(config, model=replace(model, weights=weights, weights_digest=digest))
+
+
+GRIDS: Mapping[str, Space] = {space.name: space for space in _grids()}

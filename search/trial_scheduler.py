@@ -23,7 +23,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from attention import InputError
 from search.callback import Callback
 from search.config import TrialConfig
-from search.halving import Score
+from search.halving import Rungs, Score
 from search.journal import batch_writes
 from search.metric import Metric
 from search.record import (
@@ -68,6 +68,7 @@ class Plan:
         metric: The task's primary metric. Only its declaration is kept.
         objectives: The objectives of the search: the metric, and costs that are minimised.
         baseline_share: The fraction of trials that tune the baseline.
+        pruning: True if weak trials are stopped at rungs.
         guessing: A score that a model without learning may reach, or None if there is no such bound.
 
     Raises:
@@ -79,6 +80,7 @@ class Plan:
     metric: Metric
     objectives: Sequence[str]
     baseline_share: float = 0.2
+    pruning: bool = True
     guessing: float | None = None
 
     def __post_init__(self) -> None:
@@ -91,6 +93,10 @@ class Plan:
             raise InputError(f"objectives must be different metrics, one or more; got {self.objectives}")
         if not 0 <= self.baseline_share <= 1:
             raise InputError(f"baseline_share must lie between 0 and 1; got {self.baseline_share}")
+
+    def rungs(self) -> Rungs:
+        """Return the rungs of a new search. There are none without pruning."""
+        return Rungs(self.budget if self.pruning else 0)
 
     @property
     def needed(self) -> list[str]:

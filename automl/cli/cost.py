@@ -101,4 +101,8 @@ def lines(costs: Mapping[str, ModelCost], input_name: str) -> Iterator[str]:
             "" if name == "plain" or not plain[key] else f" {values[key] / plain[key]:.3f}x" for key in values
         ]
         yield f"{name:10}" + "".join(f"{a + b:>16}" for a, b in zip(shown, ratios, strict=True))
+    if "placement" in costs:
+        placed = asdict(costs["placement"])
+        added = [format_count(placed[key] - plain[key]) for key in ("parameters", "macs", "activations")]
+        yield f"{'added':10}" + "".join(f"{text:>16}" for text in [*added[:2], f"{added[2]}B"])
     yield f"MACs, activations and step time are for {input_name}; steps were timed in turn on this machine"

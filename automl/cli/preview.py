@@ -24,9 +24,10 @@ from automl.trials.session import list_open_nodes
 from cluster.connect import connect, joins_cluster
 from cluster.resources import TrialResources, count_slots
 from search.config import TrialConfig
-from search.halving import REDUCTION, Rungs
+from search.halving import REDUCTION
 from search.record import describe_placement, model_name
 from search.size import Size, measure_size
+from search.trial_scheduler import Plan
 
 LIMIT = 15.0  # duration of a forecast with the checks [s]; imports add 5 s
 WORKERS = 16.0  # maximum time for workers to start and to time trainings [s]
@@ -226,9 +227,7 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
     resource = (
         continued_resource(plan.budget, baseline.training.insert_at, shared_trainings, plan.trials)
         if shared_trainings
-        else plan.budget
-        if settings.is_grid
-        else expected_resource(plan.budget)
+        else expected_resource(plan)
     )
     epoch = measuring = hours = None
     if pace is not None:
@@ -256,7 +255,7 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
         epochs=plan.budget,
         resource=resource,
         shared_trainings=shared_trainings,
-        prunes=not settings.is_grid,
+        prunes=plan.pruning,
         trials=plan.trials,
         slots=at_once,
         hours=hours,
@@ -301,9 +300,9 @@ def _measuring(pace: Pace, training: float) -> float:
     return MODELS * pace.model + max(least, ALLOWED * pace.load, MEASURING_FRACTION * training)
 
 
-def expected_resource(budget: float) -> float:
+def expected_resource(plan: Plan) -> float:
     """Return the mean resource of a trial if a third continues at each rung."""
-    marks = [0.0, *Rungs(budget).milestones, budget]
+    marks = [0.0, *plan.rungs().milestones, plan.budget]
     return float(sum((b - a) / REDUCTION**i for i, (a, b) in enumerate(pairwise(marks))))
 
 

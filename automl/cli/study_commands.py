@@ -52,8 +52,6 @@ def study(
         for line in table.lines():
             print(printable(line))
     print(f"\nsource    {result.study.source}")
-    if small:
-        print("scale     small version: model and data differ from those of the published figures")
     print(f"tables    {', '.join(map(str, result.files))}")
     if result.missing:
         from automl.search.result import missing_cells

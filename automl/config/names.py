@@ -10,15 +10,15 @@ MAX_TITLE = 40  # characters of the title of a search or experiment
 MAX_NAME_BYTES = 200  # file systems allow 255, and an unfinished export adds to the name
 
 
-def check_name(name: str) -> None:
-    """Raise InputError if no folder can have this name."""
+def check_name(name: str, option: str = "--name") -> None:
+    """Raise InputError if no folder can have this name, the value of `option`."""
     if not re.fullmatch(r"\w[\w.-]{0,99}", name):
         raise InputError(
-            f"--name may hold up to 100 letters, digits, '_' and, not first, '-' and '.'; got {name!r}"
+            f"{option} may hold up to 100 letters, digits, '_' and, not first, '-' and '.'; got {name!r}"
         )
     if (size := len(name.encode())) > MAX_NAME_BYTES:
         raise InputError(
-            f"--name may have up to {MAX_NAME_BYTES} bytes, as it names a folder; {name!r} has {size}. "
+            f"{option} may have up to {MAX_NAME_BYTES} bytes, as it names a folder; {name!r} has {size}. "
             f"Letters outside of ASCII take two to four bytes each. Give a shorter name"
         )
 

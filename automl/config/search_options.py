@@ -93,6 +93,7 @@ class SearchOptions:
         resource: Custom Ray resource of each worker, NAME=AMOUNT; may be repeated. In Python,
             a list of them.
         label: Label of the nodes to train on, KEY=VALUE; may be repeated. In Python a list of them.
+        pruning: Stop weak trials at rungs. Without it, every trial gets all of its epochs.
         stop: Early end: decided (once placements are compared with certainty) or never. `decided` ends a
             search before its trials or time are used up: once the model of placements is certain that none
             matters, or that one is the best or within the margin of it. Default: `decided` with `init`
@@ -101,6 +102,8 @@ class SearchOptions:
             capacity, which triggers autoscaling. Default: as many as fit.
         precision: Precision: auto, bf16, fp16 or fp32.
         compile: Execution of steps: auto, off, graphs or inductor.
+        study: Name of the study that the search belongs to. `run_study` sets it. It names the MLflow
+            experiment, and the epochs are the study's whatever the amount of data.
         storage: Folder of all searches, or its address. The address is one of an object store. The search
             gets the folder `name` in it.
         callbacks: Callback: tensorboard or file.py:Name; may be repeated. Or `package.module:Name`. In Python
@@ -157,9 +160,11 @@ class SearchOptions:
     workers_per_trial: int = option(1, RESOURCES)
     resource: Sequence[str] = option((), RESOURCES, rare=True, kind=list[str] | None)
     label: Sequence[str] = option((), RESOURCES, rare=True, kind=list[str] | None)
+    pruning: bool = option(True, SEARCH, "--pruning/--no-pruning", rare=True)
     stop: str | None = option(None, SEARCH, shown="never; decided with --init shared", rare=True)
     concurrent: int | None = option(None, RESOURCES, shown="as many as fit")
     precision: str = option("auto", rare=True)
     compile: str = option("auto", rare=True)
+    study: str | None = None
     storage: str = option(STORAGE)
     callbacks: Sequence[Any] = option((), None, "--callback", rare=True, kind=list[str] | None)

@@ -60,8 +60,9 @@ def check_settings(settings: "Settings") -> None:
             f"--init shared allows one objective; got --objective {settings.objective}. Give one objective, "
             f"or leave --init shared out"
         )
-    if settings.name is not None:
-        check_name(settings.name)
+    for key in ("name", "study"):  # each names a folder
+        if (name := getattr(settings, key)) is not None:
+            check_name(name, option_name(key))
     _check_function(settings)
     _check_grid(settings)
     _check_prior(settings)

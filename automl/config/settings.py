@@ -126,6 +126,8 @@ class Settings(SearchOptions):
         A user-defined space gives its own name. With a built-in space it is the name of the data, if set. Of
         a training function it is that of the data or of its folder, since most are called `train`.
         """
+        if self.study is not None:
+            return self.study
         of_data = ""
         if self.data is not None and (self.space_name in SPACES or self.train is not None):
             of_data = data_name(self.data)

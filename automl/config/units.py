@@ -75,7 +75,7 @@ def _scaled(text: str, option: str, units: dict[str, float], example: str) -> fl
 def format_count(value: float) -> str:
     """Format a count with three significant digits: `950`, `16.4k`, `2.1M`."""
     for unit in ("", "k", "M", "G"):
-        if value < 999.5:  # larger values round to 1000
+        if abs(value) < 999.5:  # larger values round to 1000
             return f"{value:.3g}{unit}"
         value /= 1000
     return f"{value:.3g}T"

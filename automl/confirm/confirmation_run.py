@@ -21,7 +21,7 @@ def confirmation_run_spec(location: Storage, metadata: SearchMetadata, confirmat
     return RunSpec(
         name=metadata.name if alone else f"{metadata.name} confirm" + (f" {number}" if number > 1 else ""),
         tags={CONFIRMS: metadata.name},
-        source=source(confirmation.provenance),
+        source=source(confirmation.provenance, metadata.scale),
         data=metadata.data,
         splits=() if metadata.settings.is_referee else ("training", "validation", "testing"),
         identity=metadata.identity if alone else f"{metadata.identity}-confirm-{number}",

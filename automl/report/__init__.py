@@ -215,7 +215,8 @@ def sections(search: Search) -> list[Section]:
         Section(
             id="went",
             title="How the search went",
-            lead="Weak trials are pruned at rungs; the audit shows whether early scores predict final ones.",
+            lead="Weak trials are pruned at rungs, if there are any; the audit shows whether early scores "
+            "predict final ones.",
             plots=[curves(search), fates(search), audit(search), training_curves(search)],
         ),
         Section(

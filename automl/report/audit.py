@@ -91,7 +91,7 @@ def audit(search: Search) -> Plot:
         return absent(
             NAME,
             TITLE,
-            f"There are no rungs below {pluralize(search.plan.budget, 'epoch')}; nothing was pruned.",
+            f"Nothing was pruned: there are no rungs below {pluralize(search.plan.budget, 'epoch')}.",
         )
     counts = checks(search)
     table = Table(

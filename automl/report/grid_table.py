@@ -256,19 +256,21 @@ def markdown_lines(table: Table) -> list[str]:
     return [texts[0], "|" + " - |" * len(table.columns), *texts[1:]]
 
 
-def csv_text(table: Table) -> str:
-    """Return a table as CSV; what has no value is empty."""
+def csv_text(table: Table, scale: str = "") -> str:
+    """Return a table as CSV; what has no value is empty. The scale of a study is a column."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows(table.rows)
+    writer.writerow([*table.columns, *(["scale"] if scale else [])])
+    writer.writerows([*row, *([scale] if scale else [])] for row in table.rows)
     return out.getvalue()
 
 
 def write_grid(search: Search, folder: Path) -> Table:
     """Write the table of a grid as `grid.csv` and `grid.md` into a folder, and return it."""
     table = grid_table(search)
-    texts = (csv_text(table), "\n".join(markdown_lines(merged(table))) + "\n")
+    scale = search.metadata.scale
+    lines = [*([markdown(scale), ""] if scale else []), *markdown_lines(merged(table))]
+    texts = (csv_text(table, scale), "\n".join(lines) + "\n")
     for name, text in zip(FILES, texts, strict=True):
         with replacing(folder / name) as new:
             new.write_text(text, encoding="utf-8")

@@ -174,16 +174,18 @@ def _time(seconds: float) -> str:
 
 
 def banners(search: Search) -> list[str]:
-    """Return the warnings at the top of the page."""
+    """Return the lines at the top of the page: the scale of a study, and warnings."""
+    scale = [search.metadata.scale] if search.metadata.scale else []
     if not search.unfinished:
-        return []
+        return scale
     trials = "1 trial" if search.unfinished == 1 else f"{search.unfinished} trials"
     planned = search.plan.trials
     of = f" of {planned}" if planned is not None else ""
     return [
+        *scale,
         f"The search had not ended when this page was made, {_time(search.read_at)}: {trials} had begun and "
         f"not ended, {len(search.trials)}{of} had begun. Make the report again for what came later; if the "
-        f"search was stopped, resume it with {_command('search --resume', search)}"
+        f"search was stopped, resume it with {_command('search --resume', search)}",
     ]
 
 

@@ -27,7 +27,6 @@ from automl.storage.folder import (
     read_metadata,
     resolve_search,
 )
-from search.halving import Rungs
 from search.record import State, TrialRecord, describe_placement, format_options, model_options
 from search.study import read_trials
 from search.trial_scheduler import RESOURCE, Plan, select_leaders
@@ -203,7 +202,7 @@ class Search:
     @cached_property
     def milestones(self) -> list[float]:
         """Return the resources at which the rungs lie."""
-        return Rungs(self.plan.budget).milestones
+        return self.plan.rungs().milestones
 
     @property
     def unfinished(self) -> int:

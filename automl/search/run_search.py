@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from optuna.study import StudyDirection
 from attention import InputError, loading
 from automl.callbacks.user import UserCallbacks, check_callbacks
 from automl.config.baseline import draw_baseline
-from automl.config.command_line import format_command
+from automl.config.command_line import format_command, format_option
 from automl.config.keywords import with_keywords_of
 from automl.config.settings import SCHEDULING_OPTIONS, Settings
 from automl.config.user_code import announce, user_code
@@ -99,23 +99,6 @@ def run_search(*positional: Any, **settings: Any) -> SearchResult:
     return start_search(Settings(*positional, **settings))
 
 
-@prepared()
-def start_search(settings: Settings) -> SearchResult:
-    """Run a new search with these settings, as `run_search` does."""
-    begun = time.monotonic()
-    ready = prepare(settings)
-    settings, space = ready.settings, ready.space
-    manifest = ready.manifest
-    with new_folder(settings, ready.plan, fingerprint=ready.fingerprint, data=manifest.digest) as (
-        folder,
-        metadata,
-    ):
-        write_manifest(folder, manifest)
-        if not isinstance(settings.space, str) and (source := get_source(space)):
-            (folder / SPACE_FILE).write_text(source, encoding="utf-8")
-        return _run(folder, metadata, space, ready.task, begun)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
     """Search that passed all checks.
@@ -139,6 +122,25 @@ class Prepared:
     plan: Plan
     manifest: Manifest
     draws: Sequence[TrialConfig]
+
+
+@prepared()
+def start_search(settings: Settings, describe: Callable[[Prepared], str] = lambda ready: "") -> SearchResult:
+    """Run a new search with these settings, as `run_search` does.
+
+    `describe` returns the `scale` of a study's search.
+    """
+    begun = time.monotonic()
+    ready = prepare(settings)
+    settings, space = ready.settings, ready.space
+    manifest = ready.manifest
+    with new_folder(
+        settings, ready.plan, fingerprint=ready.fingerprint, data=manifest.digest, scale=describe(ready)
+    ) as (folder, metadata):
+        write_manifest(folder, manifest)
+        if not isinstance(settings.space, str) and (source := get_source(space)):
+            (folder / SPACE_FILE).write_text(source, encoding="utf-8")
+        return _run(folder, metadata, space, ready.task, begun)
 
 
 def prepare(settings: Settings) -> Prepared:
@@ -265,7 +267,9 @@ def resume_search(
         return _run(folder, metadata, chosen, task, begun)
 
 
-def start_or_resume(settings: Settings) -> SearchResult:
+def start_or_resume(
+    settings: Settings, describe: Callable[[Prepared], str] = lambda ready: ""
+) -> SearchResult:
     """Resume the search called `settings.name`, or start it, for jobs that are repeated after a failure.
 
     Raise InputError if there is no name, or the search has other settings. Number of trials, time limit and
@@ -274,7 +278,7 @@ def start_or_resume(settings: Settings) -> SearchResult:
     if settings.name is None:
         raise InputError("--resume auto needs the --name of the search to resume; add --name NAME")
     if not exists(settings.name, settings.storage):
-        return start_search(settings)
+        return start_search(settings, describe)
     name, settings = settings.name, with_weights(settings).absolute()
     stored = find_search(name, settings.storage)[1].settings
     scheduling = {key: getattr(settings, key) for key in SCHEDULING_OPTIONS}
@@ -296,7 +300,7 @@ def start_or_resume(settings: Settings) -> SearchResult:
                 f"the weights {settings.weights} have changed since search {settings.name!r} was made; "
                 f"restore them, or give another --name"
             )
-        values = ", ".join(f"--{key.replace('_', '-')} {getattr(stored, key)}" for key in other)
+        values = ", ".join(format_option(key, getattr(stored, key)) for key in other)
         raise InputError(
             f"search {settings.name!r} was made with {values}; give it the same again, or another --name"
         )
@@ -450,6 +454,7 @@ def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
         metric=task.metric,
         objectives=settings.objectives(task.metric.name),
         baseline_share=settings.baseline_share,
+        pruning=settings.pruning and not settings.is_grid and not settings.shares_training,
         guessing=None if chance is None else task.metric.guessing(chance, task.size("validation")),
     )
 

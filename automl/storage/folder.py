@@ -57,6 +57,7 @@ class SearchMetadata:
         data: Digest of all splits.
         provenance: Versions, hardware, git commit and command line; see `Provenance`.
         gpu_fraction: Fraction of a GPU for each worker of a trial, once it is measured.
+        scale: What a study trains and how this differs from its source. Empty for other searches.
 
     Raises:
         InputError: A value is invalid.
@@ -69,6 +70,7 @@ class SearchMetadata:
     data: str
     provenance: dict[str, Any]
     gpu_fraction: float | None = None
+    scale: str = ""
 
     def __post_init__(self) -> None:
         if self.settings.name is None:
@@ -132,7 +134,7 @@ class SearchMetadata:
 
 @contextmanager
 def new_folder(
-    settings: Settings, plan: Plan, *, fingerprint: str, data: str
+    settings: Settings, plan: Plan, *, fingerprint: str, data: str, scale: str = ""
 ) -> Iterator[tuple[Path, SearchMetadata]]:
     """Create the folder of a search. Remove it if validation fails before the first trial.
 
@@ -146,6 +148,7 @@ def new_folder(
         fingerprint=fingerprint,
         data=data,
         provenance=collect_provenance(),
+        scale=scale,
     )
     location = metadata.location
     folder = _folder(location)

@@ -1,7 +1,7 @@
 """Tables with published figures and the results of a grid."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,18 +24,25 @@ from search.atomic import replacing
 
 @dataclass(frozen=True, kw_only=True)
 class TitledTable:
-    """Table with a title and notes."""
+    """Table with a title, the scale of its searches, and notes."""
 
     title: str
+    scale: str
     table: Table
     notes: Sequence[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        return [self.title, *text_lines(merged(self.table)), *self.notes]
+        return [self.title, self.scale, *text_lines(merged(self.table)), *self.notes]
 
     def markdown(self) -> list[str]:
         notes = [f"\n{markdown(note)}" for note in self.notes]
-        return [f"## {markdown(self.title)}", "", *markdown_lines(merged(self.table)), *notes, ""]
+        head = [f"## {markdown(self.title)}", "", markdown(self.scale), ""]
+        return [*head, *markdown_lines(merged(self.table)), *notes, ""]
+
+
+def table_of(rows: Sequence[Mapping[str, Cell]]) -> Table:
+    """Return the table of rows that have the same columns."""
+    return Table(columns=list(rows[0]), rows=[list(row.values()) for row in rows])
 
 
 def compare(study: Study, search: Search) -> TitledTable:
@@ -46,19 +53,43 @@ def compare(study: Study, search: Search) -> TitledTable:
         [row.name, *map(str, cell.params.values()), cell.runs, cell.outcome]
         for row, cell in zip(study.rows, cells, strict=True)
     ]
+
+    def add(name: str, values: Sequence[Cell]) -> None:
+        """Add a column that has values."""
+        if any(value is not None for value in values):
+            columns.append(name)
+            for line, value in zip(rows, values, strict=True):
+                line.append(value)
+
+    add("runs, published", [row.runs or None for row in study.rows])
     for metric, title in study.columns.items():
         for kind in ["last"] if metric.startswith("test_") else ["last", best_name(cells, metric)]:
-            published = [
-                row.figures.get(metric if kind == "last" else f"{metric} {kind}") for row in study.rows
-            ]
-            if any(published):
-                columns.append(f"{title}, published")
-                for line, figure in zip(rows, published, strict=True):
-                    line.append(figure)
+            key, name = (metric, title) if kind == "last" else (f"{metric} {kind}", f"{title}, {kind}")
+            add(f"{name}, published", [row.figures.get(key) for row in study.rows])
             columns += [f"{title}, {kind}", f"{title}, {kind} sd"]
             for line, cell in zip(rows, cells, strict=True):
                 line += mean_and_deviation(cell, metric, kind)
-    return TitledTable(title=f"{study.name}: {study.summary}", table=Table(columns=columns, rows=rows))
+        add(f"{title}, gain, published", [row.figures.get(f"{metric} gain") for row in study.rows])
+        add(f"{title}, gain", gains(study, cells, metric))
+    return TitledTable(
+        title=f"{study.name}: {study.summary}",
+        scale=search.metadata.scale,
+        table=Table(columns=columns, rows=rows),
+        notes=study.notes,
+    )
+
+
+def gains(study: Study, cells: Sequence[GridCell], metric: str) -> list[float | None]:
+    """Return by how much the last epoch of each row is above that of its plain row."""
+    means = {
+        row.name: statistics.fmean(cell.scores[metric].last)
+        for row, cell in zip(study.rows, cells, strict=True)
+        if metric in cell.scores and cell.scores[metric].last
+    }
+    return [
+        means[row.name] - means[row.plain] if {row.name, row.plain} <= means.keys() else None
+        for row in study.rows
+    ]
 
 
 def best_name(cells: Sequence[GridCell], metric: str) -> str:
@@ -80,7 +111,7 @@ def write_tables(tables: Sequence[TitledTable], source: str, folder: Path, name:
     }
     for number, table in enumerate(tables, start=1):
         part = f"-{number}" if len(tables) > 1 else ""
-        texts[f"{name}{part}.csv"] = csv_text(table.table)
+        texts[f"{name}{part}.csv"] = csv_text(table.table, table.scale)
     for file, text in texts.items():
         with replacing(folder / file) as new:
             new.write_text(text, encoding="utf-8")

@@ -1,20 +1,33 @@
 """The two searches of LARNN's author: each of its space, and the best LARNN beside the published one."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from automl.report.grid_table import metrics_of
-from automl.report.plot import Cell, Table
+from automl.report.plot import Cell
 from automl.report.read import Search
-from automl.studies.figures import TitledTable
+from automl.studies.figures import TitledTable, table_of
+from automl.studies.study_table import Study
 from search.atomic import replacing
-from search.record import State
 
-# The published best test accuracy of each round in percent, by space.
-ROUNDS: Mapping[str, str] = {"larnn": "85.65", "ucihar": "91.92"}
-TRIALS, SMALL_TRIALS = 32, 4  # of each round; the source does not say how many it had
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """Round of the source: its trials (by its result files), their epochs, and the best test accuracy [%]."""
+
+    trials: int
+    epochs: int
+    best: str
+
+
+ROUNDS: Mapping[str, Round] = {
+    "larnn": Round(trials=35, epochs=25, best="85.65"),
+    "ucihar": Round(trials=22, epochs=100, best="91.92"),
+}
+SMALL_TRIALS = 4  # of each round
 
 DATA = "generated-sequences.npz"
 CLASSES, CHANNELS, STEPS = 3, 4, 24
@@ -37,22 +50,29 @@ def write_sequences(folder: Path) -> Path:
     return folder / DATA
 
 
-def rounds_table(searches: Mapping[str, Search]) -> TitledTable:
+def rounds_table(study: Study, searches: Mapping[str, Search]) -> TitledTable:
     """Return the best accuracy of a LARNN in each round, given the searches by their spaces."""
-    rows: list[list[Cell]] = []
-    notes = []
+    rows: list[dict[str, Cell]] = []
+    notes, scales = [*study.notes], []
     for number, (space, search) in enumerate(searches.items(), start=1):
-        metric = metrics_of(search)[0]
+        metric, published = metrics_of(search)[0], ROUNDS[space]
         trials = [trial for trial in search.done if trial.record.config.model.backbone == "larnn"]
         best = max(trials, key=search.score, default=None)
-        row: list[Cell] = [number, space, search.counts[State.COMPLETE], search.counts[State.PRUNED]]
-        if best is None:
-            rows.append([*row, ROUNDS[space], "none has completed", None])
-            continue
-        peak = max(epoch[metric.name] for epoch in best.record.history if metric.name in epoch)
-        rows.append([*row, ROUNDS[space], search.score(best), metric.scale * peak])
-        params = ", ".join(f"{name}={value}" for name, value in best.params.items())
-        notes.append(f"the best LARNN of round {number}: {params}")
-    columns = ["round", "space", "complete", "pruned", "best, published", "best, last", "best, max"]
-    table = Table(columns=columns, rows=rows)
-    return TitledTable(title="larnn-rounds: accuracy of the best LARNN, %", table=table, notes=notes)
+        scores = [] if best is None else [e[metric.name] for e in best.record.history if metric.name in e]
+        rows.append(
+            {
+                "round": number,
+                "space": space,
+                "trials, published": published.trials,
+                "LARNNs, complete": len(trials),
+                "best of test, published": published.best,
+                "best of validation, last": None if best is None else search.score(best),
+                "best of validation, max": metric.scale * max(scores) if scores else None,
+            }
+        )
+        scales.append(f"Round {number}. {search.metadata.scale}")
+        if best is not None:
+            params = ", ".join(f"{name}={value}" for name, value in best.params.items())
+            notes.append(f"the best LARNN of round {number}: {params}")
+    title = "larnn-rounds: accuracy of the best LARNN, %"
+    return TitledTable(title=title, scale=" ".join(scales), table=table_of(rows), notes=notes)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from automl.report.read import read_search
 from automl.search.result import SearchResult
 from automl.search.run_search import start_or_resume
 from automl.studies.figures import TitledTable, compare, write_tables
-from automl.studies.larnn_studies import ROUNDS, SMALL_TRIALS, TRIALS, rounds_table, write_sequences
+from automl.studies.larnn_studies import ROUNDS, SMALL_TRIALS, rounds_table, write_sequences
+from automl.studies.scale import describe_scale
 from automl.studies.ssa_studies import best_rate, comparison_tables, sweep_table
 from automl.studies.study_table import STUDIES, Study
 from search.grid import GRID
@@ -96,6 +98,7 @@ def run_study(
         "seeds": seeds,
         "data": data,
         "storage": storage,
+        "study": name,
     }
     results, tables = {EQUAL_TIME: _equal_time, LARNN: _rounds}.get(name, _grid)(study, small, fields)
     files = write_tables(tables, study.source, Path(results[-1].folder), FILES)
@@ -113,14 +116,15 @@ def _called(study: Study, small: bool) -> str:
     return f"{study.name}{SMALL if small else ''}"
 
 
-def _train(space: str, name: str, settings: Mapping[str, Any]) -> SearchResult:
-    return start_or_resume(Settings(space=space, sampler=GRID, name=name, **settings))
+def _train(study: Study, space: str, name: str, settings: Mapping[str, Any]) -> SearchResult:
+    grid = Settings(space=space, sampler=GRID, name=name, **settings)
+    return start_or_resume(grid, partial(describe_scale, study.setup))
 
 
 def _grid(
     study: Study, small: bool, settings: Mapping[str, Any]
 ) -> tuple[list[SearchResult], list[TitledTable]]:
-    result = _train(f"{study.name}{_form(study, small, settings)}", _called(study, small), settings)
+    result = _train(study, f"{study.name}{_form(study, small, settings)}", _called(study, small), settings)
     return [result], [compare(study, read_search(result.search, settings["storage"]))]
 
 
@@ -129,12 +133,12 @@ def _equal_time(
 ) -> tuple[list[SearchResult], list[TitledTable]]:
     """Run the sweep of learning rates, and then both models with the best one."""
     form, called, storage = _form(study, small, settings), _called(study, small), settings["storage"]
-    sweep = _train(f"{SWEEP}{form}", f"{called}-sweep", settings)
+    sweep = _train(study, f"{SWEEP}{form}", f"{called}-sweep", settings)
     swept = read_search(sweep.search, storage)
     if sweep.missing or not swept.done:
         return [sweep], [sweep_table(swept)] if swept.done else []
     rate = best_rate(swept)
-    compared = _train(equal_time_grid(rate, form), f"{called}-{rate:g}", {**settings, "equal": "time"})
+    compared = _train(study, equal_time_grid(rate, form), f"{called}-{rate:g}", {**settings, "equal": "time"})
     search = read_search(compared.search, storage)
     return [sweep, compared], [sweep_table(swept), *comparison_tables(search, rate)]
 
@@ -149,11 +153,12 @@ def _rounds(
     if small and settings["data"] is None:
         settings = {**settings, "data": str(write_sequences(Path(storage)))}
     results = []
-    for space in ROUNDS:
-        trials = SMALL_TRIALS if small else TRIALS
+    for space, published in ROUNDS.items():
+        trials = SMALL_TRIALS if small else published.trials
         search_settings = Settings(
             space=space, sampler="tpe", name=f"{called}-{space}", trials=trials, **settings
         )
-        results.append(start_or_resume(search_settings))
+        setup = {**study.setup, "epochs": str(published.epochs)}
+        results.append(start_or_resume(search_settings, partial(describe_scale, setup)))
     searches = [read_search(result.search, storage) for result in results]
-    return results, [rounds_table(dict(zip(ROUNDS, searches, strict=True)))]
+    return results, [rounds_table(study, dict(zip(ROUNDS, searches, strict=True)))]

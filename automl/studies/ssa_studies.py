@@ -7,21 +7,22 @@ the source. The model with attention gets as many epochs as take the plain one's
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from scipy import stats
 
 from automl.config.units import format_duration
 from automl.confirm.statistics import paired
 from automl.report.grid_table import GridCell, deviation, read_grid
-from automl.report.plot import Cell, Table
+from automl.report.plot import Cell
 from automl.report.read import Search
-from automl.studies.figures import TitledTable, mean_and_deviation
-from automl.studies.study_table import SWEEP
+from automl.studies.figures import TitledTable, compare, mean_and_deviation, table_of
+from automl.studies.study_table import STUDIES
 
-# Of the second and third table: epochs, wall time, runs, mean and deviation of the maximum.
+# Of the second table epochs, runs and wall time; of the third runs, mean and deviation of the maximum.
 PUBLISHED = {
-    "xresnet18": ("50", "9:28", "20", "84.98", "0.782"),
-    "xresnet18 + ssa": ("47", "9:37", "20", "85.67", "0.937"),
+    "xresnet18": ("50", "4", "9:28", "20", "84.98", "0.782"),
+    "xresnet18 + ssa": ("47", "4", "9:37", "20", "85.67", "0.937"),
 }
 PUBLISHED_TEST = "difference 0.007, 95% interval 0.0014 to 0.0124, P = 0.0157"
 ACCURACY = "accuracy"
@@ -36,70 +37,42 @@ def best_rate(search: Search) -> float:
 
 def sweep_table(search: Search) -> TitledTable:
     """Return the table of learning rates."""
-    rows: list[list[Cell]] = []
-    for cell in read_grid(search):
-        rate = float(cell.params["learning_rate"])
-        runs, mean = SWEEP[rate]
-        rows.append([f"{rate:g}", runs, mean, cell.runs, *_last_and_max(cell)])
-    return TitledTable(
-        title="1. The plain model at a range of learning rates",
-        table=Table(columns=["learning rate", "runs, published", "max, published", *_COLUMNS], rows=rows),
-        notes=[f"The best mean of the maximum is at learning rate {best_rate(search):g}; published: 0.008."],
-    )
-
-
-_COLUMNS = ["runs", "max", "max sd", "last", "last sd"]
-
-
-def _last_and_max(cell: GridCell) -> list[Cell]:
-    return [*mean_and_deviation(cell, ACCURACY, "max"), *mean_and_deviation(cell, ACCURACY, "last")]
+    table = compare(STUDIES["ssa-lr-sweep"], search)
+    note = f"The best mean of the maximum is at learning rate {best_rate(search):g}; published: 0.008."
+    return replace(table, title="1. The plain model at a range of learning rates", notes=[note])
 
 
 def comparison_tables(search: Search, rate: float) -> list[TitledTable]:
     """Return the table of times and that of accuracies, with the tests below it."""
-    cells = read_grid(search)
-    plain = cells[0]
-    times: list[list[Cell]] = []
-    scores: list[list[Cell]] = []
+    cells, scale = read_grid(search), search.metadata.scale
+    times: list[dict[str, Cell]] = []
+    scores: list[dict[str, Cell]] = []
     for cell in cells:
-        epochs, wall, runs, mean, sd = PUBLISHED[str(cell.params["model"])]
-        own = _epochs(cell, plain)
-        took = [sum(epoch["seconds"] for epoch in r.history) for r in cell.records if r.history]
-        clock = format_duration(statistics.fmean(took)) if took else None
         name = str(cell.params["model"])
-        times.append([name, epochs, wall, own, cell.runs, clock])
-        scores.append([name, runs, mean, sd, own, f"{rate:g}", cell.runs, *_last_and_max(cell)])
+        epochs, timed, wall, runs, mean, sd = PUBLISHED[name]
+        own = _epochs(cell, cells[0])
+        took = [sum(epoch["seconds"] for epoch in r.history) for r in cell.records if r.history]
+        times.append(
+            {
+                "model": name,
+                "epochs, published": epochs,
+                "runs, published": timed,
+                "wall time, published": wall,
+                "epochs": own,
+                "runs": cell.runs,
+                "mean training time": format_duration(statistics.fmean(took)) if took else None,
+            }
+        )
+        row: dict[str, Cell] = {"model": name, "runs, published": runs, "max, published": mean}
+        row |= {"max sd, published": sd, "epochs": own, "learning rate": f"{rate:g}", "runs": cell.runs}
+        for kind in ("max", "last"):
+            row[kind], row[f"{kind} sd"] = mean_and_deviation(cell, ACCURACY, kind)
+        scores.append(row)
+    notes = [f"published, independent t test of the maximum: {PUBLISHED_TEST}", *tests(cells)]
+    accuracies = "3. The two models, accuracy in percent"
     return [
-        TitledTable(
-            title="2. Epochs of equal time",
-            table=Table(
-                columns=[
-                    "model",
-                    "epochs, published",
-                    "wall time, published",
-                    "epochs",
-                    "runs",
-                    "mean training time",
-                ],
-                rows=times,
-            ),
-        ),
-        TitledTable(
-            title="3. The two models, accuracy in percent",
-            table=Table(
-                columns=[
-                    "model",
-                    "runs, published",
-                    "max, published",
-                    "its sd, published",
-                    "epochs",
-                    "learning rate",
-                    *_COLUMNS,
-                ],
-                rows=scores,
-            ),
-            notes=[f"published, independent t test of the maximum: {PUBLISHED_TEST}", *tests(cells)],
-        ),
+        TitledTable(title="2. Epochs of equal time", scale=scale, table=table_of(times)),
+        TitledTable(title=accuracies, scale=scale, table=table_of(scores), notes=notes),
     ]
 
 

@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 from automl.config.addresses import redact
-from automl.config.escape import markdown_code, shell
+from automl.config.escape import markdown, markdown_code, shell
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
-from automl.tracking.tags import COMMIT, SEARCH, SOURCE, SOURCE_TYPE
+from automl.tracking.tags import COMMIT, SCALE, SEARCH, SOURCE, SOURCE_TYPE, VERSION
 from search.config import TrialConfig
 from search.metric import Metric
 from search.record import (
@@ -73,7 +73,7 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
         primary=plan.metric,
         checkpoint=partial(below, location),
         note=_note(metadata),
-        source=source(metadata.provenance),
+        source=source(metadata.provenance, metadata.scale),
         data=metadata.data,
         params={
             "space": settings.space_name,
@@ -107,19 +107,21 @@ def flat(config: TrialConfig) -> dict[str, Any]:
     }
 
 
-def source(provenance: Mapping[str, Any]) -> dict[str, str]:
-    """MLflow's tags of the command and of the code's commit, where these are known."""
+def source(provenance: Mapping[str, Any], scale: str = "") -> dict[str, str]:
+    """Return the tags of every run: command, commit and version of the code, and the scale of a study."""
     command, commit = (provenance.get(key) for key in ("command", "commit"))
     name, kind = (shell(command), "LOCAL") if command else ("notebook", "NOTEBOOK")
-    tags = {SOURCE: name, SOURCE_TYPE: kind}
-    return {**tags, COMMIT: commit} if commit else tags
+    version = provenance.get("versions", {}).get("attention-automl", "unknown")
+    tags = {SOURCE: name, SOURCE_TYPE: kind, COMMIT: commit, VERSION: version, SCALE: scale}
+    return {key: value for key, value in tags.items() if value}
 
 
 def _note(metadata: SearchMetadata) -> str:
     command = metadata.provenance.get("command")
     origin = markdown_code(shell(command)) if command else "a notebook"
     space, location = metadata.settings.space_name, redact(str(metadata.location))
-    return f"Search of the space {markdown_code(space)} by {origin}, kept in {markdown_code(location)}."
+    note = f"Search of the space {markdown_code(space)} by {origin}, kept in {markdown_code(location)}."
+    return f"{note} {markdown(metadata.scale)}".rstrip()
 
 
 def below(location: Storage, trial: TrialRecord) -> Storage:

@@ -6,6 +6,8 @@ SOURCE_TYPE, DATA_CONTEXT = "mlflow.source.type", "mlflow.data.context"
 PARENT = "mlflow.parentRunId"
 # Of an experiment: a state of the table of runs, which a link names by what follows the dot.
 VIEW = "mlflow.sharedViewState."
+# Of every run: the version of this package, and of a study's runs what it trains and how its source differs.
+VERSION, SCALE = "automl.version", "automl.scale"
 SEARCH, IDENTITY, TRIAL = "automl.search", "automl.identity", "automl.trial"
 BEST, CHECKPOINT = "automl.best_run", "automl.checkpoint"
 # Of a confirmation's run: the search. Of a search's: the confirmed winner's run, the verdict's headline

@@ -189,6 +189,7 @@ def save_search(
     name: str = "made-up",
     plan: Plan | None = None,
     space: str = "digits",
+    scale: str = "",
     **settings: Any,
 ) -> Path:
     """A search's folder with these trials."""
@@ -214,6 +215,7 @@ def save_search(
             "commit": "a" * 40,
             "versions": {"torch": "2.15.0", "optuna": "5.0.0"},
         },
+        "scale": scale,
     }
     (folder / SEARCH_FILE).write_text(json.dumps(metadata))
     ways = [

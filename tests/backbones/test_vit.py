@@ -22,20 +22,26 @@ def linear(x: Tensor, weights: dict[str, Tensor], name: str) -> Tensor:
     return torch.einsum("bnc,dc->bnd", x, weights[f"{name}.weight"]) + weights[f"{name}.bias"]
 
 
-def attend(x: Tensor, weights: dict[str, Tensor], name: str, heads: int) -> Tensor:
+def attend(
+    x: Tensor, weights: dict[str, Tensor], name: str, drop: float, heads: int, attn_drop: float
+) -> Tensor:
     B, N, C = x.shape
     q, k, v = linear(x, weights, f"{name}.qkv").view(B, N, 3, heads, C // heads).unbind(2)
     p = (torch.einsum("bnhd,bmhd->bhnm", q, k) / (C // heads) ** 0.5).softmax(-1)
-    return linear(torch.einsum("bhnm,bmhd->bnhd", p, v).reshape(B, N, C), weights, f"{name}.proj")
+    y = torch.einsum("bhnm,bmhd->bnhd", nn.functional.dropout(p, attn_drop), v).reshape(B, N, C)
+    return nn.functional.dropout(linear(y, weights, f"{name}.proj"), drop)
 
 
-def perceive(x: Tensor, weights: dict[str, Tensor], name: str) -> Tensor:
+def perceive(x: Tensor, weights: dict[str, Tensor], name: str, drop: float) -> Tensor:
     y = linear(x, weights, f"{name}.fc1")
-    return linear(0.5 * y * (1 + torch.erf(y / 2**0.5)), weights, f"{name}.fc2")
+    y = nn.functional.dropout(0.5 * y * (1 + torch.erf(y / 2**0.5)), drop)
+    return nn.functional.dropout(linear(y, weights, f"{name}.fc2"), drop)
 
 
-def compute_blocks(kind: str, x: Tensor, weights: dict[str, Tensor], branches: int) -> Tensor:
-    """Compute the blocks by the formulas of backbones.vit."""
+def compute_blocks(
+    kind: str, x: Tensor, weights: dict[str, Tensor], branches: int, drop: float, attn_drop: float
+) -> Tensor:
+    """Compute the blocks by the formulas of backbones.vit, with dropout as in the published code."""
     parallel = kind.startswith("parallel")
     for i in range(SMALL["depth"]):
         for branch, function in (("attn", attend), ("mlp", perceive)):
@@ -48,24 +54,27 @@ def compute_blocks(kind: str, x: Tensor, weights: dict[str, Tensor], branches: i
                     k = 1 if branch == "attn" else 2
                     names = f"blocks.{i}.norm{k}", f"blocks.{i}.{branch}", f"blocks.{i}.ls{k}.gamma"
                 y = norm(x, weights, names[0])
-                more = (SMALL["heads"],) if branch == "attn" else ()
-                y = function(y, weights, names[1], *more)
+                more = (SMALL["heads"], attn_drop) if branch == "attn" else ()
+                y = function(y, weights, names[1], drop, *more)
                 total = total + (y * weights[names[2]] if kind.endswith("layer-scale") else y)
             x = x + total
     return x
 
 
+@pytest.mark.parametrize(("drop", "attn_drop"), [(0.0, 0.0), (0.3, 0.0), (0.0, 0.2), (0.1, 0.4)])
 @pytest.mark.parametrize("branches", [2, 3])
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_the_blocks_match_their_formulas(kind: str, branches: int) -> None:
+def test_the_blocks_match_their_formulas(kind: str, branches: int, drop: float, attn_drop: float) -> None:
     torch.manual_seed(0)
-    model = build("vit", classes=4, size=16, block=kind, branches=branches, initial_scale=0.3, **SMALL)
-    model = model.double().eval()
+    options = {"block": kind, "branches": branches, "drop": drop, "attn_drop": attn_drop, **SMALL}
+    model = build("vit", classes=4, size=16, initial_scale=0.3, **options).double().train()
     for parameter in model.parameters():
         parameter.add_(0.1 * torch.randn_like(parameter))
     x = torch.randn(2, 17, 12, dtype=torch.float64)
-    expected = compute_blocks(kind, x, dict(model.state_dict()), branches)
+    torch.manual_seed(1)
+    expected = compute_blocks(kind, x, dict(model.state_dict()), branches, drop, attn_drop)
+    torch.manual_seed(1)
     torch.testing.assert_close(model.blocks(x), expected, rtol=1e-10, atol=1e-10)
 
 
@@ -162,6 +171,8 @@ def test_patches_of_the_hmlp_stem_do_not_mix() -> None:
         ({"heads": 0}, "must be a multiple of heads"),
         ({"stem": "hmlp", "patch_size": 2}, "patch_size and an embed_dim that are multiples of 4"),
         ({"depth": 0}, "depth and branches must be 1 or more"),
+        ({"drop": -0.1}, "drop must be at least 0 and below 1; got -0.1"),
+        ({"attn_drop": 1.5}, "attn_drop must be at least 0 and below 1; got 1.5"),
         ({"drop_path": 1.0}, "drop_path must be at least 0 and below 1"),
         ({"initial_scale": 0.0}, "initial_scale must be above 0"),
         ({"mlp_ratio": 0.0}, "mlp_ratio must leave one hidden unit"),

@@ -268,6 +268,14 @@ def test_a_cut_trial_is_pruned_with_its_intermediate_values(scheduler: SearchSch
     assert scheduler.records[weak].state is State.PRUNED
 
 
+def test_no_trial_is_cut_without_pruning(tmp_path: Path) -> None:
+    scheduler = make_engine(make_study(tmp_path), plan=make_plan(pruning=False))
+    assert scheduler.rungs.milestones == []
+    _, good, weak = (ask_trial(scheduler).number for _ in range(3))
+    assert scheduler.report(good, report(0.1, 0.4))
+    assert scheduler.report(weak, report(0.9, 0.3))
+
+
 @pytest.mark.parametrize(
     ("violations", "constraints"),
     [

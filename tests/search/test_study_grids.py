@@ -10,8 +10,8 @@ from search.detection_spaces import PYRAMID
 from search.fixed_parameters import check_fixed_parameters
 from search.grid import grid_cells
 from search.samplers import check_sampler
-from search.spaces import STUDY_SPACES, load_space
-from search.study_spaces import GRIDS, RATES, SMALL, equal_time_grid
+from search.spaces import load_space
+from search.study_spaces import BLOCKS, GRIDS, RATES, SMALL, equal_time_grid
 
 CELLS = {
     "ssa-lr-sweep": 7,
@@ -46,7 +46,7 @@ def test_every_row_is_a_cell(name: str) -> None:
 
 
 def test_all_grids_can_be_named() -> None:
-    assert set(GRIDS) == set(STUDY_SPACES)
+    assert all(load_space(name) is space for name, space in GRIDS.items())
     assert {equal_time_grid(rate, "") for rate in RATES} <= set(GRIDS)
     assert drawn(equal_time_grid(0.012, SMALL), model="xresnet18 + ssa").training.learning_rate == 0.012
 
@@ -70,11 +70,23 @@ def test_heads_and_normalisation_are_those_of_the_cell() -> None:
     assert spec.options["heads"] == 32
     (spec,) = drawn("da-normalisation", normalisation="none").model.placement.values()
     assert spec.options["normalisation"] == "none"
+    (spec,) = drawn("da-normalisation", normalisation="scaling-keys").model.placement.values()
+    assert spec.options["normalisation"] == "scaling-keys", "the blog's sqrt(k)"
+
+
+@pytest.mark.parametrize("block", list(BLOCKS))
+def test_blocks_have_the_layer_scale_of_the_published_classes(block: str) -> None:
+    """It is 1e-4 by default there, and left out with init_values=0."""
+    options = drawn("vit-blocks", block=block).model.options
+    scaled = "init_values=0" not in block
+    assert options["block"].endswith("layer-scale") == scaled
+    assert options.get("initial_scale") == (1e-4 if scaled else None)
+    assert options["block"].startswith("parallel") == block.startswith("Parallel")
 
 
 def test_the_comparison_of_ssa_is_the_published_one() -> None:
     config = drawn("ssa-equal-time-0.008", model="xresnet18 + ssa")
-    assert (config.data.source, config.data.size) == ("woof", 128)
+    assert (config.data.source, config.data.size) == ("woof1", 128)
     assert (config.model.backbone, config.training.epochs, config.training.batch_size) == (
         "xresnet18",
         50,

@@ -506,7 +506,7 @@ def test_repeated_job_starts_or_resumes(
     def resume(name: str, *, trials: str | int | None, scheduling: dict[str, Any], **more: Any) -> None:
         stop("resume", name, trials, scheduling)
 
-    monkeypatch.setattr(search, "start_search", lambda settings: stop("run", settings.name))
+    monkeypatch.setattr(search, "start_search", lambda settings, describe: stop("run", settings.name))
     monkeypatch.setattr(search, "resume_search", resume)
     cli("search", "--space", "digits", "--resume", *more)
     assert calls == [called]

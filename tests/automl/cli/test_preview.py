@@ -10,6 +10,7 @@ from pathlib import Path
 import optuna
 import pytest
 from automl_cases import TINY
+from report_cases import plan_of
 from scipy.stats import nct
 from scipy.stats import t as student
 
@@ -36,7 +37,8 @@ MARKS = Path(__file__).parents[1] / "functions" / "train_marks.py"
     ],
 )
 def test_expected_resource(budget: float, expected: float) -> None:
-    assert expected_resource(budget) == pytest.approx(expected)
+    assert expected_resource(plan_of(budget=budget)) == pytest.approx(expected)
+    assert expected_resource(plan_of(budget=budget, pruning=False)) == budget
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def test_expected_resource_matches_a_simulation_of_halving() -> None:
             if rungs.enter(number, "all", resource, score) is False:
                 break
     # The first trials continue, as there are none to compare them with.
-    assert spent / 900 == pytest.approx(expected_resource(budget), rel=0.1)
+    assert spent / 900 == pytest.approx(expected_resource(plan_of(budget=budget)), rel=0.1)
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10, 25, 100])

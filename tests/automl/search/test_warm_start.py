@@ -29,7 +29,8 @@ SAME: dict[str, Any] = {
     "sampler": "random", "baseline_share": 0.5, "warm_start": "old", "prior": "old", "keep": 1,
     "cpus_per_trial": 2, "gpus_per_trial": 1, "workers_per_trial": 2, "resource": ("A=1",),
     "label": ("a=b",), "concurrent": 1, "compile": "off", "storage": "there", "seeds": 3, "test": True,
-    "callbacks": ("mine.py:Name",), "stop": "never", "overlap_kernels": True,
+    "callbacks": ("mine.py:Name",), "stop": "never", "overlap_kernels": True, "pruning": False,
+    "study": "mine",
 }  # fmt: skip
 
 # Settings that are not compared, with the reason.
@@ -61,10 +62,11 @@ NOT_COMPARED: Mapping[str, str] = {
     "workers_per_trial": "batches and their statistics are shared by all workers",
     "resource": "nodes of trials",
     "label": "nodes of trials",
-    "stop": "duration of the search",
+    **dict.fromkeys(("stop", "pruning"), "duration of the search and its trials"),
     "concurrent": "number of simultaneous trials",
     "compile": "execution of a step, with the same results",
     "storage": "location of the search",
+    "study": "name of the experiment",
     "callbacks": "they do not change results",
 }
 

@@ -15,7 +15,7 @@ from automl.report.read import Search, read_search
 from automl.studies.figures import compare, write_tables
 from automl.studies.run_study import run_study
 from automl.studies.ssa_studies import best_rate, comparison_tables, sweep_table
-from automl.studies.study_table import STUDIES, SWEEP
+from automl.studies.study_table import STUDIES
 from search.class_metrics import ACCURACY
 from search.grid import grid_cells
 from search.metric import BOX_AP
@@ -60,12 +60,50 @@ def saved(storage: Path, space: str, runs: Runs, metric: Any = BOX_AP) -> Search
 def test_each_cell_has_a_published_row(name: str) -> None:
     for form in ("", SMALL):
         assert len(grid_cells(load_space(f"{name}{form}"))) == len(STUDIES[name].rows)
-    known = {key.removesuffix(" max") for row in STUDIES[name].rows for key in row.figures}
+    known = {
+        key.removesuffix(" max").removesuffix(" gain") for row in STUDIES[name].rows for key in row.figures
+    }
     assert known <= set(STUDIES[name].columns)
 
 
+def test_published_improvements_are_sums_of_published_figures() -> None:
+    improved = [(study, row) for study in STUDIES.values() for row in study.rows if row.plain]
+    assert len(improved) >= 6
+    for study, row in improved:
+        plain = next(other for other in study.rows if other.name == row.plain)
+        for metric in study.columns:
+            gain = float(row.figures[metric]) - float(plain.figures[metric])
+            assert float(row.figures[f"{metric} gain"]) == pytest.approx(gain)
+    seven = STUDIES["da-modules"].rows[2].figures
+    resnet50 = next(row for _, row in improved if row.name == "ResNet-50 + DA").figures
+    assert {metric: resnet50[metric] for metric in seven} == dict(seven)
+    cells = grid_cells(load_space("da-backbones"))
+    counts = [len(cell.config.model.placement) for cell in cells]
+    assert counts == [7 if row.plain else 0 for row in STUDIES["da-backbones"].rows]
+
+
+def test_rows_have_the_gain_over_their_plain_row(tmp_path: Path) -> None:
+    def top1(*scores: float) -> list[dict[str, float]]:
+        return [{"accuracy": score} for score in scores]
+
+    runs: Runs = {(0, 0): top1(0.9, 0.7), (0, 1): top1(0.8), (1, 0): top1(0.8), (2, 0): NAN}
+    table = compare(STUDIES["da-imagenet"], saved(tmp_path, "da-imagenet-small", runs, ACCURACY)).table
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [row["top-1 accuracy, %, gain, published"] for row in rows] == ["0.000", "0.880", "1.260"]
+    assert [row["top-1 accuracy, %, gain"] for row in rows] == [0, pytest.approx(5), None]
+
+
+def test_published_runs_and_maxima_have_their_own_columns(tmp_path: Path) -> None:
+    search = saved(tmp_path, "ssa-lr-sweep-small", {(0, 0): [{"accuracy": 0.5}]}, ACCURACY)
+    table = compare(STUDIES["ssa-lr-sweep"], search).table
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [row["runs, published"] for row in rows] == ["10", "30", "10", "20", "20", "20", "20"]
+    assert rows[3]["accuracy, %, max, published"] == "85.0"
+    assert "accuracy, %, published" not in table.columns
+
+
 def test_sweep_and_grid_have_the_same_rates() -> None:
-    assert tuple(SWEEP) == RATES
+    assert tuple(float(row.name) for row in STUDIES["ssa-lr-sweep"].rows) == RATES
 
 
 def test_failed_trainings_are_listed_beside_the_published_figure(tmp_path: Path) -> None:
@@ -117,14 +155,15 @@ def test_tables_of_equal_time_have_both_tests(tmp_path: Path) -> None:
     )
     assert best_rate(swept) == RATES[4]
     table = sweep_table(swept)
-    assert [row[2] for row in table.table.rows] == ["82.1", "84.5", "84.6", "85.0", "84.6", "84.4", "84.7"]
-    assert table.table.rows[6][4] == "diverged"
+    assert "learning rate 0.01; published: 0.008" in table.notes[0]
+    assert table.table.rows[6][3] == "diverged"
     plain, ours = [0.80, 0.82, 0.81], [0.83, 0.84, 0.85]
     runs: Runs = {(0, seed): run(score, score - 0.1) for seed, score in enumerate(plain)}
     runs |= {(1, seed): run(score, score - 0.2) for seed, score in enumerate(ours)}
     times, scores = comparison_tables(saved(tmp_path, "ssa-equal-time-0.01-small", runs, ACCURACY), 0.01)
     assert [row[1] for row in times.table.rows] == ["50", "47"]
-    assert [row[3] for row in times.table.rows] == [2, 2]
+    assert [row[2] for row in times.table.rows] == ["4", "4"]
+    assert [row[4] for row in times.table.rows] == [2, 2]
     assert scores.table.rows[1][7] == pytest.approx(84)
     assert scores.notes[0].endswith("P = 0.0157")
     expected = stats.ttest_ind(ours, plain)

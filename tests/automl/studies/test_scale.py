@@ -1,0 +1,169 @@
+"""Every table, file, MLflow run and page of a study says what it trained and how its source differs."""
+
+import csv
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from report_cases import frozen, plan_of, save_search
+
+import automl.studies.run_study as run_study_module
+from attention import InputError
+from automl.config.escape import markdown
+from automl.config.settings import Settings
+from automl.report.grid_table import FILES, markdown_lines, merged, write_grid
+from automl.report.page import write_page
+from automl.report.read import read_search
+from automl.search.default_space import may_fit_epochs
+from automl.storage.folder import find_search
+from automl.studies.run_study import run_study
+from automl.studies.scale import scale_line
+from automl.studies.study_table import STUDIES, UNPRINTED
+from automl.tasks import task_of
+from automl.tracking.run_spec import search_run_spec
+from automl.tracking.tags import NOTE, SCALE, VERSION
+from search.grid import grid_cells
+from search.record import State
+from search.space import draw_randomly
+from search.spaces import load_space
+from search.study import CELLS, resume_study
+from search.study_spaces import SMALL
+
+GRIDS = [name for name, study in STUDIES.items() if study.rows]
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "studies.md").read_text()
+COUNTS = {"train": 900, "validation": 100}
+
+
+def finish_at_once(settings: Settings, describe: Callable[[Any], str]) -> Any:
+    """Write the folder of a search whose trials have all ended, in place of `start_or_resume`."""
+    space = load_space(settings.space)
+    if settings.is_grid:
+        drawn = [(cell, settings.adjust(cell.config), cell.label) for cell in grid_cells(space)]
+    else:
+        trials = draw_randomly(space, 3, first=space.published()[0])
+        drawn = [(trial, settings.adjust(config), "") for trial, config in trials]
+    configs = [config for _, config, _ in drawn]
+    task = task_of(configs[0])
+    metric = task.metric_of(configs[0])
+    plan = plan_of(metric=metric, objectives=[metric.name])
+    epoch = {"epoch": 1, "resource": 1, "steps": 1, "seconds": 1.0, metric.name: 0.5}
+    ready = SimpleNamespace(
+        baseline=configs[0],
+        draws=configs,
+        task=SimpleNamespace(size=COUNTS.__getitem__, noun=task.noun),
+    )
+    folder = save_search(
+        Path(settings.storage),
+        [
+            frozen(t.params, t.distributions, config, plan, State.COMPLETE, [epoch], variant=label)
+            for t, config, label in drawn
+        ],
+        name=settings.name,
+        plan=plan,
+        space=settings.space,
+        sampler=settings.sampler,
+        study=settings.study,
+        scale=describe(ready),
+    )
+    if settings.is_grid:
+        cells = {cell.label: dict(cell.params) for cell, _, _ in drawn}
+        resume_study(folder, name=settings.name).set_user_attr(CELLS, cells)
+    return SimpleNamespace(search=settings.name, folder=folder, missing=[])
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize("name", list(STUDIES))
+def test_every_output_has_the_line(
+    name: str, small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_study_module, "start_or_resume", finish_at_once)
+    data = None if small else str(tmp_path / "mine")
+    result = run_study(name, small=small, data=data, storage=str(tmp_path), epochs=3, subset=0.5)
+    pages = [(tmp_path / str(r.search) / "study.md") for r in result.results]
+    page = next(path for path in pages if path.exists()).read_text()
+    lines = []
+    for searched in result.results:
+        search = read_search(searched.search, str(tmp_path))
+        line = search.metadata.scale
+        lines.append(line)
+        for fact in ("model", "data", "inputs 1,000 ", "epochs 3", "subset 0.5", "Source: ", "Different: "):
+            assert fact in line
+        different = line.partition("Different: ")[2].partition(".")[0].split(", ")
+        assert {"epochs", "subset"} <= set(different)
+        assert not small or {"model"} <= set(different) or name == "larnn-rounds"
+        assert markdown(line) in page
+        assert line in write_page(search, None, []).replace("&#39;", "'")
+        spec = search_run_spec(search.metadata.location, search.metadata)
+        assert (spec.source[SCALE], spec.experiment) == (line, name)
+        assert spec.source[VERSION]
+        assert markdown(line) in spec.note
+        if search.metadata.settings.is_grid:
+            write_grid(search, searched.folder)
+            texts = [(searched.folder / file).read_text() for file in FILES]
+            assert [row["scale"] for row in csv.DictReader(texts[0].splitlines())] == [line] * len(
+                search.trials
+            )
+            assert markdown(line) in texts[1]
+    for table in result.tables:
+        assert any(line in table.lines()[1] for line in lines)
+    for file in result.files:
+        if file.suffix == ".csv":
+            rows = list(csv.DictReader(file.read_text().splitlines()))
+            assert rows
+            assert all(any(line in row["scale"] for line in lines) for row in rows)
+
+
+@pytest.mark.parametrize("name", re.findall(r"## The small form of `([\w-]+)`", PAGE))
+def test_the_page_shows_the_tables_of_a_study(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_study_module, "start_or_resume", finish_at_once)
+    for table in run_study(name, small=True, storage=str(tmp_path)).tables:
+        assert "\n".join(markdown_lines(merged(table.table))[:2]) in PAGE
+        for line in re.findall("Source: .*", table.scale):
+            assert line.partition(" Different")[0] in PAGE
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_the_whole_form_is_the_setup_of_the_source(name: str) -> None:
+    setup = STUDIES[name].setup
+    configs = [cell.config for cell in grid_cells(load_space(name))]
+    assert {config.data for config in configs} == {configs[0].data}
+    line = scale_line({**setup, "data": configs[0].data.source}, configs, setup.get("inputs", "9"), "1")
+    assert ("Different: none of these" in line) != (name == "codesearch-encoders"), line
+    for key, value in setup.items():
+        if value.startswith(UNPRINTED):
+            assert f"{key} {value.removeprefix(UNPRINTED)}" in line.partition("Source")[0]
+
+
+@pytest.mark.parametrize("name", list(STUDIES))
+def test_the_epochs_of_a_study_do_not_depend_on_the_data(name: str) -> None:
+    space = name if STUDIES[name].rows else "larnn"
+    assert may_fit_epochs(Settings(space="larnn", data="mine"))
+    assert not may_fit_epochs(Settings(space=space, data="mine", subset=0.5, study=name))
+
+
+@pytest.mark.parametrize("study", ["../../outside", "a/b", ""])
+def test_a_study_that_names_no_folder_is_rejected(study: str) -> None:
+    """MLflow keeps the artifacts of an experiment in a folder with its name."""
+    with pytest.raises(InputError, match="--study may hold up to 100 letters"):
+        Settings(space="larnn", study=study)
+
+
+def test_the_note_of_a_search_without_a_study_is_short(tmp_path: Path) -> None:
+    save_search(tmp_path, [], name="plain")
+    metadata = find_search("plain", str(tmp_path))[1]
+    spec = search_run_spec(metadata.location, metadata)
+    assert SCALE not in spec.source
+    assert spec.note.endswith(".")
+    assert NOTE not in spec.source
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_every_small_form_differs_in_its_model(name: str) -> None:
+    configs = [cell.config for cell in grid_cells(load_space(f"{name}{SMALL}"))]
+    line = scale_line(STUDIES[name].setup, configs, "9 inputs", "1")
+    assert "Different: model, data, inputs" in line or "Different: model, data, size" in line
