@@ -26,6 +26,9 @@ def solve(
         str | None, describe("Space, if that of the search was in a notebook or its file has moved.")
     ] = None,
     storage: StorageOption = "searches",
+    trust: Annotated[
+        bool, describe("Allow running the user-defined code of the search.", None, "--trust")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Find the best placement under limits without training."""
@@ -42,6 +45,7 @@ def solve(
         costs=costs,
         storage=storage,
         space=space,
+        trust=trust,
     )
     if out is not None:
         write_json(out, result)
