@@ -315,7 +315,9 @@ def search(
         elif space is None:
             from automl.search.default_space import fit
 
-            default = fit(values["data"], backbone=backbone, size=size)
+            # These options say that a language model is wanted.
+            is_text = (backbone or "").startswith("hf:") or {full, max_cache, context, distil} != {None}
+            default = fit(values["data"], backbone=backbone, size=size, is_text=is_text)
             values |= default.settings
             if default.why:
                 print(f"chosen    {default.why}", file=sys.stderr)

@@ -27,6 +27,9 @@ def data(
     show: Annotated[
         bool, describe("List the published datasets: size, license, source.", None, "--list")
     ] = False,
+    space: Annotated[
+        str | None, describe("Space of a search, whose task reads the data.", shown="by the data")
+    ] = None,
     size: Annotated[int, describe("Side of the images in pixels.")] = 128,
     flip: Annotated[bool, describe("Mirror images on the sheet at random.", None, "--flip/--no-flip")] = True,
     augment: Annotated[str, describe("Augmentation on the sheet: light, standard or strong.")] = "light",
@@ -40,13 +43,14 @@ def data(
         return
     from automl.cli.data import look_over_task, overview, write_sheet
 
-    of_task = look_over_task(path)
+    of_task = look_over_task(path, space)
     described = overview(path, size) if of_task is None else of_task
     for line in described.lines():
         print(printable(line))
     if of_task is None:
         print(f"sheet       {write_sheet(path, size, flip=flip, augment=augment)}")
-    print(f"next      {shell(['automl', 'search', '--data', path])}")
+    with_space = [] if space is None else ["--space", space]
+    print(f"next      {shell(['automl', 'search', *with_space, '--data', path])}")
     if as_json:
         print_json(asdict(described))
 

@@ -105,9 +105,6 @@ class LanguageModel(Model):
         except InputError as error:
             yield str(error)
 
-    def dimensions(self) -> None:
-        return None
-
     @property
     def kinds(self) -> list[str]:
         """Return the kind of each layer: an attention type, or `full` for a layer with its own mixer."""
