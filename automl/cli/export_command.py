@@ -8,7 +8,7 @@ import typer
 
 from attention import InputError
 from automl.cli.json_output import print_json
-from automl.cli.options import Json, StorageOption, describe
+from automl.cli.options import Json, StorageOption, TrustOption, describe
 from automl.config.escape import printable, shell
 
 
@@ -34,9 +34,7 @@ def export(
     ] = None,
     register: Annotated[str | None, describe("Register the model under this name in MLflow.")] = None,
     alias: Annotated[str | None, describe("Alias of the registered model.", shown="champion")] = None,
-    trust: Annotated[
-        bool, describe("Allow running the user-defined code of the model.", None, "--trust")
-    ] = False,
+    trust: TrustOption = False,
 ) -> None:
     """Export a trained model as ONNX, torch.export, safetensors and an MLflow model, and check each."""
     from automl.export.run_export import ARGUMENTS, run_export
@@ -105,9 +103,7 @@ def predict(
         describe("Divides the logits before tokens are drawn; 0 takes the most probable.", shown="0"),
     ] = None,
     seed: Annotated[int | None, describe("Seed of the drawn tokens.", shown="0")] = None,
-    trust: Annotated[
-        bool, describe("Allow running the user-defined code of the model's task.", None, "--trust")
-    ] = False,
+    trust: TrustOption = False,
     as_json: Json = False,
 ) -> None:
     """Predict, search code or continue texts with a model."""

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from attention import InputError
-from automl.cli.options import describe
+from automl.cli.options import TrustOption, describe
 from automl.config.escape import printable
 
 
@@ -25,9 +25,7 @@ def maps(
             shown="the mean over all positions",
         ),
     ] = None,
-    trust: Annotated[
-        bool, describe("Allow running the user-defined code of the model.", None, "--trust")
-    ] = False,
+    trust: TrustOption = False,
 ) -> None:
     """Draw what the modules of an exported model look at."""
     from automl.export.run_maps import run_maps

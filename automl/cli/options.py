@@ -24,6 +24,9 @@ def describe(
 
 Json = Annotated[bool, describe("Print JSON on standard output, and text on standard error.", None, "--json")]
 StorageOption = Annotated[str, describe("Folder of all searches, or its address.")]
+TrustOption = Annotated[
+    bool, describe("Allow running user-defined code that only the files name.", None, "--trust")
+]
 PrecisionOption = Annotated[str, describe("Precision: auto, bf16, fp16 or fp32.", rare=True)]
 CompileOption = Annotated[str, describe("Execution of steps: auto, off, graphs or inductor.", rare=True)]
 CallbackOption = Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from automl.cli.json_output import print_json
-from automl.cli.options import Json, StorageOption, describe
+from automl.cli.options import Json, StorageOption, TrustOption, describe
 
 if TYPE_CHECKING:
     from automl.search.solve import SolvedPoint, SolveResult
@@ -26,9 +26,7 @@ def solve(
         str | None, describe("Space, if that of the search was in a notebook or its file has moved.")
     ] = None,
     storage: StorageOption = "searches",
-    trust: Annotated[
-        bool, describe("Allow running the user-defined code of the search.", None, "--trust")
-    ] = False,
+    trust: TrustOption = False,
     as_json: Json = False,
 ) -> None:
     """Find the best placement under limits without training."""

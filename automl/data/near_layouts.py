@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from attention.errors import InputError
-from automl.data.archive import extract_cached, is_archive
+from automl.data.archive import enter_single_folder, extract_if_archive
+from automl.data.groups import read_labels
 from automl.data.images.image_formats import is_image
 from automl.data.walk import is_clutter, walk
-from automl.storage.cache_folder import cache_root
 
 SPLIT = re.compile(r"(train|val|test)\w*", re.I)
 IMAGES = re.compile(r"(jpeg)?(image|img|photo|picture)s?", re.I)
@@ -23,12 +23,13 @@ HEAD = 1 << 16  # bytes of an annotation file in which one of its keys is
 
 def check_layout(path: str) -> None:
     """Raise InputError if `path` is nearly data of pixels, objects, stereo pairs or sequences."""
-    root = Path(path).expanduser()
-    root = extract_cached(root, cache_root()) if root.is_file() and is_archive(root) else root
+    root = extract_if_archive(path)
     if not root.is_dir():
         return
-    inside = _folders(root)
-    root = next(iter(inside.values())) if len(inside) == 1 else root
+    root = enter_single_folder(root)
+    table = read_labels(root)
+    if table is not None and "label" in table.columns:  # the classes of images
+        return
     for folder in (root, *(below for name, below in _folders(root).items() if SPLIT.fullmatch(name))):
         for reason in _resemblances(folder):
             raise InputError(f"{folder} {reason}. If its folders are classes of images, add --space folder")

@@ -135,12 +135,6 @@ class Model:
             self.backbone, classes=classes, in_channels=in_channels, size=size, **self.options
         )
 
-    def dimensions(self) -> int | None:
-        """Return the number of spatial dimensions of the backbone's inputs, or None if unknown."""
-        with suppress(InputError):
-            return None if self.changed() else backbones.find(self.backbone).dimensions
-        return None
-
 
 @dataclass(frozen=True, kw_only=True)
 class Training:

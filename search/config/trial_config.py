@@ -89,8 +89,13 @@ class TrialConfig:
 
     def _misfits(self, spec: TaskSpec) -> list[str]:
         """Return a list of at most one problem: the backbone does not fit the inputs of the task."""
-        dimensions = self.model.dimensions() if spec.dimensions is not None else None
-        if dimensions in (None, spec.dimensions):
+        if spec.dimensions is None or self.model.changed():
+            return []
+        try:
+            dimensions = backbones.find(self.model.backbone).dimensions
+        except InputError:  # `Model.misuses` reports it
+            return []
+        if dimensions == spec.dimensions:
             return []
         fitting = [name for name, other in backbones.BACKBONES.items() if other.dimensions == spec.dimensions]
         return [
