@@ -21,10 +21,13 @@ Errors:   InputError
 `help(automl.run_search)` explains one of them. `make docs` writes a page about all of them.
 """
 
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # MLflow sends usage statistics when it is imported
 
 if TYPE_CHECKING:
     from attention import Attention, AttentionMap, Choices, InputError, Spec, attention_maps

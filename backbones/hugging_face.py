@@ -133,6 +133,21 @@ def has_weights(name: str) -> bool:
     return any((folder / file).is_file() for file in WEIGHTS)
 
 
+def check_local(name: str) -> None:
+    """Raise `InputError` for a model of the hub that is not in the cache of this machine. Contacts nobody."""
+    if _is_folder(name):
+        return
+    with _translated(
+        name
+    ):  # It checks the name. `cached_file` contacts the hub even with `local_files_only`.
+        file = optional("huggingface_hub", "hf").try_to_load_from_cache(name, "config.json")
+    if not isinstance(file, str):
+        raise InputError(
+            f"{PREFIX}{name} is neither a folder nor in the cache of this machine, and nothing is downloaded "
+            f"here. Restore the folder, or download the model by automl cost {PREFIX}{name}"
+        )
+
+
 def find_tokenizer(name: str) -> Path | None:
     """Return the file of the tokenizer of a folder or of a name, or None if it has none."""
     return _find(name, TOKENIZER)
@@ -157,6 +172,14 @@ def shape_of(name: str) -> DecoderShape:
     )
 
 
+def _is_folder(name: str) -> bool:
+    """Return whether `name` is a folder, not a model of the hub. Raise `InputError` if it is neither."""
+    is_folder = Path(name).is_dir()
+    if not is_folder and (name.endswith("/") or name.startswith(("/", ".", "~"))):
+        raise InputError(f"the folder {name} does not exist. Take hf:FOLDER or hf:NAME")
+    return is_folder
+
+
 def _find(name: str, file: str) -> Path | None:
     """Return a file of a folder or of a name, or None if it has none."""
     if (folder := Path(name)).is_dir():
@@ -177,8 +200,7 @@ def read_config(name: str) -> Any:
     """
     if not name:
         raise InputError(f"{PREFIX} names no model. Take hf:FOLDER or hf:NAME")
-    if (name.endswith("/") or name.startswith(("/", ".", "~"))) and not Path(name).is_dir():
-        raise InputError(f"the folder {name} does not exist. Take hf:FOLDER or hf:NAME")
+    _is_folder(name)
     with _translated(name), _quiet():
         config = transformers.AutoConfig.from_pretrained(name, **OWN_CODE)
     if config.is_encoder_decoder or type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:

@@ -89,6 +89,17 @@ class Metric:
         """Return the unit of a difference."""
         return self.gap or self.unit or self.name
 
+    def margin_over(self, step: float) -> float:
+        """Return the margin where a difference is at least `step`. A metric without a margin keeps none.
+
+        Args:
+            step: The effect of one input, in the unit of a difference.
+
+        Returns:
+            The margin.
+        """
+        return max(self.margin, step) if self.margin else 0.0
+
     def show(self, value: float) -> str:
         """Format a value, such as `82.13 %`.
 

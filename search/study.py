@@ -208,6 +208,8 @@ def read_record(trial: FrozenTrial) -> TrialRecord | None:
         except InputError as error:
             problems.append(str(error))
         if problems:
+            if attribute == CONFIG:  # its keys and the names of this program's tables differ between versions
+                problems.append("if another version of automl wrote it, read it with that version")
             raise _DamagedAttributeError(trial, attribute, "; ".join(problems))
         return value
 

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from attention import InputError, unknown
+from automl.config.runtime import Runtime
 from automl.config.settings import Settings
 from automl.data.images import open_split
 from automl.data.images.image_overview import ImageOverview, summarise_images
@@ -15,7 +18,8 @@ from automl.data.splits import SPLITS
 from automl.tasks import open_task, task_of_data
 from automl.tasks.image_classification import LEAST_CROP
 from search.choices import AUGMENT
-from search.config.tasks import TaskSpec, resolve
+from search.config import TrialConfig
+from search.config.tasks import TASKS, find_spec, resolve
 from search.space import draw_randomly
 
 
@@ -47,24 +51,29 @@ class SplitsOverview:
             yield self.changes
 
 
-def look_over_task(path: str) -> Any:
-    """Return an overview of the data of the task that recognises it. Return None for images by class.
+def look_over_task(path: str, space: str | None = None) -> Any:
+    """Return an overview of the data as those of a task. Return None for images by class.
 
-    The overview is a dataclass with `lines()`, as of `TaskSpec.overview`. Raise InputError if the data cannot
-    be read.
+    The task is that of the space, or else the one that recognises the data. The overview is a dataclass with
+    `lines()`, as of `TaskSpec.overview`. Raise InputError if the data cannot be read.
     """
-    spec = task_of_data(path)
-    if spec is None:
-        return None
-    return resolve(spec.overview)(path) if spec.overview else _look_over_splits(spec, path)
-
-
-def _look_over_splits(spec: TaskSpec, path: str) -> SplitsOverview:
-    settings = Settings(space=spec.space, data=path)
-    space = settings.load_space()
-    _, config = next(draw_randomly(space, 1, first=space.baseline))
+    if space is None:
+        spec = task_of_data(path)
+        if spec is None or spec.overview:
+            return None if spec is None else resolve(spec.overview)(path)
+        space = spec.space
+    settings = Settings(space=space, data=path)
+    loaded = settings.load_space()
+    _, config = next(draw_randomly(loaded, 1, first=loaded.baseline))
     assert config is not None
-    task = open_task(settings.adjust(config), settings.runtime)
+    config, spec = settings.adjust(config), find_spec(config.task)
+    if spec is TASKS["image-classification"]:
+        return None
+    return resolve(spec.overview)(path) if spec.overview else _look_over_splits(config)
+
+
+def _look_over_splits(config: TrialConfig) -> SplitsOverview:
+    task = open_task(config, Runtime(device=torch.device("cpu")))
     kinds = Counter((row[2] or task.noun, row[0]) for row in task.manifest(task.config).rows())
     names = dict.fromkeys(name for name, _ in kinds)
     return SplitsOverview(

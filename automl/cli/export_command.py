@@ -8,7 +8,7 @@ import typer
 
 from attention import InputError
 from automl.cli.json_output import print_json
-from automl.cli.options import JSON_OPTION, STORAGE_OPTION, option, passed_on
+from automl.cli.options import JSON_OPTION, STORAGE_OPTION, TRUST_OPTION, option, passed_on
 from automl.config.escape import printable, shell
 
 
@@ -33,7 +33,7 @@ def export(
         None, "Register the model under this name in MLflow.", None, "--register"
     ),
     alias: str | None = option(None, "Alias of the registered model.", shown="champion"),
-    trust: bool = option(False, "Allow running the user-defined code of the model.", None, "--trust"),
+    trust: bool = TRUST_OPTION,
 ) -> None:
     """Export a trained model as ONNX, torch.export, safetensors and an MLflow model, and check each."""
     from automl.export.run_export import ARGUMENTS, run_export
@@ -86,7 +86,7 @@ def predict(
         None, "Divides the logits before tokens are drawn; 0 takes the most probable.", shown="0"
     ),
     seed: int | None = option(None, "Seed of the drawn tokens.", shown="0"),
-    trust: bool = option(False, "Allow running the user-defined code of the model's task.", None, "--trust"),
+    trust: bool = TRUST_OPTION,
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Predict, search code or continue texts with a model."""

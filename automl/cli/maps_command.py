@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from attention import InputError
-from automl.cli.options import option
+from automl.cli.options import TRUST_OPTION, option
 from automl.config.escape import printable
 
 
@@ -23,7 +23,7 @@ def maps(
         "Position that looks: X,Y in pixels of the picture, a step, or the number of a token.",
         shown="the mean over all positions",
     ),
-    trust: bool = option(False, "Allow running the user-defined code of the model.", None, "--trust"),
+    trust: bool = TRUST_OPTION,
 ) -> None:
     """Draw what the modules of an exported model look at."""
     from automl.export.run_maps import run_maps

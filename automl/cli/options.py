@@ -56,6 +56,7 @@ def _parameter(name: str, kind: Any, default: Any, declared: Option, help: str) 
 
 
 STORAGE_OPTION = option(STORAGE, "Folder of all searches, or its address.")
+TRUST_OPTION = option(False, "Allow running user-defined code that only the files name.", None, "--trust")
 PRECISION_OPTION = option("auto", "Precision: auto, bf16, fp16 or fp32.", rare=True)
 COMPILE_OPTION = option("auto", "Execution of steps: auto, off, graphs or inductor.", rare=True)
 CALLBACK_OPTION = option(

@@ -128,7 +128,10 @@ def _read_settings(values: dict[str, Any], init_from: str | None, seeds: int) ->
     if train is None and space is None:
         from automl.search.default_space import fit
 
-        default = fit(data, backbone=values["backbone"], size=values["size"])
+        # These options say that a language model is wanted.
+        of_texts = {values[name] for name in ("full", "max_cache", "context", "distil")}
+        is_text = (values["backbone"] or "").startswith("hf:") or of_texts != {None}
+        default = fit(data, backbone=values["backbone"], size=values["size"], is_text=is_text)
         chosen = default.settings
         if default.why:
             print(f"chosen    {default.why}", file=sys.stderr)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from automl.cli.json_output import print_json
-from automl.cli.options import JSON_OPTION, STORAGE_OPTION, option, passed_on
+from automl.cli.options import JSON_OPTION, STORAGE_OPTION, TRUST_OPTION, option, passed_on
 
 if TYPE_CHECKING:
     from automl.search.solve import SolvedPoint, SolveResult
@@ -25,6 +25,7 @@ def solve(
     out: Path | None = option(None, "File of the answer, for automl confirm --solve."),
     space: str | None = option(None, "Space, if that of the search was in a notebook or its file has moved."),
     storage: str = STORAGE_OPTION,
+    trust: bool = TRUST_OPTION,
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Find the best placement under limits without training."""

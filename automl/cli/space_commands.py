@@ -25,6 +25,7 @@ def data(
     ] = None,
     download: str | None = option(None, "Name of a published dataset to download; see --list."),
     show: bool = option(False, "List the published datasets: size, license, source.", None, "--list"),
+    space: str | None = option(None, "Space of a search, whose task reads the data.", shown="by the data"),
     size: int = option(128, "Side of the images in pixels."),
     flip: bool = option(True, "Mirror images on the sheet at random.", None, "--flip/--no-flip"),
     augment: str = option("light", "Augmentation on the sheet: light, standard or strong."),
@@ -38,13 +39,14 @@ def data(
         return
     from automl.cli.data import look_over_task, overview, write_sheet
 
-    of_task = look_over_task(path)
+    of_task = look_over_task(path, space)
     described = overview(path, size) if of_task is None else of_task
     for line in described.lines():
         print(printable(line))
     if of_task is None:
         print(f"sheet       {write_sheet(path, size, flip=flip, augment=augment)}")
-    print(f"next      {shell(['automl', 'search', '--data', path])}")
+    with_space = [] if space is None else ["--space", space]
+    print(f"next      {shell(['automl', 'search', *with_space, '--data', path])}")
     if as_json:
         print_json(asdict(described))
 

@@ -1,6 +1,7 @@
 """Compare trained models with the statistics of a confirmation: `automl compare`."""
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -145,7 +146,8 @@ def run_compare(
         searches: Two or more models. One alone is compared with the latest search. A confirmed search, by
             name or result, stands for its winner or leading finalist. `SEARCH:VARIANT` names another variant
             by a part of its name. MLflow run IDs of one configuration are joined by commas.
-        margin: The smallest difference that matters, in the unit of the metric. By default the metric's own.
+        margin: The smallest difference that matters, in the unit of the metric. By default the metric's own,
+            and at least the effect of one test input.
         storage: The storage of the searches. By default that of each result, or `searches`.
 
     Returns:
@@ -188,9 +190,10 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
     metric = first.metric
     assert metric is not None, "_check_comparable reports it"
     sign = metric.sign * metric.scale
-    margin = metric.margin if margin is None else margin
-    digits, gap = decimals(margin), signed_unit(metric.gap_unit, metric.maximize)
     resolution = max(sample.resolution for sample in samples) if split == "test" else 0.0
+    margin = metric.margin_over(resolution) if margin is None else margin
+    digits, gap = decimals(margin), signed_unit(metric.gap_unit, metric.maximize)
+    coarse = f", margin {margin:.3g}, the effect of one input" if 0 < margin == resolution else ""
     tests: list[tuple[Callable[..., Difference], bool]] = []
     for other in samples[1:]:
         reference_scores, scores = first.scores[split], other.scores[split]
@@ -229,7 +232,7 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
         seeds = f"{d.count} paired seeds" if is_paired else f"{d.count} or more seeds each, not paired"
         sentence = (
             f"{label} against {labels[0]}: {outcome}, {d.mean:+.{digits}f} {gap} "
-            f"({confidence_interval(d, digits)}, p = {p:.2g}{family}, {seeds}, {split} split)"
+            f"({confidence_interval(d, digits)}, p = {p:.2g}{family}, {seeds}, {split} split{coarse})"
         )
         comparisons.append(
             Compared(
@@ -364,6 +367,11 @@ def _read_search_sample(name: str, folder: Path, metadata: SearchMetadata, wante
 def _read_runs_sample(name: str, storage: str) -> Sample:
     from automl.tracking.runs import find_scores
 
+    if os.path.isdir(name):
+        raise InputError(
+            f"{name!r} is a folder. automl compare takes names of searches in {storage} and runs of MLflow; "
+            f"automl referee compares training commands of your own"
+        )
     runs = []
     for run_id in name.split(","):
         try:

@@ -39,7 +39,7 @@ class Options:
         top: The number of finalists.
         seeds: The number of seeds of each variant.
         margin: The smallest difference that matters, in the unit of differences, or None for the metric's
-            own.
+            own, and at least the effect of one test input.
         sequential: Stop once the outcome is final. The levels of the interim analyses keep the error rate.
         init: The start of trainings: `scratch` or `shared`, or None for that of the search.
 
@@ -125,11 +125,12 @@ class Confirmation:
 
     def design(self, metric: Metric, equal: str) -> Design:
         """Return the design. `equal` is as in `Design`."""
+        step = metric.scale * self.chance.step if self.chance is not None else 0.0
         return Design(
             seeds=self.seeds,
             equal=equal,
             shared_trainings=self.variant_set.variants[0].config.training.insert_at > 0,
-            margin=metric.margin if self.options.margin is None else self.options.margin,
+            margin=metric.margin_over(step) if self.options.margin is None else self.options.margin,
             sequential=self.options.sequential,
             metric=metric.name,
             maximize=metric.maximize,

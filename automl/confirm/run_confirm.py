@@ -89,7 +89,8 @@ def run_confirm(
         search: The name of the search, or its result. By default the latest search in `storage`.
         top: The number of finalists. By default 3. A resumed confirmation keeps the options it began with.
         seeds: The seeds of each variant. By default 10.
-        margin: The smallest difference that matters, in the unit of the metric. By default the metric's own.
+        margin: The smallest difference that matters, in the unit of the metric. By default the metric's own,
+            and at least the effect of one test input.
         sequential: Stop as soon as the outcome is final. True by default.
         init: `scratch`, or `shared` for one shared partial training for each seed. By default as in the
             search.

@@ -5,6 +5,7 @@ variants are commands, in the folder of a search without trials, so `automl stat
 `confirm --again` work with it.
 """
 
+import os
 import secrets
 from collections.abc import Sequence
 from math import isfinite
@@ -187,6 +188,11 @@ def _configuration(
 ) -> TrialConfig:
     """Return the configuration of a command, which runs in the current folder."""
     model = CommandModel(command=command)
+    if os.path.isdir(command):  # False for a command that is too long for a path
+        raise InputError(
+            f"a command must be a program with its options, since a referee trains with fresh seeds; got the "
+            f"folder {command!r}"
+        )
     problems = [*model.problems(), *training.problems()]
     if training.metric_file and OUT not in command:
         problems.append(

@@ -78,10 +78,15 @@ def remarks(verdict: "Verdict") -> list[str]:
     """Return lines with reasons, advice and the results of the other variants."""
     if verdict.lead is None or verdict.outcome is None:
         return []
-    lines = []
+    design, lines = verdict.design, []
     if verdict.complete:
         if verdict.explanation:
             lines.append(verdict.explanation)
+        if 0 < design.margin == design.resolution:
+            lines.append(
+                f"The margin is {design.margin:.3g} {design.unit}, the effect of one of the {design.inputs} "
+                f"test inputs."
+            )
         lines += [*_cause(verdict), *_gain(verdict), *_against_plain(verdict), *_advice(verdict)]
     return [*lines, *_controls(verdict)]
 

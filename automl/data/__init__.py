@@ -10,6 +10,7 @@ stereo                Pairs of rectified images with disparities: readers, bundl
 download              Downloads the files of a dataset once, and resumes after an interruption
 published             The published datasets that can be downloaded by name
 archive               Extracts untrusted archives
+near_layouts          Names folders that are nearly in the layout of a task
 walk                  Walks the folders of a dataset, each once, without files of the operating system
 tally                 Counts inputs that were left out, turned, rescaled or duplicated
 items                 Lists of inputs that are not decoded yet

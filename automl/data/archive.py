@@ -22,7 +22,7 @@ from typing import IO, NamedTuple
 from attention.errors import InputError
 from automl.data.digest import hash_file
 from automl.data.walk import is_clutter
-from automl.storage.cache_folder import once
+from automl.storage.cache_folder import cache_root, once
 
 SUFFIXES = (".tgz", ".tar.gz", ".tar", ".zip")
 MAX_MEMBERS = 5_000_000  # ImageNet has 1.3 million
@@ -68,6 +68,12 @@ def extract_cached(archive: Path, cache: Path) -> Path:
     into = cache / "extracted" / hash_file(archive, cache)[:32]
     extract(archive, into)
     return enter_single_folder(into)
+
+
+def extract_if_archive(path: str | Path) -> Path:
+    """Return the folder with the content of an archive, or the path of anything else."""
+    path = Path(path).expanduser()
+    return extract_cached(path, cache_root()) if path.is_file() and is_archive(path) else path
 
 
 def enter_single_folder(folder: Path) -> Path:

@@ -81,6 +81,12 @@ class LabelledImages(Records[RecordFile]):
         self.aspect = torch.from_numpy(file.table["aspect"].to_numpy()).float()
         seen = np.unique(file.table["labels"].combine_chunks().flatten()).tolist()
         self.classes: list[str] = file.about["names"] or [str(i) for i in range(max(seen, default=0) + 1)]
+        if 2 * len(seen) < len(self.classes) and not file.about["names"]:
+            raise InputError(
+                f"the masks of {file.about['root']} look like grey levels: of the labels 0 to {seen[-1]} "
+                f"only {', '.join(map(str, seen[:9]))} occur, besides pixels that do not count. Number "
+                f"classes from 0 on, or name all {len(self.classes)} in {CLASSES}, a line each"
+            )
         if len(seen) < 2:
             raise InputError(
                 f"the masks of {file.about['root']} must have at least two classes; got {seen} besides "

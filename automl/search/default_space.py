@@ -11,6 +11,7 @@ from automl.config.settings import Settings
 from automl.data.images import open_image_records
 from automl.data.images.image_overview import read_sizes
 from automl.tasks import Task, task_of_data
+from search.config import TASKS
 from search.spaces import SPACES
 
 MANY = 5000  # number of training images from which deeper backbones are also tried
@@ -32,16 +33,20 @@ class Fit:
     why: str = ""
 
 
-def fit(data: str, *, backbone: str | None = None, size: int | None = None) -> Fit:
+def fit(data: str, *, backbone: str | None = None, size: int | None = None, is_text: bool = False) -> Fit:
     """Choose settings for the data at the path `data`.
 
-    If a task recognises the data, choose its space (`TaskSpec.space`). Otherwise choose `folder`, with the
+    If a task recognises the data, choose its space (`TaskSpec.space`). With `is_text`, source files are texts
+    of a language model instead of functions to search. Otherwise choose `folder`, with the
     largest size that does not enlarge half of the images. With few images, choose a single backbone, since
     few trials cannot compare several. `backbone` and `size` are kept if they are set.
 
     Raise InputError if an archive cannot be extracted, or a folder is not a dataset.
     """
-    if (spec := task_of_data(data)) is not None:
+    spec = task_of_data(data)
+    if is_text and spec is TASKS["code-retrieval"]:
+        spec = TASKS["language-modelling"]
+    if spec is not None:
         return Fit(settings={"space": spec.space})
     settings: dict[str, Any] = {"space": "folder"}
     listed = open_image_records("folder", path=data, size=size or SIDES[-1])

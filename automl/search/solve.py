@@ -15,18 +15,19 @@ import numpy as np
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
 from scipy.special import ndtr, ndtri
 
-from attention import InputError
+from attention import InputError, loading
 from automl.config.command_line import format_command, option_name
 from automl.config.settings import Settings
 from automl.config.units import format_count
-from automl.config.user_code import announce, user_code
+from automl.config.user_code import check_trusted
 from automl.confirm.solved import with_placement
 from automl.costs.exported import read_latencies
 from automl.costs.forecast import predict_cost
 from automl.costs.module_costs import LIMIT_SETTINGS, count_costs, fit_costs
 from automl.data import shared
-from automl.storage.folder import NamedSearch, check_not_lost, find_search, resolve_search
+from automl.storage.folder import NamedSearch, SearchMetadata, check_not_lost, find_search, resolve_search
 from automl.storage.storage import Storage
+from backbones import hugging_face
 from search.choices import MODULES, OWN, SITE, SITES, TYPE
 from search.config import LanguageModel, TrialConfig
 from search.drawn_choices import NO_TYPE, DrawnChoices
@@ -128,8 +129,9 @@ def run_solve(
     costs: str | None = None,
     storage: str | None = None,
     space: str | SpaceFunction | Space | None = None,
+    trust: bool = False,
 ) -> SolveResult:
-    """Return the placement with the highest expected gain under limits. Nothing is trained.
+    """Return the placement with the highest expected gain under limits. Nothing is trained or downloaded.
 
     Args:
         search: The name of the search, or its result. By default the latest search in `storage`.
@@ -141,10 +143,11 @@ def run_solve(
         costs: File of `automl cost --export-costs` with latencies on another machine.
         storage: The storage of the search. By default that of the result, or `searches`.
         space: The space of the search. Needed if it was a function of a notebook.
+        trust: Allow running the user-defined code that the files of the search name.
 
     Raises:
         InputError: The search has no completed trial with a placement or several objectives, no placement
-            meets the limits, or the file of costs does not fit.
+            meets the limits, the file of costs does not fit, or there is user-defined code without `trust`.
     """
     settings = Settings(
         space="digits",
@@ -167,7 +170,7 @@ def run_solve(
     shared.use_saved(folder, Storage(storage))
     pairs = read_trials(folder, metadata.name, metadata.plan.needed)
     records = [record for _, record in pairs]
-    announce(f"solving {name!r}", user_code(metadata.settings, records))
+    _check_names(metadata, records, space, trust)
     loaded = metadata.load_space(space)
     study = open_study(folder, name=metadata.name) if pairs else None
     model = None if study is None else fit_model(study)
@@ -209,6 +212,24 @@ def run_solve(
         limits=limits,
         fronts={limit: [points[placement] for placement in front] for limit, front in fronts.items()},
     )
+
+
+def _check_names(
+    metadata: SearchMetadata, records: Sequence[TrialRecord], space: object, trust: bool
+) -> None:
+    """Raise InputError for code that only the files of the search name, and for a model to be downloaded.
+
+    `space` is the space that the user gave instead of the search's own, or None.
+    """
+    settings = metadata.settings
+    names = [] if space is not None else [settings.space_name]
+    names += [settings.backbone or "", *(settings.attention_types or ())]
+    names += [name for r in records for name in (r.config.model.backbone, *r.config.user_code())]
+    code = [name for name in names if loading.is_user_defined(name) and not loading.is_in_process(name)]
+    check_trusted(f"solving {metadata.name!r}", code, trust=trust)
+    for name in dict.fromkeys(names):
+        if name.startswith(hugging_face.PREFIX):
+            hugging_face.check_local(name.removeprefix(hugging_face.PREFIX))
 
 
 class _Problem:

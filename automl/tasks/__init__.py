@@ -40,6 +40,7 @@ point of the group `automl.tasks`. Other tasks are named by `register_task`, or 
 from attention import InputError
 from attention.loading import load_object
 from automl.config.runtime import Runtime
+from automl.data.near_layouts import check_layout
 from automl.tasks.base import Batch, EvaluationBatch, Inputs, Split, Task
 from search.config import COMMAND, TASKS, TrialConfig
 from search.config.tasks import TaskSpec, load_spec, register, registered_specs, resolve
@@ -78,10 +79,14 @@ def register_task(name: str, task: str | type[Task]) -> str:
 def task_of_data(path: str) -> TaskSpec | None:
     """Return the declaration of the task that recognises the data at `path`, or None for images of classes.
 
-    Registered tasks are asked first. Raises InputError if an archive cannot be extracted.
+    Registered tasks are asked first. Raises InputError if an archive cannot be extracted, or a folder is
+    nearly in the layout of a task.
     """
     specs = [*(spec for _, spec in registered_specs()), *TASKS.values()]
-    return next((spec for spec in specs if spec.detects(path)), None)
+    chosen = next((spec for spec in specs if spec.detects(path)), None)
+    if chosen in (None, TASKS["language-modelling"]):  # only the endings of most files tell these
+        check_layout(path)
+    return chosen
 
 
 def task_of(config: TrialConfig) -> type[Task]:

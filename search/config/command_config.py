@@ -42,9 +42,6 @@ class CommandModel(Model):
                 f"{self.command!r}. Put it into a shell: sh -c '...'"
             )
 
-    def dimensions(self) -> None:
-        return None
-
     def arguments(self, seed: int, out: str) -> list[str]:
         """Return the words of the command. Braces other than the two placeholders stay.
 

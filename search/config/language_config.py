@@ -94,10 +94,6 @@ class LanguageModel(Model):
 
     backbone: str = "gpt"
 
-    def problems(self) -> Iterator[str]:
-        if ":" not in self.backbone:  # A trial can be read without its folder.
-            yield from self.misuses()
-
     def misuses(self) -> Iterator[str]:
         try:
             backbones.check_decoder(self.backbone, self.options)
@@ -108,9 +104,6 @@ class LanguageModel(Model):
                 )
         except InputError as error:
             yield str(error)
-
-    def dimensions(self) -> None:
-        return None
 
     @property
     def kinds(self) -> list[str]:

@@ -29,9 +29,6 @@ class OpenModel(Model):
     def problems(self) -> Iterator[str]:
         return iter(())
 
-    def dimensions(self) -> None:
-        return None
-
 
 @dataclass(frozen=True, kw_only=True)
 class OpenTraining(Training):

@@ -21,9 +21,6 @@ class FunctionModel(Model):
         if self.options or self.weights:
             yield "a training function has no model.options and no model.weights; leave them out"
 
-    def dimensions(self) -> None:
-        return None
-
 
 @dataclass(frozen=True, kw_only=True)
 class OwnTraining(Training):

@@ -58,9 +58,6 @@ class CodeModel(Model):
         if self.weights:
             yield f"model.weights: text encoders start from new weights; got {self.weights!r}"
 
-    def dimensions(self) -> None:
-        return None
-
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalTraining(Training):

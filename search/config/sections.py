@@ -71,15 +71,19 @@ class Model:
                 object.__setattr__(self, "code", loading.hash_code(name))
 
     def problems(self) -> Iterator[str]:
-        """Yield the problems of its values that can be found without running user-defined code."""
-        if not loading.is_user_defined(self.backbone):
+        """Yield the problems of its values that this program alone decides.
+
+        Nothing of the disk, the network, an installed library or user-defined code is asked, so a model that
+        is not available here can be read.
+        """
+        if ":" not in self.backbone:
             yield from self.misuses()
+
+    def misuses(self) -> Iterator[str]:
+        """Yield problems of the backbone's name, options and weights. Loads its library or code."""
         width = self.options.get("width")
         if isinstance(width, int | float) and not 1 / 16 <= width <= 16:
             yield f"model.options.width must lie between 1/16 and 16; got {width}"
-
-    def misuses(self) -> Iterator[str]:
-        """Yield problems of the backbone's name, options and weights. Loads user-defined code."""
         try:
             if self.changed():
                 return  # the code has changed, so the model can be read but not built
@@ -130,12 +134,6 @@ class Model:
         return backbones.build(
             self.backbone, classes=classes, in_channels=in_channels, size=size, **self.options
         )
-
-    def dimensions(self) -> int | None:
-        """Return the number of spatial dimensions of the backbone's inputs, or None if unknown."""
-        with suppress(InputError):
-            return None if self.changed() else backbones.find(self.backbone).dimensions
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,9 +46,6 @@ class StereoModel(Model):
         if self.weights:
             yield f"model.weights: stereo models start from new weights; got {self.weights!r}"
 
-    def dimensions(self) -> None:
-        return None
-
 
 @dataclass(frozen=True, kw_only=True)
 class StereoTraining(Training):

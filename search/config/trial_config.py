@@ -75,7 +75,7 @@ class TrialConfig:
                 for section in (self.data, self.model, self.training)
                 for problem in section.problems()
             ]
-        if isinstance(self.model, Model) and not self.user_code():
+        if isinstance(self.model, Model) and ":" not in self.model.backbone:
             problems += self._misfits(spec)
         names = [metric.name for metric in spec.metrics]
         if isinstance(self.training, OwnTraining):
@@ -89,8 +89,13 @@ class TrialConfig:
 
     def _misfits(self, spec: TaskSpec) -> list[str]:
         """Return a list of at most one problem: the backbone does not fit the inputs of the task."""
-        dimensions = self.model.dimensions() if spec.dimensions is not None else None
-        if dimensions in (None, spec.dimensions):
+        if spec.dimensions is None or self.model.changed():
+            return []
+        try:
+            dimensions = backbones.find(self.model.backbone).dimensions
+        except InputError:  # `Model.misuses` reports it
+            return []
+        if dimensions == spec.dimensions:
             return []
         fitting = [name for name, other in backbones.BACKBONES.items() if other.dimensions == spec.dimensions]
         return [
@@ -127,23 +132,22 @@ class TrialConfig:
         return [name for name in names if loading.is_user_defined(name)]
 
     def load(self) -> "TrialConfig":
-        """Load the user-defined code and timm's modules, and return the configuration with the code's types.
+        """Load the user-defined code and the model's library, and check the model with them.
 
-        No other method runs user-defined code.
+        No other method runs user-defined code, or reads a model from a folder, a library or the network.
 
         Returns:
-            The configuration.
+            The configuration with the code's types.
 
         Raises:
-            InputError: The code cannot be loaded, or it rejects the values.
+            InputError: The code or the model cannot be loaded, or it rejects the values.
         """
-        if not self.user_code() and not any(spec.is_foreign for spec in self.model.placement.values()):
+        names = (self.task, self.model.backbone, *(spec.type for spec in self.model.placement.values()))
+        if not any(":" in name for name in names):
             return self
         spec = load_spec(self.task)
         config = replace(self, model=self.model.identified())  # whose sections have the task's types
-        problems = config._misfits(spec)
-        if loading.is_user_defined(config.model.backbone):
-            problems += config.model.misuses()
+        problems = [*config.model.misuses(), *config._misfits(spec)] if ":" in self.model.backbone else []
         if problems:
             raise InputError(join_problems("configuration", problems))
         return config
@@ -165,7 +169,9 @@ class TrialConfig:
 
     @classmethod
     def from_json(cls, value: object) -> "TrialConfig":
-        """Convert from JSON without running user-defined code. Missing keys get their defaults.
+        """Convert from JSON. Missing keys get their defaults.
+
+        No user-defined code runs, and the model need not be available here. `load` checks that.
 
         Args:
             value: The dictionary that `to_json` returned.

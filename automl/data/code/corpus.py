@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from attention.errors import InputError
-from automl.data.archive import extract_cached, is_archive
+from automl.data.archive import extract_if_archive
 from automl.data.code.code_splits import assign_splits
 from automl.data.code.codesearchnet import is_codesearchnet, list_codesearchnet_files, read_codesearchnet
 from automl.data.code.cosqa import CORPUS, QUERIES, RealQuery, is_cosqa, read_cosqa
@@ -18,7 +18,6 @@ from automl.data.code.source_folder import join_reasons, list_source_files, read
 from automl.data.images.image_formats import SUFFIXES as IMAGES
 from automl.data.splits import SPLITS
 from automl.data.walk import is_clutter
-from automl.storage.cache_folder import cache_root
 
 WITHIN = (".", "final/jsonl", "python/final/jsonl")  # folders of the splits in CodeSearchNet's archives
 MIN_DOCUMENTED = 2  # documented functions of a split, so that a search has a choice
@@ -64,9 +63,7 @@ def find_corpus_root(path: str | Path) -> Path:
 
     Raises InputError for a damaged archive.
     """
-    root = Path(path).expanduser()
-    if root.is_file() and is_archive(root):
-        root = extract_cached(root, cache_root())
+    root = extract_if_archive(path)
     return next((folder for folder in map(root.joinpath, WITHIN) if is_codesearchnet(folder)), root)
 
 

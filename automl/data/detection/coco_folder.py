@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from attention.errors import InputError
-from automl.data.archive import extract_cached, is_archive
+from automl.data.archive import extract_if_archive
 from automl.data.detection.annotations import Annotations, check_names, read_annotations, read_content
 from automl.data.detection.objects import Photo
 from automl.data.digest import hash_contents
@@ -81,7 +81,7 @@ class DetectionListing(Listing[Photo]):
 
 def is_coco(path: str | Path) -> bool:
     """Return whether a folder or archive has annotations in one of the layouts."""
-    return bool(list_annotation_files(_resolve_root(Path(path).expanduser())))
+    return bool(list_annotation_files(_resolve_root(path)))
 
 
 def list_annotation_files(root: Path) -> list[AnnotationFile]:
@@ -116,10 +116,9 @@ def _list_label_studio(root: Path) -> Iterator[AnnotationFile]:
     yield AnnotationFile(file, "train", (root, root / "images"))
 
 
-def _resolve_root(path: Path) -> Path:
+def _resolve_root(path: str | Path) -> Path:
     """Return the folder with annotations: this one, or the only one in it or in the archive."""
-    if path.is_file() and is_archive(path):
-        path = extract_cached(path, cache_root())
+    path = extract_if_archive(path)
     inside = [p for p in path.iterdir() if p.is_dir() and not is_clutter(p.name)] if path.is_dir() else []
     return inside[0] if len(inside) == 1 and not list_annotation_files(path) else path
 
@@ -134,7 +133,7 @@ def read_coco_folder(path: str | Path) -> DetectionListing:
         InputError: The path is no such folder, the split of a file is unknown, images are missing, or
             `read_annotations` fails.
     """
-    root = _resolve_root(Path(path).expanduser())
+    root = _resolve_root(path)
     if not root.exists():
         raise InputError(f"there is no file or folder {path}; pass --data PATH with one that exists")
     files: dict[str, AnnotationFile] = {}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from attention.errors import InputError, unknown
 from automl.data import shared
-from automl.data.archive import extract_cached, is_archive
+from automl.data.archive import extract_if_archive
 from automl.data.download import Checksum, download_archive
 from automl.data.sequences import ucihar
 from automl.data.sequences.sequence_cache import SequenceCache, open_sequence_cache
@@ -74,7 +74,7 @@ def shared_name(source: str, path: str | Path | None) -> str:
 
 def _locate_files(path: Path) -> tuple[Format, tuple[Path, ...]]:
     path = path.expanduser()
-    folder = _extract_if_archive(path)
+    folder = extract_if_archive(path)
     for file_format in FORMATS.values():
         if (files := file_format.find_files(folder)) is not None:
             return file_format, files
@@ -85,12 +85,8 @@ def _locate_files(path: Path) -> tuple[Format, tuple[Path, ...]]:
 
 def are_sequences(path: str | Path) -> bool:
     """Return whether `path` is a dataset in one of FORMATS. Raises InputError for a damaged archive."""
-    folder = _extract_if_archive(Path(path).expanduser())
+    folder = extract_if_archive(path)
     return any(file_format.find_files(folder) is not None for file_format in FORMATS.values())
-
-
-def _extract_if_archive(path: Path) -> Path:
-    return extract_cached(path, cache_root()) if path.is_file() and is_archive(path) else path
 
 
 def _describe_formats() -> str:

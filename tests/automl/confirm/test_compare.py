@@ -166,6 +166,14 @@ def test_margin_below_one_input_gives_cannot_tell(confirmed, cli) -> None:
         assert comparison["outcome"] == outcome
 
 
+def test_default_margin_is_at_least_one_input(confirmed, cli) -> None:
+    file = confirmed / "confirm" / "verdict.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "resolution": 2.5}))
+    _, out, _ = cli("compare", "mine:baseline", "mine:control", "--json")
+    assert '"outcome": "equivalent"' in out
+    assert "margin 2.5, the effect of one input" in out
+
+
 def test_a_winner_against_runs_scored_on_the_same_split(confirmed, store) -> None:
     runs = training(PLAIN, values(0.9, range(8), 1), metric="test_accuracy")
     assert run_compare([runs, "mine"])[0].outcome == "better"

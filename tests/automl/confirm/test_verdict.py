@@ -10,9 +10,12 @@ from confirm_cases import VARIANTS, answered, config, design, scores, without
 
 from attention import Spec
 from automl.confirm.judge import judge
+from automl.confirm.protocol import Confirmation, Options
 from automl.confirm.scores import Scores, TrainingCost, collect, training_cost
 from automl.confirm.statistics import paired
-from automl.confirm.variants import Variant
+from automl.confirm.variants import Variant, VariantSet
+from automl.storage.provenance import collect_provenance
+from search.class_metrics import ACCURACY
 from search.metric import Chance
 from search.record import Role, State, TrialRecord, placement_name
 
@@ -445,6 +448,25 @@ def test_margin_below_one_input_cannot_be_resolved(margin, inputs, gain, outcome
         "Set a larger --margin than 0.5 points: one of the 100 test inputs changes the score by 1 points."
         in verdict.remarks
     ) == (outcome == "cannot tell")
+
+
+@pytest.mark.parametrize("inputs", [40, 160, 1000])
+@pytest.mark.parametrize("margin", [None, 0.5])
+def test_default_margin_is_at_least_one_input(inputs, margin):
+    confirmation = Confirmation(
+        number=1,
+        options=Options(margin=margin),
+        seeds=list(range(1, 11)),
+        variant_set=VariantSet(variants=VARIANTS, baseline_candidates=[], warnings=[]),
+        provenance=collect_provenance(),
+        inputs=inputs,
+        chance=Chance(value=0.1, error=0.01, step=1 / inputs),
+    )
+    verdict = judge(confirmation.design(ACCURACY, "epochs"), VARIANTS, scores(sd=0.0001))
+    assert verdict.design.margin == (margin or max(0.5, 100 / inputs))
+    assert verdict.final == ("equivalent" if margin is None or inputs == 1000 else "cannot tell")
+    line = f"The margin is {100 / inputs:.3g} points, the effect of one of the {inputs} test inputs."
+    assert (line in verdict.remarks) == (margin is None and inputs < 200)
 
 
 def test_saturated_scores_have_an_interval_wider_than_zero():

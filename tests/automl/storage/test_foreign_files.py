@@ -1,42 +1,66 @@
-"""Files of another author: reading them runs none of their code and reads no other files."""
+"""Files of another author: reading them runs none of their code, contacts nobody and reads no other files."""
 
 import json
+import re
 import shutil
+import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
 import torch
+import typer
 from confirm_cases import RECORDS, fake_confirmation, fake_search
 from mlflow import MlflowClient
 from onnx import TensorProto, helper
 from PIL import Image
+from report_cases import made_up, save_search
 
-from attention import InputError
-from automl.cli.remove import find_removable
-from automl.cli.searches import list_searches
-from automl.cli.status import read_status
-from automl.cli.sync import run_sync
+from attention import InputError, loading
+from automl.cli.main import app
 from automl.confirm.compare import run_compare
-from automl.confirm.run_confirm import run_confirm
 from automl.export.code_search import run_code_search
 from automl.export.predict import run_predict
 from automl.export.run_export import run_export
 from automl.export.run_maps import run_maps
-from automl.report import run_report
-from automl.search.run_search import resume_search
 from automl.storage.folder import SEARCH_FILE, find_search
 from automl.storage.trusted import is_remembered, remember
-from automl.trials.train import resume_train
-from search.config import TrialConfig
+from search.config import LanguageData, LanguageModel, LanguageTraining, TrialConfig
 from search.study import STUDY_FILE, open_study, warm_start_study
 
 CLAIMS = (
     "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"  # it leaves a file when it is run
 )
+
+Cli = Callable[..., tuple[int, str, str]]
+
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+# Each command is in one of these three. The first read files that may name code, and run none of it.
+READS: Mapping[str, Sequence[str]] = {
+    "status": ["mine"],
+    "searches": [],
+    "report": ["--search", "mine"],
+    "compare": ["mine:baseline", "mine"],
+    "sync": ["mine"],
+    "solve": ["mine"],
+    "export": ["--best", "--search", "mine"],
+    "predict": ["model", "a.png"],
+    "maps": ["model", "a.png"],
+    "remove": ["mine", "--yes"],
+}
+# These name the code of such files, and run it.
+RUNS: Mapping[str, Sequence[str]] = {
+    "search": ["--resume", "mine"],
+    "confirm": ["--search", "mine", "--again"],
+    "train": ["--resume", "a"],
+    "referee": ["--resume", "mine"],
+}
+# These have no such files, and run the code that the command line names.
+ALONE = ("data", "spaces", "attentions", "check-attention", "studies", "study", "sites", "cost")
+OF_FILES = {"search", "storage", "resume", "run", "folder", "trust"}  # options of commands with such files
 
 # Code that a configuration may name.
 Change = Callable[[dict[str, Any], Path], None]
@@ -128,26 +152,162 @@ def search(confirmed: Path, workspace: Path) -> Path:
     return folder
 
 
-def test_reading_a_search_runs_no_code(search: Path, workspace: Path) -> None:
-    assert read_status("mine").states["complete"] == 4
-    assert [trial.state for trial in list_searches()] == ["stopped"]
-    run_report("mine")
-    run_compare(["mine:baseline", "mine"])
-    find_removable("mine")
-    assert run_sync("mine") > 14
-    with pytest.raises(InputError, match=r"would run '.*planted.py:Task'.*--trust"):
-        run_export("out", best=True, search="mine")
-    with pytest.raises(InputError, match=r"has a checkpoint|would run"):
-        run_export("out", baseline=True, search="mine")
-    # Its runs are in MLflow now, and their artifacts are hostile, too.
-    runs = [run.info.run_id for run in MlflowClient().search_runs(["1"]) if "role" in run.data.tags]
-    for run in runs:
-        with pytest.raises(InputError):
-            run_compare([run, "mine"])
+def test_each_command_reads_or_runs() -> None:
+    assert sorted(COMMANDS) == sorted([*READS, *RUNS, *ALONE])
+    for name in ALONE:
+        assert not OF_FILES & {parameter.name for parameter in COMMANDS[name].params}, name
+
+
+def test_the_page_on_security_lists_each_command_once() -> None:
+    page = (Path(__file__).parents[3] / "docs/explanation/security.md").read_text()
+    rows = {
+        answer.split()[0].strip(";,"): row for row, answer in re.findall(r"^\| (`.*) \| (.*) \|$", page, re.M)
+    }
+    listed = {answer: re.findall(r"`([a-z][a-z-]*)`", rows[answer]) for answer in ("yes", "no")}
+    assert sorted(listed["yes"]) == sorted(RUNS)
+    assert sorted(listed["no"]) == sorted([*READS, *ALONE])
+    trusting = {name for name in COMMANDS if any(p.name == "trust" for p in COMMANDS[name].params)}
+    assert set(re.findall(r"`([a-z-]+) --trust`", rows["yes"])) == trusting
+
+
+@pytest.mark.parametrize("command", READS)
+def test_reading_runs_no_code(command: str, search: Path, workspace: Path, cli: Cli) -> None:
+    exported_model(workspace / "model", config=json.loads((search / "confirm/confirm.json").read_text())
+                   ["variant_set"]["variants"][0]["config"])  # fmt: skip
+    Image.new("RGB", (8, 8)).save(workspace / "a.png")
+    code, out, err = cli(command, *READS[command])
+    assert not has_run(workspace)
+    assert code == (2 if command in ("solve", "export", "predict", "maps") else 0), (out, err)
+    if command in ("solve", "export"):
+        assert re.search(r"would run '.*planted.py:.*--trust", err)
+
+
+def test_reading_runs_of_mlflow_runs_no_code(search: Path, workspace: Path, cli: Cli) -> None:
+    assert cli("sync", "mine")[0] == 0
+    for run in MlflowClient().search_runs(["1"]):  # their artifacts name the code, too
+        if "role" in run.data.tags:
+            with pytest.raises(InputError):
+                run_compare([run.info.run_id, "mine"])
     study = open_study(find_search("mine", "searches")[0], name="mine")
     # As --warm-start does.
     warm_start_study(open_study(search, name="mine"), study, name="other", comparable=False)
     assert not has_run(workspace)
+
+
+# Settings of a search that name code which `solve` needs.
+SETTINGS = ("space", "backbone", "attention")
+FORMS = {"a file": "{folder}/planted.py:draw", "a module": "planted:draw"}
+
+
+def plant_setting(folder: Path, setting: str, form: str) -> None:
+    metadata = json.loads((folder / SEARCH_FILE).read_text())
+    metadata["settings"] |= {"space": "nette", setting: FORMS[form].format(folder=folder.parents[1])}
+    (folder / SEARCH_FILE).write_text(json.dumps(metadata))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_solving_runs_the_code_of_settings_with_trust_alone(
+    setting: str, form: str, workspace: Path, cli: Cli
+) -> None:
+    plant_setting(save_search(workspace / "searches", made_up(9), name="mine"), setting, form)
+    code, _, err = cli("solve", "mine")
+    assert code == 2
+    assert "solving 'mine' would run" in err
+    assert not has_run(workspace)
+    cli("solve", "mine", "--trust")
+    assert has_run(workspace)
+    sys.modules.pop("planted", None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_solving_runs_no_code_of_trials(kind: str, workspace: Path, cli: Cli) -> None:
+    folder = save_search(workspace / "searches", made_up(9), name="mine")
+    plant_in(folder / STUDY_FILE, [kind], workspace)
+    code, _, err = cli("solve", "mine", "--max-params", "1M")
+    assert code == 2
+    assert "solving 'mine' would run" in err
+    assert not has_run(workspace)
+
+
+# Models of each library that are not on this machine.
+AWAY = [*(f"{library}:owner/gone" for library in loading.LIBRARIES), "hf:/moved/model"]
+
+
+def move_away(value: Any, backbone: str) -> Any:
+    """Make each configuration in `value` name a model that is not here."""
+    if isinstance(value, list):
+        return [move_away(item, backbone) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "training" in value and "model" in value:
+        if backbone.startswith("hf:"):
+            sites = [f"block{i}.mixer" for i in (1, 2, 4)] if value["model"]["placement"] else []
+            model = LanguageModel(
+                backbone=backbone, placement=dict.fromkeys(sites, "linear"), weights="default"
+            )
+            decoder = TrialConfig(
+                task="language-modelling",
+                data=LanguageData(path="/gone/texts", tokenizer="/gone/tokenizer.json"),
+                model=model,
+                training=LanguageTraining(),
+                metric="accuracy",
+                seed=value["seed"],
+            )
+            return decoder.to_json()
+        value["model"] |= {"backbone": backbone, "options": {}}
+        value["data"] |= {"path": "/gone/images"}
+        return value
+    return {key: move_away(item, backbone) for key, item in value.items()}
+
+
+@pytest.fixture
+def contacts(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return the list of all addresses that anybody tries to reach."""
+    tried: list[object] = []
+
+    def refuse(*arguments: object, **_: object) -> None:
+        tried.append(arguments)
+        raise RuntimeError("the network is down")  # an OSError would be tried again
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    return tried
+
+
+@pytest.mark.parametrize("backbone", AWAY)
+def test_a_model_that_is_not_here_is_read_and_not_run(
+    backbone: str, confirmed: Path, workspace: Path, contacts: list[object], cli: Cli
+) -> None:
+    folder = shutil.copytree(confirmed, workspace / "searches/mine")
+    metadata = json.loads((folder / SEARCH_FILE).read_text())
+    metadata["settings"] |= {
+        "space": "hybrid" if backbone.startswith("hf:") else "nette",
+        "backbone": backbone,
+    }
+    (folder / SEARCH_FILE).write_text(json.dumps(metadata))
+    for file in (STUDY_FILE, f"confirm/{STUDY_FILE}", "confirm/confirm.json"):
+        lines = (
+            (folder / file).read_text().splitlines()
+            if file.endswith("journal")
+            else [(folder / file).read_text()]
+        )
+        (folder / file).write_text(
+            "".join(f"{json.dumps(move_away(json.loads(line), backbone))}\n" for line in lines)
+        )
+    for command in ("status", "searches", "report", "compare", "sync"):
+        code, out, err = cli(command, *READS[command])
+        assert code == 0, (command, err)
+        assert "damaged" not in out + err
+    # These two need the model, and say so.
+    for command, arguments in (("solve", READS["solve"]), *list(RUNS.items())[:2]):
+        code, _, err = cli(command, *arguments)
+        assert code == 2, err
+        assert "gone" in err or "/moved/model" in err
+        assert "damaged" not in err
+        if command == "solve":
+            assert not contacts
+    assert cli("remove", *READS["remove"])[0] == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -169,23 +329,19 @@ def test_reading_a_checkpoint_or_export_runs_no_code(kind: str, workspace: Path)
 
 
 @pytest.mark.parametrize(
-    "go_on",
-    [
-        lambda: resume_search("mine"),
-        lambda: run_confirm("mine", again=True),
-        lambda: resume_train("a"),
-        lambda: run_export("out", best=True, search="mine", trust=True),
-    ],
-    ids=["resume", "confirm", "train", "export"],
+    "words",
+    [[name, *arguments] for name, arguments in RUNS.items() if name != "referee"]
+    + [[name, *READS[name], "--trust"] for name in ("export", "solve")],
+    ids=" ".join,
 )
 def test_resuming_names_the_code_and_runs_it(
-    go_on: Callable[[], object], search: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], search: Path, workspace: Path, cli: Cli
 ) -> None:
-    """docs/security.md documents this."""
+    """docs/explanation/security.md documents this."""
     plant_checkpoint(workspace / "searches/a", "task, a file", workspace)
-    with pytest.raises(InputError):
-        go_on()
-    assert f"{workspace}/planted.py:" in capsys.readouterr().err
+    code, _, err = cli(*words)
+    assert code == 2
+    assert f"{workspace}/planted.py:" in err
     assert has_run(workspace)
     sys.modules.pop("planted", None)
 
