@@ -245,20 +245,25 @@ def hash_code(name: str) -> str:
         code_hash = hash_files(files)
         _known[code_hash] = name
         return code_hash
+    return hash_files(sources(name))
+
+
+def sources(name: str) -> Code:
+    """Return the files of `code`, or those of a user's module. Empty for other names."""
     module, colon, _ = name.rpartition(":")
-    return _module_identity(module) if colon and module not in LIBRARIES else ""
+    return code(name) or (_module_files(module) if colon and module not in LIBRARIES else {})
 
 
 @cache
-def _module_identity(module: str) -> str:
+def _module_files(module: str) -> Code:
     try:
         load_module(module)
         spec = importlib.util.find_spec(module)
     except Exception:  # `load_object` reports the error.
-        return ""
+        return {}
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
-        return ""
-    return hash_files({str(path): path.read_bytes() for path in _with_imports(Path(spec.origin))})
+        return {}
+    return {str(path): path.read_bytes() for path in _with_imports(Path(spec.origin))}
 
 
 def find_local_name(name: str, code_hash: str) -> str:

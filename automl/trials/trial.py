@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -31,6 +32,9 @@ from search.config import COMMAND, TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
 from search.serialise import to_json
 from search.tuner import NODE, REPORT
+
+# Ray's own folder of a job that brings its files, or of a cluster. Tune then moves to a temporary one.
+ORIGINAL = os.getcwd()
 
 
 def build_assignment(
@@ -64,6 +68,7 @@ def build_assignment(
     """
     measured = profile and config.task != COMMAND  # before a command has run, nothing is known of it
     return {
+        "current": os.getcwd(),
         "code": {**config.code(), **baseline.code()},
         "trial": config.to_json(),
         "folder": str(folder),
@@ -115,6 +120,8 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
     Yields:
         A report for each epoch. The last one says how the trial ended.
     """
+    # User code finds the files that it names where the search was started.
+    os.chdir(config["current"] if Path(config["current"]).is_dir() else ORIGINAL)
     receive(config["code"])
     trial, folder = TrialConfig.from_json(config["trial"]).load(), Storage(config["folder"])
     device = device_name(runtime.device)
