@@ -31,7 +31,7 @@ LIBRARIES = ("torchvision", "timm", "smp", "hf")
 Code = Mapping[str, bytes]
 
 _received: dict[Path, Path] = {}  # Copies of files from another machine, by their path there.
-_held: dict[Path, Code] = {}  # Code of a file at the start of a search.
+_held: dict[str, Code] = {}  # Code of a file, or of a function of a notebook, at the start of a search.
 # Contents of the files that a module was loaded from, and the module, by its file.
 _loaded: dict[Path, tuple[Mapping[Path, bytes], Any]] = {}
 _imported: dict[str, Any] = {}  # Modules loaded by name.
@@ -210,12 +210,12 @@ def code(name: str) -> Code:
         InputError: A file is missing or is not Python.
     """
     file, colon, _ = name.rpartition(":")
+    if (key := _file_or_live(name)) in _held:
+        return _held[key]
     if live_objects.is_live(name):
         return {name: live_objects.pack(name)}
     if not colon or not file.endswith(".py"):
         return {}
-    if (path := Path(make_absolute(name).rpartition(":")[0])) in _held:
-        return _held[path]
     original, local = _file_of(file)
     return {
         str(original.parent / path.relative_to(local.parent)): path.read_bytes()
@@ -225,12 +225,13 @@ def code(name: str) -> Code:
 
 def freeze_code(name: str) -> None:
     """Freeze the result of `code` for this name, so that a search has one model even if files change."""
-    if live_objects.is_live(name):
-        return
-    named = Path(make_absolute(name).rpartition(":")[0])
-    _held.pop(named, None)
+    _held.pop(_file_or_live(name), None)
     if files := code(name):
-        _held[named] = files
+        _held[_file_or_live(name)] = files
+
+
+def _file_or_live(name: str) -> str:
+    return name if live_objects.is_live(name) else make_absolute(name).rpartition(":")[0]
 
 
 def hash_code(name: str) -> str:
@@ -245,13 +246,15 @@ def hash_code(name: str) -> str:
         code_hash = hash_files(files)
         _known[code_hash] = name
         return code_hash
-    return hash_files(sources(name))
-
-
-def sources(name: str) -> Code:
-    """Return the files of `code`, or those of a user's module. Empty for other names."""
     module, colon, _ = name.rpartition(":")
-    return code(name) or (_module_files(module) if colon and module not in LIBRARIES else {})
+    return hash_files(_module_files(module)) if colon and module not in LIBRARIES else ""
+
+
+def sources(name: str) -> list[bytes]:
+    """Return the sources of a user-defined object: of its file or module, or of a function of a notebook."""
+    if live_objects.is_live(name):
+        return live_objects.sources(name)
+    return list((code(name) or _module_files(name.rpartition(":")[0])).values())
 
 
 @cache

@@ -35,7 +35,7 @@ def join_runs(folder: Storage, function: str) -> None:
         TAGS,
     ):  # those of the last trial, or of a script with `mlflow.set_experiment`
         os.environ.pop(name, None)
-    uses_mlflow = any(b"mlflow" in content for content in sources(function).values())
+    uses_mlflow = any(b"mlflow" in content for content in sources(function))
     until = time.monotonic() + PATIENCE * uses_mlflow
     while not folder.exists(FILE) and time.monotonic() < until:
         time.sleep(0.05)

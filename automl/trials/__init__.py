@@ -11,6 +11,7 @@ supervise       Runs a command and ends its processes with the caller; a program
 pace            Times trainings under the load of trials, for a forecast
 function_trial  Trains a trial with the user's training function
 interrupt       Ctrl-C and SIGTERM: the first stops a search gracefully, the second at once
+sent_code       User-defined code on its way to the processes of trials
 failure         Classifies the error that ends a trial: the trial's or the node's
 train           Trains one configuration without a search
 train_workers   Trains one configuration with several workers, without Tune

@@ -23,6 +23,7 @@ from automl.storage.storage import Storage
 from automl.tasks import Split, Task
 from automl.trials.interrupt import Interrupt, record_signals
 from automl.trials.multi_worker import make_trainable
+from automl.trials.sent_code import make_sender
 from automl.trials.trial import TrialActor, build_assignment
 from cluster.capacity import ClusterCapacity
 from cluster.connect import connect, joins_cluster, list_nodes, wait_for_capacity
@@ -104,7 +105,7 @@ class Workers:
         Raises:
             InputError: The study cannot be written, or there is no more capacity for a trial.
         """
-        alone = self.shape.workers == 1
+        alone, send = self.shape.workers == 1, make_sender()
         (folder / TRIALS_FOLDER).mkdir(exist_ok=True)
         progress = Progress(
             scheduler.plan,
@@ -146,6 +147,7 @@ class Workers:
                         compile=self.settings.compile,
                         test=test,
                         data=data,
+                        send=send,
                     ),
                     # A trial of several workers is a function that waits for them and needs no core. It takes
                     # a little memory, since Ray does not schedule a trial without resources.

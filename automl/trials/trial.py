@@ -8,7 +8,7 @@ also its exceptions. Only the death of a process is handled by `search.tuner`.
 import gc
 import os
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import ray
 import torch
 from ray import tune
 
-from attention.loading import receive
+from attention.loading import Code
 from automl.config.device import device_for, device_name, empty_cache, is_out_of_memory
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime
@@ -28,6 +28,7 @@ from automl.training import checkpoint
 from automl.training.loop import Diverged, NotStopped, TooSlow
 from automl.trials.failure import classify_error
 from automl.trials.job import Job, train
+from automl.trials.sent_code import SentCode, receive_code
 from search.config import COMMAND, TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
 from search.serialise import to_json
@@ -50,6 +51,7 @@ def build_assignment(
     test: bool = False,
     data: Mapping[str, Any] | None = None,
     profile: bool = True,
+    send: Callable[[Code], SentCode] = dict,
 ) -> dict[str, Any]:
     """Return the configuration that is sent to a trial's process.
 
@@ -65,11 +67,12 @@ def build_assignment(
         test: Score the test split after the last epoch, as `test_NAME` for each of the task's metrics.
         data: Result of `Task.share_data` if the data come from the storage.
         profile: Measure the costs before training. Needed for limits and for equal time.
+        send: Returns the user-defined code as it is sent, of `make_sender`.
     """
     measured = profile and config.task != COMMAND  # before a command has run, nothing is known of it
     return {
         "current": os.getcwd(),
-        "code": {**config.code(), **baseline.code()},
+        "code": send({**config.code(), **baseline.code()}),
         "trial": config.to_json(),
         "folder": str(folder),
         "shared_trainings": str(shared_trainings),
@@ -122,7 +125,7 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
     """
     # User code finds the files that it names where the search was started.
     os.chdir(config["current"] if Path(config["current"]).is_dir() else ORIGINAL)
-    receive(config["code"])
+    receive_code(config["code"])
     trial, folder = TrialConfig.from_json(config["trial"]).load(), Storage(config["folder"])
     device = device_name(runtime.device)
     history: list[Metrics] = []
