@@ -11,17 +11,22 @@ import importlib.util
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, lru_cache, wraps
 from hashlib import sha256
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from attention import live_objects
-from attention.errors import OWN_PACKAGES, InputError, unknown
+from attention.errors import OWN_PACKAGES, InputError, describe_error, unknown
 
+P = ParamSpec("P")
+R = TypeVar("R")
+GUARD = 'if __name__ == "__main__":'
 OWN = "own_"  # Prefix of the names of modules that are loaded from a file.
 
 # Prefixes of names in libraries, such as `timm:convnext_atto`, which are no files or modules of the user.
@@ -34,6 +39,7 @@ _received: dict[Path, Path] = {}  # Copies of files from another machine, by the
 _held: dict[str, Code] = {}  # Code of a file, or of a function of a notebook, at the start of a search.
 # Contents of the files that a module was loaded from, and the module, by its file.
 _loaded: dict[Path, tuple[Mapping[Path, bytes], Any]] = {}
+_importing_files: list[Path] = []  # Files that are being imported, the innermost last.
 _imported: dict[str, Any] = {}  # Modules loaded by name.
 _known: dict[str, str] = {}  # Names of user-defined code, by its hash.
 
@@ -59,15 +65,28 @@ def load_object(what: str, kind: str, name: str, known: Iterable[str]) -> Any:
         module = load_file(module_name) if module_name.endswith(".py") else load_module(module_name)
     except InputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
-            f"{what} {name!r}: {module_name} cannot be imported: {type(error).__name__}: {error}"
+            f"{what} {name!r}: {module_name} cannot be imported: {describe_error(error)}"
+            f"{_advice(error, name)}"
         ) from error
     loaded = getattr(module, attribute, None)
     if not callable(loaded):
         choices = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
         raise unknown(f"{kind} in {module_name}", attribute, choices)
     return loaded
+
+
+def _advice(error: BaseException, name: str) -> str:
+    """Return what to do about an error of an import."""
+    file, _, attribute = name.rpartition(":")
+    if isinstance(error, SystemExit):
+        return f". Put what runs the program below `{GUARD}`"
+    if isinstance(error, ImportError) and "relative import" in str(error) and file.endswith(".py"):
+        path = Path(file).resolve()
+        package = f"{path.parent.name}.{path.stem}:{attribute}"
+        return f". Name a file with relative imports by its package: {package} in {path.parents[1]}"
+    return ""
 
 
 def is_user_defined(name: str) -> bool:
@@ -156,9 +175,64 @@ def _run(file: Path, content: str) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    _beside.look_in(str(file.parent))
-    spec.loader.exec_module(module)
+    beside.look_in(str(file.parent))
+    _check_names(file)
+    with _importing(file):
+        spec.loader.exec_module(module)
     return module
+
+
+@contextmanager
+def _importing(file: Path) -> Iterator[None]:
+    """Hide the arguments of this program from the file that is imported in the block."""
+    arguments, refuse = sys.argv, ArgumentParser.error
+    sys.argv = [str(file)]
+    ArgumentParser.error = _refuse_arguments  # type: ignore[assignment, method-assign]
+    _importing_files.append(file)
+    try:
+        yield
+    finally:
+        sys.argv, ArgumentParser.error = arguments, refuse  # type: ignore[method-assign]
+        _importing_files.pop()
+
+
+def _refuse_arguments(parser: ArgumentParser, message: str) -> NoReturn:
+    raise SystemExit(f"it reads arguments of the command line, and has none here: {message}")
+
+
+def outside_imports(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that raises InputError while a user's file is imported.
+
+    A script that starts a search would start it again in each process that imports the script.
+    """
+
+    @wraps(function)
+    def run(*args: P.args, **options: P.kwargs) -> R:
+        if _importing_files:
+            raise InputError(
+                f"{_importing_files[-1]} calls automl.{function.__name__} when it is imported, and each "
+                f"process of a trial imports it; put this call below `{GUARD}`"
+            )
+        return function(*args, **options)
+
+    return run
+
+
+def _check_names(file: Path) -> None:
+    """Raise InputError if a file would import an installed package instead of the file beside it."""
+    for path in _with_imports(file):
+        for level, (top, *_) in _statements(path.read_bytes()):
+            near = next(_files(file.parent, [top], relative=True), None)
+            if level or near is None or near == path:
+                continue
+            spec = sys.modules[top].__spec__ if top in sys.modules else importlib.util.find_spec(top)
+            # A folder without `__init__.py` has no origin.
+            origin = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), "itself"))
+            if origin and Path(origin).resolve() != near.resolve():
+                raise InputError(
+                    f"{path.name} imports {top!r}, which is not {near.name} beside it: Python finds {origin} "
+                    f"first. Rename {near.name}"
+                )
 
 
 class _Beside(MetaPathFinder):
@@ -189,7 +263,7 @@ class _Beside(MetaPathFinder):
         return spec
 
 
-_beside = _Beside()
+beside = _Beside()
 
 
 def load_module(name: str) -> Any:

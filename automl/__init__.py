@@ -167,6 +167,8 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'automl' has no attribute {name!r}")
     value = getattr(import_module(_MODULES[name]), name)
+    if name.startswith(("run_", "resume_")):
+        value = import_module("attention.loading").outside_imports(value)
     globals()[name] = value
     return value
 

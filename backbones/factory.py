@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from attention import InputError, unknown
+from attention.errors import error_message
 from attention.loading import load_object
 from backbones.backbone_table import BACKBONES, TASK_PARAMETERS, Backbone, check_value, find_decoder
 from backbones.hugging_face import PREFIX
@@ -143,9 +144,8 @@ def published_weights(
     except InputError:
         raise
     except Exception as error:  # A library or the network can raise any error.
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
-            f"the weights published for {name!r} cannot be had: {reason}. Download them "
+            f"the weights published for {name!r} cannot be had: {error_message(error)}. Download them "
             f"elsewhere and name the file"
         ) from error
 

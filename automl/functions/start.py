@@ -107,7 +107,7 @@ def run_start(name: str, trial: StartTrial) -> Start:
             raise  # the function rejects these values
         except InputError as error:
             raise InputError(f"training function {name!r}: {error}") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InputError(
                 f"the start of training function {name!r} raised {describe_error(error)}"
             ) from error

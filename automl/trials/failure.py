@@ -3,6 +3,7 @@
 import traceback
 
 from attention import InputError
+from attention.errors import error_line
 from automl.config.addresses import redact
 from automl.storage.cache_folder import cache_root
 from automl.storage.disk import DiskFull, format_disk_full, full_disk_errno
@@ -23,12 +24,11 @@ class CommandFailed(Exception):
         self.log = log
 
 
-def classify_error(error: Exception, folder: Storage) -> Report:
+def classify_error(error: BaseException, folder: Storage) -> Report:
     """Return the report of a trial that ended with `error`. A full disk is a fault of the node."""
     if isinstance(error, CommandFailed):
         return Report(error=redact(str(error)), traceback=redact(error.log))
-    text = str(error).strip().splitlines()
-    line = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    line = error_line(error)
     if (code := full_disk_errno(error)) is None:
         return Report(error=line, traceback=traceback.format_exc())
     if isinstance(error, InputError | DiskFull):  # These errors already name the folder.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attention import InputError
+from attention.errors import error_message
 from automl.callbacks.error_traces import ErrorTraces
 from automl.callbacks.prometheus import PrometheusGauges
 from automl.callbacks.search_progress import Progress
@@ -160,7 +161,8 @@ class Workers:
             code = full_disk_errno(error)
             if code is None and not _is_study(error):
                 raise
-            full = _first_line(error) if code is None else format_disk_full(folder, STUDY_ROOM, code)
+            cause = error_message(error.__cause__ or error)
+            full = cause if code is None else format_disk_full(folder, STUDY_ROOM, code)
             raise InputError(
                 f"the study in {folder} cannot be written ({full}); free disk space, then {self.advice}"
             ) from error
@@ -227,8 +229,3 @@ def _is_study(error: BaseException) -> bool:
     if isinstance(error, OSError) and str(error.filename).endswith(STUDY_FILE):
         return True
     return error.__cause__ is not None and _is_study(error.__cause__)
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error.__cause__ or error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

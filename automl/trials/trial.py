@@ -17,6 +17,7 @@ import ray
 import torch
 from ray import tune
 
+from attention.errors import error_line
 from attention.loading import Code
 from automl.config.device import device_for, device_name, empty_cache, is_out_of_memory
 from automl.config.limits import Limits
@@ -109,7 +110,7 @@ class TrialActor(tune.Trainable):
         try:
             runtime = Runtime(device=device_for(gpus), memory_fraction=min(1, gpus) or 1, **config["runtime"])
             yield from train_trial(config, runtime)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             yield classify_error(error, Storage(config["folder"]))
 
     def step(self) -> dict[str, Any]:
@@ -175,7 +176,7 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        reason = f"out of memory: {_line(error)}"
+        reason = f"out of memory: {error_line(error)}"
     except Diverged as error:
         reason = str(error)
     except TooSlow as error:
@@ -184,8 +185,3 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
         return
     empty_cache(runtime.device)
     yield Report(history=history, profile=profile, device=device, violations=violations, infeasible=reason)
-
-
-def _line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
