@@ -4,6 +4,7 @@ import atexit
 import errno
 import io
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -135,6 +136,9 @@ def run(
         main(arguments, program, name)
     except SystemExit as ended:
         status = ended.code
+    except KeyboardInterrupt:  # a second one, while the first ended the command
+        status = 130
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left takes a moment
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # the reader of the pipe has exited

@@ -7,6 +7,7 @@ multi_worker    One trial on several devices: a TorchTrainer of Ray Train inside
 session         Ray with capacity for trials of one shape, and the run of a scheduler's trials on it
 command_trial   Runs a trial that is a command, and measures it
 command_metric  Finds the metric in the output or a file of a command
+match_output    Finds a regular expression in the output; a program of its own
 supervise       Runs a command and ends its processes with the caller; a program of its own
 pace            Times trainings under the load of trials, for a forecast
 function_trial  Trains a trial with the user's training function
