@@ -1,8 +1,8 @@
 """Find a regular expression in the output of a command.
 
 A program of the standard library alone, as a search in a long line can take for ever, and only the end of a
-process stops it: `python -I -S match_output.py PATTERN FILE`. It prints a JSON list of the groups, each with the
-number whose exponent the pattern cuts off, or null.
+process stops it: `python -I -S match_output.py PATTERN FILE`. It prints a JSON list of the groups, each with
+the number whose exponent the pattern cuts off, or null.
 """
 
 import json
