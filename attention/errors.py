@@ -99,11 +99,10 @@ def describe_error(error: BaseException) -> str:
     Args:
         error: The error, which user-defined code raised.
     """
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not _is_in_library(Path(frame.filename)) and not _is_ours(Path(frame.filename))
-    ]
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not _is_ours(Path(each.filename))]
+    own = [frame for frame in frames if not _is_in_library(Path(frame.filename))]
+    # A module of a library that no code of the user calls is named instead.
+    frames = own or [frame for frame in frames if "torch" not in Path(frame.filename).parts]
     location = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     line = frames[-1].line if frames else ""  # An assertion without a message is its own message.
     text = error_message(error) if str(error).strip() else line or "no message"
