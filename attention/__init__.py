@@ -26,6 +26,7 @@ position         Position encodings
 padding          A padding mask for the attention modules inside a model
 loading          Loads user-defined objects, and sends their code to other machines
 live_objects     Functions of a notebook or a script
+child_processes  User-defined classes in the processes that user-defined code starts
 lazy             Exports that are loaded on first use
 errors           `InputError`, for mistakes of the user
 """

@@ -5,7 +5,7 @@ missing file. The message states the rule, the value and the choices. The comman
 with code 2. Every other exception is a defect of this project and keeps its traceback.
 """
 
-import sys
+import sysconfig
 import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -54,6 +54,8 @@ def check_utf8(what: str, text: str) -> None:
         ) from error
 
 
+LONGEST = 400  # characters of another library's message
+
 # Above `MANY` choices, the message lists only the `FEW` nearest ones.
 MANY, FEW = 60, 5
 
@@ -78,9 +80,17 @@ def unknown(kind: str, name: object, choices: Iterable[str]) -> InputError:
     return InputError(f"unknown {kind} {name!r}; choose from {', '.join(choices)}.{hint}")
 
 
-def first_line(error: BaseException | None) -> str:
-    """Return the first line of an error's message, or its type if it has none."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def error_message(error: BaseException | None) -> str:
+    """Return the message of an error in one line, or the name of its type if it has none."""
+    lines = (line.strip() for line in str(error).splitlines())
+    text = " ".join(line for line in lines if line)
+    return f"{text[:LONGEST]} ..." if len(text) > LONGEST else text or type(error).__name__
+
+
+def error_line(error: BaseException) -> str:
+    """Return type and message of an error in one line."""
+    name = type(error).__name__
+    return f"{name}: {error_message(error)}" if str(error).strip() else name
 
 
 def describe_error(error: BaseException) -> str:
@@ -89,15 +99,26 @@ def describe_error(error: BaseException) -> str:
     Args:
         error: The error, which user-defined code raised.
     """
-    libraries = [Path(__file__).parents[1] / name for name in OWN_PACKAGES]
-    if torch := sys.modules.get("torch"):
-        libraries.append(Path(str(torch.__file__)).parent)
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not any(Path(frame.filename).is_relative_to(library) for library in libraries)
-    ]
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not _is_ours(Path(each.filename))]
+    own = [frame for frame in frames if not _is_in_library(Path(frame.filename))]
+    # A module of a library that no code of the user calls is named instead.
+    frames = own or [frame for frame in frames if "torch" not in Path(frame.filename).parts]
     location = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     line = frames[-1].line if frames else ""  # An assertion without a message is its own message.
-    text = (str(error).strip() or line or "no message").splitlines()[0]
+    text = error_message(error) if str(error).strip() else line or "no message"
     return f"{type(error).__name__}: {text}{location}"
+
+
+def is_raised_by_user(error: BaseException) -> bool:
+    """Return True if user-defined code raised `error`, possibly through a library."""
+    files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    own = [file for file in files if not _is_in_library(file)]
+    return bool(own) and not _is_ours(own[-1])
+
+
+def _is_in_library(file: Path) -> bool:
+    return "site-packages" in file.parts or file.is_relative_to(sysconfig.get_path("stdlib"))
+
+
+def _is_ours(file: Path) -> bool:
+    return any(file.is_relative_to(Path(__file__).parents[1] / name) for name in OWN_PACKAGES)

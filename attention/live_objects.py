@@ -62,23 +62,25 @@ def hash_live(name: str) -> str:
     """
     if name in _received:
         return _received[name][0]
-    function = find_live(name)
-    if function is None:
+    if find_live(name) is None:
         return ""
-    digest = sha256()
-    for each in _used(function):
-        digest.update(_source(each))
-    return digest.hexdigest()[:16]
+    return sha256(b"".join(sources(name))).hexdigest()[:16]
+
+
+def sources(name: str) -> list[bytes]:
+    """Return the sources of a function and of what it uses of the notebook, or their byte code."""
+    return [_source(each) for each in _used(find_live(name))]
 
 
 def _used(function: Any) -> list[Any]:
     """Return a function, and the functions and classes of the notebook that it uses, each once."""
     used, waiting = list[Any](), [function]
+    notebook = getattr(inspect.unwrap(function), "__globals__", {})  # a worker has no such notebook
     while waiting:
         each = inspect.unwrap(waiting.pop())
         if each not in used:
             used.append(each)
-            waiting += [value for name in _names(each) if _is_own(value := vars(sys.modules[MAIN]).get(name))]
+            waiting += [value for name in _names(each) if _is_own(value := notebook.get(name))]
     return used
 
 

@@ -11,17 +11,22 @@ import importlib.util
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, lru_cache, wraps
 from hashlib import sha256
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from attention import live_objects
-from attention.errors import OWN_PACKAGES, InputError, unknown
+from attention.errors import OWN_PACKAGES, InputError, describe_error, unknown
 
+P = ParamSpec("P")
+R = TypeVar("R")
+GUARD = 'if __name__ == "__main__":'
 OWN = "own_"  # Prefix of the names of modules that are loaded from a file.
 
 # Prefixes of names in libraries, such as `timm:convnext_atto`, which are no files or modules of the user.
@@ -31,9 +36,10 @@ LIBRARIES = ("torchvision", "timm", "smp", "hf")
 Code = Mapping[str, bytes]
 
 _received: dict[Path, Path] = {}  # Copies of files from another machine, by their path there.
-_held: dict[Path, Code] = {}  # Code of a file at the start of a search.
+_held: dict[str, Code] = {}  # Code of a file, or of a function of a notebook, at the start of a search.
 # Contents of the files that a module was loaded from, and the module, by its file.
 _loaded: dict[Path, tuple[Mapping[Path, bytes], Any]] = {}
+_importing_files: list[Path] = []  # Files that are being imported, the innermost last.
 _imported: dict[str, Any] = {}  # Modules loaded by name.
 _known: dict[str, str] = {}  # Names of user-defined code, by its hash.
 
@@ -59,15 +65,28 @@ def load_object(what: str, kind: str, name: str, known: Iterable[str]) -> Any:
         module = load_file(module_name) if module_name.endswith(".py") else load_module(module_name)
     except InputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
-            f"{what} {name!r}: {module_name} cannot be imported: {type(error).__name__}: {error}"
+            f"{what} {name!r}: {module_name} cannot be imported: {describe_error(error)}"
+            f"{_advice(error, name)}"
         ) from error
     loaded = getattr(module, attribute, None)
     if not callable(loaded):
         choices = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
         raise unknown(f"{kind} in {module_name}", attribute, choices)
     return loaded
+
+
+def _advice(error: BaseException, name: str) -> str:
+    """Return what to do about an error of an import."""
+    file, _, attribute = name.rpartition(":")
+    if isinstance(error, SystemExit):
+        return f". Put what runs the program below `{GUARD}`"
+    if isinstance(error, ImportError) and "relative import" in str(error) and file.endswith(".py"):
+        path = Path(file).resolve()
+        package = f"{path.parent.name}.{path.stem}:{attribute}"
+        return f". Name a file with relative imports by its package: {package} in {path.parents[1]}"
+    return ""
 
 
 def is_user_defined(name: str) -> bool:
@@ -161,9 +180,64 @@ def _run(file: Path, content: str) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    _beside.look_in(str(file.parent))
-    spec.loader.exec_module(module)
+    beside.look_in(str(file.parent))
+    _check_names(file)
+    with _importing(file):
+        spec.loader.exec_module(module)
     return module
+
+
+@contextmanager
+def _importing(file: Path) -> Iterator[None]:
+    """Hide the arguments of this program from the file that is imported in the block."""
+    arguments, refuse = sys.argv, ArgumentParser.error
+    sys.argv = [str(file)]
+    ArgumentParser.error = _refuse_arguments  # type: ignore[assignment, method-assign]
+    _importing_files.append(file)
+    try:
+        yield
+    finally:
+        sys.argv, ArgumentParser.error = arguments, refuse  # type: ignore[method-assign]
+        _importing_files.pop()
+
+
+def _refuse_arguments(parser: ArgumentParser, message: str) -> NoReturn:
+    raise SystemExit(f"it reads arguments of the command line, and has none here: {message}")
+
+
+def outside_imports(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that raises InputError while a user's file is imported.
+
+    A script that starts a search would start it again in each process that imports the script.
+    """
+
+    @wraps(function)
+    def run(*args: P.args, **options: P.kwargs) -> R:
+        if _importing_files:
+            raise InputError(
+                f"{_importing_files[-1]} calls automl.{function.__name__} when it is imported, and each "
+                f"process of a trial imports it; put this call below `{GUARD}`"
+            )
+        return function(*args, **options)
+
+    return run
+
+
+def _check_names(file: Path) -> None:
+    """Raise InputError if a file would import an installed package instead of the file beside it."""
+    for path in _with_imports(file):
+        for level, (top, *_) in _statements(path.read_bytes()):
+            near = next(_files(file.parent, [top], relative=True), None)
+            if level or near is None or near == path:
+                continue
+            spec = sys.modules[top].__spec__ if top in sys.modules else importlib.util.find_spec(top)
+            # A folder without `__init__.py` has no origin.
+            origin = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), "itself"))
+            if origin and Path(origin).resolve() != near.resolve():
+                raise InputError(
+                    f"{path.name} imports {top!r}, which is not {near.name} beside it: Python finds {origin} "
+                    f"first. Rename {near.name}"
+                )
 
 
 class _Beside(MetaPathFinder):
@@ -194,7 +268,7 @@ class _Beside(MetaPathFinder):
         return spec
 
 
-_beside = _Beside()
+beside = _Beside()
 
 
 def load_module(name: str) -> Any:
@@ -215,12 +289,12 @@ def code(name: str) -> Code:
         InputError: A file is missing or is not Python.
     """
     file, colon, _ = name.rpartition(":")
+    if (key := _file_or_live(name)) in _held:
+        return _held[key]
     if live_objects.is_live(name):
         return {name: live_objects.pack(name)}
     if not colon or not file.endswith(".py"):
         return {}
-    if (path := Path(make_absolute(name).rpartition(":")[0])) in _held:
-        return _held[path]
     original, local = _file_of(file)
     return {
         str(original.parent / path.relative_to(local.parent)): path.read_bytes()
@@ -230,12 +304,13 @@ def code(name: str) -> Code:
 
 def freeze_code(name: str) -> None:
     """Freeze the result of `code` for this name, so that a search has one model even if files change."""
-    if live_objects.is_live(name):
-        return
-    named = Path(make_absolute(name).rpartition(":")[0])
-    _held.pop(named, None)
+    _held.pop(_file_or_live(name), None)
     if files := code(name):
-        _held[named] = files
+        _held[_file_or_live(name)] = files
+
+
+def _file_or_live(name: str) -> str:
+    return name if live_objects.is_live(name) else make_absolute(name).rpartition(":")[0]
 
 
 def hash_code(name: str) -> str:
@@ -251,19 +326,26 @@ def hash_code(name: str) -> str:
         _known[code_hash] = name
         return code_hash
     module, colon, _ = name.rpartition(":")
-    return _module_identity(module) if colon and module not in LIBRARIES else ""
+    return hash_files(_module_files(module)) if colon and module not in LIBRARIES else ""
+
+
+def sources(name: str) -> list[bytes]:
+    """Return the sources of a user-defined object: of its file or module, or of a function of a notebook."""
+    if live_objects.is_live(name):
+        return live_objects.sources(name)
+    return list((code(name) or _module_files(name.rpartition(":")[0])).values())
 
 
 @cache
-def _module_identity(module: str) -> str:
+def _module_files(module: str) -> Code:
     try:
         load_module(module)
         spec = importlib.util.find_spec(module)
     except Exception:  # `load_object` reports the error.
-        return ""
+        return {}
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
-        return ""
-    return hash_files({str(path): path.read_bytes() for path in _with_imports(Path(spec.origin))})
+        return {}
+    return {str(path): path.read_bytes() for path in _with_imports(Path(spec.origin))}
 
 
 def find_local_name(name: str, code_hash: str) -> str:

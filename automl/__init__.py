@@ -23,9 +23,10 @@ Errors:   InputError
 
 import os
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # MLflow sends usage statistics when it is imported
 
@@ -144,4 +145,11 @@ _check_packages()
 
 from attention.lazy import lazily  # noqa: E402 (it may be another package before the check)
 
-__getattr__ = lazily(__name__)
+_load = lazily(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    value = _load(name)
+    if name.startswith(("run_", "resume_")):
+        value = globals()[name] = import_module("attention.loading").outside_imports(value)
+    return value

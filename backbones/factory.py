@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from attention import InputError, unknown
-from attention.errors import first_line
+from attention.errors import error_message
 from attention.loading import load_object
 from backbones.backbone_table import BACKBONES, TASK_PARAMETERS, Backbone, check_value, find_decoder
 from backbones.hugging_face import PREFIX
@@ -144,9 +144,8 @@ def published_weights(
     except InputError:
         raise
     except Exception as error:  # A library or the network can raise any error.
-        reason = first_line(error)
         raise InputError(
-            f"the weights published for {name!r} cannot be had: {reason}. Download them "
+            f"the weights published for {name!r} cannot be had: {error_message(error)}. Download them "
             f"elsewhere and name the file"
         ) from error
 

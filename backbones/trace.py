@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attention import Gated, InputError
-from attention.errors import first_line
+from attention.errors import error_message
 from backbones.channels import ADDITIONS, Channels
 from backbones.example import Example, arguments, describe, first_tensor
 from backbones.flow import ELEMENTWISE, Flow
@@ -75,10 +75,10 @@ def trace(model: nn.Module, example: Example) -> Trace:
                 output = twin(*args, **kwargs)
             recorder.flow.end(t for t in tree_leaves(output) if isinstance(t, Tensor))
     except _BLIND as error:
-        stopped = first_line(error)
+        stopped = error_message(error)
     except Exception as error:
         raise InputError(
-            f"{type(model).__name__} cannot take {describe(example)}: {first_line(error)}"
+            f"{type(model).__name__} cannot take {describe(example)}: {error_message(error)}"
         ) from error
     return recorder.finish(first_tensor((*args, *kwargs.values())), stopped)
 
@@ -113,8 +113,8 @@ def _copy(model: nn.Module, fake: FakeTensorMode) -> nn.Module:
     except Exception as error:  # The content of the model determines the type of error.
         raise InputError(
             f"{type(model).__name__} must be one that copy.deepcopy can copy, since its sites are found on a "
-            f"copy: {first_line(error)}. Keep what cannot be copied outside the model, or give its class a "
-            f"__deepcopy__."
+            f"copy: {error_message(error)}. Keep what cannot be copied outside the model, or give its "
+            f"class a __deepcopy__."
         ) from error
 
 

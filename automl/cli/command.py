@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from attention import InputError
+from attention.errors import describe_error, is_raised_by_user
 from automl.cli.config_file import NOT_SAVED, ConfigOption, SaveOption, write
 from automl.cli.json_output import json_alone
 from automl.config.terminal import escaped_output
@@ -48,7 +50,12 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
         if save_config is not None:
             write(save_config, {option: values[name] for name, option in options.items()})
         with escaped_output(), json_alone() if values.get("as_json") else nullcontext():
-            function(**{name: values[name] for name in signature.parameters})
+            try:
+                function(**{name: values[name] for name in signature.parameters})
+            except SystemExit as error:
+                if not is_raised_by_user(error):
+                    raise
+                raise InputError(f"code of yours ended the program: {describe_error(error)}") from error
 
     added: dict[str, Any] = {"config": ConfigOption, "save_config": SaveOption}
     if any(getattr(parameter.default, "hidden", False) for parameter in signature.parameters.values()):

@@ -4,6 +4,7 @@ import atexit
 import errno
 import io
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -15,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from attention import InputError
-from attention.errors import first_line
+from attention.errors import error_message
 from automl.cli.command import as_command
 from automl.cli.confirm_command import compare, confirm
 from automl.cli.export_command import export, predict
@@ -113,7 +114,7 @@ def main(arguments: Sequence[str] | None = None, program: typer.Typer = app, nam
         if not is_out_of_memory(error):
             _print_defect()
         print(
-            f"error: {_plain(first_line(error))} Lower --batch-size, choose a smaller model, or end "
+            f"error: {_plain(error_message(error))} Lower --batch-size, choose a smaller model, or end "
             f"other processes on the GPU",
             file=sys.stderr,
         )
@@ -147,6 +148,9 @@ def run(
         main(arguments, program, name)
     except SystemExit as ended:
         status = ended.code
+    except KeyboardInterrupt:  # a second one, while the first ended the command
+        status = 130
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left takes a moment
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # the reader of the pipe has exited

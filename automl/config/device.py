@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, supported_activities
 
 from attention import InputError
-from attention.errors import first_line
+from attention.errors import error_message
 from backbones.torch_internals import cpu_computes_bfloat16
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ def find_device(name: str = "auto") -> torch.device:
         device = with_index(torch.device(name))
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = first_line(error)
+        reason = error_message(error)
         if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
             reason = f"{reason}; CUDA_VISIBLE_DEVICES is {visible!r}"
         raise InputError(f"device {name!r} cannot be used; try {CHOICES}. ({reason})") from error
@@ -86,7 +86,7 @@ def device_for(gpus: float) -> torch.device:
         raise UnusableGpu(
             f"Ray assigned {gpus:g} GPUs to the trial, but torch {torch.__version__} cannot use any on this "
             f"node. Check that torch is built with CUDA, and with nvidia-smi that the driver is recent and "
-            f"memory is free. ({first_line(error.__cause__)})"
+            f"memory is free. ({error_message(error.__cause__)})"
         ) from error
 
 

@@ -19,7 +19,7 @@ from automl.confirm.statistics import ALPHA, Difference, paired, unpaired
 from automl.confirm.wording import confidence_interval
 from automl.confirm.written import VERDICT_FILE, read_verdict
 from automl.data.manifest import Manifest
-from automl.storage.folder import NamedSearch, SearchMetadata, exists, find_search, resolve_search
+from automl.storage.folder import NamedSearch, SearchMetadata, exists, find_model_search, resolve_search
 from automl.tasks.same_data import check_same_manifests, read_manifest
 from search.config import TrialConfig
 from search.metric import Metric, signed_unit
@@ -322,7 +322,7 @@ def _check_comparable(sample: Sample, other: Sample) -> None:
 def _read_sample(name: str, storage: str) -> Sample:
     search, colon, variant = name.partition(":")
     if "," not in search and exists(search, storage):  # Many IDs are too long for a file name.
-        folder, metadata = find_search(search, storage)
+        folder, metadata = find_model_search(search, storage)
         return _read_search_sample(name, folder, metadata, variant if colon else None)
     return _read_runs_sample(name, storage)
 

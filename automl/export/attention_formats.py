@@ -31,4 +31,4 @@ def find_missing_formats(spec: Spec, site: Site) -> dict[str, str]:
         bake(module)
         deployment = Deployment(module=module, inputs={"x": features(site, 2)}, outputs=["y"])
         with warnings.catch_warnings(action="ignore"):
-            return save_programs(Path(scratch), MODEL, deployment, may_fail=True)
+            return save_programs(Path(scratch), MODEL, deployment)

@@ -11,7 +11,7 @@ from automl.config.command_line import format_command
 from automl.confirm.confirmation_run import confirmation_run_spec
 from automl.confirm.protocol import Confirmation, best_of_variant, latest_verdict, study_name
 from automl.confirm.written import CONFIRM_FOLDER, WrittenVerdict
-from automl.storage.folder import SearchMetadata, check_not_lost, find_search
+from automl.storage.folder import SearchMetadata, check_not_lost, find_model_search
 from automl.storage.storage import Storage
 from automl.tracking.runs import find_run
 from search.record import CHECKPOINT_FILE, TRIALS_FOLDER, Role, State
@@ -81,7 +81,7 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
 
     Raise InputError if the search does not exist, has no suitable trial, or is damaged.
     """
-    folder, metadata = find_search(search, storage)
+    folder, metadata = find_model_search(search, storage)
     latest = latest_verdict(folder)
     verdict_folder, verdict = latest if latest is not None and latest[1].complete else (None, None)
     if verdict_folder is not None and verdict is not None:

@@ -58,16 +58,13 @@ def bake(model: nn.Module) -> None:
                 parametrize.remove_parametrizations(module, name, leave_parametrized=True)
 
 
-def save_programs(
-    folder: Path, graph: str, deployment: Deployment, *, may_fail: bool = False
-) -> dict[str, str]:
-    """Write `GRAPH.pt2` and `GRAPH.onnx`.
+def save_programs(folder: Path, graph: str, deployment: Deployment) -> dict[str, str]:
+    """Write `GRAPH.pt2` and `GRAPH.onnx`. Leave out a format that cannot have the model.
 
     Args:
         folder: The folder of the export.
         graph: The name of the graph.
         deployment: The graph.
-        may_fail: Leave out a format that fails instead of raising its error.
 
     Returns:
         The reason for each file that is left out.
@@ -101,12 +98,15 @@ def save_programs(
             output_names=list(deployment.outputs),
             verbose=False,
         )
-    except Exception as error:  # User-defined code determines the type of error.
-        if not may_fail or isinstance(error, OSError):
-            raise
+    except OSError:
+        raise
+    except Exception as error:  # The content of the model determines the type of error.
         for file in missing:
             (folder / file).unlink(missing_ok=True)
-        return dict.fromkeys(missing, describe_error(error))
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # torch's own messages are about its steps
+            cause = cause.__cause__
+        return dict.fromkeys(missing, describe_error(cause))
     _name_axes(folder / onnx_file(graph), deployment)
     return {}
 

@@ -358,14 +358,13 @@ def _write(
     for deployment in deployments.values():
         for file, content in deployment.files.items():
             (folder / file).write_text(content, encoding="utf-8")
-    may_fail = not task.size("test") or any(spec.is_foreign for spec in task.config.model.placement.values())
     left_out: dict[str, str] = {} if deployments else dict.fromkeys((ONNX, PT2), NOT_DECLARED)
     if not deployments:
         for file, code in task.rebuilding_files().items():
             (folder / file).parent.mkdir(exist_ok=True, parents=True)
             (folder / file).write_bytes(code)
     for name, deployment in deployments.items():
-        left_out |= save_programs(folder, name, deployment, may_fail=may_fail)
+        left_out |= save_programs(folder, name, deployment)
     without = [file for file in map(onnx_file, graphs or (MODEL,)) if file in left_out]
     if without and quantize:
         raise InputError(f"--quantize needs {without[0]}, which is left out: {left_out[without[0]]}")

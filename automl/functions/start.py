@@ -1,9 +1,11 @@
 """Runs the start of a training function, which declares its model, hyperparameters and epochs."""
 
 import io
+import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import optuna
@@ -61,13 +63,30 @@ class StartTrial(Trial):
 
 
 def find_function(name: str) -> TrainingFunction:
-    """Load a training function.
+    """Load a training function. It ends the runs of MLflow that it starts.
 
     Raises:
         InputError: There is no such function, or it cannot be imported.
     """
     function: TrainingFunction = load_object("training function", "function", name, TASKS)
-    return function
+
+    @wraps(function)
+    def run(trial: Trial) -> None:
+        before = _active_run()
+        try:
+            function(trial)
+        finally:
+            with suppress(Exception):  # a server that is gone
+                while _active_run() != before:
+                    sys.modules["mlflow"].end_run()
+
+    return run
+
+
+def _active_run() -> str | None:
+    """Return the ID of this thread's open run of MLflow, if the user's code has imported it."""
+    run = sys.modules["mlflow"].active_run() if "mlflow" in sys.modules else None
+    return run and run.info.run_id
 
 
 def run_start(name: str, trial: StartTrial) -> Start:
@@ -88,7 +107,7 @@ def run_start(name: str, trial: StartTrial) -> Start:
             raise  # the function rejects these values
         except InputError as error:
             raise InputError(f"training function {name!r}: {error}") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InputError(
                 f"the start of training function {name!r} raised {describe_error(error)}"
             ) from error

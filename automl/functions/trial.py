@@ -3,9 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from math import ceil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -101,6 +103,7 @@ class Trial(ABC):
         seed: The seed.
         runtime: The device and the workers.
         data: The path of `--data`.
+        folder: The folder of the trial, if it is on this machine.
 
     Attributes:
         seed: The seed of this training. A confirmation trains each variant with the same seeds.
@@ -124,7 +127,13 @@ class Trial(ABC):
     """
 
     def __init__(
-        self, source: Any, *, seed: int = 0, runtime: Runtime | None = None, data: str | None = None
+        self,
+        source: Any,
+        *,
+        seed: int = 0,
+        runtime: Runtime | None = None,
+        data: str | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.runtime = runtime or Runtime(device=torch.device("cpu"))
         self.seed, self.device = seed, self.runtime.device
@@ -133,12 +142,24 @@ class Trial(ABC):
         self.tests = False
         self.parameters: dict[str, Any] = {}
         self.epoch: int | None = None
-        self._source = source
+        self._source, self._folder = source, folder
         self._placed: Placed | None = None
         self._exported: Exported | None = None
         self._states: dict[str, Any] = {}
         self._epochs: Epochs | None = None
         self._loops_over_batches = False
+
+    @cached_property
+    def folder(self) -> Path:
+        """A folder for files that this trial alone writes, beside its checkpoint.
+
+        It is a temporary one in the start, and where the search is stored in an object store.
+        """
+        if self._folder is None:
+            self._temporary = TemporaryDirectory(prefix="automl-trial-")
+            return Path(self._temporary.name)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder
 
     # The start
 

@@ -6,6 +6,7 @@ from fastai.callback.fp16 import MixedPrecision
 from fastai.data.load import DataLoader
 from fastai.learner import load_model, save_model
 
+from attention import InputError
 from automl.functions.generators import read_states, restore_states
 from automl.functions.trial import Trial
 from automl.integrations.checkpoint import CheckpointFiles
@@ -34,9 +35,17 @@ class TrialCallback(Callback):
         self._files = CheckpointFiles()
         self._model_path = self._files.folder / "learner.pth"
         self._random_path = self._files.folder / "random.pth"
-        self._is_trained = False
+        self._is_trained = self._has_reported = False
         trial.state(fastai=self._files)
         self._is_resumed = self._model_path.exists()
+
+    def before_fit(self) -> None:
+        """Refuse a second `fit`, whose epochs would begin at 0 again."""
+        if self._has_reported:
+            raise InputError(
+                "automl.integrations.fastai counts the epochs of one fit, and fine_tune fits twice; call "
+                "learner.freeze or unfreeze and fit once: learner.fit_one_cycle(len(epochs), ...)"
+            )
 
     def before_train(self) -> None:
         """Load the checkpoint in the first epoch of a resumed training."""
@@ -62,6 +71,7 @@ class TrialCallback(Callback):
         metrics = {
             name: float(values[name]) for name in values if not name.startswith(("epoch", "time", "train_"))
         }
+        self._has_reported = True
         self._trial.report(epoch=self.learn.epoch + 1, **metrics)
 
     def after_fit(self) -> None:

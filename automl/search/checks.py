@@ -9,7 +9,7 @@ from pathlib import Path
 from attention import InputError
 from automl.config.settings import Settings
 from automl.export.attention_formats import find_missing_formats
-from automl.storage.folder import SearchMetadata, find_search
+from automl.storage.folder import SearchMetadata, find_model_search
 from automl.tasks import attention_check, open_task
 from automl.tasks.initial import choose_weights
 from search.config import PUBLISHED, TrialConfig
@@ -62,7 +62,7 @@ def find_warm_start(settings: Settings, mark: str) -> tuple[Path, SearchMetadata
     Raise InputError if it does not exist, or its space draws other parameters.
     """
     assert settings.warm_start is not None
-    folder, other = find_search(settings.warm_start, settings.storage)
+    folder, other = find_model_search(settings.warm_start, settings.storage)
     if not same_parameters(other.fingerprint, mark):
         raise InputError(
             f"search {settings.warm_start!r} was made with another space ({other.settings.space_name}); "

@@ -15,7 +15,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from attention import InputError, Spec, loading, unknown
 from automl.confirm.protocol import latest_verdict
-from automl.storage.folder import find_search
+from automl.storage.folder import find_model_search
 from backbones import BACKBONES, DECODERS, ENCODERS, STEREO, find
 from search.config import TrialConfig
 from search.fixed_parameters import is_allowed
@@ -80,7 +80,7 @@ def config_of_trial(name: str, storage: str) -> TrialConfig:
     Raise InputError if the search or trial does not exist.
     """
     search, colon, number = name.partition(":")
-    folder, metadata = find_search(search, storage)
+    folder, metadata = find_model_search(search, storage)
     records = read_records(folder, metadata.name, metadata.plan.needed)
     if colon:
         chosen = next((record for record in records if str(record.number) == number), None)

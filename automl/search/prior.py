@@ -7,7 +7,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from attention import InputError
 from automl.config.settings import Settings
-from automl.storage.folder import find_search
+from automl.storage.folder import find_model_search
 from search.placement_model import Effect, Prior
 from search.placement_sampler import fit_model, parse_placement
 from search.prior import count_sites, transfer_effects
@@ -29,10 +29,10 @@ def read_effects(settings: Settings, space: Space) -> Prior:
 
 
 def _read(name: str, storage: str, sites: Mapping[str, int], types: Collection[str]) -> dict[Effect, float]:
-    folder, metadata = find_search(name, storage)
+    folder, metadata = find_model_search(name, storage)
     try:
         study = open_study(folder, name=metadata.name)
-    except KeyError:  # a comparison of commands, or a search that was killed before its first trial
+    except KeyError:  # a search that was killed before its first trial
         study = None
     if study is not None and len(study.directions) > 1:
         raise InputError(f"--prior needs searches with one objective; {name!r} has several")

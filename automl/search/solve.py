@@ -25,7 +25,13 @@ from automl.costs.exported import read_latencies
 from automl.costs.forecast import predict_cost
 from automl.costs.module_costs import LIMIT_SETTINGS, count_costs, fit_costs
 from automl.data import shared
-from automl.storage.folder import NamedSearch, SearchMetadata, check_not_lost, find_search, resolve_search
+from automl.storage.folder import (
+    NamedSearch,
+    SearchMetadata,
+    check_not_lost,
+    find_model_search,
+    resolve_search,
+)
 from automl.storage.storage import Storage
 from backbones import hugging_face
 from search.choices import MODULES, OWN, SITE, SITES, TYPE
@@ -160,7 +166,7 @@ def run_solve(
     if costs is not None and "latency" not in limits:
         raise InputError("--costs has latencies for --max-latency-ms; add the limit, or leave --costs out")
     name, storage = resolve_search(search, storage)
-    folder, metadata = find_search(name, storage)
+    folder, metadata = find_model_search(name, storage)
     check_not_lost(folder, metadata)
     if len(metadata.plan.objectives) > 1:
         raise InputError(

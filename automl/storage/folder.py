@@ -257,6 +257,17 @@ def find_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
     return folder, read_metadata(folder, storage)
 
 
+def find_model_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
+    """Return the folder and metadata of a search for models. Raise InputError if it compares commands."""
+    folder, metadata = find_search(name, storage)
+    if metadata.settings.is_referee:
+        raise InputError(
+            f"{name!r} compares commands, so it has no models and no space; name a search. Its result: "
+            f"{format_command('report', name, storage)}"
+        )
+    return folder, metadata
+
+
 def no_search(name: str, storage: str) -> InputError:
     """Return the error for a search that does not exist. It lists the existing ones."""
     root = Storage(storage)

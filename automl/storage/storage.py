@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from attention import InputError, check_utf8
-from attention.errors import first_line
+from attention.errors import error_message
 from automl.config.addresses import SECRETS
 from search.atomic import replacing
 
@@ -260,7 +260,7 @@ def _check(address: str) -> None:
     try:
         _open(urlunsplit(parts._replace(path="/")))
     except (pa.ArrowException, OSError) as error:
-        reason = first_line(error)
+        reason = error_message(error)
         raise InputError(
             f"the address {address} cannot be used ({reason}); give a folder, or an address of pyarrow: "
             f"file://, s3://, gs://, abfss:// or hdfs://"

@@ -27,7 +27,7 @@ from typing import Any
 from filelock import FileLock
 
 from attention import InputError
-from attention.errors import first_line
+from attention.errors import error_message
 from automl.storage.cache_folder import cache_root
 from automl.storage.storage import Storage
 from search.record import CHECKPOINT_FILE
@@ -96,7 +96,7 @@ def writing(location: Storage, folder: Path) -> Iterator[Callable[[], None]]:
     try:
         writer = _Writer(location, folder)
     except OSError as error:
-        raise InputError(f"{location} cannot be reached ({_line(error)})") from error
+        raise InputError(f"{location} cannot be reached ({error_message(error)})") from error
     try:
         yield writer.delete
     finally:
@@ -143,7 +143,9 @@ class _Writer:
             except OSError as error:
                 if not self.failing:
                     log.warning(
-                        "a file was not written to %s and will be retried: %s", self.location, _line(error)
+                        "a file was not written to %s and will be retried: %s",
+                        self.location,
+                        error_message(error),
                     )
                 self.failing = True
 
@@ -202,8 +204,8 @@ class _Writer:
                 if time.monotonic() > until:
                     print(
                         f"warning: the end of the search was not written to {self.location} "
-                        f"({_line(error)}). Everything is in {self.folder}; resume it on this machine "
-                        f"to copy it",
+                        f"({error_message(error)}). Everything is in {self.folder}; resume it on this "
+                        f"machine to copy it",
                         file=sys.stderr,
                     )
                     return
@@ -300,7 +302,3 @@ def _stamp(file: Path) -> str:
     """Return a stamp that changes with the content."""
     state = file.stat()
     return f"{state.st_size} {state.st_mtime_ns}"
-
-
-def _line(error: BaseException) -> str:
-    return first_line(error)[:300]

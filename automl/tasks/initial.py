@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attention import InputError
-from attention.errors import first_line
+from attention.errors import error_message
 from automl.storage.storage import Storage
 from backbones import published_weights
 from backbones.weights import load
@@ -115,10 +115,9 @@ def _read_once(
     try:
         return _parse(name, content), hashlib.sha256(content).hexdigest()[:32]
     except Exception as error:  # unpickling a damaged file raises errors of many types
-        reason = first_line(error)
         raise InputError(
             f"{folder}/{name} cannot be read as weights; it must be a state_dict of torch or "
-            f"safetensors ({reason})"
+            f"safetensors ({error_message(error)})"
         ) from error
 
 

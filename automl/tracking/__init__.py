@@ -1,15 +1,16 @@
 """MLflow: one experiment a space, a parent run a search, a child run a trial. Written by the driver alone.
 
-tracker   A callback that mirrors trials as MLflow runs, without blocking training
-process   Run the writer in a separate process
-writer    Write runs, metrics and artifacts to MLflow
-runs      Read runs from MLflow
-run_spec  What is tracked: experiment, names, tags and parameters of the runs
-tags      The tags of the runs
-names     What a trial's numbers are called in MLflow, with their units
-registry  MLflow's model registry
-client    The connection to MLflow
-silence   A server of MLflow that is there and does not answer
+tracker     A callback that mirrors trials as MLflow runs, without blocking training
+process     Run the writer in a separate process
+writer      Write runs, metrics and artifacts to MLflow
+runs        Read runs from MLflow
+run_spec    What is tracked: experiment, names, tags and parameters of the runs
+tags        The tags of the runs
+names       What a trial's numbers are called in MLflow, with their units
+registry    MLflow's model registry
+client      The connection to MLflow
+child_runs  Runs that a training function starts itself
+silence     A server of MLflow that is there and does not answer
 
 No other package imports MLflow's tracking. Runs are stored where MLflow itself would store them: at
 MLFLOW_TRACKING_URI, or in `mlflow.db` in the current folder, which `mlflow ui` there shows.

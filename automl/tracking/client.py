@@ -17,7 +17,7 @@ from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT 
 from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
 
 from attention import InputError
-from attention.errors import first_line
+from attention.errors import error_message
 from automl.config.addresses import redact
 from automl.config.escape import mlflow_value
 from automl.storage.working_dir import local_path
@@ -63,7 +63,7 @@ def open_client(*, create: bool = False) -> Any:
     except InputError:
         raise
     except Exception as error:
-        reason = redact(first_line(error))[:200]
+        reason = redact(error_message(error))[:200]
         raise InputError(
             f"MLflow at {uri} does not answer; start the server, or correct or unset MLFLOW_TRACKING_URI. "
             f"({type(error).__name__}: {reason})"

@@ -9,7 +9,7 @@ import mlflow
 from mlflow.exceptions import MlflowException
 
 from attention import InputError, loading
-from attention.errors import first_line
+from attention.errors import error_message
 from automl.config.addresses import redact
 from automl.config.command_line import format_command
 from automl.storage.folder import SearchMetadata
@@ -89,7 +89,7 @@ def find_scores(run_id: str) -> ScoredRun:
         own = loading.is_user_defined(config.task)
         primary = _metric(client, run) if own else task_of(config).metric_of(config)
     except MlflowException as error:
-        reason = redact(first_line(error))[:200]
+        reason = redact(error_message(error))[:200]
         raise InputError(f"MLflow has no training {run_id!r} ({reason}); `mlflow ui` shows them") from error
     state = run.data.tags.get("state")
     if state != State.COMPLETE:

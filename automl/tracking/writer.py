@@ -18,6 +18,7 @@ from mlflow.utils.time import get_current_time_millis
 from attention import loading
 from automl.config.addresses import redact, redact_all
 from automl.config.escape import markdown, mlflow_key, mlflow_value
+from automl.tracking import child_runs
 from automl.tracking.client import (
     artifact_location,
     find_experiment,
@@ -252,6 +253,8 @@ class MlflowWriter:
                 self.client.log_dict(run.run_id, to_json(self.run_spec.primary), METRIC_FILE)
             params = _params(flat(trial.config))
             self._log_data(run.run_id, trial.config)
+            if trial.config.task == "function" and trial.state is State.RUNNING:
+                child_runs.announce(self.run_spec.checkpoint(trial), self.run_spec.experiment, run.run_id)
         while len(trial.history) > run.epochs + EPOCHS:
             self._log(run, trial)
         end = {} if trial.state is State.RUNNING else self._end(run, trial)

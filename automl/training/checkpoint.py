@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attention import InputError
-from attention.errors import first_line
+from attention.errors import error_message
 from automl.config.device import generator_states, is_out_of_memory, restore_generator_states
 from automl.storage.cache_folder import cache_root
 from automl.storage.disk import room_for
@@ -117,9 +117,9 @@ def read(folder: Storage, device: torch.device) -> dict[str, Any]:
     except Exception as error:  # Unpickling a damaged file raises errors of every kind.
         if is_out_of_memory(error):
             raise
-        reason = first_line(error)
         raise InputError(
-            f"checkpoint {path} is corrupt or in an unsupported format; train the trial again. ({reason})"
+            f"checkpoint {path} is corrupt or in an unsupported format; train the trial again. "
+            f"({error_message(error)})"
         ) from error
     return content
 

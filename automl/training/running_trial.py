@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from math import isfinite
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Semaphore, Thread
 from typing import Any
@@ -55,6 +56,7 @@ class RunningTrial(Trial):
         least: The least number that it trains.
         tests: True if the function reports on its test data.
         content: The checkpoint that it continues from, or None.
+        folder: The folder of the trial, if it is on this machine.
     """
 
     def __init__(
@@ -66,11 +68,12 @@ class RunningTrial(Trial):
         least: float = 0.0,
         tests: bool = False,
         content: Mapping[str, Any] | None = None,
+        folder: Path | None = None,
     ) -> None:
         training = config.training
         assert isinstance(training, OwnTraining), "the task has this type"
         source = optuna.trial.FixedTrial(dict(training.parameters))
-        super().__init__(source, seed=config.seed, runtime=runtime, data=config.data.path)
+        super().__init__(source, seed=config.seed, runtime=runtime, data=config.data.path, folder=folder)
         self.tests = tests
         self.tested: dict[str, float] = {}
         self.per_example: NDArray[np.float64] | None = None

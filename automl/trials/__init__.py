@@ -8,10 +8,12 @@ session         Ray with capacity for trials of one shape, and the run of a sche
 gpu_sharing     Finds the fraction of a GPU for each trial, before the trials start
 command_trial   Runs a trial that is a command, and measures it
 command_metric  Finds the metric in the output or a file of a command
+match_output    Finds a regular expression in the output; a program of its own
 supervise       Runs a command and ends its processes with the caller; a program of its own
 pace            Times trainings under the load of trials, for a forecast
 function_trial  Trains a trial with the user's training function
 interrupt       Ctrl-C and SIGTERM: the first stops a search gracefully, the second at once
+sent_code       User-defined code on its way to the processes of trials
 failure         Classifies the error that ends a trial: the trial's or the node's
 train           Trains one configuration without a search
 train_workers   Trains one configuration with several workers, without Tune

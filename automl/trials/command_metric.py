@@ -2,16 +2,18 @@
 
 import csv
 import json
-import re
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 
 from attention import InputError
+from automl.trials import match_output
 from search.config.command_config import CommandTraining
 
-EXPONENT = re.compile(r"[eE][+-]?\d")
+PATIENCE = 30.0  # time of a search for a pattern [s]
 LISTED = 20  # largest number of columns in a message
 
 
@@ -33,10 +35,16 @@ def find_metric(training: CommandTraining, printed: Iterable[Path], out: Path) -
         text = _read_file(out / training.metric_file, training)
     else:
         text = _find_printed(training, printed)
+    number = text.strip().rstrip(".,;%")
     try:
-        value = float(text.strip().rstrip(".,;%"))
+        value = float("_" if "_" in number else number)  # Python reads 0_5 as 5
     except ValueError:
         raise InputError(f"--metric {training.metric!r} is {text!r}, which is no number") from None
+    if "%" in text and training.reports.unit != "%":
+        raise InputError(
+            f"--metric {training.metric!r} is {text.strip()!r}; print percentages with all commands and give "
+            f"--unit %, or print fractions"
+        )
     if not isfinite(value):
         raise InputError(f"the metric {training.metric_name} became {text.strip()}")
     return value
@@ -44,8 +52,7 @@ def find_metric(training: CommandTraining, printed: Iterable[Path], out: Path) -
 
 def _find_printed(training: CommandTraining, printed: Iterable[Path]) -> str:
     for file in printed:
-        with open(file, encoding="utf-8", errors="replace") as lines:
-            values = list(_values(training, lines))
+        values = list(_match(training.metric, file) if training.is_pattern else _keys(training.metric, file))
         if len(values) > 1 and not training.last:
             raise InputError(
                 f"the command printed --metric {training.metric!r} {len(values)} times ({values[0]}, ..., "
@@ -57,23 +64,28 @@ def _find_printed(training: CommandTraining, printed: Iterable[Path]) -> str:
     raise InputError(f"the command printed no metric: no line {what} {training.metric!r}")
 
 
-def _values(training: CommandTraining, lines: Iterable[str]) -> Iterator[str]:
-    if training.is_pattern:
-        pattern = re.compile(training.metric)
+def _match(pattern: str, file: Path) -> Iterator[str]:
+    program = [sys.executable, "-I", "-S", match_output.__file__, pattern, str(file)]
+    try:
+        printed = subprocess.run(program, capture_output=True, check=True, timeout=PATIENCE).stdout
+    except subprocess.TimeoutExpired:
+        raise InputError(
+            f"--metric {pattern!r} was not found in {PATIENCE:.0f} s; repeat no group that repeats something "
+            f"itself, as in (x+)+"
+        ) from None
+    for value, cut in json.loads(printed):
+        if cut is not None:
+            raise InputError(f"--metric {pattern!r} cuts off the exponent of {cut}; use (\\S+) instead")
+        yield value
+
+
+def _keys(key: str, file: Path) -> Iterator[str]:
+    with open(file, encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            for match in pattern.finditer(line):
-                if match[1] and EXPONENT.match(line, match.end(1)):
-                    number = line[match.start(1) :].split()[0]
-                    raise InputError(
-                        f"--metric {training.metric!r} cuts off the exponent of {number}; use (\\S+) instead"
-                    )
-                yield match[1] or ""
-        return
-    for line in lines:
-        with suppress(ValueError):
-            value = json.loads(line) if line.lstrip().startswith("{") else None
-            if isinstance(value, dict) and training.metric in value:
-                yield _text(value[training.metric])
+            with suppress(ValueError, RecursionError):
+                value = json.loads(line) if line.lstrip().startswith("{") else None
+                if isinstance(value, dict) and key in value:
+                    yield _text(value[key])
 
 
 def _text(value: object) -> str:
@@ -94,16 +106,19 @@ def _read_file(file: Path, training: CommandTraining) -> str:
     if content.lstrip().startswith("{"):
         try:
             values = [json.loads(content)]
-        except ValueError:
+        except (ValueError, RecursionError):
             values = []
             for line in content.splitlines():
-                with suppress(ValueError):  # a log may have lines of other kinds
+                with suppress(ValueError, RecursionError):  # a log may have lines of other kinds
                     values.append(json.loads(line))
         rows = [{key: _text(v) for key, v in value.items()} for value in values if isinstance(value, dict)]
     else:
         table = csv.reader(content.splitlines(), skipinitialspace=True)
-        header = [column.strip() for column in next(table, [])]
-        rows = [dict(zip(header, row, strict=False)) for row in table]
+        try:
+            header = [column.strip() for column in next(table, [])]
+            rows = [dict(zip(header, row, strict=False)) for row in table]
+        except csv.Error as error:  # such as a field of more than 131,072 characters
+            raise InputError(f"--metric-file {name} cannot be read as CSV: {error}") from None
     reported = [row[training.metric] for row in rows if row.get(training.metric, "").strip()]
     if not reported:
         known = list(dict.fromkeys(key for row in rows for key in row))

@@ -3,7 +3,7 @@
 import traceback
 
 from attention import InputError
-from attention.errors import first_line
+from attention.errors import error_line
 from automl.config.addresses import redact
 from automl.config.device import UnusableGpu
 from automl.storage.cache_folder import cache_root
@@ -25,12 +25,7 @@ class CommandFailed(Exception):
         self.log = log
 
 
-def name_error(error: BaseException) -> str:
-    """Return the type of an error and the first line of its message."""
-    return f"{type(error).__name__}: {first_line(error)}"
-
-
-def classify_error(error: Exception, folder: Storage) -> Report:
+def classify_error(error: BaseException, folder: Storage) -> Report:
     """Return the report of a trial that ended with `error`.
 
     A full disk and a GPU that cannot be used are faults of the node.
@@ -39,7 +34,7 @@ def classify_error(error: Exception, folder: Storage) -> Report:
         return Report(error=redact(str(error)), traceback=redact(error.log))
     if isinstance(error, UnusableGpu):
         return Report(fault=str(error))
-    line = name_error(error)
+    line = error_line(error)
     if (code := full_disk_errno(error)) is None:
         return Report(error=line, traceback=traceback.format_exc())
     if isinstance(error, InputError | DiskFull):  # These errors already name the folder.

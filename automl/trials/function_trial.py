@@ -6,6 +6,7 @@ from contextlib import closing
 
 from automl.functions.start import find_function
 from automl.storage.answers import Answers
+from automl.tracking.child_runs import join_runs
 from automl.training import checkpoint
 from automl.training.running_trial import RunningTrial
 from automl.trials.job import Job
@@ -33,8 +34,10 @@ def train(job: Job) -> Iterator[list[Metrics]]:
         least=job.least_epochs,
         tests=job.test,
         content=content,
+        folder=job.folder.local,
     )
     del content
+    join_runs(job.folder, job.config.model.backbone)
     with closing(trial.run(find_function(job.config.model.backbone))) as reports:
         for metrics in reports:
             history = [*history, {**metrics, "time": time.time()}]

@@ -4,6 +4,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from attention.child_processes import send_own_objects
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from search.config import COMMAND, TrialConfig
@@ -62,6 +63,7 @@ class Job:
 
 def train(job: Job) -> Generator[list[Metrics]]:
     """Train a job with the loop of its task. Yield the metrics of all epochs so far, after each epoch."""
+    send_own_objects()
     if job.is_spent(job.history):
         yield job.history
     else:

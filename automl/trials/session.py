@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attention import InputError
+from attention.errors import error_message
 from automl.callbacks.error_traces import ErrorTraces
 from automl.callbacks.prometheus import PrometheusGauges
 from automl.callbacks.search_progress import Progress
@@ -24,6 +25,7 @@ from automl.tasks import Split, Task
 from automl.trials.gpu_sharing import find_fraction, trial_resources
 from automl.trials.interrupt import Interrupt, record_signals
 from automl.trials.multi_worker import make_trainable
+from automl.trials.sent_code import make_sender
 from automl.trials.trial import TrialActor, build_assignment
 from cluster.capacity import ClusterCapacity
 from cluster.connect import connect, joins_cluster, list_nodes, wait_for_capacity
@@ -144,7 +146,7 @@ class Workers:
         Raises:
             InputError: The study cannot be written, or there is no more capacity for a trial.
         """
-        alone = self.shape.workers == 1
+        alone, send = self.shape.workers == 1, make_sender()
         (folder / TRIALS_FOLDER).mkdir(exist_ok=True)
         progress = Progress(
             scheduler.plan,
@@ -186,6 +188,7 @@ class Workers:
                         compile=self.settings.compile,
                         test=test,
                         data=data,
+                        send=send,
                     ),
                     # A trial of several workers is a function that waits for them and needs no core. It takes
                     # a little memory, since Ray does not schedule a trial without resources.
@@ -198,7 +201,8 @@ class Workers:
             code = full_disk_errno(error)
             if code is None and not _is_study(error):
                 raise
-            full = _first_line(error) if code is None else format_disk_full(folder, STUDY_ROOM, code)
+            cause = error_message(error.__cause__ or error)
+            full = cause if code is None else format_disk_full(folder, STUDY_ROOM, code)
             raise InputError(
                 f"the study in {folder} cannot be written ({full}); free disk space, then {self.advice}"
             ) from error
@@ -268,8 +272,3 @@ def _is_study(error: BaseException) -> bool:
     if isinstance(error, OSError) and str(error.filename).endswith(STUDY_FILE):
         return True
     return error.__cause__ is not None and _is_study(error.__cause__)
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error.__cause__ or error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

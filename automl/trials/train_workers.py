@@ -1,5 +1,6 @@
 """Trains one configuration with several workers, without Tune: a TorchTrainer that this process starts."""
 
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,8 +10,10 @@ from threading import Thread
 
 import ray
 import ray.train
+from ray.exceptions import RayActorError
 
 from attention import InputError
+from automl.config.command_line import format_command
 from automl.config.device import is_gpu
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime
@@ -112,15 +115,22 @@ def _reports(config: TrialConfig, folder: Path, shape: TrialResources, runtime: 
             if not is_running:
                 break
     if errors:
-        raise _find_cause(errors[0]) from errors[0]
+        logging.getLogger("ray").error("%s", errors[0])
+        raise _find_cause(errors[0], folder) from errors[0]
 
 
-def _find_cause(error: BaseException) -> BaseException:
-    """Return the worker's own error if its message says what to do."""
+def _find_cause(error: BaseException, folder: Path) -> BaseException:
+    """Return the worker's own error if its message says what to do, or InputError if its process died."""
     if isinstance(error, ray.train.TrainingFailedError):
         for cause in list_causes(error):
             if isinstance(cause, NodeFault):
                 return InputError(cause.fault)
             if isinstance(cause, InputError):
                 return cause
+            if isinstance(cause, RayActorError):
+                return InputError(
+                    f"a process of the training was killed, as when its machine is out of memory. Ray's "
+                    f"message is in {folder / 'log.txt'}. Continue it: "
+                    f"{format_command('train --resume', folder.name, str(folder.parent))}"
+                )
     return error

@@ -8,15 +8,17 @@ also its exceptions. Only the death of a process is handled by `search.tuner`.
 import gc
 import os
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import ray
 import torch
 from ray import tune
 
-from attention.loading import receive
+from attention.errors import error_line
+from attention.loading import Code
 from automl.config.device import device_name, empty_cache, is_out_of_memory
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime, runtime_for
@@ -25,12 +27,16 @@ from automl.data import shared
 from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.training.loop import Diverged, NotStopped, TooSlow
-from automl.trials.failure import classify_error, name_error
+from automl.trials.failure import classify_error
 from automl.trials.job import Job, train
+from automl.trials.sent_code import SentCode, receive_code
 from search.config import COMMAND, TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
 from search.serialise import to_json
 from search.tuner import NODE, REPORT
+
+# Ray's own folder of a job that brings its files, or of a cluster. Tune then moves to a temporary one.
+ORIGINAL = os.getcwd()
 
 
 def build_assignment(
@@ -46,6 +52,7 @@ def build_assignment(
     test: bool = False,
     data: Mapping[str, Any] | None = None,
     profile: bool = True,
+    send: Callable[[Code], SentCode] = dict,
 ) -> dict[str, Any]:
     """Return the configuration that is sent to a trial's process.
 
@@ -61,10 +68,12 @@ def build_assignment(
         test: Score the test split after the last epoch, as `test_NAME` for each of the task's metrics.
         data: Result of `Task.share_data` if the data come from the storage.
         profile: Measure the costs before training. Needed for limits and for equal time.
+        send: Returns the user-defined code as it is sent, of `make_sender`.
     """
     measured = profile and config.task != COMMAND  # before a command has run, nothing is known of it
     return {
-        "code": {**config.code(), **baseline.code()},
+        "current": os.getcwd(),
+        "code": send({**config.code(), **baseline.code()}),
         "trial": config.to_json(),
         "folder": str(folder),
         "shared_trainings": str(shared_trainings),
@@ -100,7 +109,7 @@ class TrialActor(tune.Trainable):
         gpus = resources.get("GPU", 0)
         try:
             yield from train_trial(config, runtime_for(gpus, **config["runtime"]))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             yield classify_error(error, Storage(config["folder"]))
 
     def step(self) -> dict[str, Any]:
@@ -114,7 +123,9 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
     Yields:
         A report for each epoch. The last one says how the trial ended.
     """
-    receive(config["code"])
+    # User code finds the files that it names where the search was started.
+    os.chdir(config["current"] if Path(config["current"]).is_dir() else ORIGINAL)
+    receive_code(config["code"])
     trial, folder = TrialConfig.from_json(config["trial"]).load(), Storage(config["folder"])
     device = device_name(runtime.device)
     history: list[Metrics] = []
@@ -165,7 +176,7 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
         if not is_out_of_memory(error):
             raise
         runtime.check_memory_of_others()
-        reason = f"out of memory: {name_error(error)}"
+        reason = f"out of memory: {error_line(error)}"
     except Diverged as error:
         reason = str(error)
     except TooSlow as error:

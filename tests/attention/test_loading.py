@@ -3,12 +3,14 @@
 import pickle
 import subprocess
 import sys
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import pytest
 
-from attention import InputError, loading
-from attention.errors import first_line
+import automl
+from attention import InputError, child_processes, loading
+from attention.errors import OWN_PACKAGES
 from backbones.libraries import LIBRARIES
 
 
@@ -151,9 +153,57 @@ def test_libraries_are_those_that_have_models() -> None:
     assert {*loading.LIBRARIES} == {*LIBRARIES, "hf"}  # whose models are decoders
 
 
+@pytest.mark.parametrize("name", [*OWN_PACKAGES, "test", "array"])
+def test_file_with_the_name_of_a_package_is_refused_where_it_is_imported(name: str, tmp_path: Path) -> None:
+    (tmp_path / f"{name}.py").write_text(f"import {name}\n\ndef make():\n    return 'mine'\n")
+    (tmp_path / "net.py").write_text(f"from {name} import make")
+    with pytest.raises(InputError, match=rf"imports '{name}', which is not {name}\.py .* Rename {name}\.py"):
+        loading.load_file(f"{tmp_path}/net.py")
+    # It may be named itself, and use the package.
+    assert loading.load_object("model", "function", f"{tmp_path}/{name}.py:make", ())() == "mine"
+
+
+RUNS = [name for name in automl.__all__ if name.startswith(("run_", "resume_"))]
+PARSES = "import argparse\nparser = argparse.ArgumentParser()\n"
+
+
 @pytest.mark.parametrize(
-    ("error", "line"),
-    [(ValueError("one\ntwo"), "one"), (KeyError(), "KeyError"), (OSError(" \n"), "OSError"), (None, "None")],
+    ("content", "reason"),
+    [
+        *(
+            (f"import automl\nautoml.{name}()", f"net\\.py calls automl\\.{name} when .* `if __name__ == ")
+            for name in RUNS
+        ),
+        ("import sys\nsys.exit(0)", r"SystemExit: 0 \(net\.py, line 2\)\. Put .* below `if __name__ == "),
+        (
+            f"{PARSES}parser.add_argument('--a', required=True)\nparser.parse_args()",
+            r"required: --a .*line 4",
+        ),
+        ("from .layers import NAME", r"net\.py, line 1\)\. Name .* by its package: \w+\.net:make in /"),
+    ],
 )
-def test_first_line_of_an_error(error: BaseException | None, line: str) -> None:
-    assert first_line(error) == line
+def test_file_that_cannot_be_imported_says_why(content: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "layers.py").write_text("NAME = 1")
+    (tmp_path / "net.py").write_text(f"{content}\n\ndef make():\n    pass\n")
+    with pytest.raises(InputError, match=reason):
+        loading.load_object("model", "function", f"{tmp_path}/net.py:make", ())
+
+
+def test_import_hides_the_arguments_of_this_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["automl", "search", "--trials", "2"])
+    lines = f"{PARSES}parser.add_argument('--trials', type=int)\nTRIALS = parser.parse_args().trials\n"
+    (tmp_path / "net.py").write_text(lines)
+    assert loading.load_file(f"{tmp_path}/net.py").TRIALS is None
+    assert sys.argv[1] == "search"
+
+
+def test_spawned_processes_get_objects_of_files_of_the_user(project: Path) -> None:
+    (project / "layers.py").write_text("NAME = 'layers '\n\nclass Rows:\n    class Inner:\n        pass\n")
+    (project / "net.py").write_text("import layers\n\nclass Net:\n    pass\n\ndef collate(rows):\n    pass\n")
+    net = loading.load_file(f"{project}/net.py")
+    child_processes.send_own_objects()
+    content = ForkingPickler.dumps([net.Net(), net.collate, net.layers.Rows.Inner()])
+    names = "[getattr(each, '__name__', type(each).__name__) for each in pickle.load(sys.stdin.buffer)]"
+    code = f"import pickle, sys; print({names})"
+    process = subprocess.run([sys.executable, "-c", code], input=content, capture_output=True, check=True)
+    assert process.stdout.decode().strip() == "['Net', 'collate', 'Inner']"

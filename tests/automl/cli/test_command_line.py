@@ -17,6 +17,8 @@ from PIL import Image
 
 import automl
 from attention import ATTENTIONS, InputError
+from attention.loading import load_object
+from automl.cli.command import as_command
 from automl.cli.config_file import COMMON
 from automl.cli.main import app
 from automl.cli.sites import sites_table
@@ -545,3 +547,26 @@ def test_resources_that_the_cluster_lacks_are_reported(automl: Script, tmp_path:
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.glob("searches/*"))
     assert not (tmp_path / "mlflow.db").exists()
+
+
+def test_code_of_the_user_does_not_end_a_command(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("import sys\n\ndef stop():\n    sys.exit(0)\n")
+    stop = load_object("model", "function", f"{tmp_path}/net.py:stop", ())
+    with pytest.raises(InputError, match=r"ended the program: SystemExit: 0 \(net\.py, line 4\)"):
+        as_command(stop)()
+
+
+def test_second_interrupt_has_no_traceback() -> None:
+    """Ctrl-C once more, while the first one ends the command and the process."""
+    lines = (
+        "import atexit, os, signal",
+        "from automl.cli import main",
+        "def interrupted(*_): raise KeyboardInterrupt",
+        "main.main = interrupted",
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))",
+        "main.run()",
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stderr) == (130, "")

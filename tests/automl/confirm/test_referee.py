@@ -255,8 +255,14 @@ def test_commands_of_searches_reject_comparisons(at_work: Any, cli: Any) -> None
     compare()
     for command in (
         ("search", "--resume", "mine"),
+        ("search", "--space", "digits", "--warm-start", "mine"),
+        ("search", "--space", "digits", "--prior", "mine"),
         ("export", "--best", "--search", "mine"),
-        ("referee",),
+        ("export", "--baseline", "--search", "mine"),
+        ("compare", "mine", "mine:candidate"),
+        ("solve", "mine", "--max-params", "1M"),
+        ("train", "--like", "mine"),
     ):
         code, _, err = cli(*command)
-        assert (code, "Traceback" in err) == (2, False), err
+        assert (code, "'mine' compares commands" in err, "Traceback" in err) == (2, True, False), err
+    assert cli("referee")[0] == 2

@@ -16,7 +16,7 @@ import torch
 
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
-from automl.trials import supervise
+from automl.trials import command_metric, supervise
 from automl.trials.command_trial import train
 from automl.trials.failure import CommandFailed, classify_error
 from automl.trials.job import Job
@@ -25,6 +25,7 @@ from search.metric import Metric
 from search.record import Metrics
 
 HERE = Runtime(device=torch.device("cpu"))
+DEEP = '{"a":' * 20_000
 LOGGED = "epoch,train,val_acc\n1,0.1,0.5\n2,0.2,0.75\n3,0.3,\n"
 
 
@@ -53,6 +54,13 @@ def run(folder: Path, command: str, seed: int = 7, **training: Any) -> Metrics:
 
 def prints(*lines: str, to: str = "stdout") -> str:
     return python(f"import sys; sys.{to}.write(sys.argv[1])", "\n".join((*lines, "seed {seed}", "")))
+
+
+def writes(content: str, times: int = 1) -> str:
+    """Return a command that writes content, with its last character several times."""
+    text = f"sys.argv[2] + sys.argv[2][-1] * {times - 1}"
+    program = f"import pathlib, sys; pathlib.Path(sys.argv[1], 'log').write_text({text})"
+    return python(program, "{out}", content, "{seed}")
 
 
 @pytest.mark.parametrize(
@@ -84,9 +92,7 @@ def test_metric_in_the_output(tmp_path: Path, command: str, training: dict[str, 
     ],
 )
 def test_metric_in_a_file(tmp_path: Path, content: str, key: str) -> None:
-    program = "import pathlib, sys; pathlib.Path(sys.argv[1], 'log').write_text(sys.argv[2])"
-    command = python(program, "{out}", content, "{seed}")
-    assert run(tmp_path, command, metric=key, metric_file="log")["acc"] == 0.75
+    assert run(tmp_path, writes(content), metric=key, metric_file="log")["acc"] == 0.75
 
 
 @pytest.mark.parametrize(
@@ -102,6 +108,12 @@ def test_metric_in_a_file(tmp_path: Path, content: str, key: str) -> None:
         ),
         ("no-such-program {seed} db://me:pw@host", {}, r"^cannot start .* db://\*\*\*@host': No such"),
         (prints("acc=high"), {}, "is 'high', which is no number"),
+        (prints("acc=0_5"), {}, "is '0_5', which is no number"),
+        (prints("acc=75%"), {}, "is '75%'; print percentages with all commands and give --unit %, or print"),
+        (prints(DEEP, "loss=3"), {"metric": "acc"}, "no line is a JSON object with the key 'acc'"),
+        (writes(DEEP), {"metric_file": "log"}, "has no value of"),
+        (writes("acc\n1", times=200_000), {"metric_file": "log"}, "log cannot be read as CSV: field larger"),
+        (prints("x" * 40), {"metric": "(x+)+y"}, "was not found in 1 s; repeat no group that repeats"),
         (prints("acc=nan"), {}, "the metric acc became nan"),
         (prints("acc=inf"), {}, "the metric acc became inf"),
         (prints(), {"metric_file": "log.csv"}, "wrote no --metric-file log.csv into its folder"),
@@ -110,7 +122,10 @@ def test_metric_in_a_file(tmp_path: Path, content: str, key: str) -> None:
         ("no-such-program {seed}", {}, "cannot start 'no-such-program {seed}': No such file"),
     ],
 )
-def test_failed_commands(tmp_path: Path, command: str, training: dict[str, Any], reason: str) -> None:
+def test_failed_commands(
+    tmp_path: Path, command: str, training: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_metric, "PATIENCE", 1.0)
     with pytest.raises(CommandFailed) as raised:
         run(tmp_path, command, **training)
     report = classify_error(raised.value, Storage(str(tmp_path)))
@@ -119,9 +134,8 @@ def test_failed_commands(tmp_path: Path, command: str, training: dict[str, Any],
 
 
 def test_missing_column_lists_the_others(tmp_path: Path) -> None:
-    program = "import pathlib, sys; pathlib.Path(sys.argv[1], 'log').write_text(sys.argv[2])"
     with pytest.raises(CommandFailed, match="no value of 'acc'; it has epoch, train, val_acc"):
-        run(tmp_path, python(program, "{out}", LOGGED, "{seed}"), metric="acc", metric_file="log")
+        run(tmp_path, writes(LOGGED), metric="acc", metric_file="log")
 
 
 def test_only_placeholders_are_replaced(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import mlflow
 import pytest
 import torch
 from automl_cases import CPU, HERE, timeless
@@ -9,13 +10,19 @@ from functions.train_as_built_in import CONFIG
 
 from attention import Spec
 from automl.config.limits import Limits
+from automl.functions.start import find_function
 from automl.storage.answers import read_answers
 from automl.storage.storage import Storage
+from automl.tracking.client import find_runs
+from automl.tracking.run_spec import RunSpec
+from automl.tracking.tags import PARENT
+from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint, running_trial
 from automl.training.loop import NotStopped
 from automl.trials.trial import build_assignment, train_trial
 from search.config import FunctionModel, OwnTraining, TrialConfig
 from search.metric import Metric
+from search.record import TrialRecord
 
 AS_BUILT_IN = Path(__file__).parents[1] / "functions" / "train_as_built_in.py"
 PLACEMENT = {"stage2.block1": Spec("ssa")}
@@ -127,3 +134,45 @@ def test_trial_whose_function_does_not_stop_ends_its_process(monkeypatch, tmp_pa
     next(work)
     with pytest.raises(NotStopped, match="did not stop"):
         work.close()
+
+
+USES = """
+        with open("beside.txt") as beside:
+            assert beside.read() == "here"
+        (trial.folder / "best.pt").write_text("mine")
+        import mlflow
+        mlflow.log_param("epochs", "mine")
+        mlflow.log_metric("mine", epoch)
+        trial.report(accuracy=0.5)
+"""
+
+
+def test_function_runs_where_the_search_was_started(tmp_path, monkeypatch):
+    """A trial's process is in a folder of Ray Tune. Its function reads files and logs metrics elsewhere."""
+    (tmp_path / "beside.txt").write_text("here")
+    (tmp_path / "tune").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    for name in ("MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_CONTEXT"):
+        monkeypatch.setenv(name, "7")  # as after `mlflow.set_experiment`
+    config = own_config(write_function(tmp_path, body=USES), epochs=2)
+    folder = Storage(tmp_path / "0")
+    writer = MlflowWriter(RunSpec(experiment="mine", checkpoint=lambda trial: folder))
+    for number in range(2):
+        run = writer.write(TrialRecord(number, config.change(seed=number)))
+        work = assignment(config.change(seed=number), folder.local)
+        monkeypatch.chdir(tmp_path / "tune")
+        assert [report.error for report in train_trial(work, HERE)] == [None, None]
+        assert (folder.local / "best.pt").read_text() == "mine"
+        (child,) = find_runs(writer.client, [writer.experiment], {PARENT: run})
+        assert (child.data.metrics["mine"], child.info.status) == (1, "FINISHED")
+        folder.clear()
+
+
+def test_start_ends_its_runs_of_mlflow_and_no_others(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    file = tmp_path / "train.py"
+    file.write_text("import mlflow\n\ndef train(trial):\n    mlflow.start_run(nested=True)")
+    with mlflow.start_run() as outer:
+        find_function(f"{file}:train")(None)
+        assert mlflow.active_run().info.run_id == outer.info.run_id

@@ -13,6 +13,8 @@ from confirm_cases import RECORDS, fake_search
 from imitated_gpus import Driver
 from mlflow import MlflowClient
 from PIL import Image
+from ray.exceptions import RayActorError
+from ray.train import WorkerGroupError
 
 from attention import InputError, Spec
 from automl.cli.train_command import DEFAULTS, OTHERS
@@ -363,3 +365,10 @@ def test_two_workers_train_the_same_as_one(store: MlflowClient, cli: Cli) -> Non
         assert record["loss"] == pytest.approx(expected["loss"], rel=1e-4)
     code, _, err = cli("train", "--resume", "two", "--workers", "2")
     assert "has ended after 2 epochs" in err
+
+
+def test_process_that_was_killed_is_one_line(tmp_path: Path) -> None:
+    error = WorkerGroupError("forty lines", {0: RayActorError()})
+    cause = train_workers._find_cause(error, tmp_path / "mine")
+    assert isinstance(cause, InputError)
+    assert "log.txt. Continue it: automl train --resume mine" in str(cause)
