@@ -75,9 +75,7 @@ def probe(model: nn.Module, example: Example) -> Iterator[Probe | None]:
         args, kwargs = tree_map_only(Tensor, take, arguments(example))
         return _first(model(*args, **kwargs))
 
-    # Every embedding that may take the tokens has so many entries.
-    sizes = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding)]
-    entries = min((size for size in sizes if size > 1), default=2)
+    entries = count_entries(model)
     with opened(model, like.device):
         x = torch.randn(tokens.shape, device=like.device).to(like.dtype)
         if not floats:
@@ -107,6 +105,12 @@ def opened(module: nn.Module, device: torch.device, *, training: bool = False) -
                 parameter.copy_(value)
             for child, mode in modes.items():
                 child.training = mode
+
+
+def count_entries(model: nn.Module) -> int:
+    """Return the number of different tokens that every embedding of the model takes."""
+    sizes = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding)]
+    return min((size for size in sizes if size > 1), default=2)
 
 
 def _at(where: slice, axis: int) -> tuple[slice, ...]:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from attention.position import ROTARY_BASE, rotate
 from backbones.mixer import Mixer
 from backbones.output import feature_map
+from backbones.probe import count_entries
 from backbones.weights import load
 
 # Names of the projections in torch's and transformers' modules.
@@ -109,13 +110,10 @@ def _run_layers(model: nn.Module, paths: Iterable[str]) -> dict[str, tuple[Tenso
         model.get_submodule(path).register_forward_hook(keep(path), with_kwargs=True) for path in paths
     ]
     like, precision = next(model.parameters()), torch.get_float32_matmul_precision()
-    sizes = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding)]
-    entries = min((size for size in sizes if size > 1), default=2)
+    entries, training = count_entries(model), model.training
     # Of embedded positions, some are in front of the first token.
-    tokens = torch.randint(
-        entries, (1, max(2, min(TRIED, entries // 2))), generator=torch.Generator().manual_seed(0)
-    )
-    training = model.training
+    length = max(2, min(TRIED, entries // 2))
+    tokens = torch.randint(entries, (1, length), generator=torch.Generator().manual_seed(0))
     try:
         torch.set_float32_matmul_precision("highest")
         with torch.no_grad():
@@ -132,10 +130,8 @@ def _run_layers(model: nn.Module, paths: Iterable[str]) -> dict[str, tuple[Tenso
 
 def _heads(layer: nn.Module, projections: Mapping[str, "Projection"], module: object) -> set[int]:
     channels = len(projections["q"].bias)
-    counts = [getattr(layer, name, None) for name in ("num_heads", "n_heads", "heads")]
-    if width := getattr(layer, "head_dim", None):
-        counts.append(channels // width)
-    counts.append(getattr(module, "heads", None))
+    counts = [getattr(layer, name, 0) for name in ("num_heads", "n_heads", "heads")]
+    counts += [getattr(module, "heads", 0), channels // getattr(layer, "head_dim", channels)]
     return {count for count in counts if count and channels % count == 0}
 
 
@@ -184,9 +180,11 @@ def find_projections(attention: nn.Module) -> Mapping[str, Projection]:
         q, k, v = (_read(layers[name]) for name in SEPARATE)
     else:
         return {}
-    if len(k.bias) != len(v.bias) or len(q.bias) % len(k.bias) or len(q.bias) != o.weight.shape[1]:
+    if len(k.bias) != len(v.bias) or not len(k.bias) or len(q.bias) != o.weight.shape[1]:
         return {}
     width, scale = getattr(attention, "head_dim", len(k.bias)), getattr(attention, "scaling", None)
+    if len(q.bias) % len(k.bias) or len(k.bias) % width:
+        return {}
     repeats = len(q.bias) // len(k.bias)
     k, v = (Projection(*(_repeat(t, width, repeats) for t in projection)) for projection in (k, v))
     if scale is not None:  # The modules here divide by the root of a head's width.

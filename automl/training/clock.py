@@ -54,13 +54,8 @@ def wall_seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def time_lower_quartile(run: Callable[[], object], runtime: Runtime, times: int) -> float:
-    """Return the lower quartile of the times [s] of so many runs, which have little interference."""
-    return time_lower_quartiles([run], runtime, times)[0]
-
-
 def time_lower_quartiles(runs: Sequence[Callable[[], object]], runtime: Runtime, times: int) -> list[float]:
-    """Return the lower quartile for each of `runs`, over up to `times` rounds."""
+    """Return the lower quartile [s] for each of `runs`, over up to `times` rounds, with little interference."""
     rounds = time_rounds([partial(seconds, run, runtime) for run in runs], times)
     return [statistics.quantiles(column, n=4)[0] for column in zip(*rounds, strict=True)]
 
