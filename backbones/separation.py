@@ -21,7 +21,8 @@ def find_influences(model: nn.Module, example: Example) -> frozenset[str]:
     Args:
         model: The model.
         example: An input of the model with tokens, as for `is_causal`. A mask of them is a tensor `(B, N)` of
-            bools, or of integers in an argument with `mask` in its name. It is true at real tokens.
+            bools, or of integers in an argument with `mask` in its name. If it shows padding at one end, the
+            other end is not tested.
 
     Returns:
         Descriptions, such as `EXAMPLES`, or `SECOND` if no output depends on other examples of a batch in the
@@ -57,7 +58,8 @@ def refuse_influences(names: Collection[str], influences: Collection[str]) -> In
         if {EXAMPLES, SECOND} & {*influences}
         else "they lack the mask. In the forward of the model, run the layers inside `with "
         "attention.padding.padding(mask):`, with a mask of bools (batch, time) that is True at real tokens. "
-        "If no input has padding, leave the mask out of the example"
+        "If no input has padding, leave the mask out of the example. If it is at one end, let the example "
+        "show it"
     )
     return InputError(
         f"with modules at {', '.join(map(repr, names))}, {' and '.join(sorted(influences))} would change the "
@@ -71,19 +73,21 @@ def _find_padding(run: Probe, example: Example) -> Iterator[str]:
         shape = len(run.x), run.x.shape[axis]
         masks = [mask for mask in _masks(example) if mask.shape == shape]
         if masks and shape[1] > 1:
-            for value, marked in ((1, "0"), (0, "1")):
+            for value in (1, 0):
                 mask = partial(_mask, masks=masks, value=value)
-                yield from (f"{each} (marked by {marked})" for each in _find_along(run, axis, mask))
+                ends = {"left": 0, "right": -1}
+                padded = [end for end, i in ends.items() if any((m[:, i] != value).any() for m in masks)]
+                for each in _find_along(run, axis, mask, padded or [*ends]):
+                    yield f"{each} (marked by {1 - value})"
 
 
-def _find_along(run: Probe, axis: int, mask: Callable[..., Tensor]) -> Iterator[str]:
+def _find_along(run: Probe, axis: int, mask: Callable[..., Tensor], ends: Collection[str]) -> Iterator[str]:
     count = run.x.shape[axis]
     real = count - max(1, count // 3)
     has_tokens = run.output.ndim > axis and run.output.shape[axis] == count
-    for end, kept, padded in (
-        ("right", slice(real), slice(real, None)),
-        ("left", slice(-real, None), slice(-real)),
-    ):
+    slices = {"right": (slice(real), slice(real, None)), "left": (slice(-real, None), slice(-real))}
+    for end in ends:
+        kept, padded = slices[end]
         adapt = partial(mask, kept=kept, count=count)
         y, z = (run.call(x, adapt) for x in (run.x, run.change(padded, axis)))
         if not (are_equal(y, z, axis, kept) if has_tokens else are_equal(y, z, 0, slice(None))):

@@ -55,7 +55,7 @@ def wall_seconds(run: Callable[[], object]) -> float:
 
 
 def time_lower_quartiles(runs: Sequence[Callable[[], object]], runtime: Runtime, times: int) -> list[float]:
-    """Return the lower quartile [s] for each of `runs`, over up to `times` rounds, with little interference."""
+    """Return the lower quartile [s] for each of `runs`, over up to `times` rounds of little interference."""
     rounds = time_rounds([partial(seconds, run, runtime) for run in runs], times)
     return [statistics.quantiles(column, n=4)[0] for column in zip(*rounds, strict=True)]
 

@@ -90,3 +90,6 @@ def test_transformers_with_an_attention_mask(kind: str) -> None:
     site = next(site.name for site in sites(model, PADDED) if not site.replaces)
     with pytest.raises(InputError, match="padding"):  # GPT-2 sees that on the left.
         insert(model, {site: spec}, PADDED)
+    if kind == "GPT2":
+        shown = {"input_ids": TOKENS, "attention_mask": torch.tensor([[1] * N, [1] * (N - 2) + [0] * 2])}
+        insert(getattr(transformers, kind + head)(config), {site: spec}, shown)
