@@ -1,6 +1,7 @@
 """Tests by changing inputs whether outputs depend on other examples of the batch, and on padding."""
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -28,18 +29,18 @@ def find_influences(model: nn.Module, example: Example) -> frozenset[str]:
         Descriptions, such as `EXAMPLES`, or `SECOND` if no output depends on other examples of a batch in the
         second dimension. Empty if the model cannot run on random values.
     """
-    try:
-        with probe(model, example) as run:
-            if run is None or len(run.output) != len(run.x):
-                return frozenset()
+    influences = set[str]()
+    # Sites need only the shapes of the example. Its values and other lengths may be none of an input.
+    with suppress(Exception), probe(model, example) as run:
+        if run is not None and len(run.output) == len(run.x):
             ends = (slice(1), slice(1, None)), (slice(1, None), slice(1))
-            separate = all(run.keeps(changed, kept, 0, 0) for changed, kept in ends)
-            is_second = not separate and run.output.shape[:2] == run.x.shape[:2]
-            is_second = is_second and all(run.keeps(changed, kept, 1, 1) for changed, kept in ends)
-            own = [SECOND] if is_second else [] if separate else [EXAMPLES]
-            return frozenset([*own, *_find_padding(run, example)])
-    except Exception:  # Sites need only the shapes of the example. Its values may be none of an input.
-        return frozenset()
+            if not all(run.keeps(changed, kept, 0, 0) for changed, kept in ends):
+                is_second = run.output.shape[:2] == run.x.shape[:2]
+                is_second = is_second and all(run.keeps(changed, kept, 1, 1) for changed, kept in ends)
+                influences.add(SECOND if is_second else EXAMPLES)
+            for influence in _find_padding(run, example):
+                influences.add(influence)
+    return frozenset(influences)
 
 
 def refuse_order(model: nn.Module) -> InputError:

@@ -91,9 +91,10 @@ def test_layers_whose_positions_differ_start_new(kind: str, tmp_path: Path) -> N
 )
 def test_layers_of_every_decoder_are_taken_over_exactly_or_start_new(kind: str) -> None:
     """Every family that can be built small here."""
-    sizes = {**SIZES, "num_key_value_heads": 2, "intermediate_size": 24, "pad_token_id": 0, "bos_token_id": 1}
+    sizes = {**SIZES, "num_key_value_heads": 2, "intermediate_size": 24}
+    sizes |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     try:
-        config = transformers.CONFIG_MAPPING[kind](**sizes, eos_token_id=2)
+        config = transformers.CONFIG_MAPPING[kind](**sizes)
         assert (config.hidden_size, config.num_hidden_layers) == (WIDTH, DEPTH)
         own = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         lists = [path for path, m in own.named_modules() if isinstance(m, nn.ModuleList) and len(m) == DEPTH]
