@@ -26,8 +26,8 @@ from backbones.weights import load
 SEPARATE = ("q_proj", "k_proj", "v_proj")
 JOINT = ("in_proj", "c_attn", "qkv_proj")
 OUTPUT = ("out_proj", "o_proj", "c_proj", "dense")
-TRIED = 64  # Most tokens on which a layer is compared with its projections
-SAME = 1e-3  # Relative difference that rounding may cause
+TRIED = 128  # Most tokens on which a layer is compared with its projections
+SAME = 3e-5  # Relative difference that rounding may cause
 
 
 class Projection(NamedTuple):
