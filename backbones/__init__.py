@@ -36,7 +36,9 @@ locations        Names of the positions at which a module can be inserted
 placement        The type `Placement`: an attention spec for each site
 unknown_site     The error for a site that a model lacks
 insertion        The function that inserts a placement
+probe            Runs a model on random tokens and on changed ones
 causality        Tests whether a model or a module is causal
+separation       Tests whether outputs depend on other examples of a batch, or on padding
 weights          Trained weights for a new model: selects the backbone's and checks that they fit
 mixer            A wrapper for attention that replaces a module that mixes tokens
 torch_internals  Everything used of PyTorch besides its public API

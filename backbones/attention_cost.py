@@ -11,7 +11,7 @@ from attention import Cost, Gated, InputError, Spec, find_attention
 from attention.errors import describe_error
 from backbones.insertion import build_module
 from backbones.macs import count_macs
-from backbones.site import Site
+from backbones.site import Site, features
 from backbones.torch_internals import FakeCopyMode, FakeTensorMode
 
 
@@ -64,15 +64,6 @@ def count_module_cost(module: Gated, site: Site) -> Cost:
         macs = count_macs(twin.eval(), features(site, 1))
     parameters = sum(p.numel() for p in module.parameters())
     return Cost(parameters=parameters, macs=macs, memory=kept[1] - kept[0])
-
-
-def features(site: Site, batch: int) -> Tensor:
-    """Return zeros of the shape at a site, with the channels innermost in memory.
-
-    They are `(batch, C, *spatial)`, or `(batch, *spatial, C)` if the layout of the site is `B*C`.
-    """
-    x = torch.zeros(batch, *site.resolution, site.channels)
-    return x if site.layout == "B*C" else x.movedim(-1, 1)
 
 
 def _count_kept(module: Gated, x: Tensor) -> int:

@@ -1,30 +1,29 @@
-"""Tests by changing a token whether a model or a module is causal: no output depends on later tokens."""
+"""Tests by changing tokens whether a model or a module is causal: no output depends on later tokens."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+import copy
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
 
 from attention import ATTENTIONS, Gated, InputError, Spec
-from backbones.example import Example, arguments, first_tensor
-from backbones.output import logits
-from backbones.site import Site
-from backbones.torch_internals import tree_leaves, tree_map_only
+from backbones.example import Example
+from backbones.probe import Probe, are_equal, opened, probe
 
-INTEGERS = (torch.int64, torch.int32)
+LARGE = 100.0  # Standard deviation of later features whose scores win or lose against those of earlier ones.
+REDRAWS, DIRECTIONS, COPIES = 4, 2, 3  # numbers of changes of each kind
 
 
 def is_causal(model: nn.Module, example: Example, *, mixes: bool = True) -> bool:
     """Return whether outputs depend on earlier tokens but never on later ones.
 
-    The model runs in evaluation mode on random tokens, and again for each of four tokens, with another one
-    instead. If it is causal, all outputs before that token are equal bit by bit, and some output after it
-    changes.
+    The model runs in evaluation mode on random tokens, and again with others from a position on, for each of
+    four positions. If it is causal, no output before that position changes by more than rounding. Another
+    token alone must change some output after it.
 
-    During the test all gates are 1. Parameters that are zero, such as those of a new last layer, are random.
-    Afterwards the model is as it was.
+    During the test all gates are 1. Parameters that are zero or nearly so, such as those of a new last layer,
+    are random. Afterwards the model is as it was.
 
     Args:
         model: The model.
@@ -35,55 +34,68 @@ def is_causal(model: nn.Module, example: Example, *, mixes: bool = True) -> bool
     Returns:
         Whether the model is causal. False if input or output has no token axis, or the model cannot run.
     """
-    tokens, like = first_tensor(example), next(model.parameters())
-    if like.is_meta:
-        return False
-    if tokens.ndim == 2 and tokens.dtype in INTEGERS:
-        dtype, axes = tokens.dtype, [1]
-    elif tokens.ndim == 3 and tokens.is_floating_point():
-        dtype, axes = like.dtype, [1, 2]
-    else:
-        return False
-
-    def run(x: Tensor) -> Tensor:
-        def take(tensor: Tensor) -> Tensor:
-            other = like.dtype if tensor.is_floating_point() else tensor.dtype
-            return x if tensor is tokens else tensor.to(like.device, other)
-
-        args, kwargs = tree_map_only(Tensor, take, arguments(example))
-        return _first(model(*args, **kwargs))
-
-    # Every embedding that may take the tokens has so many entries.
-    sizes = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding)]
-    entries = min((size for size in sizes if size > 1), default=2)
     try:
-        with _opened(model, like.device):
-            x = _draw(tokens.shape, dtype, like.device, entries)
-            y = run(x)
+        with probe(model, example) as run:
+            if run is None:
+                return False
+            x, y = run.x, run.output
             pairs = [
-                (axis, at) for axis in axes for at in range(1, y.ndim) if y.shape[at] == x.shape[axis] > 1
+                (axis, at) for axis in run.axes for at in range(1, y.ndim) if y.shape[at] == x.shape[axis] > 1
             ]
-            return any(_flows_forward(run, x, y, axis, at, entries, mixes=mixes) for axis, at in pairs)
+            return any(_flows_forward(run, axis, at, mixes=mixes) for axis, at in pairs)
     except Exception:  # Sites need only the shapes of the example. Its values may be none of an input.
         return False
 
 
-def sees_later(module: Gated, site: Site) -> bool:
+def sees_later(module: Gated, shape: Sequence[int]) -> bool:
     """Return whether the output of a module at a position depends on later positions.
 
+    The module runs in evaluation and in training mode, on random features and on changes of all features from
+    a position on. A module may choose positions by scores, as a top-k over the sequence does. So there are
+    changes with which later positions have the largest scores, and others with which they have the smallest.
+
     Args:
-        module: A module for the site.
-        site: A site with one spatial dimension.
+        module: A module for a site with one spatial dimension. It does not change.
+        shape: Shape of features at the site, with one example.
     """
-    axis = 1 if site.layout == "B*C" else 2
-    shape = (2, *site.resolution, site.channels) if axis == 1 else (2, site.channels, *site.resolution)
-    like = module.gamma
-    with _opened(module, like.device):
-        x = _draw(shape, like.dtype, like.device)
-        y = module(x)
-        return not all(
-            _equal_before(module(_changed(x, axis, i)), y, axis, i) for i in _positions(shape[axis] - 1)
-        )
+    module, like = copy.deepcopy(module), module.gamma
+    axis = 1 if module.layout == "B*C" else 2
+    middle, last = shape[axis] // 2, shape[axis] - 1
+    state = [(buffer, buffer.clone()) for buffer in module.buffers()]
+
+    def run(x: Tensor) -> Tensor:
+        for buffer, value in state:
+            buffer.copy_(value)
+        torch.manual_seed(0)  # Dropout drops the same features in each run.
+        y: Tensor = module(x.to(like.device, like.dtype))
+        return y
+
+    draws = torch.Generator().manual_seed(0)
+    for training in (False, True):
+        with opened(module, like.device, training=training):
+            x = torch.randn(*shape, generator=draws)
+            y = run(x)
+            for i in _positions(last) + _positions(middle):
+                for changed in islice(_change_later(x, axis, i, draws), None if i == middle else 2):
+                    z = run(changed)
+                    # What overflows with large features need not do so with those of a model.
+                    if z.isfinite().all() and not are_equal(z, y, axis, slice(i)):
+                        return True
+    return False
+
+
+def _change_later(x: Tensor, axis: int, i: int, draws: torch.Generator) -> Iterator[Tensor]:
+    """Yield copies of features with others from index `i` of `axis` on."""
+    before, later = x.split([i, x.shape[axis] - i], dim=axis)
+    token = later.narrow(axis, 0, 1)
+    changes = [torch.randn(later.shape, generator=draws) for _ in range(REDRAWS)]
+    for _ in range(DIRECTIONS):
+        direction = LARGE * torch.randn(token.shape, generator=draws)
+        changes[1:1] = [direction, -direction]
+    # With a copy of the earlier position whose score is largest, all later ones have that score, too.
+    changes += [before.narrow(axis, at, 1) for at in range(0, i, max(1, i // COPIES))]
+    for change in (*changes, torch.zeros_like(token)):
+        yield torch.cat([before, change.expand_as(later)], dim=axis)
 
 
 def refuse(placement: Mapping[str, Spec], leaking: Collection[str]) -> InputError:
@@ -106,74 +118,18 @@ def refuse(placement: Mapping[str, Spec], leaking: Collection[str]) -> InputErro
     )
 
 
-def _flows_forward(
-    run: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, axis: int, at: int, entries: int, *, mixes: bool
-) -> bool:
-    """Return whether tokens along `axis` of x change outputs along `at` of y at no earlier positions.
+def _flows_forward(run: Probe, axis: int, at: int, *, mixes: bool) -> bool:
+    """Return whether tokens along `axis` change outputs along `at` at no earlier positions.
 
     With `mixes` they must change some at later positions.
     """
-    last, flows = x.shape[axis] - 1, not mixes
-    for i in _positions(last):
-        z = run(_changed(x, axis, i, entries))
-        if not _equal_before(z, y, at, i):
-            return False
-        flows |= not torch.equal(*(t.narrow(at, i + 1, last - i) for t in (y, z)))
-    return flows
-
-
-def _equal_before(first: Tensor, second: Tensor, axis: int, i: int) -> bool:
-    return torch.equal(first.narrow(axis, 0, i), second.narrow(axis, 0, i))
+    last = run.x.shape[axis] - 1
+    positions = _positions(last)
+    if not all(run.keeps(slice(i, None), slice(i), axis, at) for i in positions):
+        return False
+    return not mixes or not all(run.keeps(slice(i, i + 1), slice(i + 1, None), axis, at) for i in positions)
 
 
 def _positions(last: int) -> list[int]:
     """Return the tokens to change: middle and last, and two of which padding at one end leaves one."""
     return sorted({last // 2, last, 1, last - 1} & {*range(last + 1)})
-
-
-def _draw(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, entries: int = 2) -> Tensor:
-    """Return random features, or tokens below `entries`."""
-    if dtype.is_floating_point:
-        return torch.randn(shape, device=device).to(dtype)
-    return torch.randint(entries, shape, dtype=dtype, device=device)
-
-
-def _changed(x: Tensor, axis: int, i: int, entries: int = 2) -> Tensor:
-    """Return a copy of `x` with another token at index `i` of `axis`."""
-    y = x.clone()
-    token = y.select(axis, i)
-    token.copy_(torch.randn_like(token) if x.is_floating_point() else (token + 1) % entries)
-    return y
-
-
-def _first(output: Any) -> Tensor:
-    """Return the logits, or the first tensor of a model's output."""
-    output = logits(output)
-    values = list(output.values()) if isinstance(output, Mapping) else output
-    tensor: Tensor = next(t for t in tree_leaves(values) if isinstance(t, Tensor))
-    return tensor
-
-
-@contextmanager
-def _opened(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """Set the evaluation mode, all gates to 1, and random values of parameters that are zero."""
-    modes = {child: child.training for child in module.modules()}
-    gates = {child.gamma: child.gamma.clone() for child in module.modules() if isinstance(child, Gated)}
-    module.eval()
-    devices = [] if device.type == "cpu" else [device]
-    with torch.no_grad(), torch.random.fork_rng(devices, device_type=device.type):
-        torch.manual_seed(0)
-        zeros = [p for p in module.parameters() if p not in gates and not p.any()]
-        try:
-            for parameter in zeros:
-                nn.init.normal_(parameter, std=0.1)
-            for gate in gates:
-                gate.fill_(1)
-            yield
-        finally:
-            for parameter in zeros:
-                parameter.zero_()
-            for gate, value in gates.items():
-                gate.copy_(value)
-            for child, training in modes.items():
-                child.training = training

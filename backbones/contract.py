@@ -9,6 +9,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +18,11 @@ from attention import Gated, InputError, Spec
 from attention.errors import describe_error
 from attention.padding import is_padding, padding
 from attention.wrapped import ShapeError, same_shape
-from backbones.attention_cost import count_module_cost, features
+from backbones.attention_cost import count_module_cost
+from backbones.causality import sees_later
 from backbones.example import Example, call
 from backbones.insertion import build_module
-from backbones.site import Site
+from backbones.site import Site, features
 from backbones.torch_internals import DataDependentOutputException, FakeCopyMode, FakeTensorMode
 
 BATCHES = (1, 2, 16)
@@ -49,13 +51,14 @@ class _BrokenError(Exception):
     """A fault of a module, as the predicate of a sentence."""
 
 
-def check_contract(spec: Spec, site: Site, *, padded: bool = False) -> list[Check]:
+def check_contract(spec: Spec, site: Site, *, padded: bool = False, causal: bool = False) -> list[Check]:
     """Check the contract of an attention module at a site. The random generator keeps its state.
 
     Args:
         spec: The attention.
         site: The site.
         padded: True if inputs of the model differ in length, so that features have padding.
+        causal: True if the model is causal, so that no position may depend on later ones.
 
     Returns:
         The results in the order of `CHECKS`. After a failure they end, unless the check is in `INDEPENDENT`.
@@ -71,9 +74,13 @@ def check_contract(spec: Spec, site: Site, *, padded: bool = False) -> list[Chec
         site, module = _shrink(spec, site, built[0])
         x = torch.randn_like(features(site, 3))
         # At one position, attention has no choice: the parameters of its weights have no effect.
-        left_out = {*(() if padded else ("padding",)), *(("gradient",) if site.positions == 1 else ())}
+        applies = {
+            "padding": padded,
+            "gradient": site.positions > 1,
+            "causal": causal and len(site.resolution) == 1,
+        }
         for name, check_values in _VALUES.items():
-            if name not in left_out:
+            if applies.get(name, True):
                 checks.append(_run(name, spec, site, partial(check_values, copy.deepcopy(module), x.clone())))
                 if not checks[-1].passed and name not in INDEPENDENT:
                     break
@@ -137,6 +144,14 @@ def _check_shape(module: Gated, site: Site) -> None:
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with FakeCopyMode(fake):
         module = copy.deepcopy(module).eval()
+    attend, dtypes = module.attend, list[torch.dtype]()
+
+    def record(*arguments: Any) -> Tensor:
+        update = attend(*arguments)
+        dtypes.append(update.dtype)
+        return update
+
+    module.attend = record  # type: ignore[assignment,method-assign]  # The sum with the input has the dtype of the input.
     with fake:
         alone = features(site, BATCHES[0])
         for x in (alone.contiguous(), alone, *(features(site, batch) for batch in BATCHES[1:])):
@@ -151,8 +166,8 @@ def _check_shape(module: Gated, site: Site) -> None:
             except Exception as error:
                 order = "" if x.is_contiguous() else ", with the channels innermost in memory"
                 raise _BrokenError(f"fails for {tuple(x.shape)}{order}: {describe_error(error)}") from error
-            if y.dtype != x.dtype:
-                raise _BrokenError(f"returns {y.dtype} for {x.dtype}; a module must keep the dtype")
+            if wrong := {y.dtype, dtypes[-1]} - {x.dtype}:
+                raise _BrokenError(f"returns {wrong.pop()} for {x.dtype}; a module must keep the dtype")
 
 
 def _shrink(spec: Spec, site: Site, module: Gated) -> tuple[Site, Gated]:
@@ -188,12 +203,8 @@ def _check_finite(module: Gated, x: Tensor) -> None:
 
 
 def _check_identity(module: Gated, x: Tensor) -> None:
-    before = x.clone()
     for training in (True, False):
-        y = module.train(training)(x).detach()
-        if not torch.equal(x, before):
-            raise _BrokenError("changes its input in place; let it compute a new tensor")
-        if not torch.equal(y, x):
+        if not torch.equal(_call(module.train(training), x), x):
             raise _BrokenError("is not the identity while its gate is 0")
 
 
@@ -275,6 +286,11 @@ def _compare_padded(module: Gated, x: Tensor) -> None:
         )
 
 
+def _check_causal(module: Gated, x: Tensor) -> None:
+    if sees_later(module, x[:1].shape):
+        raise _BrokenError("lets a position see later ones, but the model is causal")
+
+
 _VALUES: Mapping[str, Callable[[Gated, Tensor], None]] = {
     "finite": _check_finite,
     "deterministic": _check_deterministic,
@@ -282,9 +298,10 @@ _VALUES: Mapping[str, Callable[[Gated, Tensor], None]] = {
     "samples": _check_samples,
     "gradient": _check_gradient,
     "padding": _check_padding,
+    "causal": _check_causal,
 }
 CHECKS = ("build", "shape", *_VALUES)
-INDEPENDENT = ("samples", "gradient", "padding")  # Checks that may fail together.
+INDEPENDENT = ("samples", "gradient", "padding", "causal")  # Checks that may fail together.
 
 
 def _open(module: Gated) -> Gated:
@@ -302,8 +319,15 @@ def _perturb(module: Gated) -> None:
 
 
 def _run_open(module: Gated, x: Tensor) -> Tensor:
+    return _call(_open(module).eval(), x)
+
+
+def _call(module: Gated, x: Tensor) -> Tensor:
+    before = x.clone()
     with torch.no_grad():
-        y: Tensor = _open(module).eval()(x)
+        y: Tensor = module(x)
+    if not torch.equal(x, before):
+        raise _BrokenError("changes its input in place; let it compute a new tensor")
     return y
 
 

@@ -13,7 +13,8 @@ from backbones.lazy_layers import materialise
 from backbones.mixer import Mixer
 from backbones.output import feature_map, with_feature_map
 from backbones.placement import Placement, as_placement
-from backbones.site import Site, sites
+from backbones.separation import SECOND, find_influences, refuse_influences, refuse_order
+from backbones.site import Site, features, sites
 from backbones.trace import trace
 from backbones.unknown_site import unknown_site
 
@@ -42,6 +43,7 @@ def insert(
 
     If the model is causal (`backbones.causality`), as a language model is, modules must be causal too. At
     sites with one spatial dimension, this is tested by changing tokens: of each module, then of the model.
+    Neither other examples of a batch nor padding may change an output there (`backbones.separation`).
 
     Args:
         model: The model.
@@ -54,7 +56,8 @@ def insert(
 
     Raises:
         InputError: The model lacks a site, a site is occupied, or options do not fit the channels of the
-            site. Or the model is causal, and with a module a position would see later ones.
+            site. Or the model is causal, and with a module a position would see later ones. Or an output
+            would depend on other examples or on padding.
 
     Example:
         >>> import automl
@@ -87,10 +90,13 @@ def insert(
             if sites_by_name[name].replaces and initialise is not None:
                 initialise(module)
             modules[name] = module.to(like.device, like.dtype).train(model.training)
-    along = {name: m for name, m in modules.items() if len(sites_by_name[name].resolution) == 1}
-    causal = bool(along) and example is not None and is_causal(model, example)
-    leaking = [name for name, m in along.items() if causal and sees_later(m, sites_by_name[name])]
-    if leaking:
+    along = [name for name in modules if len(sites_by_name[name].resolution) == 1]
+    causal, influences = False, frozenset[str]()
+    if along and example is not None:
+        influences, causal = find_influences(model, example), is_causal(model, example)
+    if SECOND in influences:
+        raise refuse_order(model)
+    if causal and (leaking := _find_leaking(modules, placement, [sites_by_name[name] for name in along])):
         raise refuse(placement, leaking)
     for name, module in sorted(modules.items(), key=lambda item: not sites_by_name[item[0]].replaces):
         site = sites_by_name[name]
@@ -109,6 +115,8 @@ def insert(
             ) from error
     if causal and example is not None and not is_causal(model, example, mixes=False):
         raise refuse(placement, [])
+    if along and example is not None and (others := find_influences(model, example) - influences):
+        raise refuse_influences(along, others)
     for encoder in (m for m in model.modules() if isinstance(m, nn.TransformerEncoder)):
         if any(isinstance(module, Gated) for module in encoder.layers.modules()):
             encoder.use_nested_tensor = False  # Only the fused layers use nested tensors.
@@ -140,6 +148,16 @@ def build_module(spec: Spec, site: Site) -> Gated:
         raise InputError(f"{spec} at site {site.name!r}: {error}") from None
     module.site, module.layout, module.class_tokens = site.name, site.layout, site.class_tokens
     return module
+
+
+def _find_leaking(
+    modules: Mapping[str, Gated], placement: Placement, listed: Sequence[Site]
+) -> Sequence[str]:
+    """Return the names of sites whose modules are not causal. Equal modules at equal sites are run once."""
+    kinds = {site.name: (str(placement[site.name]), features(site, 1).shape, site.layout) for site in listed}
+    first = {kind: name for name, kind in reversed(kinds.items())}
+    leaking = {kind for kind, name in first.items() if sees_later(modules[name], kind[1])}
+    return [name for name, kind in kinds.items() if kind in leaking]
 
 
 def _replace(model: nn.Module, site: Site, module: Gated) -> None:

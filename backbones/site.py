@@ -23,7 +23,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from attention import Gated, InputError, Layout
 from backbones.example import Example, batch_size
@@ -144,6 +145,20 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
         # only they may be read.
         if location.path in run.mixed_later or not _class_tokens(run, maps[location.path])
     ]
+
+
+def features(site: Site, batch: int) -> Tensor:
+    """Return zeros of the shape at a site, with the channels innermost in memory.
+
+    Args:
+        site: The site.
+        batch: Batch size B.
+
+    Returns:
+        `(B, C, *spatial)`, or `(B, *spatial, C)` if the layout of the site is `B*C`.
+    """
+    x = torch.zeros(batch, *site.resolution, site.channels)
+    return x if site.layout == "B*C" else x.movedim(-1, 1)
 
 
 def _rename(name: str, names: Mapping[str, str]) -> str:

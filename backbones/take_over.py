@@ -3,34 +3,31 @@
 Source: Y. Gu et al., Jet-Nemotron (2025), arXiv 2508.15884, for decoders; K. Chandrasegaran et al. (2025),
 arXiv 2506.05340, for other transformers. Departures: keys and values of grouped queries are repeated for all
 heads. A module with fewer channels of queries, keys or values gets equally spaced ones, so that rotary
-frequencies stay those of their channels. Projections of an attention that computes more than the modules
-here, such as norms of queries and keys, are not taken over.
+frequencies stay those of their channels. Each layer runs on random tokens. If plain or rotary attention with
+its projections computes something else, they are not taken over: norms of queries and keys, scaled or missing
+rotary positions, or others.
 """
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attention.position import ROTARY_BASE, rotate
 from backbones.mixer import Mixer
+from backbones.output import feature_map
+from backbones.probe import count_entries
 from backbones.weights import load
 
 # Names of the projections in torch's and transformers' modules.
 SEPARATE = ("q_proj", "k_proj", "v_proj")
 JOINT = ("in_proj", "c_attn", "qkv_proj")
 OUTPUT = ("out_proj", "o_proj", "c_proj", "dense")
-# Types of transformers whose attention differs in a way that neither its layers nor its configuration show.
-DIFFERENT = {
-    **dict.fromkeys(("codegen", "gptj"), "rotates a part of each head, in pairs of neighbours"),
-    **dict.fromkeys(
-        ("cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "helium", "llama4"), "rotates pairs of neighbours"
-    ),
-    **dict.fromkeys(("gemma2", "vaultgemma"), "bounds the products of queries and keys"),
-    "gpt_neo": "does not scale products by the width of a head",
-    "gpt_oss": "has a learned sink beside the keys",
-    "ministral3": "scales queries by their positions",
-}
+TRIED = 128  # Most tokens on which a layer is compared with its projections
+SAME = 3e-5  # Relative difference that rounding may cause
 
 
 class Projection(NamedTuple):
@@ -68,13 +65,97 @@ def take_over(model: nn.Module, original: nn.Module) -> list[str]:
     Returns:
         The sites whose modules have taken over projections. Other modules keep their weights.
     """
+    hosts = {path: host.site_mixer for path, host in model.named_modules() if isinstance(host, Mixer)}
     sites = []
-    for path, host in model.named_modules():
-        if isinstance(host, Mixer):
-            projections = find_projections(original.get_submodule(path))
-            if projections and _fill(host.site_mixer, projections):
-                sites.append(host.site_mixer.site)
+    for path, projections in find_exact(original, hosts).items():
+        if _fill(hosts[path], projections):
+            sites.append(hosts[path].site)
     return sites
+
+
+def find_exact(model: nn.Module, modules: Mapping[str, object]) -> dict[str, Mapping[str, "Projection"]]:
+    """Return the projections of layers with which attention computes what the layer does.
+
+    Args:
+        model: A decoder with its own attention.
+        modules: For the path of each layer, what its attention must have the heads and the positions of. A
+            module without positions takes over projections of attention with any.
+
+    Returns:
+        The projections, by the path of the layer.
+    """
+    exact = {}
+    for path, (x, y) in _run_layers(model, modules).items():
+        layer = model.get_submodule(path)
+        if (projections := find_projections(layer)) and any(
+            _are_close(_attend(projections, x, heads, base), y)
+            for heads in _heads(layer, projections, modules[path])
+            for base in _bases(layer, modules[path])
+        ):
+            exact[path] = projections
+    return exact
+
+
+def _run_layers(model: nn.Module, paths: Iterable[str]) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return input and output of layers for random tokens. Nothing if the model takes no tokens."""
+    runs: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def keep(path: str) -> Callable[..., None]:
+        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            runs[path] = next(iter((*args, *kwargs.values()))), feature_map(output)  # type: ignore[assignment]
+
+        return hook
+
+    handles = [
+        model.get_submodule(path).register_forward_hook(keep(path), with_kwargs=True) for path in paths
+    ]
+    like, precision = next(model.parameters()), torch.get_float32_matmul_precision()
+    entries, training = count_entries(model), model.training
+    # Of embedded positions, some are in front of the first token.
+    length = max(2, min(TRIED, entries // 2))
+    tokens = torch.randint(entries, (1, length), generator=torch.Generator().manual_seed(0))
+    try:
+        torch.set_float32_matmul_precision("highest")
+        with torch.no_grad():
+            model.eval()(tokens.to(like.device))
+    except Exception:  # Another model than one of tokens.
+        runs.clear()
+    finally:
+        torch.set_float32_matmul_precision(precision)
+        model.train(training)
+        for handle in handles:
+            handle.remove()
+    return runs
+
+
+def _heads(layer: nn.Module, projections: Mapping[str, "Projection"], module: object) -> set[int]:
+    channels = len(projections["q"].bias)
+    counts = [getattr(layer, name, 0) for name in ("num_heads", "n_heads", "heads")]
+    counts += [getattr(module, "heads", 0), channels // getattr(layer, "head_dim", channels)]
+    return {count for count in counts if count and channels % count == 0}
+
+
+def _bases(layer: nn.Module, module: Any) -> set[float | None]:
+    """Return the bases of rotary positions to compare with. None stands for no positions."""
+    if "encoding" in inspect.signature(type(module)).parameters:
+        return {(module.base or ROTARY_BASE) if module.encoding == "rotary" else None}
+    rotary = getattr(getattr(layer, "config", None), "rope_parameters", None) or {}
+    kinds = [rotary, *(value for value in rotary.values() if isinstance(value, Mapping))]
+    return {None, ROTARY_BASE, *(float(kind["rope_theta"]) for kind in kinds if "rope_theta" in kind)}
+
+
+def _attend(projections: Mapping[str, "Projection"], x: Tensor, heads: int, base: float | None) -> Tensor:
+    """Return what causal attention with these projections computes of `x`, `(B, N, C)`."""
+    q, k, v = (F.linear(x, *projections[name]).unflatten(2, (heads, -1)).transpose(1, 2) for name in "qkv")
+    if base is not None and q.shape[-1] % 2 == 0:
+        positions = torch.arange(x.shape[1], device=x.device)
+        q, k = rotate(q, positions, base), rotate(k, positions, base)
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return F.linear(y.transpose(1, 2).flatten(2), *projections["o"])
+
+
+def _are_close(first: Tensor, second: Tensor) -> bool:
+    return bool((first - second).abs().max() <= SAME * second.abs().max())
 
 
 def find_projections(attention: nn.Module) -> Mapping[str, Projection]:
@@ -84,12 +165,9 @@ def find_projections(attention: nn.Module) -> Mapping[str, Projection]:
         attention: Self-attention of a decoder.
 
     Returns:
-        The projections `q`, `k`, `v` and `o`. Nothing if the module has no such layers, or computes more than
-        rotary attention with them.
+        The projections `q`, `k`, `v` and `o`. Nothing if the module has no such layers.
     """
     layers = dict(attention.named_children())
-    if _is_different(attention):
-        return {}
     output = next((layers[name] for name in OUTPUT if name in layers), None)
     if output is None:
         return {}
@@ -102,26 +180,16 @@ def find_projections(attention: nn.Module) -> Mapping[str, Projection]:
         q, k, v = (_read(layers[name]) for name in SEPARATE)
     else:
         return {}
-    if len(k.bias) != len(v.bias) or len(q.bias) % len(k.bias) or len(q.bias) != o.weight.shape[1]:
+    if len(k.bias) != len(v.bias) or not len(k.bias) or len(q.bias) != o.weight.shape[1]:
         return {}
     width, scale = getattr(attention, "head_dim", len(k.bias)), getattr(attention, "scaling", None)
+    if len(q.bias) % len(k.bias) or len(k.bias) % width:
+        return {}
     repeats = len(q.bias) // len(k.bias)
     k, v = (Projection(*(_repeat(t, width, repeats) for t in projection)) for projection in (k, v))
     if scale is not None:  # The modules here divide by the root of a head's width.
         q = Projection(*(t * scale * width**0.5 for t in q))
     return {"q": q, "k": k, "v": v, "o": o}
-
-
-def _is_different(attention: nn.Module) -> bool:
-    """Return whether the attention has norms, rotates a part of each head, or is one of `DIFFERENT`."""
-    config = getattr(attention, "config", None)
-    rotary = getattr(config, "rope_parameters", None) or {}
-    fraction = rotary.get("full_attention", rotary).get("partial_rotary_factor")
-    fraction = getattr(config, "partial_rotary_factor", None) if fraction is None else fraction
-    kind = type(attention).__module__.rpartition(".modeling_")[2]
-    has_norms = any("norm" in name for name, _ in attention.named_children())
-    by_heads = not getattr(attention, "multi_query", True)  # of GPT-BigCode, which joins projections by heads
-    return has_norms or by_heads or kind in DIFFERENT or (fraction is not None and fraction < 1)
 
 
 def _read(layer: Any) -> Projection:

@@ -7,6 +7,7 @@ The references are fastai's modules if fastai is installed, the formula with its
 import statistics
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from attention import Gated, Spec
 from attention.options import OptionValue
 from attention.ssa import resolve_order
 from automl.config.device import find_device, is_gpu
+from automl.training.clock import time_in_turn
 
 DEVICE = find_device()
 BATCH = 4
@@ -139,7 +141,7 @@ def compare_types() -> list[Row]:
                 for peer, call in make_peers(name, module).items():
                     check_equal(module, call, x)
                     ours, theirs = (partial(step, c, x, direction) for c in (module, call))
-                    ours(), theirs()
+                    ours()
                     repeat = max(1, int(0.05 / max(seconds(ours, DEVICE), 1e-5)))
                     case = f"{name} N={positions} C={channels}"
                     rows.append(
@@ -182,13 +184,11 @@ def compare_orders() -> list[Row]:
                 order: partial(step, make_module("ssa", channels, order=order), x, direction)
                 for order in ("auto", "xxt-first", "conv-first")
             }
-            for call in calls.values():
-                call()
+            calls["auto"]()
             repeat = max(1, int(0.1 / max(seconds(calls["auto"], DEVICE), 1e-5)))
-            times: dict[str, list[float]] = {order: [] for order in calls}
-            for _ in range(2 * ROUNDS + 1):
-                for order, call in calls.items():
-                    times[order].append(1e3 * seconds(call, DEVICE, repeat))
+            timings = [partial(milliseconds, call, DEVICE, repeat) for call in calls.values()]
+            rounds = list(islice(time_in_turn(timings), 2 * ROUNDS + 1))
+            times = dict(zip(calls, zip(*rounds, strict=True), strict=True))
             median = {order: statistics.median(values) for order, values in times.items()}
             better = min(("xxt-first", "conv-first"), key=median.__getitem__)
             ratios = [b / a for a, b in zip(times["auto"], times[better], strict=True)]

@@ -78,8 +78,6 @@ def compare_with_pairs(name: str, length: int) -> list[Row]:
     with torch.no_grad():
         torch.testing.assert_close(module(x), explicit(x), rtol=1e-3, atol=1e-4)
     ours, theirs, kernel = (partial(step, call, x) for call in (module, explicit, torchs))
-    for call in (ours, kernel):
-        call()
     repeat = max(1, 2048 // length)
     case = f"causal {name} N={length}"
     time = partial(compare, unit="ms", rounds=ROUNDS if length < LENGTHS[-1] else 3, higher_is_better=False)

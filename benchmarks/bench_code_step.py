@@ -129,8 +129,6 @@ def compare_steps(data: str, dropout: float) -> Row:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    our_step()
-    their_step()
     return compare(
         f"steps of {BATCH} pairs, dropout {dropout:g}",
         "nn.TransformerEncoder",

@@ -108,8 +108,6 @@ def compare_shape(
         "gpt in nanoGPT's loop in bfloat16": plain_gpt.make_step(task.plain(), windows(), torch.bfloat16),
     }
     ours = own_step(task)
-    for step in (ours, *peers.values()):
-        step(), step()
 
     def rate(step: Callable[[], None]) -> Callable[[], float]:
         return lambda: batch * context / seconds(step, DEVICE, repeat)

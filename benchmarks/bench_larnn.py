@@ -56,7 +56,6 @@ def compare_loops() -> list[Row]:
         direction = torch.randn_like(x)
         torch.testing.assert_close(layer(x), plain(x), rtol=1e-3, atol=1e-3)
         ours, theirs = (partial(step, model, x, direction) for model in (layer, plain))
-        ours(), theirs()
         rows.append(
             compare(
                 f"larnn hidden={hidden} heads={heads} window={window}{' normed' if activation else ''} time",

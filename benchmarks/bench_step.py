@@ -71,7 +71,6 @@ def make_epoch(config: TrialConfig, mode: Compile = "auto") -> tuple[Callable[[]
 def compare_graphs(case: str, config: TrialConfig) -> Row:
     """Compare CUDA graphs with step by step."""
     (captured, _), (plain, _) = make_epoch(config, "graphs"), make_epoch(config, "off")
-    captured(), plain()  # the first epoch compiles
     return compare(
         case, "step by step", captured, plain, unit="images/s", rounds=ROUNDS, higher_is_better=True
     )

@@ -64,8 +64,6 @@ def grow(
 
     rows, before = [], GRAIN
     for side in sides:
-        for model in (ours, theirs):
-            step(model, side)  # warm up
         rows.append(
             compare(
                 f"memory{case}, {side} px",

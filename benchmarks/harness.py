@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 
 from automl.config import device as device_module
 from automl.config.device import find_device, is_gpu, synchronise
+from automl.training.clock import time_in_turn
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("torch", "torchvision", "fastai", "timm", "ray", "optuna", "pyarrow")
@@ -46,16 +48,12 @@ def compare(
     rounds: int,
     higher_is_better: bool,
 ) -> Row:
-    """Measure both alternately, `rounds` times, so that load on the machine affects both equally.
+    """Measure both in turn, `rounds` times after a round that warms up.
 
     Each call returns its measurement. The ratio is the median of the rounds' ratios; the spread is their
     range.
     """
-    pairs = []
-    for i in range(rounds):
-        first, second = (ours, theirs) if i % 2 == 0 else (theirs, ours)
-        a, b = first(), second()
-        pairs.append((a, b) if i % 2 == 0 else (b, a))
+    pairs = [(a, b) for a, b in islice(time_in_turn([ours, theirs]), rounds)]
     return summarise(case, peer, pairs, unit=unit, higher_is_better=higher_is_better)
 
 

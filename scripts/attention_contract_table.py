@@ -20,9 +20,9 @@ from attention.gated import Gated
 from attention.references import TIMM, TIMM_NAMES
 from automl.export.attention_formats import find_missing_formats
 from backbones import Site
-from backbones.attention_cost import features
 from backbones.contract import check_contract
 from backbones.insertion import build_module
+from backbones.site import features
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "reference" / "timm-attention.md"
 

@@ -146,6 +146,12 @@ def hybrid_space(
         decoder = backbones.find_decoder(backbone)
         other = LanguageModel(backbone=backbone, weights=PUBLISHED if decoder.published else "")
         tokenizer = None if data.source == "recall" else _find_tokenizer(backbone)
+        if tokenizer is None and decoder.published and data.source != "recall":
+            raise InputError(
+                f"{backbone} has weights but no tokenizer.json, so its tokens are unknown. Write the file by "
+                f"AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers, or remove "
+                f"the weights to train a new model on bytes"
+            )
         space = partial(again, model=other, data=replace(data, tokenizer=str(tokenizer or "")))
         if not decoder.published:
             return space()

@@ -57,6 +57,15 @@ DIFFERENT: Mapping[str, Callable[[Any], Any]] = {
     "gpt_bigcode": lambda library: library.GPTBigCodeConfig(**SIZES, multi_query=False),
 }
 
+# Models whose layers have other positions than their configuration seems to say, in layers or at all.
+SCALED = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+POSITIONS: Mapping[str, Callable[[Any], Any]] = {
+    "smollm3": _sized("smollm3", no_rope_layers=[1, 0]),
+    "llama-scaled": _sized(
+        "llama", rope_parameters={**SCALED, "rope_theta": BASE, "original_max_position_embeddings": 16}
+    ),
+}
+
 CONFIGS: Mapping[str, Callable[[Any], Any]] = {
     "llama": _llama,
     "qwen3": _qwen3,
@@ -65,6 +74,7 @@ CONFIGS: Mapping[str, Callable[[Any], Any]] = {
     "t5": _t5,
     "cohere": _sized("cohere"),
     **DIFFERENT,
+    **POSITIONS,
 }
 DECODERS = ("llama", "qwen3", "gpt2")
 

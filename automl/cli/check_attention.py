@@ -1,14 +1,20 @@
 """`automl check-attention`: the contract of an attention type at every site of a model, as a table."""
 
+import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import FrameType
 
-from attention import Spec
+from attention import InputError, Spec
+from attention.options import OptionValue
 from automl.costs.subject import Subject
 from automl.export.attention_formats import find_missing_formats
 from backbones import Site, sites
+from backbones.causality import is_causal
 from backbones.contract import CHECKS, Check, check_contract, find_padded
+
+IMPORT = 60  # longest import of an attention's file [s]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +59,29 @@ class AttentionCheck:
         return all(site.passed for site in self.sites)
 
 
+def load_spec(name: str, options: Mapping[str, OptionValue]) -> Spec:
+    """Return the spec of an attention, whose file or package is imported in at most `IMPORT` seconds."""
+
+    def stop(_: int, frame: FrameType | None) -> None:
+        line = f", at line {frame.f_lineno} of {frame.f_code.co_filename}" if frame else ""
+        raise InputError(
+            f"{name} was still being imported after {IMPORT} s{line}. Move what takes long into a function"
+        )
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(IMPORT)
+    try:
+        return Spec(name, options).identified()
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def check_at_sites(spec: Spec, subject: Subject) -> AttentionCheck:
     """Check the contract of an attention at every site of a model. Sites of one shape are checked once."""
     model, example = subject.build(), subject.example(2)
     known = sites(model, example)
-    padded = find_padded(model, known, example)
+    padded, causal = find_padded(model, known, example), is_causal(model, example)
     groups: dict[tuple[object, ...], list[Site]] = {}
     for site in known:
         shape = (site.channels, site.resolution, site.layout, site.class_tokens, site.name in padded)
@@ -65,7 +89,7 @@ def check_at_sites(spec: Spec, subject: Subject) -> AttentionCheck:
     results = []
     for group in groups.values():
         begun = time.perf_counter()
-        checks = check_contract(spec, group[0], padded=group[0].name in padded)
+        checks = check_contract(spec, group[0], padded=group[0].name in padded, causal=causal)
         results.append(
             SiteCheck(
                 sites=[site.name for site in group],

@@ -174,14 +174,11 @@ def check_attention(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Check an attention module at every site of a model."""
-    from attention import Spec
     from attention.spec import parse_option
-    from automl.cli.check_attention import check_at_sites, check_table
+    from automl.cli.check_attention import check_at_sites, check_table, load_spec
 
     options = {name: parse_option(value) for name, value in map(split_option, option or [])}
-    result = check_at_sites(
-        Spec(attention, options).identified(), _subject(backbone, size, backbone_option, task)
-    )
+    result = check_at_sites(load_spec(attention, options), _subject(backbone, size, backbone_option, task))
     for line in check_table(result):
         print(printable(line))
     if as_json:

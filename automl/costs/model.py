@@ -9,13 +9,12 @@ from torch import Tensor, nn
 from automl.config.runtime import Runtime
 from automl.costs.profile import measure_kept_memory
 from automl.costs.subject import Subject
-from automl.training.clock import seconds, time_lower_quartiles
+from automl.training.clock import time_lower_quartiles
 from backbones import Example
 from backbones.macs import count_macs
 from backbones.torch_internals import tree_map_only
 
-STEPS = 16  # number of steps of a measurement
-SLOW = 0.5  # duration of a step from which one step is enough [s]
+STEPS = 16  # maximum number of steps of a measurement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +66,7 @@ def measure_costs(
             "activations": activations // batch,
         }
         steps.append(partial(_step, model, subject, many, runtime))
-    first = [seconds(step, runtime) for step in steps]
-    times = first if max(first) > SLOW else time_lower_quartiles(steps, runtime, STEPS)
+    times = time_lower_quartiles(steps, runtime, STEPS)
     return {
         name: ModelCost(**count, step=time / batch)
         for (name, count), time in zip(counts.items(), times, strict=True)

@@ -42,7 +42,7 @@ from backbones.torch_internals import tree_leaves
 from search.config import TrialConfig
 from search.serialise import read_json, to_json
 
-FORWARDS = 40  # number of passes of a latency measurement
+FORWARDS = 40  # maximum number of passes of a latency measurement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,15 +233,13 @@ def measure_latency(serve: Callable[[], object], runtime: Runtime) -> float:
 
 
 def measure_latencies(serves: Sequence[Callable[[], object]], runtime: Runtime, times: int) -> list[float]:
-    """Return the latency [ms] of each function: the lower quartile of so many calls, in turn."""
+    """Return the latency [ms] of each function: the lower quartile of up to `times` calls, in turn."""
 
     def forward(serve: Callable[[], object]) -> None:
         with torch.inference_mode(), runtime.autocast():
             serve()
 
     runs = [partial(forward, serve) for serve in serves]
-    for run in runs * 3:
-        run()
     return [1e3 * latency for latency in time_lower_quartiles(runs, runtime, times)]
 
 

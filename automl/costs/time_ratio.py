@@ -19,7 +19,8 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from functools import partial
+from itertools import count, islice
 
 import torch
 from torch import nn
@@ -28,7 +29,7 @@ from automl.config.device import is_gpu
 from automl.costs.trimmed_mean import LEAST, trimmed_mean
 from automl.costs.work import Work, count_work, measure_unit_costs
 from automl.tasks import Batch, Task
-from automl.training.clock import elapsed, seconds
+from automl.training.clock import elapsed, seconds, time_in_turn, time_rounds
 from automl.training.loop import start
 from automl.training.step import Step, make_step
 from backbones import call
@@ -75,7 +76,6 @@ class Epoch:
     Args:
         task: The task.
         model: The task's model. Built if None.
-        warm_up: Run a few steps first.
 
     Attributes:
         steps: Number of training steps in an epoch.
@@ -83,7 +83,7 @@ class Epoch:
         repeats: Number of repetitions in one timing.
     """
 
-    def __init__(self, task: Task, model: nn.Module | None = None, *, warm_up: bool = True) -> None:
+    def __init__(self, task: Task, model: nn.Module | None = None) -> None:
         self.task, self.runtime = task, task.runtime
         self.steps = task.steps()
         self.inputs = 2 * task.config.training.batch_size  # Number of inputs of a validation pass.
@@ -94,16 +94,12 @@ class Epoch:
         self._batches = _endless(task)
         self._example = task.example(min(self.inputs, task.size("validation"))) if self.passes else ()
         self.repeats = 1
-        if not warm_up:
-            return
-        gpu = is_gpu(self.runtime.device)
-        for _ in range(2):
-            self.step()
         while not self._step.is_settled:  # It measures, compiles or captures.
             self.step()
-        if self.passes:
-            self.validate()
-        self.repeats = max(1, round(BLOCK / seconds(self.step, self.runtime))) if gpu else 1
+        if is_gpu(self.runtime.device):
+            for _ in range(2):  # The first loads kernels.
+                self.step()
+            self.repeats = max(1, round(BLOCK / seconds(self.step, self.runtime)))
 
     def step(self) -> None:
         """Run a training step, including the creation of its batch."""
@@ -177,12 +173,13 @@ def measure_time_ratio(
     """
     start_time, continues = elapsed(task.runtime), bool(timings.steps)
     epoch, baseline_epoch = Epoch(task, model), Epoch(baseline)
+    steps = time_in_turn([partial(each.seconds_of, each.step) for each in (epoch, baseline_epoch)])
+    passes = time_in_turn([partial(each.seconds_of, each.validate) for each in (epoch, baseline_epoch)])
     while True:
         is_later_round = bool(timings.steps)
-        for _ in range(ROUND):
-            timings.steps.append(_in_turn(epoch, baseline_epoch, "step", len(timings.steps)))
-        for _ in range((1 if is_later_round else VALIDATIONS) if epoch.passes else 0):
-            timings.validations.append(_in_turn(epoch, baseline_epoch, "validate", len(timings.validations)))
+        timings.steps.extend((first, second) for first, second in islice(steps, ROUND))
+        count_of_passes = (1 if is_later_round else VALIDATIONS) if epoch.passes else 0
+        timings.validations.extend((first, second) for first, second in islice(passes, count_of_passes))
         measured = _ratio(epoch, baseline_epoch, timings, floor=1.0 if at_least_one else 0.0)
         fraction = MEASURING_FRACTION * baseline.config.training.epochs * measured.epoch / measured.ratio
         allowed = fraction if continues else max(fraction, ALLOWED)
@@ -195,13 +192,6 @@ def measure_time_ratio(
         timings.work.extend([epoch.work(), _work_of_baseline(baseline_epoch)])
     work, baseline_work = timings.work
     return _combine_with_work(measured, work, baseline_work, measure_unit_costs(epoch.runtime))
-
-
-def _in_turn(epoch: Epoch, baseline: Epoch, method: str, turn: int) -> tuple[float, float]:
-    """Time `step` or `validate` of both. The baseline is first in every second turn."""
-    order = (baseline, epoch) if turn % 2 else (epoch, baseline)
-    first, second = (each.seconds_of(getattr(each, method)) for each in order)
-    return (second, first) if turn % 2 else (first, second)
 
 
 def _ratio(epoch: Epoch, baseline: Epoch, timings: Timings, *, floor: float) -> TimeRatio:
@@ -244,8 +234,10 @@ def measure_own_epoch(task: Task, model: nn.Module | None = None) -> TimeRatio:
     """
     epoch = Epoch(task, model)
     training, validation = (
-        times * statistics.median(epoch.seconds_of(run) for _ in range(ROUND)) if times else 0.0
-        for times, run in ((epoch.steps, epoch.step), (epoch.passes, epoch.validate))
+        count * statistics.median(*zip(*time_rounds([partial(epoch.seconds_of, run)], ROUND), strict=True))
+        if count
+        else 0.0
+        for count, run in ((epoch.steps, epoch.step), (epoch.passes, epoch.validate))
     )
     duration = training + validation
     return TimeRatio(

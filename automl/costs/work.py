@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from automl.config.runtime import Runtime
-from automl.training.clock import time_lower_quartile
+from automl.training.clock import time_lower_quartiles
 from backbones.torch_internals import TorchDispatchMode, tree_leaves
 
 # Operators that return a view and move no data.
@@ -97,9 +97,7 @@ def measure_unit_costs(runtime: Runtime) -> Work:
         for _ in range(100):
             small_tensor.add(1.0)
 
+    runs = [add_repeatedly, lambda: F.conv2d(images, weights, padding=1), lambda: F.relu(large_tensor)]
     with torch.no_grad():
-        return Work(
-            operators=time_lower_quartile(add_repeatedly, runtime, 30) / 100,
-            flops=time_lower_quartile(lambda: F.conv2d(images, weights, padding=1), runtime, 30) / flops,
-            bytes=time_lower_quartile(lambda: F.relu(large_tensor), runtime, 30) / (2 * 4 * 2**20),
-        )
+        operators, convolution, relu = time_lower_quartiles(runs, runtime, 30)
+    return Work(operators=operators / 100, flops=convolution / flops, bytes=relu / (2 * 4 * 2**20))

@@ -11,8 +11,8 @@ from attention import Spec
 from automl.export.formats import bake, save_programs
 from automl.tasks.deployment import MODEL, Deployment
 from backbones import Site
-from backbones.attention_cost import features
 from backbones.insertion import build_module
+from backbones.site import features
 
 
 def find_missing_formats(spec: Spec, site: Site) -> dict[str, str]:

@@ -2,19 +2,19 @@
 
 import platform
 import statistics
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 
 import torch
 
 from automl.config.device import processor
 from automl.tasks.deployment import Arrays, Run, count_rows, iterate_batches
+from automl.training.clock import time_rounds, wall_seconds
 
 BATCH = 32  # batch size of the throughput measurement
-ROUNDS = (5, 60)  # minimum and maximum number of rounds, each with one timing of each model
-SECONDS = 3.0  # after this time and the minimum number, no round is started
+ROUNDS = 60  # maximum number of rounds, each with one timing of each model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,18 +51,8 @@ def measure_speed(models: Mapping[str, Run], inputs: Arrays) -> dict[str, Speed]
 
 
 def _times(models: Mapping[str, Run], inputs: Arrays) -> dict[str, list[float]]:
-    for run in models.values():
-        run(inputs)  # the first run allocates memory and selects kernels
-    times: dict[str, list[float]] = {name: [] for name in models}
-    begun = time.perf_counter()
-    for done in range(ROUNDS[1]):
-        if done >= ROUNDS[0] and time.perf_counter() - begun > SECONDS:
-            break
-        for name, run in models.items():
-            start = time.perf_counter()
-            run(inputs)
-            times[name].append(time.perf_counter() - start)
-    return times
+    rounds = time_rounds([partial(wall_seconds, partial(run, inputs)) for run in models.values()], ROUNDS)
+    return dict(zip(models, map(list, zip(*rounds, strict=True)), strict=True))
 
 
 def machine() -> str:

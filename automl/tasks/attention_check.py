@@ -15,6 +15,7 @@ from automl.config.units import pluralize
 from automl.tasks import open_task
 from automl.tasks.memo import remember
 from backbones import Site, sites
+from backbones.causality import is_causal
 from backbones.contract import check_contract, find_padded
 from backbones.unknown_site import unknown_site
 from search.config import TrialConfig
@@ -44,14 +45,14 @@ def check_attentions(configs: Iterable[TrialConfig], runtime: Runtime) -> list[t
         for name, spec in config.model.placement.items():
             if not spec.is_foreign:
                 continue
-            site, is_padded = _find_site(name, config, runtime)
-            shape = [site.channels, site.resolution, site.layout, site.class_tokens, is_padded]
+            site, *demands = _find_site(name, config, runtime)
+            shape = [site.channels, site.resolution, site.layout, site.class_tokens, *demands]
             key = json.dumps([spec.to_json(), *shape], sort_keys=True)
             group = json.dumps([spec.type, *shape])
             if key in checked or tried[group] == MOST_OPTIONS:
                 continue
             tried[group] += 1
-            for check in check_contract(spec, site, padded=is_padded):
+            for check in check_contract(spec, site, padded=demands[0], causal=demands[1]):
                 if not check.passed:
                     raise InputError(check.message)
             checked[key] = spec, site
@@ -63,18 +64,18 @@ def check_attentions(configs: Iterable[TrialConfig], runtime: Runtime) -> list[t
     return list(first.values())
 
 
-def _find_site(name: str, config: TrialConfig, runtime: Runtime) -> tuple[Site, bool]:
-    """Return a site of the plain model, and whether its features have padding."""
+def _find_site(name: str, config: TrialConfig, runtime: Runtime) -> tuple[Site, bool, bool]:
+    """Return a site of the plain model, whether its features are padded, and whether the model is causal."""
     plain = replace(config.change(model={"placement": {}}, seed=0), training=type(config.training)())
 
-    def find() -> tuple[nn.Module, list[Site], frozenset[str]]:
+    def find() -> tuple[nn.Module, list[Site], frozenset[str], bool]:
         task = open_task(plain, runtime)
         model, example = task.model(), task.example(2)
         known = sites(model, example)
-        return model, known, find_padded(model, known, example)
+        return model, known, find_padded(model, known, example), is_causal(model, example)
 
-    model, known, padded = remember("sites with padding", [plain.to_json()], find)
+    model, known, padded, causal = remember("sites with padding", [plain.to_json()], find)
     site = next((site for site in known if site.name == name), None)
     if site is None:
         raise unknown_site(model, name, known)
-    return site, name in padded
+    return site, name in padded, causal

@@ -34,7 +34,7 @@ from automl.tasks.language_usage import language_request, language_usage
 from backbones import check_decoder, find_decoder, sites
 from backbones.gpt import Decoder
 from backbones.output import logits
-from backbones.take_over import find_projections, load_with_projections
+from backbones.take_over import find_exact, load_with_projections
 from search.config import TASKS, LanguageData, LanguageModel, LanguageTraining, TrialConfig
 from search.metric import Chance
 from search.serialise import to_json
@@ -87,11 +87,15 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
         if not self.chosen.weights:
             return []
         layers = [site for site in sites(self.original, self._example(2, "cpu")) if site.replaces]
-        if all(find_projections(self.original.get_submodule(site.path)) for site in layers):
+        shape = self.chosen.shape
+        exact = find_exact(self.original, dict.fromkeys((site.path for site in layers), shape))
+        if not (new := [site.name for site in layers if site.path not in exact]):
             return []
+        own = "plain attention" if shape.encoding == "none" else "rotary attention"
+        own += f" with base {shape.base:g}" if shape.base else ""
         return [
-            f"note: mixers that replace the attention of {self.chosen.backbone} start from new weights, "
-            f"since it differs from plain or rotary attention"
+            f"note: mixers at {', '.join(new)} of {self.chosen.backbone} start from new weights, since the "
+            f"attention there computes something else than {own}: other positions, norms or scales"
         ]
 
     @cached_property

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from time import perf_counter, process_time
 from typing import Any
@@ -25,10 +26,10 @@ from automl.costs.time_ratio import Epoch
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.training import checkpoint
+from automl.training.clock import time_in_turn, wall_seconds
 from search.config import TrialConfig
 
 STEPS_FRACTION = 0.7  # fraction of the time for training steps; the rest is for validation
-SLOW = 3.0  # duration of a first run from which no second one is needed [s]
 # The loop ends by itself if its parent was killed.
 SPIN = "import time\nuntil = time.monotonic() + 60\nwhile time.monotonic() < until: pass"
 
@@ -93,10 +94,10 @@ class PaceWorker:
         """Return when the process runs and has its data."""
 
     def measure(self, seconds: float) -> Pace:
-        """Time steps and passes for `seconds`, at least one of each."""
+        """Time steps and passes for `seconds`, at least one of each after another one."""
         until = perf_counter() + seconds
-        model = self._time(lambda: self.task.initialise(self.task.model()))
-        epoch = Epoch(self.task, warm_up=False)
+        models = self._repeat(lambda: self.task.initialise(self.task.model()), 0.0)
+        epoch = Epoch(self.task)
         steps_until = until - (1 - STEPS_FRACTION) * (until - perf_counter())
         start_time, start_processor_time = perf_counter(), process_time()
         steps = self._repeat(epoch.step, steps_until)
@@ -107,28 +108,24 @@ class PaceWorker:
             writes = self._repeat(lambda: checkpoint.save(storage, self.task.config, epoch.state, []), until)
         cpu = self.runtime.device.type == "cpu"
         return Pace(
-            step=_mean(steps),
-            validation=_mean(passes),
-            checkpoint=_mean(writes),
-            model=model,
+            step=fmean(steps),
+            validation=fmean(passes),
+            checkpoint=fmean(writes),
+            model=fmean(models),
             load=max(1.0, load) if cpu else 1.0,
         )
 
     def _repeat(self, run: Callable[[], object], until: float) -> list[float]:
-        times = [self._time(run)]
-        if times[0] < SLOW:
-            times.append(self._time(run))
-        while perf_counter() + times[-1] < until:
-            times.append(self._time(run))
+        times: list[float] = []
+        for (duration,) in time_in_turn([partial(self._time, run)]):
+            times.append(duration)
+            if perf_counter() + duration >= until:
+                break
         return times
 
     def _time(self, run: Callable[[], object]) -> float:
-        start_time = perf_counter()
-        run()
-        synchronise(self.runtime.device)
-        return perf_counter() - start_time
+        def finish() -> None:
+            run()
+            synchronise(self.runtime.device)
 
-
-def _mean(times: list[float]) -> float:
-    """Return the mean without the first run, which warms up."""
-    return fmean(times[1:] or times)
+        return wall_seconds(finish)

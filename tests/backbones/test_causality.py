@@ -1,5 +1,7 @@
 """In a causal model, insertion refuses modules that see later positions, and accepts causal ones."""
 
+import copy
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +12,9 @@ from torch import Tensor, nn
 
 from attention import ATTENTIONS, Gated, InputError, Spec
 from backbones import Example, call, insert, sites
-from backbones.causality import is_causal
+from backbones.causality import is_causal, sees_later
+from backbones.insertion import build_module
+from backbones.site import Site, features
 
 N, WIDTH, WORDS = 24, 16, 20
 TOKENS = torch.zeros(2, N, dtype=torch.long)
@@ -300,3 +304,86 @@ def test_modules_of_others_are_tested_too(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="model is causal"):
             insert(Transformer(), {"stage1.block1": Spec(name)}, TOKENS)
         insert(Transformer(causal=False), {"stage1.block1": Spec(name)}, TOKENS)
+
+
+CHOOSING = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+class TopK(nn.Module):
+    layout, multiplies = "B*C", False
+
+    def __init__(self, channels):
+        super().__init__()
+        self.score, self.out = nn.Linear(channels, 1), nn.Linear(channels, channels)
+
+    def forward(self, x):
+        score = self.score(x)
+        chosen = torch.zeros_like(score).scatter(1, score.topk(max(1, x.shape[1] // 8), 1).indices, 1)
+        return self.out(x) * chosen * score.sigmoid()
+
+class TopKOfNormed(TopK):
+    def forward(self, x):
+        return super().forward(F.layer_norm(x, x.shape[-1:]))
+
+class TopKInTraining(TopK):
+    def forward(self, x):
+        return super().forward(x) if self.training else self.out(x) * (self.score(x) > 0)
+
+class BatchNorm(nn.Module):
+    multiplies = False
+
+    def __init__(self, channels):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(channels)
+
+    def forward(self, x):
+        return self.norm(x)
+
+class SmallMean(TopK):
+    def forward(self, x):
+        return 1e-4 * self.out(x.mean(1, keepdim=True)).expand_as(x)
+
+class CausalAlone(TopK):
+    def forward(self, x):
+        return self.out(x) * (self.score(x) > 0)
+
+class CausalDropout(TopK):
+    def forward(self, x):
+        mean = x.cumsum(1) / torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
+        return F.dropout(self.out(mean), 0.5, self.training)
+
+class CausalExponential(TopK):
+    def forward(self, x):
+        weights = (x.exp() @ x.exp().mT).tril()
+        return weights @ self.out(x) / weights.sum(2, keepdim=True)
+
+class CausalTransform(TopK):
+    def forward(self, x):  # A convolution: of twice the length, it is not circular.
+        kernel, length = self.out.weight[None], 2 * x.shape[1]
+        y = torch.fft.rfft(x, n=length, dim=1) * torch.fft.rfft(kernel, n=length, dim=1)
+        return torch.fft.irfft(y, n=length, dim=1)[:, : x.shape[1]]
+"""
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("name", re.findall(r"^class (\w+)", CHOOSING, re.M))
+def test_modules_are_refused_for_what_they_compute_not_by_chance(
+    name: str, seed: int, tmp_path: Path
+) -> None:
+    """Changes of later positions make their scores win or lose, in evaluation and in training mode."""
+    (tmp_path / "mine.py").write_text(CHOOSING)
+    torch.manual_seed(seed)
+    site = Site(name="block", path="block", channels=WIDTH, stride=1, resolution=(64,), layout="B*C")
+    module = build_module(Spec(f"{tmp_path}/mine.py:{name}"), site)
+    state = copy.deepcopy(module.state_dict())
+    assert sees_later(module, features(site, 1).shape) == (not name.startswith("Causal"))
+    assert all(torch.equal(value, state[key]) for key, value in module.state_dict().items())
+
+
+@pytest.mark.parametrize("spec", CAUSAL, ids=str)
+@pytest.mark.parametrize("length", [2, 24, 130])
+def test_causal_types_of_the_table_see_nothing_later(spec: Spec, length: int) -> None:
+    site = Site(name="block", path="block", channels=WIDTH, stride=1, resolution=(length,), layout="B*C")
+    assert not sees_later(build_module(spec, site), features(site, 1).shape)

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_decoders import BASE, CONTEXT, DEPTH, DIFFERENT, HEADS, VOCABULARY, WIDTH, save
+from tiny_decoders import BASE, CONTEXT, DEPTH, DIFFERENT, HEADS, POSITIONS, SIZES, VOCABULARY, WIDTH, save
 from torch import Tensor, nn
 
 from attention import InputError, Spec
-from backbones import DECODERS, find_decoder, insert
+from backbones import DECODERS, find_decoder, insert, sites
+from backbones.hugging_face import HuggingFaceDecoder
 from backbones.take_over import find_projections, load_with_projections, take_over
 from backbones.weights import load
 from search.language_spaces import mixer
@@ -59,6 +60,59 @@ def test_modules_without_projections_keep_their_weights(tmp_path: Path) -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     assert take_over(model, original) == []
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def check_taken(original: nn.Module, spec: Spec) -> list[str]:
+    """Check that windows over the context compute what the layers do whose projections they take over."""
+    listed = [site.name for site in sites(original, TOKENS) if site.replaces]
+    model = insert(copy.deepcopy(original), dict.fromkeys(listed, spec), TOKENS)
+    if taken := take_over(model, original):
+        model = insert(copy.deepcopy(original), dict.fromkeys(taken, spec), TOKENS)
+        assert take_over(model, original) == taken
+        with torch.no_grad():
+            expected, actual = original(TOKENS), model.eval()(TOKENS)
+        assert (actual - expected).abs().max() < 1e-3 * expected.abs().max()
+    return taken
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "qwen3", *POSITIONS, *DIFFERENT])
+def test_layers_whose_positions_differ_start_new(kind: str, tmp_path: Path) -> None:
+    original = build(kind, tmp_path)
+    shape = find_decoder(f"hf:{tmp_path}").shape()  # type: ignore[misc]
+    spec = mixer("sliding", heads=HEADS, window=CONTEXT, encoding=shape.encoding, base=shape.base)
+    first, second = (f"block{i + 1}.mixer" for i in range(DEPTH))
+    expected = {"llama": [first, second], "gpt2": [first, second], "smollm3": [first]}
+    assert check_taken(original, spec) == expected.get(kind, [])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "kind", sorted(transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+)
+def test_layers_of_every_decoder_are_taken_over_exactly_or_start_new(kind: str) -> None:
+    """Every family that can be built small here."""
+    sizes = {**SIZES, "num_key_value_heads": 2, "intermediate_size": 24}
+    sizes |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "head_dim": WIDTH // HEADS}
+    try:
+        config = transformers.CONFIG_MAPPING[kind](**sizes)
+        assert (config.hidden_size, config.num_hidden_layers) == (WIDTH, DEPTH)
+        with torch.device("meta"):
+            shapes = transformers.AutoModelForCausalLM.from_config(config)
+        assert sum(p.numel() for p in shapes.parameters()) < 10**6
+        own = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        lists = [path for path, m in own.named_modules() if isinstance(m, nn.ModuleList) and len(m) == DEPTH]
+        original = HuggingFaceDecoder(own, lists[0], DEPTH, 0.3).eval()
+        mixers = [site.name for site in sites(original, TOKENS) if site.replaces]
+        insert(copy.deepcopy(original), dict.fromkeys(mixers, Spec("conv1x1")), TOKENS)
+    except Exception as error:
+        pytest.skip(f"cannot be built small, or has no attention to replace: {error}")
+    for parameter in original.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    rotary = getattr(config, "rope_parameters", None) or {}
+    bases = {rotary.get("rope_theta"), *(v.get("rope_theta") for v in rotary.values() if isinstance(v, dict))}
+    for base in bases - {None}:
+        check_taken(original, mixer("sliding", heads=HEADS, window=CONTEXT, base=float(base)))
+    check_taken(original, mixer("sliding", heads=HEADS, window=CONTEXT, encoding="none"))
 
 
 @pytest.mark.parametrize("kind", ["qwen3", *DIFFERENT])

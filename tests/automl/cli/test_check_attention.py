@@ -62,6 +62,16 @@ FAULTS = {
         "def forward(self, x): return super().forward(x) + x.cumsum(0)",
         " mixes the examples of a batch",
     ),
+    "Adds": ("def forward(self, x): return super().forward(x.add_(1))", " changes its input in place"),
+    "Clips": ("def forward(self, x): return super().forward(x.relu_())", " changes its input in place"),
+    "Double": (
+        "def forward(self, x): return super().forward(x).double()",
+        " returns torch.float64 for torch.float32",
+    ),
+    "Complex": (
+        "def forward(self, x): return torch.fft.fft(super().forward(x))",
+        " returns torch.complex64 for torch.float32",
+    ),
     "Unused": (
         "def __init__(self, channels): super().__init__(channels); self.more = nn.Linear(2, 2)",
         r" has parameters without a gradient: module.more.bias, module.more.weight",
@@ -107,6 +117,36 @@ def test_good_module_has_a_row_for_each_shape(cli: Cli) -> None:
     assert [row.split()[0] for row in rows] == ["stem", *(f"stage{i}.block1.branch" for i in (1, 2, 3, 4))]
     assert all("FAILS" not in row for row in rows)
     assert formats == "an export has all formats"
+
+
+def test_a_module_without_parameters_passes(cli: Cli, mine: Path) -> None:
+    mine.write_text(
+        "from torch import nn\n\nclass Soft(nn.Softmax):\n    def __init__(self, channels):\n"
+        "        super().__init__(1)\n"
+    )
+    code, _, err = cli(*CHECK, "mine.py:Soft")
+    assert (code, "FAILS" in err) == (0, False), err
+
+
+def test_an_endless_import_is_cut(cli: Cli, mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine.write_text("while True:\n    pass\n")
+    monkeypatch.setattr("automl.cli.check_attention.IMPORT", 1)
+    code, _, err = cli(*CHECK, "mine.py:Gate")
+    assert code == 2
+    assert re.search(
+        r"error: mine.py:Gate was still being imported after 1 s, at line [12] of .*mine.py", err
+    )
+
+
+@pytest.mark.parametrize(("attention", "passes"), [("linear", False), ("linear:causal=true", True)])
+def test_a_causal_model_has_a_check_of_later_positions(attention: str, passes: bool, cli: Cli) -> None:
+    name, _, option = attention.partition(":")
+    options = ("--option", option) if option else ()
+    small = ("--backbone-option", "depth=1", "--backbone-option", "width=16", "--backbone-option", "heads=2")
+    code, out, err = cli("check-attention", name, *options, "--backbone", "gpt", "--size", "16", *small)
+    assert code == (0 if passes else 2), err
+    assert ("lets a position see later ones, but the model is causal" in out) != passes
+    assert "causal" in (out + err).split()
 
 
 @pytest.mark.parametrize("name", FAULTS)

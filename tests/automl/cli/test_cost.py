@@ -120,7 +120,7 @@ TEXT = (
 def test_models_of_every_task_have_costs_and_sites(
     model: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(automl.costs.model, "SLOW", 0.0)  # a single step is timed
+    monkeypatch.setattr(automl.costs.model, "STEPS", 2)
     code, out, err = cli("sites", *MODELS[model])
     assert code == 0, err
     names = [

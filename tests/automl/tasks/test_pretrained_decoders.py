@@ -1,6 +1,7 @@
 """Language modelling with decoders of transformers: training from their weights, resuming, distillation."""
 
 import json
+import re
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -112,6 +113,11 @@ def test_a_note_says_that_mixers_start_from_new_weights(folder: Path, texts: Pat
     assert any("start from new weights" in note for note in notes) == (folder.name == "qwen3")
 
 
+def test_the_note_names_layers_without_the_positions_of_the_others(tmp_path: Path, texts: Path) -> None:
+    (note,) = opened(save(transformers, "smollm3", tmp_path, with_weights=True), texts).notes()
+    assert re.search(r"mixers at block2\.mixer of .* start from new weights.*than rotary attention", note)
+
+
 def test_distillation_keeps_the_original(folder: Path, texts: Path) -> None:
     task = opened(folder, texts, distil=1.0, epochs=1)
     state, same = start(task), start(plain(task))
@@ -219,6 +225,14 @@ def test_a_search_starts_from_the_folder(folder: Path, texts: Path) -> None:
     assert Path(config.data.tokenizer) == folder / "tokenizer.json"
     assert open_windows(config.data).vocabulary == 265  # with the end of a document
     assert open_task(config, HERE).model()(torch.zeros(1, 4, dtype=torch.int64)).shape[-1] == VOCABULARY
+
+
+def test_weights_without_their_tokenizer_are_refused(folder: Path, texts: Path) -> None:
+    settings = Settings(space="hybrid", backbone=f"hf:{folder}", data=str(texts), size=16)
+    with pytest.raises(InputError, match=r"has weights but no tokenizer\.json.*save_pretrained"):
+        settings.load_space()
+    (folder / "model.safetensors").unlink()
+    settings.load_space()
 
 
 def test_the_end_of_a_document_is_the_models_own(tmp_path: Path, texts: Path) -> None:

@@ -1,0 +1,167 @@
+"""Every timing warms up first: a first run that is ten times as slow changes no measurement."""
+
+import ast
+import statistics
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from automl_cases import HERE, Regression
+from torch import Tensor, nn
+
+import automl
+from automl.costs import model, profile, time_ratio, work
+from automl.costs.subject import Subject
+from automl.export import speed
+from automl.training import clock
+from automl.training.clock import LEAST, SECONDS, time_in_turn, time_rounds
+from automl.trials import pace
+from backbones.example import sum_outputs
+
+COLD = 10.0
+
+
+class Machine:
+    """A fake clock that only advances in `run`: by a second, or by `COLD` seconds the first time."""
+
+    def __init__(self) -> None:
+        self.now, self.warm = 0.0, set[object]()
+
+    def run(self, what: object) -> None:
+        self.now += 1.0 if what in self.warm else COLD
+        self.warm.add(what)
+
+    def layer(self) -> nn.Module:
+        """Return a model whose first forward pass and first backward pass are slow."""
+        machine = self
+
+        class Layer(nn.Linear):
+            def forward(self, x: Tensor) -> Tensor:
+                machine.run((self, self.training, torch.is_grad_enabled()))
+                y = super().forward(x)
+                if y.requires_grad:
+                    y.register_hook(lambda gradient: machine.run(self))
+                return y
+
+        return Layer(3, 1)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    fake = Machine()
+    clocks = ("perf_counter", "thread_time", "process_time")
+    monkeypatch.setattr(clock, "time", SimpleNamespace(**dict.fromkeys(clocks, lambda: fake.now)))
+    return fake
+
+
+def _task(machine: Machine) -> Regression:
+    task = Regression(batch_size=40, epochs=1000)  # of which measuring may take 5 %
+    task.model = machine.layer  # type: ignore[method-assign]
+    return task
+
+
+def _costs(machine: Machine, _: pytest.MonkeyPatch) -> Iterator[tuple[float, float]]:
+    subject = Subject(
+        name="line",
+        build=machine.layer,
+        example=lambda n: torch.zeros(n, 3),
+        loss=sum_outputs,
+        description="",
+    )
+    models = {name: machine.layer() for name in ("plain", "placement")}
+    for cost in model.measure_costs(models, subject, 2, HERE).values():
+        yield cost.step, 2 / 2
+
+
+def _latency(machine: Machine, _: pytest.MonkeyPatch) -> Iterator[tuple[float, float]]:
+    serves = [lambda: machine.run("plain"), lambda: machine.run("placed")]
+    for latency in (profile.measure_latency(serves[1], HERE), *profile.measure_latencies(serves, HERE, 10)):
+        yield latency, 1e3
+
+
+def _time_ratio(machine: Machine, _: pytest.MonkeyPatch) -> Iterator[tuple[float, float]]:
+    steps, passes = 2, 1
+    yield time_ratio.measure_own_epoch(_task(machine)).epoch, 2 * steps + passes
+    measured = time_ratio.measure_time_ratio(_task(machine), _task(machine), time_ratio.Timings())
+    yield measured.high, 1
+    yield measured.epoch, 2 * steps + passes
+
+
+def _unit_costs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[float, float]]:
+    functions = {name: lambda *_, name=name, **__: machine.run(name) for name in ("conv2d", "relu")}
+    monkeypatch.setattr(work, "F", SimpleNamespace(**functions))
+    measured = work.measure_unit_costs.__wrapped__(HERE)
+    yield measured.bytes * 2 * 4 * 2**20, 1
+    yield measured.flops * 2 * 64 * 16**2 * 64**2 * 9, 1
+
+
+def _speed(machine: Machine, _: pytest.MonkeyPatch) -> Iterator[tuple[float, float]]:
+    for name, measured in speed.measure_speed(
+        {name: lambda inputs, name=name: machine.run((name, len(inputs["x"]))) for name in "ab"},  # type: ignore[misc]
+        {"x": np.zeros((100, 3))},
+    ).items():
+        yield measured.latency, 1e3
+        yield measured.ratio, 1
+        yield measured.throughput, speed.BATCH
+        assert (name, speed.BATCH) in machine.warm
+
+
+def _pace(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[float, float]]:
+    task = _task(machine)
+    monkeypatch.setattr(pace, "open_task", lambda *_: task)
+    arguments: dict[str, Any] = {"precision": "auto", "compile": "auto"}
+    measured = pace.PaceWorker(task.config, {}, 1, 0, arguments).measure(0.0)
+    yield measured.step, 2
+    yield measured.validation, 1
+
+
+TIMINGS: dict[str, Callable[[Machine, pytest.MonkeyPatch], Iterator[tuple[float, float]]]] = {
+    "costs/model.py": _costs,
+    "costs/profile.py": _latency,
+    "costs/time_ratio.py": _time_ratio,
+    "costs/work.py": _unit_costs,
+    "export/speed.py": _speed,
+    "trials/pace.py": _pace,
+}
+
+
+@pytest.mark.parametrize("file", TIMINGS)
+def test_a_slow_first_run_does_not_count(
+    file: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for measured, expected in TIMINGS[file](machine, monkeypatch):
+        assert measured == pytest.approx(expected)
+
+
+def test_every_file_that_times_runs_is_tested() -> None:
+    """A file times if it imports a timing function, or a clock by which it could time without one."""
+    root, timers = Path(automl.__file__).parent, {"seconds", "wall_seconds", "event_seconds"}
+    timers |= {name for name in vars(clock) if name.startswith("time_")}
+    files = set()
+    for file in root.rglob("*.py"):
+        imported = {
+            alias.name
+            for node in ast.walk(ast.parse(file.read_bytes()))
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        files |= {file.relative_to(root).as_posix()} if imported & timers else set()
+    assert files - {"training/clock.py"} == set(TIMINGS)
+
+
+def test_rounds_alternate_and_end_early_if_they_are_slow() -> None:
+    ran: list[int] = []
+
+    def timing(i: int) -> Callable[[], float]:
+        return lambda: ran.append(i) or SECONDS / LEAST  # type: ignore[func-returns-value]
+
+    assert len(list(islice(time_in_turn([timing(1), timing(2), timing(3)]), 2))) == 2
+    assert ran == [1, 2, 3, 1, 2, 3, 3, 2, 1]
+    assert len(time_rounds([timing(1)], 100)) == LEAST
+    assert len(time_rounds([lambda: 0.0], 100)) == 100
+    assert statistics.fmean(time_rounds([lambda: 1.0], LEAST)[0]) == 1.0
