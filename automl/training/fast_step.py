@@ -8,6 +8,7 @@ is long, repeated layers are compiled before. Every step counts: none is repeate
 import random
 import time
 from collections.abc import Generator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,7 +139,7 @@ class FastStep(Step):
             if is_out_of_memory(error):
                 raise
             log.warning("the model runs uncompiled, as compiling failed: %s", describe_error(error))
-            self.regions = Step(self.task, self.forward, self.optimizer, self.scaler).regions
+            self.regions = nullcontext()
             self.optimizer.zero_grad(set_to_none=True)
             self.waiting = 0
             return super().__call__(batch, rate)
