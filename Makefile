@@ -105,8 +105,8 @@ bench-cluster: setup
 bench-time-ratio: setup
 	$(BIN)/python benchmarks/bench_time_ratio.py
 
-# Run `bench` on a machine with a GPU, without `make setup`. Needs torch, torchvision, pyarrow and fastai; timm is
-# optional.
+# Measure a GPU against torch's kernels, timm and plain loops, alone and shared, without `make setup`. About eight
+# minutes. Needs what a search needs, and timm.
 bench-gpu:
-	@for name in attention causal resolution step data packing; do \
-		echo "benchmarks/bench_$$name.py"; PYTHONPATH=. $(PYTHON) benchmarks/bench_$$name.py || exit 1; done
+	@for name in causal gpu sharing; do \
+		echo "benchmarks/bench_$$name.py"; PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) benchmarks/bench_$$name.py || exit 1; done

@@ -1,0 +1,209 @@
+"""Measure training steps on a GPU against plain loops, in a few minutes, all interleaved.
+
+- A step of xresnet18 at 64 px and of xresnet50 at 128 px: images a second of this project in the modes `off`
+  and `auto`, as users run it, against timm's ResNet with a batch that stays on the device.
+- The decoder `gpt` at two sizes: tokens a second in the modes `off`, `graphs`, `auto` and `inductor`, against
+  a plain loop of GPT-2's layers, eager and compiled. With it the share of the card's peak, at 6 operations a
+  weight and token.
+- Recall from nothing to a verdict, in seconds.
+
+A second run of the last mode ("again") shows the noise. Without a GPU it is a smoke test of tiny sizes, and
+writes no file.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import bench_language
+import plain_gpt
+import timm
+import torch
+import torch.nn.functional as F
+from harness import Row, device_name, summarise, write_values
+from pictures import make_pictures
+from torch import Tensor, nn
+
+from automl.config.device import copy_ahead, find_device, is_gpu, synchronise
+from automl.config.runtime import Runtime
+from automl.tasks import Task, open_task
+from automl.training.loop import start
+from automl.training.step import make_step
+from search.config import ImageData, ImageTraining, LanguageModel, Model, TrialConfig
+
+DEVICE = find_device()
+GPU = is_gpu(DEVICE)
+ROUNDS, WARM_UP = 3, 22  # repetitions of all rates; steps until graphs are captured and layers compiled
+LONG = 100_000  # steps of a training, for which `auto` does what pays in a long one
+PEAK = 989e12  # bf16 operations a second of an H100 without sparsity, by its data sheet
+CLIP = 1.0
+IMAGES = (
+    [("xresnet18", "resnet18", 64), ("xresnet50", "resnet50", 128)]
+    if GPU
+    else [("xresnet18", "resnet18", 32)]
+)
+# Sizes, context, batch size and steps of a measurement.
+DECODERS: list[tuple[dict[str, int], int, int, int]] = (
+    [
+        ({"depth": 4, "width": 128, "heads": 4}, 256, 64, 40),
+        ({"depth": 12, "width": 768, "heads": 12}, 1024, 16, 20),
+    ]
+    if GPU
+    else [({"depth": 2, "width": 32, "heads": 2}, 64, 4, 2)]
+)
+
+
+def own_step(config: TrialConfig, mode: str) -> Callable[[], None]:
+    """Return a function that trains on the next batch, as a trial does."""
+    task: Task = open_task(config, Runtime(device=DEVICE, compile=mode))  # type: ignore[arg-type]
+    state = start(task)
+    step = make_step(task, state.model, state.optimizer, state.scaler, LONG)
+    state.model.train()
+    batches = (batch for epoch in count() for batch in task.batches(epoch))
+
+    def train() -> None:
+        step(next(batches), 1e-3)
+
+    return train
+
+
+def plain_step(model: nn.Module, batches: Iterator[tuple[Tensor, Tensor]]) -> Callable[[], None]:
+    """Return a function that trains on the next batch in a plain loop, in bfloat16."""
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
+
+    def step() -> None:
+        x, y = next(batches)
+        with torch.autocast(DEVICE.type, torch.bfloat16):
+            output = model(x)
+        F.cross_entropy(output.flatten(0, -2).float(), y.flatten()).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def rate(step: Callable[[], None], repeat: int, size: int) -> float:
+    """Return the inputs a second of `repeat` steps."""
+    synchronise(DEVICE)
+    begin = time.perf_counter()
+    for _ in range(repeat):
+        step()
+    synchronise(DEVICE)
+    return repeat * size / (time.perf_counter() - begin)
+
+
+def compare_all(
+    case: str,
+    ours: dict[str, Callable[[], None]],
+    peers: dict[str, Callable[[], None]],
+    repeat: int,
+    size: int,
+    unit: str,
+) -> list[Row]:
+    """Return a row for each of ours and each peer. All rates are measured in turn, `ROUNDS` times."""
+    steps = {**{f"this project, {mode}": step for mode, step in ours.items()}, **peers}
+    for name, step in steps.items():
+        begin = time.perf_counter()
+        for _ in range(WARM_UP if GPU else 2):
+            step()
+        synchronise(DEVICE)
+        print(f"{case}: {name} is warm after {time.perf_counter() - begin:.1f} s", flush=True)
+    rates: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(ROUNDS):
+        for name, step in steps.items():
+            rates[name].append(rate(step, repeat, size))
+    own = list(rates)[: len(ours)]
+    return [
+        summarise(
+            f"{case}, {name}",
+            peer,
+            list(zip(rates[name], rates[peer], strict=True)),
+            unit=unit,
+            higher_is_better=True,
+        )
+        for name in own
+        for peer in (*peers, own[-1])
+        if name != peer
+    ]
+
+
+def compare_images(folder: str) -> list[Row]:
+    rows = []
+    for backbone, peer, size in IMAGES:
+        batch = 64 if GPU else 8
+        config = TrialConfig(
+            data=ImageData(source="folder", path=folder, size=size),
+            model=Model(backbone=backbone),
+            training=ImageTraining(batch_size=batch),
+        )
+        model = timm.create_model(peer, num_classes=10).to(DEVICE, memory_format=torch.channels_last).train()
+        x = torch.randn(batch, 3, size, size, device=DEVICE).to(memory_format=torch.channels_last)
+        fixed = (x, torch.randint(10, (batch,), device=DEVICE))
+        peers = {f"timm's {peer}, fixed batch": plain_step(model, (fixed for _ in count()))}
+        modes = ("off", "auto", "auto again") if GPU else ("off",)
+        ours = {name: own_step(config, name.split()[0]) for name in modes}
+        rows += compare_all(f"{backbone} at {size} px", ours, peers, 40 if GPU else 2, batch, "images/s")
+    return rows
+
+
+def compare_decoders(text: Path) -> tuple[list[Row], dict[str, float]]:
+    rows: list[Row] = []
+    shares: dict[str, float] = {}
+    for sizes, context, batch, repeat in DECODERS:
+        bench_language.DEVICE, bench_language.SIZES = DEVICE, sizes
+        task = bench_language.open_language(text, context, batch, 0)
+        config = task.config.change(model=asdict(LanguageModel(options=sizes)))
+        windows = plain_gpt.random_windows(bench_language.all_tokens(task), context, batch)
+        on_device: Iterator[Any] = ((copy_ahead(x, DEVICE), copy_ahead(y, DEVICE)) for x, y in windows)
+        plain = plain_gpt.GPT(task.windows.vocabulary, context, **sizes).to(DEVICE)
+        modes = ("off", "graphs", "auto", "inductor", "inductor again") if GPU else ("off",)
+        ours = {name: own_step(config, name.split()[0]) for name in modes}
+        peers = {"plain loop": plain_step(plain, on_device)}
+        if GPU:
+            peers["plain loop, compiled"] = plain_step(torch.compile(plain), on_device)  # type: ignore[arg-type]
+        case = f"gpt {sizes['depth']} x {sizes['width']}, {batch} x {context} tokens"
+        compared = compare_all(case, ours, peers, repeat, batch * context, "tokens/s")
+        weights = sum(p.numel() for p in plain.parameters())
+        shares |= {row.case: 6 * weights * row.ours / PEAK for row in compared}
+        rows += compared
+    return rows, shares
+
+
+def time_verdict(folder: str) -> float:
+    """Return the seconds of a search of recall with its verdict, from nothing."""
+    command = "-m automl.search --space recall --confirm --top 1 --trials 12 --name recall"
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, *command.split()], cwd=folder, check=False)
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["AUTOML_CACHE"] = f"{scratch}/cache"
+        text = Path(scratch) / "source.txt"
+        bench_language.write_text(text)
+        folder = str(make_pictures(Path(scratch) / "pictures", train=2560 if GPU else 80, test=40))
+        rows = compare_images(folder)
+        decoders, shares = compare_decoders(text)
+        seconds = time_verdict(scratch) if GPU else 0.0
+    rows += decoders
+    for case, share in shares.items():
+        print(f"{case}: {share:.1%} of {PEAK / 1e12:.0f} TFLOP/s")
+    if GPU:
+        print(f"{device_name()}: recall from nothing to a verdict in {seconds:.0f} s")
+        write_values(
+            "gpu",
+            {"rows": [asdict(row) for row in rows], "share_of_peak": shares, "verdict_seconds": seconds},
+        )
+
+
+if __name__ == "__main__":
+    main()
