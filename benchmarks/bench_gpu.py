@@ -108,7 +108,7 @@ def compare_all(
     size: int,
     unit: str,
 ) -> list[Row]:
-    """Return a row for each of ours and each peer. All rates are measured in turn, `ROUNDS` times."""
+    """Return a row for each mode of this project and each peer. All rates are measured in turn, `ROUNDS` times."""
     steps = {**{f"this project, {mode}": step for mode, step in ours.items()}, **peers}
     for name, step in steps.items():
         begin = time.perf_counter()
@@ -156,7 +156,7 @@ def compare_images(folder: str) -> list[Row]:
 
 def compare_decoders(text: Path) -> tuple[list[Row], dict[str, float]]:
     rows: list[Row] = []
-    shares: dict[str, float] = {}
+    fractions: dict[str, float] = {}
     for sizes, context, batch, repeat in DECODERS:
         bench_language.DEVICE, bench_language.SIZES = DEVICE, sizes
         task = bench_language.open_language(text, context, batch, 0)
@@ -172,9 +172,9 @@ def compare_decoders(text: Path) -> tuple[list[Row], dict[str, float]]:
         case = f"gpt {sizes['depth']} x {sizes['width']}, {batch} x {context} tokens"
         compared = compare_all(case, ours, peers, repeat, batch * context, "tokens/s")
         weights = sum(p.numel() for p in plain.parameters())
-        shares |= {row.case: 6 * weights * row.ours / PEAK for row in compared}
+        fractions |= {row.case: 6 * weights * row.ours / PEAK for row in compared}
         rows += compared
-    return rows, shares
+    return rows, fractions
 
 
 def time_verdict(folder: str) -> float:
@@ -192,16 +192,16 @@ def main() -> None:
         bench_language.write_text(text)
         folder = str(make_pictures(Path(scratch) / "pictures", train=2560 if GPU else 80, test=40))
         rows = compare_images(folder)
-        decoders, shares = compare_decoders(text)
+        decoders, fractions = compare_decoders(text)
         seconds = time_verdict(scratch) if GPU else 0.0
     rows += decoders
-    for case, share in shares.items():
-        print(f"{case}: {share:.1%} of {PEAK / 1e12:.0f} TFLOP/s")
+    for case, fraction in fractions.items():
+        print(f"{case}: {fraction:.1%} of {PEAK / 1e12:.0f} TFLOP/s")
     if GPU:
         print(f"{device_name()}: recall from nothing to a verdict in {seconds:.0f} s")
         write_values(
             "gpu",
-            {"rows": [asdict(row) for row in rows], "share_of_peak": shares, "verdict_seconds": seconds},
+            {"rows": [asdict(row) for row in rows], "share_of_peak": fractions, "verdict_seconds": seconds},
         )
 
 
