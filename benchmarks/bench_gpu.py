@@ -108,7 +108,7 @@ def compare_all(
     size: int,
     unit: str,
 ) -> list[Row]:
-    """Return a row for each mode of this project and each peer. All rates are measured in turn, `ROUNDS` times."""
+    """Return a row for each mode and each peer, from `ROUNDS` rates of each in turn."""
     steps = {**{f"this project, {mode}": step for mode, step in ours.items()}, **peers}
     for name, step in steps.items():
         begin = time.perf_counter()
