@@ -26,10 +26,7 @@ Json = Annotated[bool, describe("Print JSON on standard output, and text on stan
 StorageOption = Annotated[str, describe("Folder of all searches, or its address.")]
 PrecisionOption = Annotated[str, describe("Precision: auto, bf16, fp16 or fp32.", rare=True)]
 CompileOption = Annotated[str, describe("Execution of steps: auto, off, graphs or inductor.", rare=True)]
-CallbackOption = Annotated[
-    list[str] | None,
-    describe("Callback: tensorboard or file.py:Name. Repeatable.", rare=True),
-]
+CallbackOption = Annotated[list[str] | None, describe("Callback: file.py:Name. Repeatable.", rare=True)]
 
 
 def split_option(text: str) -> tuple[str, str]:

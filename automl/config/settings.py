@@ -121,8 +121,7 @@ class Settings:
         compile: Execution of training steps: `auto`, `off`, `graphs` or `inductor`.
         storage: Folder of all searches, or its address in an object store. The search gets the folder `name`
             in it.
-        callbacks: Objects of `Callback`, or names of such classes: `file.py:Name`, `package.module:Name` or
-            `tensorboard`.
+        callbacks: Objects of `Callback`, or names of such classes: `file.py:Name` or `package.module:Name`.
 
     Raises:
         InputError: A value is invalid.
