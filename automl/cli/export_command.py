@@ -29,9 +29,6 @@ def export(
         ),
     ] = None,
     storage: StorageOption = "searches",
-    quantize: Annotated[
-        str | None, describe("int8: also write a quantised ONNX model, and measure its loss of accuracy.")
-    ] = None,
     register: Annotated[str | None, describe("Register the model under this name in MLflow.")] = None,
     alias: Annotated[str | None, describe("Alias of the registered model.", shown="champion")] = None,
     trust: Annotated[
@@ -48,7 +45,6 @@ def export(
         search=search,
         run=run,
         storage=storage,
-        quantize=quantize,
         register_as=register,
         alias=alias,
         trust=trust,
@@ -70,8 +66,6 @@ def export(
         )
     if result.speeds:
         print(f"          on {result.machine}")
-    if result.quantized:
-        print(f"{result.quantized.kind:9} {result.quantized}")
     if result.registered:
         print(f"registry  {result.registered.uri} is version {result.registered.version}")
     if isinstance(result.folder, Path) and result.predicts:

@@ -1,9 +1,8 @@
-"""Latency and throughput of deployed models on this machine. Timings alternate, so that noise is shared."""
+"""Latency and throughput of a deployed model on this machine."""
 
 import platform
 import statistics
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -13,56 +12,44 @@ from automl.config.device import processor
 from automl.tasks.deployment import Arrays, Run, count_rows, iterate_batches
 
 BATCH = 32  # batch size of the throughput measurement
-ROUNDS = (5, 60)  # minimum and maximum number of rounds, each with one timing of each model
-SECONDS = 3.0  # after this time and the minimum number, no round is started
+ROUNDS = (5, 60)  # minimum and maximum number of timings
+SECONDS = 3.0  # after this time and the minimum number, none is started
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """Speed of a model. Values are medians of all rounds.
+    """Speed of a model. Values are medians.
 
     Attributes:
         latency: Latency of one input [ms].
         throughput: Inputs per second, in batches of `batch`.
         batch: Batch size of the throughput.
-        ratio: Latency divided by that of the first model in the same round.
     """
 
     latency: float
     throughput: float
     batch: int
-    ratio: float
 
 
-def measure_speed(models: Mapping[str, Run], inputs: Arrays) -> dict[str, Speed]:
-    """Measure the speed of each model on up to BATCH of the raw `inputs`."""
+def measure_speed(run: Run, inputs: Arrays) -> Speed:
+    """Measure the speed of a model on up to BATCH of the raw `inputs`."""
     batch, example = next(iterate_batches(inputs, BATCH)), next(iterate_batches(inputs, 1))
-    single, whole = _times(models, example), _times(models, batch)
-    first = next(iter(single.values()))
-    return {
-        name: Speed(
-            latency=1e3 * statistics.median(single[name]),
-            throughput=count_rows(batch) / statistics.median(whole[name]),
-            batch=count_rows(batch),
-            ratio=statistics.median(a / b for a, b in zip(single[name], first, strict=True)),
-        )
-        for name in models
-    }
+    return Speed(
+        latency=1e3 * _median_seconds(run, example),
+        throughput=count_rows(batch) / _median_seconds(run, batch),
+        batch=count_rows(batch),
+    )
 
 
-def _times(models: Mapping[str, Run], inputs: Arrays) -> dict[str, list[float]]:
-    for run in models.values():
-        run(inputs)  # the first run allocates memory and selects kernels
-    times: dict[str, list[float]] = {name: [] for name in models}
+def _median_seconds(run: Run, inputs: Arrays) -> float:
+    run(inputs)  # the first run allocates memory and selects kernels
+    times: list[float] = []
     begun = time.perf_counter()
-    for done in range(ROUNDS[1]):
-        if done >= ROUNDS[0] and time.perf_counter() - begun > SECONDS:
-            break
-        for name, run in models.items():
-            start = time.perf_counter()
-            run(inputs)
-            times[name].append(time.perf_counter() - start)
-    return times
+    while len(times) < ROUNDS[0] or (len(times) < ROUNDS[1] and time.perf_counter() - begun <= SECONDS):
+        start = time.perf_counter()
+        run(inputs)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
 
 
 def machine() -> str:
