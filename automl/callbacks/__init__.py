@@ -2,9 +2,7 @@
 
 search_progress  Progress: a live table on a terminal, one line per event in a log, one output in a notebook
 notebook         Output of a notebook cell that is updated in place
-prometheus       Metrics for Prometheus, exported by Ray's agents on every node
 retention        Delete checkpoints of trials that are not among the best
 error_traces     Write the traceback of each failed trial to a file
 user             Load the user's callbacks, and catch their errors
-tensorboard      Write the scores of trials for TensorBoard
 """

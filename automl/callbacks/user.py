@@ -10,9 +10,6 @@ from search.record import TrialRecord
 
 log = logging.getLogger("automl")
 
-# The callbacks that `--callback NAME` knows.
-CALLBACKS = {"tensorboard": "automl.callbacks.tensorboard:TensorBoard"}
-
 
 def check_callbacks(callbacks: Iterable[object]) -> None:
     """Load the classes of callbacks given by name. Raise InputError for an invalid callback."""
@@ -27,8 +24,9 @@ def check_callbacks(callbacks: Iterable[object]) -> None:
 
 
 def _load(name: str) -> type[Callback]:
-    known = CALLBACKS.get(name, name)
-    callback = loading.load_object("callback", "class", known, CALLBACKS)
+    if ":" not in name:
+        raise InputError(f"--callback must be file.py:Name or package.module:Name; got {name!r}")
+    callback = loading.load_object("callback", "class", name, ())
     if not (isinstance(callback, type) and issubclass(callback, Callback)):
         raise InputError(f"callback {name!r} must be a subclass of automl.Callback; got {callback!r}")
     return callback

@@ -26,9 +26,6 @@ def export(
         shown="exports/NAME of the search or run",
     ),
     storage: str = STORAGE_OPTION,
-    quantize: str | None = option(
-        None, "int8: also write a quantised ONNX model, and measure its loss of accuracy."
-    ),
     register_as: str | None = option(
         None, "Register the model under this name in MLflow.", None, "--register"
     ),
@@ -56,8 +53,6 @@ def export(
         )
     if result.speeds:
         print(f"          on {result.machine}")
-    if result.quantized:
-        print(f"{result.quantized.kind:9} {result.quantized}")
     if result.registered:
         print(f"registry  {result.registered.uri} is version {result.registered.version}")
     if isinstance(result.folder, Path) and result.predicts:

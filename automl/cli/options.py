@@ -59,9 +59,7 @@ STORAGE_OPTION = option(STORAGE, "Folder of all searches, or its address.")
 TRUST_OPTION = option(False, "Allow running user-defined code that only the files name.", None, "--trust")
 PRECISION_OPTION = option("auto", "Precision: auto, bf16, fp16 or fp32.", rare=True)
 COMPILE_OPTION = option("auto", "Execution of steps: auto, off, graphs or inductor.", rare=True)
-CALLBACK_OPTION = option(
-    None, "Callback: tensorboard or file.py:Name; may be repeated.", None, "--callback", rare=True
-)
+CALLBACK_OPTION = option(None, "Callback: file.py:Name; may be repeated.", None, "--callback", rare=True)
 JSON_OPTION = option(False, "Print JSON on standard output, and text on standard error.", None, "--json")
 
 

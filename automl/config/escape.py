@@ -1,8 +1,8 @@
 r"""Escape names for each kind of output.
 
 Names of folders, classes, sites and options may contain any character. The code that writes them escapes
-them: `printable` for a terminal or a log, `markdown` and `markdown_code`, `shell`, `prometheus_label`,
-`mlflow_key` and `mlflow_value`. Jinja escapes HTML (`automl.report.page`), and
+them: `printable` for a terminal or a log, `markdown` and `markdown_code`, `shell`, `mlflow_key` and
+`mlflow_value`. Jinja escapes HTML (`automl.report.page`), and
 `automl.tracking.client.tag_filter` escapes MLflow's filters.
 """
 
@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 from collections.abc import Iterable
-from urllib.parse import quote
 
 # Control characters, line separators, marks that change the direction of text, and surrogates, which stand
 # for bytes that are not UTF-8.
@@ -24,7 +23,6 @@ _MARKS = re.compile(
     re.IGNORECASE,
 )
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_LABEL = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 
 def printable(text: str, *, keep: str = "") -> str:
@@ -57,11 +55,6 @@ def markdown_code(value: object) -> str:
 def shell(words: Iterable[str]) -> str:
     r"""Quote the words of a command line. Words with control characters become `$'a\nb'` (Bash, Zsh)."""
     return " ".join(_ansi_c(word) if _CONTROLS.search(word) else shlex.quote(word) for word in words)
-
-
-def prometheus_label(value: str) -> str:
-    """Escape a label's value to ASCII, as Ray requires: other characters become `%C3%84`."""
-    return quote(value, safe=_LABEL, errors="surrogateescape")
 
 
 def mlflow_key(name: str) -> str:

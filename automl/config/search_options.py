@@ -106,7 +106,7 @@ class SearchOptions:
             experiment, and the epochs are the study's whatever the amount of data.
         storage: Folder of all searches, or its address. The address is one of an object store. The search
             gets the folder `name` in it.
-        callbacks: Callback: tensorboard or file.py:Name; may be repeated. Or `package.module:Name`. In Python
+        callbacks: Callback: file.py:Name; may be repeated. Or `package.module:Name`. In Python
             a list of such names, or of objects of `Callback`.
     """
 

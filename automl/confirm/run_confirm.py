@@ -326,13 +326,11 @@ def run_trainings(
                         before = len(records)
                         workers.run(
                             planned,
-                            name=f"{metadata.name}/{folder.name}",
                             folder=folder,
                             location=location,
                             callbacks=[retention, tracker, scheduler, callbacks],
                             summary=scheduler.summary,
                             baseline=unit,
-                            best=False,
                             test=True,
                             data=data,
                             stop=lambda: confirmation.of_commands and scheduler.verdict.complete,

@@ -11,8 +11,7 @@ served_encoder  The code of `mlflow-model` for encoders of texts
 served_decoder  Continues texts, also as the code of `mlflow-model` for language models
 parity          Compare each exported form with the trained model
 onnx_session    Run an ONNX file on numpy arrays, on the CPU
-quantize        Quantise an ONNX model to 8 bits
-export_scores   Answers of deployed models for a whole split
+export_scores   Score card of a deployed model on a whole split
 speed           Latency and throughput of deployed models on this machine
 model_card      The model card
 predict         Predictions of an exported model for files

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from attention import InputError
-from automl.export.formats import CARD, CONFIG, INT8, MLFLOW_MODEL, WEIGHTS, onnx_file, pt2_file
+from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, WEIGHTS, onnx_file, pt2_file
 from automl.export.model_card import CONFUSION
 from automl.storage.disk import free_bytes, full_disk_errno
 from automl.storage.storage import Storage, is_address
@@ -73,7 +73,7 @@ def _is_ours(held: Collection[str], config: bytes) -> bool:
     """Return True if a folder with the names `held` is empty or an export with this CONFIG."""
     graphs, files, left_out = _named(config)
     needed = {CONFIG, *map(onnx_file, graphs)} - set(left_out)
-    ours = {INT8, WEIGHTS, CARD, CONFUSION, MLFLOW_MODEL, *map(pt2_file, graphs), *files}
+    ours = {WEIGHTS, CARD, CONFUSION, MLFLOW_MODEL, *map(pt2_file, graphs), *files}
     return not held or needed <= set(held) <= needed | ours
 
 

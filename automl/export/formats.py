@@ -41,7 +41,7 @@ def pt2_file(graph: str) -> str:
 
 
 ONNX, PT2 = onnx_file(MODEL), pt2_file(MODEL)  # of a task with one graph
-INT8, WEIGHTS = "model.int8.onnx", "model.safetensors"
+WEIGHTS = "model.safetensors"
 CONFIG, CARD, MLFLOW_MODEL = "config.json", "MODEL_CARD.md", "mlflow-model"
 
 

@@ -11,7 +11,6 @@ from automl.config.escape import markdown, markdown_code
 from automl.config.units import pluralize
 from automl.export.chosen import Chosen
 from automl.export.formats import onnx_file, pt2_file
-from automl.export.quantize import Quantized
 from automl.export.speed import Speed
 from automl.tasks import Task
 from automl.tasks.base import SPLITS
@@ -54,7 +53,7 @@ This model: {what}.
 
 {speed}
 
-{quantized}## How to use it
+## How to use it
 
 {how}
 
@@ -177,7 +176,6 @@ def model_card(
         if scores is None
         else _scores(scores, test, task.metric),
         speed=_speed(result.speeds, result.machine),
-        quantized="" if result.quantized is None else _quantized(result.quantized),
         how=_how_without(graphs, left_out) if left_out else _how(task, graphs, is_labelled=bool(labels)),
         differences=markdown(", ".join(f"{key} {value:.1e}" for key, value in result.differences.items()))
         or "none",
@@ -299,25 +297,6 @@ def _speed(speeds: Mapping[str, Speed], machine: str) -> str:
         )
         + f"\n\nMedians on {markdown(machine)}. Elsewhere it differs."
     )
-
-
-def _quantized(quantized: Quantized) -> str:
-    return f"""## In 8 bits
-
-`model.int8.onnx` has 8-bit weights and activations, with ranges taken from {quantized.calibrated} training
-inputs. It is another model with other answers, and is not held to the check below. On the whole test split:
-
-| | |
-|---|---|
-| accuracy | {quantized.accuracy:.4f} |
-| difference from `model.onnx` | {quantized.difference:+.4f} |
-| inputs that both answer alike | {quantized.agreement:.2%} |
-| size | {quantized.size / 1e6:.2f} MB, {quantized.size_ratio:.2f} of `model.onnx` |
-| latency of one input | {quantized.latency_ratio:.2f} of `model.onnx` |
-
-A CPU without VNNI instructions adds 8-bit products in 16 bits, which can overflow: measure again there.
-
-"""
 
 
 def _with_options(name: str, options: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ import torch
 from filelock import Timeout
 from torch import nn
 
-from attention import InputError, unknown
+from attention import InputError
 from automl.config.command_line import format_command
 from automl.config.escape import markdown
 from automl.config.runtime import Runtime
@@ -19,11 +19,10 @@ from automl.config.summary import Summary, call
 from automl.config.user_code import check_trusted
 from automl.export.chosen import Chosen, choose, choose_run
 from automl.export.destination import destination, is_full, open_up, send
-from automl.export.export_scores import Answers, answers
+from automl.export.export_scores import score_card
 from automl.export.formats import (
     CARD,
     CONFIG,
-    INT8,
     MLFLOW_MODEL,
     ONNX,
     PT2,
@@ -39,7 +38,6 @@ from automl.export.formats import (
 from automl.export.model_card import CONFUSION, MOST_LABELS, model_card
 from automl.export.onnx_session import open_onnx
 from automl.export.parity import check_parity, check_together
-from automl.export.quantize import CALIBRATION_INPUTS, KINDS, Quantized, quantize_int8
 from automl.export.speed import BATCH, Speed, machine, measure_speed
 from automl.storage.disk import format_disk_full
 from automl.storage.folder import NamedSearch, resolve_search
@@ -47,7 +45,7 @@ from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.storage.trusted import is_remembered
 from automl.tasks import Task, open_task
-from automl.tasks.deployment import MODEL, Interface, Kind, as_arrays, count_rows, iterate_batches
+from automl.tasks.deployment import MODEL, Interface, Kind, as_arrays, iterate_batches
 from automl.tasks.same_data import check_source
 from automl.tracking.registry import Registered, check_registry, register
 from automl.tracking.runs import find_trial_run
@@ -75,9 +73,8 @@ class ExportResult(Summary):
 
     Attributes:
         folder: The folder with `model.onnx`, `model.pt2`, `model.safetensors`, `config.json`,
-            `MODEL_CARD.md` and `mlflow-model`. Quantisation adds `model.int8.onnx`, more than 20 labels add
-            `confusion.csv`. A task with several graphs has `NAME.onnx` and `NAME.pt2` for each, and a task
-            with texts has `tokenizer.json`.
+            `MODEL_CARD.md` and `mlflow-model`. More than 20 labels add `confusion.csv`. A task with several
+            graphs has `NAME.onnx` and `NAME.pt2` for each, and a task with texts has `tokenizer.json`.
         chosen: The exported trial, and the reason of its choice.
         differences: Difference of each exported form from the outputs of the trained model.
         test: Metrics on the test split.
@@ -85,7 +82,6 @@ class ExportResult(Summary):
         speeds: Speed of each ONNX model, by file name.
         machine: Hardware of the speed measurement.
         left_out: The reason for each file that an attention module of others prevents.
-        quantized: Size, speed and accuracy of the quantised model, or None.
         registered: The registered version, or None.
         kind: `model` of arrays, `encoder` for code search, or `decoder` that continues texts.
 
@@ -104,7 +100,6 @@ class ExportResult(Summary):
     speeds: Mapping[str, Speed]
     machine: str
     left_out: Mapping[str, str] = field(default_factory=dict)
-    quantized: Quantized | None = None
     registered: Registered | None = None
     kind: Kind = "model"
 
@@ -151,7 +146,6 @@ def run_export(
     search: str | NamedSearch | None = None,
     run: str | None = None,
     storage: str | None = None,
-    quantize: str | None = None,
     register_as: str | None = None,
     alias: str | None = None,
     trust: bool = False,
@@ -168,7 +162,6 @@ def run_export(
         search: The name of the search, or its result. Default: the latest search in `storage`.
         run: The ID of an MLflow run, instead of a search.
         storage: The storage of the search. Default: that of the result, or `searches`.
-        quantize: `int8` to add a quantised ONNX model.
         register_as: The name in MLflow's model registry.
         alias: The alias of the registered version. Default: `champion`.
         trust: Allow running the user-defined code of the configuration.
@@ -195,8 +188,6 @@ def run_export(
             f"--search {resolve_search(search)[0]} cannot be combined with --run; give --best or --baseline "
             f"with it"
         )
-    if quantize is not None and quantize not in KINDS:
-        raise unknown("quantisation", quantize, KINDS)
     if alias is not None and register_as is None:
         raise InputError(f"--alias {alias} needs --register NAME; add the name of the model")
     alias = ALIAS if alias is None else alias
@@ -211,11 +202,11 @@ def run_export(
         name = f"{chosen.short_name}-baseline" if baseline else chosen.short_name
         target = destination(Path(EXPORTS) / name)
     if isinstance(target, Path):
-        result = _export(target, chosen, quantize, trust)
+        result = _export(target, chosen, trust)
         return result if register_as is None else _register(result, target, register_as, alias)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "export"
-        result = replace(_export(folder, chosen, quantize, trust), folder=target)
+        result = replace(_export(folder, chosen, trust), folder=target)
         send(folder, target)
         return result if register_as is None else _register(result, folder, register_as, alias)
 
@@ -242,7 +233,7 @@ def _of_search(
         return chosen
 
 
-def _export(out: Path, chosen: Chosen, quantize: str | None, trust: bool) -> ExportResult:
+def _export(out: Path, chosen: Chosen, trust: bool) -> ExportResult:
     """Write all files of an export to `out`, or none."""
     content = checkpoint.read(chosen.checkpoint, torch.device("cpu"))
     config = TrialConfig.from_json(content["config"])
@@ -252,15 +243,6 @@ def _export(out: Path, chosen: Chosen, quantize: str | None, trust: bool) -> Exp
     check_source(config, chosen.checkpoint)
     task = open_task(config, Runtime(device=torch.device("cpu"), precision="fp32"))
     model = task.checkpoint_model()
-    if quantize is not None and not task.size("test"):
-        raise InputError(
-            "--quantize needs training and test data, which only the training function has; leave it out, or "
-            "quantise model.onnx in your own code, with onnxruntime.quantization"
-        )
-    if quantize is not None and not labels_of(task.deployments(model)):
-        raise InputError(
-            f"--quantize states what it costs in accuracy, which the task {task.config.task} does not have"
-        )
     try:
         model.load_state_dict(checkpoint.select_scored_weights(content))
     except RuntimeError as error:
@@ -277,7 +259,7 @@ def _export(out: Path, chosen: Chosen, quantize: str | None, trust: bool) -> Exp
             sweep(out.parent, out.name)  # what exports that were killed have left
             unfinished.mkdir()
             with capture_library_logs(unfinished / "log.txt"):
-                result = _write(unfinished, task, model, chosen, out, quantize, content["history"])
+                result = _write(unfinished, task, model, chosen, out, content["history"])
             (unfinished / "log.txt").unlink(missing_ok=True)
             open_up(unfinished)
             remove(out)
@@ -338,7 +320,6 @@ def _write(
     model: nn.Module,
     chosen: Chosen,
     out: Path,
-    quantize: str | None,
     history: Sequence[Mapping[str, float]] = (),
 ) -> ExportResult:
     save_weights(folder, model)
@@ -366,8 +347,6 @@ def _write(
     for name, deployment in deployments.items():
         left_out |= save_programs(folder, name, deployment)
     without = [file for file in map(onnx_file, graphs or (MODEL,)) if file in left_out]
-    if without and quantize:
-        raise InputError(f"--quantize needs {without[0]}, which is left out: {left_out[without[0]]}")
     if without:
         left_out[MLFLOW_MODEL] = f"it runs {without[0]}"
     else:
@@ -384,27 +363,14 @@ def _write(
     (folder / CONFIG).write_text(json.dumps(metadata, indent=2))
     served = inputs | task.served_inputs("test", INPUTS)
     differences = check_parity(folder, task, deployments, inputs, served, expected)
-    models = {
-        name: {onnx_file(name): open_onnx(folder / onnx_file(name))}
-        for name in graphs
-        if onnx_file(name) not in left_out
-    }
-    runs = {name: run for name, forms in models.items() for run in forms.values()}
+    runs = {name: open_onnx(folder / onnx_file(name)) for name in graphs if onnx_file(name) not in left_out}
     differences = {**differences, **check_together(task, model, runs)}
-    calibrated = 0
-    if quantize:
-        calibrated = _quantize(folder, task)
-        models[MODEL][INT8] = open_onnx(folder / INT8)
-    speeds: dict[str, Speed] = {}
-    for name, runs in models.items():
-        speeds |= measure_speed(runs, next(iterate_batches(inputs[name], BATCH)))
+    speeds = {
+        onnx_file(name): measure_speed(run, next(iterate_batches(inputs[name], BATCH)))
+        for name, run in runs.items()
+    }
     labels = labels_of(deployments)
-    answered = answers(task, deployments[MODEL], "test", models[MODEL]) if labels and models else None
-    scores = answered.card(ONNX) if answered else None
-    quantized = None
-    if quantize:
-        assert answered is not None, "run_export refuses to quantise a task without labels"
-        quantized = _measured(quantize, folder, answered, speeds, calibrated)
+    scores = score_card(task, deployments[MODEL], "test", runs[MODEL]) if labels and runs else None
     result = ExportResult(
         folder=out,
         chosen=chosen,
@@ -414,33 +380,9 @@ def _write(
         speeds=speeds,
         machine=machine(),
         left_out=left_out,
-        quantized=quantized,
         kind=metadata["kind"],
     )
     (folder / CARD).write_text(model_card(task, result, labels=labels, graphs=graphs), encoding="utf-8")
     if scores and len(scores.labels) > MOST_LABELS:
         scores.write_csv(folder / CONFUSION)
     return result
-
-
-def _quantize(folder: Path, task: Task) -> int:
-    """Write the quantised model. Return the number of calibration inputs."""
-    inputs = as_arrays(task.model_inputs("train", CALIBRATION_INPUTS))
-    quantize_int8(folder / ONNX, folder / INT8, inputs)
-    return count_rows(inputs)
-
-
-def _measured(
-    kind: str, folder: Path, answered: Answers, speeds: Mapping[str, Speed], calibrated: int
-) -> Quantized:
-    accuracy, size = answered.card(INT8).accuracy, (folder / INT8).stat().st_size
-    return Quantized(
-        kind=kind,
-        calibrated=calibrated,
-        accuracy=accuracy,
-        difference=accuracy - answered.card(ONNX).accuracy,
-        agreement=answered.agreement(ONNX, INT8),
-        size=size,
-        size_ratio=size / (folder / ONNX).stat().st_size,
-        latency_ratio=speeds[INT8].ratio,
-    )

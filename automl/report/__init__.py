@@ -20,13 +20,10 @@ gates            The gates of the modules after training
 attention        What the strongest module looks at, in six inputs of the test split
 map_pictures     Inputs with the maps of a module: HTML for the page, and SVG for the files
 costs            The metric over time, latency, parameters and MACs, with Pareto fronts
-importance       Hyperparameter importance: PED-ANOVA and fANOVA
 history          The score of each trial, and the best so far
 curves           Learning curves, and the trials by the rung they reached
 training_curves  Training loss and accuracy of the best trial and the best baseline
 audit            Rung audit: rank correlation of scores at the rungs with final scores
-slices           The metric over each hyperparameter, and over pairs of them
-correlations     Rank correlations of numerical hyperparameters
 failures         Infeasible trials and errors, grouped by reason
 listing          All trials as a table, and how to repeat the search
 """
@@ -43,7 +40,6 @@ from pathlib import Path
 from attention import InputError
 from automl.report.attention import attention
 from automl.report.audit import audit
-from automl.report.correlations import correlations
 from automl.report.costs import costs
 from automl.report.curves import curves, fates
 from automl.report.figure import save
@@ -52,7 +48,6 @@ from automl.report.gates import gates
 from automl.report.grid_table import FILES as GRID_FILES
 from automl.report.grid_table import grid, write_grid
 from automl.report.history import history
-from automl.report.importance import importance, importances
 from automl.report.module_effects import parts
 from automl.report.page import Section, write_page
 from automl.report.per_class import per_class
@@ -61,7 +56,6 @@ from automl.report.ranks import ranks
 from automl.report.read import Search, read_search
 from automl.report.sensitivity import sensitivity
 from automl.report.site_effects import placement
-from automl.report.slices import pairs, slices
 from automl.report.training_curves import training_curves
 from automl.storage.folder import REPORT_FOLDER, NamedSearch
 from search.atomic import locked, replacing, sweep
@@ -185,7 +179,6 @@ def sections(search: Search) -> list[Section]:
     """Return the sections with plots, in the order of the page. Commands have none beside the verdict."""
     if search.metadata.settings.is_referee:
         return []
-    ranked = importances(search)
     return [
         Section(
             id="history",
@@ -196,14 +189,13 @@ def sections(search: Search) -> list[Section]:
         Section(
             id="learned",
             title="What the search learned",
-            lead="Which type, where, and which choices mattered, among the trials of the search. These are "
-            "observations on the validation split, not proofs.",
+            lead="Which type, and where, among the trials of the search. These are observations on the "
+            "validation split, not proofs.",
             plots=[
                 placement(search),
                 parts(search),
                 *sensitivity(search),
                 gates(search),
-                importance(search, ranked),
                 costs(search),
             ],
             dense=True,
@@ -218,14 +210,6 @@ def sections(search: Search) -> list[Section]:
             lead="Weak trials are pruned at rungs, if there are any; the audit shows whether early scores "
             "predict final ones.",
             plots=[curves(search), fates(search), audit(search), training_curves(search)],
-        ),
-        Section(
-            id="choices",
-            title="Every choice",
-            lead="Each hyperparameter and each choice of the placement against the metric, the most "
-            "important first; their correlations; and the most important ones in pairs.",
-            plots=[*slices(search, ranked), correlations(search, ranked), pairs(search, ranked)],
-            dense=True,
         ),
     ]
 

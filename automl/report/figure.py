@@ -36,14 +36,12 @@ class Figure:
         charts: The charts.
         data: The rows of each data set that the charts name.
         zoom: True if the axes can be zoomed and moved.
-        narrow: True for small multiples, two side by side on a phone.
         wide: True if the figure takes a whole row.
     """
 
     charts: Sequence[Chart]
     data: Mapping[str, Rows]
     zoom: bool = False
-    narrow: bool = False
     wide: bool = False
 
     def specs(self) -> list[dict[str, Any]]:
@@ -62,7 +60,7 @@ class Figure:
 
     def svg(self) -> str:
         """Return all charts as one static SVG."""
-        columns = 2 if self.narrow or len(self.charts) > 3 else 1
+        columns = 2 if len(self.charts) > 3 else 1
         wide = style.WIDTH if len(self.charts) == 1 or columns == 1 else style.WIDTH // 2 + 40
         parts = [{**_dict(chart), "width": wide} for chart in self.charts]
         whole = parts[0] if len(parts) == 1 else {"concat": parts, "columns": columns}
@@ -89,8 +87,7 @@ class Figure:
             f'<script type="application/json">{inline(spec)}</script></div>'
             for spec in self.specs()
         )
-        kind = "charts narrow" if self.narrow else "charts"
-        return f'<div class="{kind}" role="img" aria-label="{escape(label)}">{charts}</div>'
+        return f'<div class="charts" role="img" aria-label="{escape(label)}">{charts}</div>'
 
 
 def save(figure: Figure, folder: Any, name: str) -> None:

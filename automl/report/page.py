@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from automl.config.command_line import format_command
-from automl.config.escape import printable
+from automl.config.escape import printable, shell
 from automl.config.units import format_count, format_duration, pluralize
 from automl.confirm.written import WrittenVerdict
 from automl.report.failures import failures, reasons
@@ -19,6 +19,7 @@ from automl.report.plot import Cell, Plot, Table
 from automl.report.read import Search
 from search.config import CommandModel
 from search.record import State
+from search.study import STUDY_FILE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +125,7 @@ def write_page(
         listing=_numbers(trials.table),
         same=trials.same,
         repeat=repeat(search),
+        dashboard=None if search.metadata.settings.is_referee else _dashboard(search),
         styles=Markup(stylesheet()),
         scripts=Markup(scripts(data)),
         reload=reload,
@@ -192,6 +194,11 @@ def banners(search: Search) -> list[str]:
 def _command(words: str, search: Search) -> str:
     """Return a path relative to the folder where the report was made."""
     return format_command(words, search.metadata.name, search.metadata.settings.storage)
+
+
+def _dashboard(search: Search) -> str:
+    """Return the command that plots hyperparameters."""
+    return shell(["optuna-dashboard", str(search.folder / STUDY_FILE)])
 
 
 FEW_EPOCHS = 3  # below which a headline says how few they were

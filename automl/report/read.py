@@ -13,8 +13,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from optuna.distributions import BaseDistribution
-
 from attention import InputError
 from automl.config.command_line import format_command
 from automl.confirm.protocol import confirmations, study_name
@@ -36,14 +34,13 @@ PLAIN, MIXED = "plain", "mixed"  # kinds of a trial that are no attention's name
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A trial with the parameters that the sampler chose and their distributions.
+    """A trial with the parameters that the sampler chose.
 
     `varied` are the options of its backbone in which the trials of the search differ.
     """
 
     record: TrialRecord
     params: dict[str, Any]
-    distributions: dict[str, BaseDistribution]
     varied: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -295,7 +292,6 @@ def _read_trials(folder: Path, metadata: SearchMetadata) -> list[Trial]:
         Trial(
             record=record,
             params=dict(trial.params),
-            distributions=dict(trial.distributions),
             varied={key: value for key, value in model_options(record.config).items() if key in varied},
         )
         for trial, record in pairs

@@ -2,14 +2,13 @@
 
 Kinds of a trial have the colours of M. Okabe and K. Ito, Color Universal Design (2008), and a shape each, so
 that nothing is shown by colour alone. A difference goes from the red of P. Tol's vibrant scheme
-(SRON/EPS/TN/09-002, 2021) over white to blue, with its sign written beside it; a map is cividis
-(J. Nuñez et al. (2018), arXiv 1712.01662). Text, axes and
+(SRON/EPS/TN/09-002, 2021) over white to blue, with its sign written beside it. Text, axes and
 what has no colour of its own are `currentColor`: the page's, by its theme.
 """
 
 from collections.abc import Iterable, Sequence
 from itertools import cycle, product
-from typing import Any, Literal
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -27,7 +26,6 @@ RED, GREY, INK, DARK, WHITE = "#CC3311", "#808080", "currentColor", "#000000", "
 
 DIFFERENCE = [RED, WHITE, BLUE]
 DEEP = 0.94  # the part of the scale from which white text has more contrast than black
-MAP: Literal["cividis"] = "cividis"
 
 _KNOWN = {
     "ssa": (BLUE, "circle"),

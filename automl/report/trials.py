@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
-from optuna.distributions import CategoricalDistribution
 
 from automl.report.read import Search, Trial
-from automl.report.words import is_site, site, value
 from search.record import State
 
 TRIALS = "trials"
@@ -15,9 +13,7 @@ COSTS = ("time_ratio", "latency", "params", "macs")
 
 
 def rows(search: Search) -> list[dict[str, Any]]:
-    """Return a row for each trial with a score, with its parameters: numbers, or words."""
-    keys = columns(search)
-    sites = {name for name in keys if is_site(name, search.trials)}
+    """Return a row for each trial with a score."""
     result = []
     for trial in search.trials:
         score = search.final(trial)
@@ -30,26 +26,10 @@ def rows(search: Search) -> list[dict[str, Any]]:
         if trial.record.steps is not None:
             row["steps"] = trial.record.steps
         row |= {key: float(f"{v:.5g}") for key in COSTS if (v := trial.record.profile.get(key)) is not None}
-        row |= {keys[name]: _cell(name, trial, sites) for name in trial.params}
         if trial.number in search.links:
             row["link"] = search.links[trial.number]
         result.append(row)
     return result
-
-
-def columns(search: Search) -> dict[str, str]:
-    """Return the field of each parameter. A parameter's name may have characters that a field cannot have."""
-    names = sorted({name for trial in search.trials for name in trial.params})
-    return {name: f"p{i}" for i, name in enumerate(names)}
-
-
-def _cell(name: str, trial: Trial, sites: set[str]) -> Any:
-    if name in sites:
-        return site(name, trial)
-    thing = trial.params[name]
-    if isinstance(trial.distributions[name], CategoricalDistribution):
-        return value(thing)
-    return float(f"{thing:.5g}") if isinstance(thing, float) else thing
 
 
 def source(search: Search) -> dict[str, list[dict[str, Any]]]:

@@ -245,12 +245,6 @@ class SearchResult(Summary):
 
         return self._figure(curves)
 
-    def plot_importance(self) -> "Figure":
-        """Plot hyperparameter importance by PED-ANOVA and fANOVA."""
-        from automl.report.importance import importance, importances
-
-        return self._figure(lambda search: importance(search, importances(search)))
-
     def plot_placements(self) -> "Figure":
         """Plot the mean effect of each attention type at each site."""
         from automl.report.site_effects import placement

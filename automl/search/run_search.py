@@ -370,13 +370,11 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         try:
             workers.run(
                 scheduler,
-                name=metadata.name,
                 folder=folder,
                 location=metadata.location,
                 callbacks=[forecast, retention, tracker, callbacks],
                 summary=lambda: search_summary(plan, scheduler.records, rungs),
                 baseline=task.config,
-                best=True,
                 limits=settings.limits,
                 test=settings.test,
                 data=data,

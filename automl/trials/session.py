@@ -12,7 +12,6 @@ from typing import Any
 from attention import InputError
 from attention.errors import error_message
 from automl.callbacks.error_traces import ErrorTraces
-from automl.callbacks.prometheus import PrometheusGauges
 from automl.callbacks.search_progress import Progress
 from automl.config.limits import Limits
 from automl.config.settings import Settings
@@ -113,13 +112,11 @@ class Workers:
         self,
         scheduler: TrialScheduler,
         *,
-        name: str,
         folder: Path,
         location: Storage,
         callbacks: Sequence[Callback],
         summary: Callable[[], str],
         baseline: TrialConfig,
-        best: bool,
         limits: Limits = Limits(),  # noqa: B008 (it is frozen)
         test: bool = False,
         data: Mapping[str, Any] | None = None,
@@ -130,13 +127,11 @@ class Workers:
 
         Args:
             scheduler: The scheduler of a search or a confirmation.
-            name: The name for Prometheus.
             folder: The folder for Tune's own files and error traces.
             location: The storage for checkpoints.
-            callbacks: Called for each trial before the progress display, the gauges and the error traces.
+            callbacks: Called for each trial before the progress display and the error traces.
             summary: Returns the end of the progress line.
             baseline: As in `automl.trials.trial.build_assignment`.
-            best: True if the best trial gets a gauge.
             limits: As in `automl.trials.trial.build_assignment`.
             test: As in `automl.trials.trial.build_assignment`.
             data: As in `automl.trials.trial.build_assignment`.
@@ -158,15 +153,7 @@ class Workers:
             device=self.device,
             part=lambda record: read_part(location / record.folder, after=record.epoch),
         )
-        gauges = PrometheusGauges(
-            name,
-            scheduler.records,
-            scheduler.plan if best else None,
-            slots=self.capacity.slots,
-            devices=self.devices,
-            device=self.device,
-        )
-        scheduler.callbacks = [*callbacks, progress, gauges, ErrorTraces(folder)]
+        scheduler.callbacks = [*callbacks, progress, ErrorTraces(folder)]
 
         def stops() -> bool:  # Called several times a second.
             progress.read_progress()

@@ -71,10 +71,10 @@ def learned(workplace: Path) -> TrainResult:
 
 
 @pytest.fixture(scope="session")
-def quantized(workplace: Path, learned: TrainResult) -> ExportResult:
-    """An export of it that is quantised and registered, too."""
+def registered(workplace: Path, learned: TrainResult) -> ExportResult:
+    """Return a registered export of it."""
     with _inside(workplace):
-        return run_export("quantized/model", run=learned.run_id, quantize="int8", register_as="digits")
+        return run_export("registered/model", run=learned.run_id, register_as="digits")
 
 
 @pytest.fixture

@@ -42,14 +42,13 @@ def free_port() -> int:
 class Cluster:
     """A head, in `folder`, and what is needed to talk to it from `elsewhere`.
 
-    environment: of who submits. address: of Ray itself. metrics: the port of Prometheus's page.
+    environment: of who submits. address: of Ray itself.
     """
 
     folder: Path
     elsewhere: Path
     environment: dict[str, str]
     address: str
-    metrics: int
     head: subprocess.Popen
 
     def submit(self, *arguments: object) -> subprocess.Popen:
@@ -94,16 +93,6 @@ class Cluster:
                 continue
         return matches
 
-    def gauges(self) -> dict[tuple[str, str], float]:
-        """Return the values that Prometheus would read, by gauge and state."""
-        page = requests.get(f"http://127.0.0.1:{self.metrics}/metrics", timeout=10).text
-        values = {}
-        for name, tags, value in re.findall(r"^ray_automl_(\w+)\{(.*)\} (\S+)$", page, re.MULTILINE):
-            assert 'search="sent"' in tags
-            state = re.search(r'state="(\w+)"', tags)
-            values[name, state[1] if state else ""] = float(value)
-        return values
-
 
 @contextmanager
 def started(folder: Path, home: Path, python: Path) -> Iterator[Cluster]:
@@ -117,18 +106,17 @@ def started(folder: Path, home: Path, python: Path) -> Iterator[Cluster]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on loopback alone
         "RAY_JOB_STOP_WAIT_TIME_S": "60",
-        "RAY_metrics_report_interval_ms": "1000",
     }
     for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "MLFLOW_TRACKING_URI"):
         environment.pop(name, None)
-    gcs, dashboard, metrics = free_port(), free_port(), free_port()
+    gcs, dashboard = free_port(), free_port()
     log = folder / "head.log"
     with log.open("w") as output:
         head = subprocess.Popen(
             [python, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=2",
              f"--port={gcs}", f"--dashboard-port={dashboard}", f"--ray-client-server-port={free_port()}",
              f"--dashboard-agent-listen-port={free_port()}", f"--dashboard-agent-grpc-port={free_port()}",
-             f"--metrics-export-port={metrics}"],
+             f"--metrics-export-port={free_port()}"],
             cwd=folder,
             env=environment,
             stdout=output,
@@ -146,7 +134,7 @@ def started(folder: Path, home: Path, python: Path) -> Iterator[Cluster]:
                     break
             assert head.poll() is None, log.read_text()
             time.sleep(0.5)
-        yield Cluster(folder, elsewhere, environment, f"127.0.0.1:{gcs}", metrics, head)
+        yield Cluster(folder, elsewhere, environment, f"127.0.0.1:{gcs}", head)
     finally:
         head.terminate()
         try:
@@ -277,7 +265,6 @@ class Life:
     folder: Path
     log: str
     status: int
-    gauges: dict[tuple[str, str], float]
 
 
 @pytest.fixture(scope="module")
@@ -307,17 +294,11 @@ def life(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Life:
         time.sleep(0.2)
 
     again = begin("again")
-    gauges: dict[tuple[str, str], float] = {}
     while again.poll() is None and not bare.trials():
         time.sleep(0.2)
     reachable = open_to_others(bare.head.pid)
-    while again.poll() is None and ("best_baseline", "") not in gauges:
-        gauges |= bare.gauges()
-        time.sleep(0.5)
     log, _ = again.communicate(timeout=300)
-    return Life(
-        (lost.returncode, refused), stopped, left, reachable, shared, folder, log, again.returncode, gauges
-    )
+    return Life((lost.returncode, refused), stopped, left, reachable, shared, folder, log, again.returncode)
 
 
 def test_storage_that_ends_with_the_job_is_rejected(life: Life) -> None:
@@ -364,13 +345,3 @@ def test_the_log_of_a_job_reads_well(life: Life) -> None:
     assert "images to train on" in lines[1]
     assert lines[2:end] == epochs
     assert all(line.isprintable() for line in lines)
-
-
-def test_prometheus_reads_how_it_goes(life: Life) -> None:
-    result = json.loads((life.folder / "result.json").read_text())
-    gauges = life.gauges
-    assert 1 <= gauges["trials", "complete"] <= TRIALS
-    assert (gauges["trials", "error"], gauges["slots", ""]) == (0, 2)
-    assert 0 <= gauges["slots_busy", ""] <= 2
-    assert gauges["device_hours", ""] > 0
-    assert 0 < gauges["best_baseline", ""] <= gauges["best", ""] <= result["best"]["value"]

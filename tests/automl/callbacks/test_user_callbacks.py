@@ -2,11 +2,9 @@
 
 import json
 import logging
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from automl_cases import tiny
@@ -19,9 +17,8 @@ import automl.search.run_search
 import automl.tracking.process
 import automl.trials.session
 from attention import InputError
-from automl.callbacks.tensorboard import TensorBoard
 from automl.callbacks.user import UserCallbacks, check_callbacks
-from search.callback import Callback, SearchRecord
+from search.callback import Callback
 from search.record import State, TrialRecord
 
 EVENTS = [name for name in vars(Callback) if name.startswith("on_")]
@@ -120,7 +117,7 @@ def test_every_event_reaches_the_users_callbacks() -> None:
             "mine.py:function",
             "callback 'mine.py:function' must be a subclass of automl.Callback; got <function",
         ),
-        ("tensorbord", "unknown callback 'tensorbord'; choose from tensorboard. Did you mean 'tensorboard'?"),
+        ("mine", "--callback must be file.py:Name or package.module:Name; got 'mine'"),
         ("missing.py:Name", "there is no file missing.py"),
         (Heard, "callbacks must be instances of automl.Callback, or names such as file.py:Name; got <class"),
         (print, "callbacks must be instances of automl.Callback"),
@@ -143,53 +140,6 @@ def test_settings_keep_callbacks_by_name_alone() -> None:
     assert settings.user_code() == ["mine.py:Name"], "which resuming the search names"
     callback = Heard()
     assert automl.Settings(space="digits", callbacks=callback).callbacks == (callback,)  # type: ignore[arg-type]
-
-
-class FakeWriter:
-    """Replacement of torch's `SummaryWriter`."""
-
-    written: ClassVar[dict[str, list[Any]]] = {}
-
-    def __init__(self, folder: str, purge_step: int) -> None:
-        self.calls = self.written.setdefault(folder, [])
-        self.calls.append(("open", purge_step))
-
-    def add_scalar(self, *what: Any) -> None:
-        self.calls.append(what)
-
-    def add_text(self, *what: Any) -> None:
-        self.calls.append(what[0])
-
-    def close(self) -> None:
-        self.calls.append("close")
-
-
-def test_tensorboard_has_a_run_for_each_trial(tmp_path, monkeypatch) -> None:
-    FakeWriter.written = {}
-    fake = SimpleNamespace(SummaryWriter=FakeWriter)
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)  # type: ignore[arg-type]
-    board = TensorBoard()
-    search = SearchRecord(
-        name="mine", folder=tmp_path, storage="s", metric="accuracy", maximize=True, trials=1
-    )
-    board.on_search_start(search)
-    trial = TrialRecord(3, tiny())
-    board.on_trial_start(trial)
-    trial.history.append({"epoch": 1, "accuracy": 0.5})
-    board.on_epoch_end(trial)
-    board.on_trial_end(trial)
-    ((folder, calls),) = FakeWriter.written.items()
-    assert Path(folder).parent == tmp_path / "tensorboard"
-    assert Path(folder).name.startswith("003 xresnet18")
-    assert calls == [
-        ("open", 1), ("epoch", 1, 1), ("accuracy", 0.5, 1), "state", "configuration", "close",
-    ]  # fmt: skip
-
-
-def test_a_missing_tensorboard_is_reported(monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(InputError, match="--callback tensorboard needs TensorBoard: pip install tensorboard"):
-        UserCallbacks(["tensorboard"])
 
 
 MINE = """

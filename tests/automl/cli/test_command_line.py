@@ -349,7 +349,6 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     (("status",), ["no search in searches"]),
     (("export", "--out", "out", "--run", "abc"), ["no run 'abc'"]),
     (("export", "--out", "out", "--run", "abc", "--search", "mine"), ["cannot be combined with --run"]),
-    (("export", "--out", "out", "--best", "--quantize", "int4"), ["unknown quantisation 'int4'", "int8"]),
     (("export", "--out", "out", "--best", "--alias", "a"), ["--alias a needs --register NAME"]),
     (("export", "--out", "out", "--best", "--register", "a/b"), ["does not take 'a/b' as the name"]),
     (("export", "--out", "out", "--best", "--register", "a", "--alias", "v1"), ["--alias must", "'v1'"]),

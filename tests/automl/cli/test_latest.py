@@ -83,7 +83,7 @@ def test_all_commands_use_the_search_that_was_used_last(
     assert shown_by_status(address) == "newer", "the verdict was requested again"
 
 
-def fake_export(out: Any, chosen: Chosen, quantize: str | None, trust: bool) -> export.ExportResult:
+def fake_export(out: Any, chosen: Chosen, trust: bool) -> export.ExportResult:
     if not chosen.checkpoint.exists("checkpoint.pt"):
         raise InputError("there is no checkpoint")
     return export.ExportResult(

@@ -15,7 +15,6 @@ import pytest
 from hostile import HOSTILE
 from markdown_it import MarkdownIt
 from mlflow import MlflowClient
-from ray.util.metrics import Gauge
 from rich.console import Console
 from rich.live import Live
 
@@ -28,7 +27,6 @@ from automl.config.escape import (
     mlflow_key,
     mlflow_value,
     printable,
-    prometheus_label,
     shell,
 )
 from automl.config.summary import html
@@ -110,14 +108,6 @@ def test_shell_restores_each_word() -> None:
     assert format_command("report --search", "it's", "a\nb", "--out", "$(x)") == (
         """automl report --search 'it'"'"'s' --storage $'a\\nb' --out '$(x)'"""
     )
-
-
-def test_prometheus() -> None:
-    gauge = Gauge("hostile", "Takes every name.", ("search",))
-    for name in HOSTILE:
-        gauge.set(1, {"search": prometheus_label(name)})
-    assert len(set(map(prometheus_label, HOSTILE))) == len(HOSTILE)
-    assert prometheus_label("digits-1.a b") == "digits-1.a b"
 
 
 def test_mlflow(store: MlflowClient, tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ from torch import nn
 from attention import InputError
 from automl.data.code.tokenizer import Tokenizer
 from automl.export import formats
-from automl.export import run_export as export
 from automl.export.destination import destination
 from automl.export.parity import check_parity
 from automl.export.predict import run_predict
@@ -261,17 +260,6 @@ def test_task_without_a_method_is_reported(method: str) -> None:
     arguments = ("test", 2) if method == "model_inputs" else (nn.Identity(),)
     with pytest.raises(InputError, match=f"TinySearch needs a method `{method}`"):
         getattr(Task, method)(TinySearch(), *arguments)
-
-
-def test_8_bits_are_for_labels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    task = TinySearch()
-    content = {"config": task.config.to_json(), "model": task.model().state_dict()}
-    monkeypatch.setattr(export.checkpoint, "read", lambda *_: content)
-    monkeypatch.setattr(export, "check_source", lambda *_: None)
-    monkeypatch.setattr(export, "open_task", lambda *_: task)
-    chosen = export.Chosen(name="a", checkpoint=export.Storage(str(tmp_path)), what="one")
-    with pytest.raises(InputError, match="--quantize states what it costs in accuracy, which the task"):
-        export._export(tmp_path / "out", chosen, "int8", trust=False)
 
 
 def test_files_are_not_predicted_with_it(folder: Path) -> None:

@@ -224,8 +224,6 @@ def test_files_that_are_left_out_cannot_be_used(
     trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.export.export", fail)
-    with pytest.raises(InputError, match=r"--quantize needs model.onnx, which is left out: ValueError"):
-        run_export(tmp_path / "out", run=trained.run_id, quantize="int8")
     for _ in range(2):  # The second export replaces the first.
         with pytest.raises(InputError, match=r"--register needs mlflow-model, which is left out"):
             run_export(tmp_path / "out", run=trained.run_id, register_as="digits")
@@ -325,8 +323,7 @@ def test_export_to_an_empty_folder(trained: TrainResult, tmp_path: Path) -> None
 @pytest.mark.usefixtures("at_work", "fast")
 def test_an_export_with_more_files_is_replaced(trained: TrainResult, tmp_path: Path) -> None:
     run_export(tmp_path, run=trained.run_id)
-    for name in ("model.int8.onnx", "confusion.csv"):
-        (tmp_path / name).write_bytes(b"old")
+    (tmp_path / "confusion.csv").write_bytes(b"old")
     run_export(tmp_path, run=trained.run_id)
     assert {file.name for file in tmp_path.iterdir()} == {"config.json", "model.onnx"}
 
@@ -336,10 +333,6 @@ MISTAKES = [
     ({"best": True, "run": "a"}, r"exactly one of --best, --baseline and --run ID"),
     ({"best": True, "baseline": True}, r"exactly one of --best, --baseline and --run ID"),
     ({"search": "mine", "run": "a"}, "--search mine cannot be combined with --run"),
-    (
-        {"best": True, "quantize": "int4"},
-        "unknown quantisation 'int4'; choose from int8. Did you mean 'int8'",
-    ),
     ({"best": True, "alias": "prod"}, "--alias prod needs --register NAME"),
 ]
 

@@ -18,13 +18,10 @@ from attention import InputError, Spec
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, ONNX, PT2
-from automl.export.onnx_session import open_onnx
 from automl.export.predict import run_predict
-from automl.export.quantize import quantize_int8
 from automl.export.run_export import ExportResult
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
-from automl.tasks.deployment import as_arrays
 from backbones import build, sites
 
 CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
@@ -208,19 +205,3 @@ def test_numbers_are_predicted(
     assert answers[0]["weight"] != answers[1]["weight"]
     assert first.startswith(f"{tmp_path / 'rows.csv'}:1: weight ")
     assert second.startswith(f"{tmp_path / 'rows.csv'}:2: weight ")
-
-
-@pytest.mark.parametrize("case", ["larnn, lengths"], indirect=True)
-def test_int8_is_rejected_where_it_does_not_fit(case: Task, result: ExportResult, tmp_path: Path) -> None:
-    inputs = as_arrays(case.model_inputs("train", 8))
-    with pytest.raises(InputError, match="--quantize int8 needs a convolutional network"):
-        quantize_int8(Path(str(result.folder)) / ONNX, tmp_path / "a.onnx", inputs)
-
-
-@pytest.mark.parametrize("case", ["cnn and ssa"], indirect=True)
-def test_quantised_cnn_of_sequences(case: Task, result: ExportResult, tmp_path: Path) -> None:
-    folder = Path(str(result.folder))
-    quantize_int8(folder / ONNX, tmp_path / "a.onnx", as_arrays(case.model_inputs("train", 60)))
-    inputs = as_arrays(case.model_inputs("test", 20))
-    whole, small = (open_onnx(file)(inputs)["probabilities"] for file in (folder / ONNX, tmp_path / "a.onnx"))
-    assert 0 < np.abs(small - whole).mean() < 0.1

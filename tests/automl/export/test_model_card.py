@@ -25,7 +25,7 @@ from search.score_card import ScoreCard
 
 RUN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named", run_id="abc")
 BEST = replace(RUN, what="the search's best", search="mine", run_id=None)
-SPEEDS = {"model.onnx": Speed(latency=1.25, throughput=1234.5, batch=32, ratio=1.0)}
+SPEEDS = {"model.onnx": Speed(latency=1.25, throughput=1234.5, batch=32)}
 
 
 def card(task: Task | None = None, **more: Any) -> str:

@@ -11,14 +11,14 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import confusion_matrix
 
 from automl.data.images import open_split
-from automl.export.export_scores import Answers, answers
+from automl.export.export_scores import score_card
 from automl.export.predict import run_predict
 from automl.export.run_export import ExportResult
 from automl.tasks import open_task
 from search.score_card import ScoreCard
 
 
-def test_counts_match_predictions(quantized: ExportResult, tmp_path: Path) -> None:
+def test_counts_match_predictions(registered: ExportResult, tmp_path: Path) -> None:
     """Every test image as a file, classified by `automl predict`, counted by scikit-learn."""
     test = open_split("digits", "test", size=24)
     pixels = (load_digits().images * (255 / 16)).round().astype(np.uint8)
@@ -27,21 +27,21 @@ def test_counts_match_predictions(quantized: ExportResult, tmp_path: Path) -> No
         files.append(tmp_path / f"{name}.png")
         Image.fromarray(pixels[int(name.removeprefix("digit"))]).save(files[-1])
     answered = [
-        int(prediction.values["label"]) for prediction in run_predict(quantized.folder, files).predictions
+        int(prediction.values["label"]) for prediction in run_predict(registered.folder, files).predictions
     ]
     expected = confusion_matrix(test.labels.numpy(), answered, labels=range(10))
-    scores = quantized.scores
+    scores = registered.scores
     assert scores is not None
     np.testing.assert_array_equal(scores.matrix, expected)
     np.testing.assert_allclose(scores.recall, expected.diagonal() / expected.sum(1))
-    assert scores.accuracy == pytest.approx(quantized.test["accuracy"])
+    assert scores.accuracy == pytest.approx(registered.test["accuracy"])
     assert scores.matrix.sum() == len(test)
     assert 0.5 < scores.accuracy < 1  # so that there is something to tell apart
 
 
 def card(true: list[int], answered: list[int], count: int = 3) -> ScoreCard:
     labels = [f"label {i}" for i in range(count)]
-    return Answers(labels=labels, true=np.array(true), answered={"it": np.array(answered)}).card("it")
+    return ScoreCard.of(labels, np.array(true), np.array(answered))
 
 
 def test_card_with_few_labels() -> None:
@@ -70,15 +70,6 @@ def test_file_has_the_whole_matrix(tmp_path: Path) -> None:
     assert {(t, a): n for t, a, n in scores.confusions()} == wrong
 
 
-def test_agreement() -> None:
-    answers = Answers(
-        labels=["a", "b"],
-        true=np.array([0, 1, 1, 0]),
-        answered={"one": np.array([0, 0, 1, 1]), "other": np.array([0, 0, 1, 0])},
-    )
-    assert answers.agreement("one", "other") == 0.75
-
-
 def test_answers_are_of_the_whole_split_in_its_order() -> None:
     task = open_task(tiny(), HERE)
     batches = list(task.labelled_inputs("test"))
@@ -91,4 +82,4 @@ def test_answers_are_of_the_whole_split_in_its_order() -> None:
 
 def test_task_without_labels_has_no_card() -> None:
     task = Regression()
-    assert answers(task, task.deployment(task.model()), "test", {"it": dict}) is None
+    assert score_card(task, task.deployment(task.model()), "test", dict) is None

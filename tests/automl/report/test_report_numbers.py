@@ -1,15 +1,13 @@
 """The numbers of a report, each against another way to compute it from the same study."""
 
-import math
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import optuna
 import pandas as pd
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 from report_cases import DIVERGED, facts_of, frozen, made_up, plan_of, save_search
 from scipy.stats import spearmanr
@@ -21,14 +19,11 @@ from automl.report.costs import costs, pareto
 from automl.report.curves import fates
 from automl.report.failures import reasons
 from automl.report.gates import gates
-from automl.report.importance import importance, importances
 from automl.report.module_effects import parts
 from automl.report.per_class import per_class
 from automl.report.read import Search, read_search
 from automl.report.sensitivity import sensitivity
 from automl.report.site_effects import effects, placement
-from automl.report.slices import PANELS, pairs, slices
-from automl.report.words import words
 from automl.storage.answers import Answers
 from automl.tasks.layer_sensitivity import FILE, FORMAT, Sensitivity
 from search.config import Model, TrialConfig
@@ -207,69 +202,6 @@ def test_the_audit_warns_of_late_bloomers_alone(tmp_path: Path) -> None:
     assert (LOW, ENOUGH) == (0.3, 5)
 
 
-def test_the_importance_finds_what_decides(tmp_path: Path) -> None:
-    """`rate` decides most, `noise` nothing; `options` exists in a third of the trials and adds to those."""
-    import random
-
-    chance = random.Random(3)
-    kinds = {
-        "rate": FloatDistribution(0, 1),
-        "noise": FloatDistribution(0, 1),
-        "kind": CategoricalDistribution(("a", "b", "c")),
-        "options": FloatDistribution(0, 1),
-    }
-    trials = []
-    for i in range(90):
-        params: dict[str, Any] = {"rate": chance.random(), "noise": chance.random(), "kind": "abc"[i % 3]}
-        if params["kind"] == "c":
-            params["options"] = chance.random()
-        score = 0.5 + 0.3 * params["rate"] + 0.001 * chance.random() + 0.15 * params.get("options", 0.5)
-        history = [{"epoch": 6, "resource": 6.0, "accuracy": score}]
-        spaces = {name: kinds[name] for name in params}
-        trials.append(frozen(params, spaces, TrialConfig(), plan_of(), State.COMPLETE, history))
-    search = make_search(tmp_path, trials)
-    items = {item.name: item for item in importances(search)}
-    assert {name: item.count for name, item in items.items()} == {
-        "rate": 90,
-        "noise": 90,
-        "kind": 90,
-        "options": 30,
-    }
-    assert [item.common for item in items.values()] == [name != "options" for name in items]
-    assert next(iter(items)) == "rate"
-    fractions = {name: item.fanova or 0.0 for name, item in items.items()}
-    assert fractions["rate"] > 0.8
-    assert fractions["noise"] < 0.1
-    assert fractions["options"] > 3 * fractions["noise"]
-
-    # Optuna's own answer on the same trials, without us between.
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(direction="maximize")
-    study.add_trials(trials)
-    everything = optuna.importance.get_param_importances(study)
-    assert {name: item.ped_anova for name, item in items.items()} == pytest.approx(everything)
-    common = optuna.importance.get_param_importances(
-        study, evaluator=optuna.importance.FanovaImportanceEvaluator(n_trees=32, seed=0)
-    )
-    # The forest sees percent here, and splits a few ties otherwise.
-    assert {name: fractions[name] for name in common} == pytest.approx(common, abs=0.005)
-    assert "rate" in importance(search, list(items.values())).says
-
-
-def test_importance_of_few_or_equal_trials_is_not_made_up(tmp_path: Path) -> None:
-    history = [{"epoch": 6, "resource": 6.0, "accuracy": 0.5}]
-    trials = [
-        frozen(
-            {"x": i / 10}, {"x": FloatDistribution(0, 1)}, TrialConfig(), plan_of(), State.COMPLETE, history
-        )
-        for i in range(8)
-    ]
-    search = make_search(tmp_path, trials)
-    plot = importance(search, importances(search))
-    assert plot.figure is None
-    assert "cannot rank choices from 8 finished trials" in plot.says
-
-
 @pytest.mark.parametrize("objectives", [("accuracy",), ("accuracy", "latency")])
 def test_the_front_is_what_nobody_beats(objectives: tuple[str, ...], tmp_path: Path) -> None:
     trials = made_up(40, plan=plan_of(objectives=objectives))
@@ -331,21 +263,6 @@ def test_gates_of_an_old_search(tmp_path: Path) -> None:
     plot = gates(make_search(tmp_path, made_up(30, gates=False)))
     assert plot.figure is None
     assert "not recorded" in plot.says
-
-
-def test_slices_show_every_parameter_once(trials: list[FrozenTrial], search: Search) -> None:
-    names = {words(name) for t in trials if t.values for name in t.params}
-    plots = slices(search, importances(search))
-    shown = [row[0] for plot in plots for row in (plot.table.rows if plot.table else ())]
-    assert set(shown) == names
-    assert sum(len(plot.figure.charts) for plot in plots if plot.figure) == len(names)
-    assert len(plots) == math.ceil(len(names) / PANELS)
-
-
-def test_pairs_name_how_many_choices(search: Search) -> None:
-    plot = pairs(search, importances(search))
-    assert plot.figure is not None
-    assert "4 most important choices" in plot.note
 
 
 def test_facts_that_were_never_measured_are_left_out(tmp_path: Path) -> None:

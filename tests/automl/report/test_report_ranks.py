@@ -13,12 +13,10 @@ from automl.confirm.statistics import reach_over_inputs
 from automl.report import sections
 from automl.report.figure import save
 from automl.report.forest import forest
-from automl.report.importance import importances
 from automl.report.page import write_page
 from automl.report.per_class import per_class
 from automl.report.ranks import BINS, interval, ranks
 from automl.report.read import Search, Trial, read_search
-from automl.report.slices import slices
 from automl.storage.answers import EXAMPLES, Answers, Example, select_examples
 from search.metric import MRR
 from search.study import VARIANT, create_study, read_records
@@ -136,7 +134,7 @@ def test_trials_that_differ_by_the_seed_alone_count_together(tmp_path: Path) -> 
     assert best is not None
     record = best.record
     again = frozen(
-        best.params, best.distributions, record.config.change(seed=77), plan, best.state,
+        {}, {}, record.config.change(seed=77), plan, best.state,
         [{**metrics, "mrr": metrics["mrr"] - 0.01} for metrics in record.history],
     )  # fmt: skip
     save_search(tmp_path / "two", [*trials, again], plan=plan)
@@ -183,17 +181,6 @@ def test_a_confirmation_is_on_the_test_split_over_its_seeds(tmp_path: Path) -> N
     expected = np.mean([1 / drawn(seed, first=0.5) for seed in seeds])
     assert table.rows[0][3] == pytest.approx(expected, rel=1e-6)
     assert "over queries and 6 seeds" in section.plots[0].says
-
-
-def test_choices_are_shown_against_mrr(tmp_path: Path) -> None:
-    search = make_search(tmp_path, 80)
-    items = importances(search)
-    assert items
-    assert items[0].ped_anova is not None
-    plots = slices(search, items)
-    assert all(plot.figure is not None for plot in plots)
-    assert search.best is not None
-    assert search.score(search.best) == max(search.score(trial) for trial in search.done)
 
 
 def test_the_page_has_ranks_hits_and_misses(tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ def test_a_result_draws_the_reports_figures(name: str, result: SearchResult) -> 
     assert figure.svg().startswith("<svg")
 
 
-def test_a_figure_that_there_is_nothing_for(result: SearchResult) -> None:
-    with pytest.raises(InputError, match=r"of search 'made-up' cannot be drawn: .*need 4 or more"):
-        result.plot_importance()
+def test_a_figure_that_there_is_nothing_for(result: SearchResult, tmp_path: Path) -> None:
+    object.__setattr__(result, "folder", str(save_search(tmp_path, made_up(1, running=1))))
+    with pytest.raises(InputError, match=r"of search 'made-up' cannot be drawn: No trial"):
+        result.plot_costs()

@@ -53,11 +53,9 @@ def test_full_disk_is_reported_with_advice(
     ):
         workers.run(
             FixedScheduler(memory_study(RandomSampler()), PLAN, []),
-            name="full",
             folder=tmp_path,
             location=Storage(str(tmp_path)),
             callbacks=[],
             summary=str,
             baseline=TrialConfig(),
-            best=False,
         )

@@ -29,12 +29,12 @@ def probabilities(uri: str, inputs: np.ndarray) -> np.ndarray:
 
 @pytest.mark.usefixtures("at_work")
 def test_the_alias_names_a_model_that_predicts_like_the_trained_one(
-    quantized: ExportResult, learned: TrainResult, tmp_path: Path
+    registered: ExportResult, learned: TrainResult, tmp_path: Path
 ) -> None:
-    registered = quantized.registered
-    assert registered is not None
-    assert (registered.name, registered.version, registered.alias) == ("digits", "1", "champion")
-    assert registered.uri == "models:/digits@champion"
+    version = registered.registered
+    assert version is not None
+    assert (version.name, version.version, version.alias) == ("digits", "1", "champion")
+    assert version.uri == "models:/digits@champion"
     content = checkpoint.read(Storage(learned.checkpoint.parent), CPU)
     task = open_task(TrialConfig.from_json(content["config"]), HERE)
     model = task.model()
@@ -43,24 +43,24 @@ def test_the_alias_names_a_model_that_predicts_like_the_trained_one(
     with torch.inference_mode():
         expected = Probabilities(model).eval()(inputs).numpy()
     # The store has files of its own: the export folder may go.
-    away = shutil.move(quantized.folder, tmp_path / "away")
+    away = shutil.move(registered.folder, tmp_path / "away")
     try:
-        answers = probabilities(registered.uri, inputs.numpy())
+        answers = probabilities(version.uri, inputs.numpy())
     finally:
-        shutil.move(away, quantized.folder)
+        shutil.move(away, registered.folder)
     np.testing.assert_allclose(answers, expected, rtol=0, atol=1e-4)
 
 
-def test_the_version_belongs_to_its_run(quantized: ExportResult, at_work: Path) -> None:
+def test_the_version_belongs_to_its_run(registered: ExportResult, at_work: Path) -> None:
     client = MlflowClient()
     version = client.get_model_version_by_alias("digits", "champion")
-    assert version.run_id == quantized.run_id
+    assert version.run_id == registered.run_id
     assert version.tags[VERDICT] == "not confirmed on fresh seeds"
-    assert version.tags["test_accuracy"] == f"{quantized.test['accuracy']:.4f}"
+    assert version.tags["test_accuracy"] == f"{registered.test['accuracy']:.4f}"
     assert version.description.startswith("the run that was named; not confirmed. Test split: accuracy 0.")
-    outputs = client.get_run(quantized.run_id).outputs.model_outputs
+    outputs = client.get_run(registered.run_id).outputs.model_outputs
     logged = client.get_logged_model(outputs[0].model_id)
-    assert logged.source_run_id == quantized.run_id
+    assert logged.source_run_id == registered.run_id
     assert logged.status == "READY"
     assert logged.artifact_location.startswith(str(at_work / "mlruns"))
 
