@@ -16,7 +16,6 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from attention import InputError
-from attention.errors import error_message
 from automl.cli.command import as_command
 from automl.cli.confirm_command import compare, confirm
 from automl.cli.export_command import export, predict
@@ -113,8 +112,9 @@ def main(arguments: Sequence[str] | None = None, program: typer.Typer = app, nam
 
         if not is_out_of_memory(error):
             _print_defect()
+        reason = str(error).strip().splitlines()[0]  # without torch's advice to programmers
         print(
-            f"error: {_plain(error_message(error))} Lower --batch-size, choose a smaller model, or end "
+            f"error: {_plain(reason)} Lower --batch-size, choose a smaller model, or end "
             f"other processes on the GPU",
             file=sys.stderr,
         )

@@ -89,7 +89,7 @@ def test_each_setting_is_declared_once() -> None:
         assert options[name].help == text
         assert text in pydoc
         assert options[name].default == default
-    assert {field.name for field in fields(Settings)} - options.keys() == {"weights_digest"}
+    assert {field.name for field in fields(Settings)} - options.keys() == {"weights_digest", "study"}
 
 
 @pytest.mark.parametrize(

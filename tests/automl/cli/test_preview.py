@@ -88,7 +88,7 @@ def test_preview_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert forecast.measuring is not None
     assert (forecast.trials, forecast.epochs) == (8, 6)
     assert forecast.slots == os.cpu_count()
-    assert forecast.resource == pytest.approx(expected_resource(6))
+    assert forecast.resource == pytest.approx(expected_resource(plan_of(budget=6)))
     assert forecast.smallest.macs < forecast.largest.macs
     assert forecast.smallest.what == "xresnet18(width=0.25), no attention"
     trial = forecast.measuring + forecast.resource * forecast.epoch
