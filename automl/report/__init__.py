@@ -3,7 +3,6 @@
 page             The page: one HTML file without external resources
 plot             A part of the page: a figure, a sentence and its numbers
 figure           A figure: Vega-Lite charts for the page, notebooks and files (figures.js, figures.css)
-watch            The page of a running search, renewed until it ends
 style            The look of the figures: palette, shapes, axes
 words            Hyperparameters and their values in words
 trials           The trials as rows of data, and the tooltip of the trial under the pointer
@@ -120,7 +119,7 @@ def run_report(
     """
     loaded = read_search(search, storage)
     folder = Path(out).expanduser() if out is not None else loaded.folder / REPORT_FOLDER
-    prepare(folder)  # an error before a minute of drawing, not after it
+    _prepare(folder)  # an error before a minute of drawing, not after it
     loaded = replace(loaded, links=_links(loaded))
     with tempfile.TemporaryDirectory() as temporary:
         drawn_folder = Path(temporary)
@@ -144,7 +143,7 @@ def run_report(
     )
 
 
-def prepare(folder: Path) -> None:
+def _prepare(folder: Path) -> None:
     """Make the folder of a report. Raises InputError where it cannot be written or holds another page."""
     if (folder / PAGE).exists() and not (folder / CONTENTS).exists():
         raise InputError(
@@ -153,26 +152,6 @@ def prepare(folder: Path) -> None:
     with _writing(folder):
         (folder / PLOTS).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-
-
-def write_page_alone(search: Search, folder: Path, *, reload: float | None = None) -> Path:
-    """Write the page of a search that runs, without the files of its plots, and return its path.
-
-    reload: seconds after which a browser loads it again.
-    """
-    search = replace(search, links=_links(search))
-    page = write_page(search, _verdict(search), sections(search), reload=reload)
-    contents = {
-        "format": 1,
-        "search": search.metadata.name,
-        "made": search.read_at,
-        "plots": _earlier(folder),
-    }
-    with tempfile.TemporaryDirectory() as temporary, _writing(folder), _alone(folder):
-        for name, text in ((CONTENTS, json.dumps(contents, indent=2)), (PAGE, page)):
-            (Path(temporary) / name).write_text(text, encoding="utf-8")
-            _put(Path(temporary), folder, name)
-    return folder / PAGE
 
 
 def sections(search: Search) -> list[Section]:
