@@ -19,7 +19,6 @@ gates            The gates of the modules after training
 attention        What the strongest module looks at, in six inputs of the test split
 map_pictures     Inputs with the maps of a module: HTML for the page, and SVG for the files
 costs            The metric over time, latency, parameters and MACs, with Pareto fronts
-history          The score of each trial, and the best so far
 curves           Learning curves, and the trials by the rung they reached
 training_curves  Training loss and accuracy of the best trial and the best baseline
 audit            Rung audit: rank correlation of scores at the rungs with final scores
@@ -46,7 +45,6 @@ from automl.report.forest import forest
 from automl.report.gates import gates
 from automl.report.grid_table import FILES as GRID_FILES
 from automl.report.grid_table import grid, write_grid
-from automl.report.history import history
 from automl.report.module_effects import parts
 from automl.report.page import Section, write_page
 from automl.report.per_class import per_class
@@ -77,7 +75,7 @@ class ReportResult:
     Example:
         After the example of `run_report`:
 
-        >>> "history" in report.plots
+        >>> "curves" in report.plots
         True
     """
 
@@ -159,12 +157,6 @@ def sections(search: Search) -> list[Section]:
     if search.metadata.settings.is_referee:
         return []
     return [
-        Section(
-            id="history",
-            title="Progress",
-            lead="The score of each trial on the validation split, and the best so far.",
-            plots=[history(search)],
-        ),
         Section(
             id="learned",
             title="What the search learned",

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from automl.config.units import pluralize
 from automl.report import style
-from automl.report.figure import Figure
-from automl.report.history import ZOOM
+from automl.report.figure import ZOOM, Figure
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search, Trial
 from automl.report.trials import TRIALS, pointer_selection, source

@@ -22,6 +22,7 @@ from automl.report import style
 
 VERSION = "6.4"  # of Vega-Lite, whose grammar the charts are written in
 WHEEL = "wheel![event.ctrlKey || event.metaKey]"  # without a key, the wheel scrolls the page
+ZOOM = "Ctrl and the wheel zoom, dragging moves, a double click resets."  # below a figure with `zoom`
 DRAG = "[pointerdown[event.pointerType === 'mouse'], window:pointerup] > window:pointermove!"
 
 Chart = alt.Chart | alt.LayerChart

@@ -229,18 +229,12 @@ class SearchResult(Summary):
         elif self.best is not None:
             yield "next", call("run_confirm", self.search, storage=storage)
 
-    def plot_history(self) -> "Figure":
-        """Plot the score of each trial and the best so far, as in the report.
+    def plot_curves(self) -> "Figure":
+        """Plot learning curves with the rungs, as in the report.
 
         Raises:
             InputError: The data are not sufficient. All `plot_` methods raise it.
         """
-        from automl.report.history import history
-
-        return self._figure(history)
-
-    def plot_curves(self) -> "Figure":
-        """Plot learning curves with the rungs."""
         from automl.report.curves import curves
 
         return self._figure(curves)

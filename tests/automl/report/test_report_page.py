@@ -30,7 +30,6 @@ from search.record import State
 from search.study import read_record
 
 PLOTS = {
-    "history",
     "placement",
     "parts",
     "gates",

@@ -8,7 +8,7 @@ from report_cases import made_up, save_search
 from attention import InputError
 from automl.search.result import SearchResult
 
-PLOTS = ("plot_history", "plot_curves", "plot_placements", "plot_costs")
+PLOTS = ("plot_curves", "plot_placements", "plot_costs")
 
 
 @pytest.fixture(scope="module")
