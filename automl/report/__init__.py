@@ -19,7 +19,7 @@ gates            The gates of the modules after training
 attention        What the strongest module looks at, in six inputs of the test split
 map_pictures     Inputs with the maps of a module: HTML for the page, and SVG for the files
 costs            The metric over time, latency, parameters and MACs, with Pareto fronts
-curves           Learning curves, and the trials by the rung they reached
+curves           Learning curves with the rungs
 training_curves  Training loss and accuracy of the best trial and the best baseline
 audit            Rung audit: rank correlation of scores at the rungs with final scores
 failures         Infeasible trials and errors, grouped by reason
@@ -39,7 +39,7 @@ from attention import InputError
 from automl.report.attention import attention
 from automl.report.audit import audit
 from automl.report.costs import costs
-from automl.report.curves import curves, fates
+from automl.report.curves import curves
 from automl.report.figure import save
 from automl.report.forest import forest
 from automl.report.gates import gates
@@ -180,7 +180,7 @@ def sections(search: Search) -> list[Section]:
             title="How the search went",
             lead="Weak trials are pruned at rungs, if there are any; the audit shows whether early scores "
             "predict final ones.",
-            plots=[curves(search), fates(search), audit(search), training_curves(search)],
+            plots=[curves(search), audit(search), training_curves(search)],
         ),
     ]
 
