@@ -17,7 +17,7 @@ module_effects   What parts of placements add, with intervals, and whether score
 sensitivity      The effect of replacing one layer of a trained decoder, without training
 gates            The gates of the modules after training
 attention        What the strongest module looks at, in six inputs of the test split
-map_pictures     Inputs with the maps of a module: HTML for the page, and SVG for the files
+map_pictures     Inputs with the maps of a module, as HTML for the page
 costs            The metric over time, latency, parameters and MACs, with Pareto fronts
 curves           Learning curves with the rungs
 training_curves  Training loss and accuracy of the best trial and the best baseline
@@ -68,7 +68,7 @@ class ReportResult:
         search: The name of the search.
         folder: The folder of the report.
         index: The page.
-        plots: The names of the plots that could be drawn.
+        plots: The names of the plots that could be drawn, without maps, which are in the page alone.
         run_id: The ID of the search's run in MLflow, or None if MLflow did not take the report.
         confirmed: True if there is a verdict.
 
@@ -194,7 +194,7 @@ def _make(search: Search, folder: Path) -> list[str]:
     (folder / PLOTS).mkdir()
     top, parts = _verdict(search), sections(search)
     plots = [*([top] if top else []), *(plot for part in parts for plot in part.plots)]
-    drawn = {plot.name: plot.figure for plot in plots if plot.figure is not None}
+    drawn = {plot.name: plot.figure for plot in plots if plot.figure and plot.figure.charts}
     for name, figure in drawn.items():
         save(figure, folder / PLOTS, name)
     (folder / PAGE).write_text(write_page(search, top, parts), encoding="utf-8")

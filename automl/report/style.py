@@ -109,7 +109,7 @@ def brief(text: str, most: int = 22) -> str:
 
 
 def window(values: Sequence[float], *, maximize: bool) -> list[float]:
-    """Return the range of an axis of scores. The worst 5 % may be outside, so that the rest stays readable."""
+    """Return the range of an axis of scores. The worst 5 % may be outside, so the rest stays readable."""
     low, high = np.quantile(values, [0.05, 1.0] if maximize else [0.0, 0.95])
     margin = 0.06 * float(high - low) or 0.5
     return [float(low) - margin, float(high) + margin]

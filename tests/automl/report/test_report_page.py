@@ -133,7 +133,7 @@ def test_every_plot_is_there_with_its_files(written: ReportResult, page: Page) -
 
 def test_each_plot_has_a_text_in_its_place(written: ReportResult, page: Page) -> None:
     labels = [attributes for _, attributes in page.elements if attributes.get("role") == "img"]
-    assert len(labels) == len(written.plots)
+    assert len(labels) == len(written.plots) + 1, "the maps are in the page alone"
     labels_text = [attributes["aria-label"] or "" for attributes in labels]
     assert len(set(labels_text)) == len(labels_text)
     # Each is about the numbers of its plot, not about plots in general.
