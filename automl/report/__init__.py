@@ -4,7 +4,6 @@ page             The page: one HTML file without external resources
 plot             A part of the page: a figure, a sentence and its numbers
 figure           A figure: Vega-Lite charts for the page and files (figures.js, figures.css)
 style            The look of the figures: palette, shapes, axes
-words            Hyperparameters and their values in words
 trials           The trials as rows of data, and the tooltip of the trial under the pointer
 read             Reads what a report is made of: the search's folder, its study, its confirmations
 forest           The verdict as a forest plot
