@@ -1,4 +1,4 @@
-"""Progress on stderr: a live table on a terminal, one line per event in a log. In a notebook, one output."""
+"""Progress on stderr: a live table on a terminal, one line per event in a log or a notebook."""
 
 import sys
 import time
@@ -10,9 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from automl.callbacks.notebook import notebook_output
 from automl.config.escape import printable
-from automl.config.summary import html
 from automl.config.terminal import plain
 from automl.config.units import format_duration
 from search.callback import Callback
@@ -57,11 +55,7 @@ class Progress(Callback):
         self.summary, self.part = summary, part
         self.budget, self.devices, self.device = budget, devices, device
         self.console = Console(file=plain(sys.stderr))
-        self.notebook = notebook_output()
-        terminal = self.console.is_terminal and self.notebook is None
-        self.live = Live(console=self.console, transient=True) if terminal else None
-        self.logs = not terminal and self.notebook is None
-        self.last = ""  # the last event
+        self.live = Live(console=self.console, transient=True) if self.console.is_terminal else None
         self.before = sum(record.state is not State.RUNNING for record in records.values())
         self.seconds = sum(metrics["seconds"] for record in records.values() for metrics in record.history)
         self.begun = self.printed = self.looked = time.monotonic()
@@ -85,14 +79,13 @@ class Progress(Callback):
     def on_epoch_end(self, trial: TrialRecord) -> None:
         self.parts.pop(trial.number, None)
         self.seconds += trial.history[-1]["seconds"]
-        if self.logs and time.monotonic() - self.printed >= QUIET:
+        if not self.live and time.monotonic() - self.printed >= QUIET:
             self._say(trial)
         self._show()
 
     def on_trial_end(self, trial: TrialRecord) -> None:
-        if self.logs:
+        if not self.live:
             self._say(trial)
-        self.last = self._event(trial)
         self._show()
 
     def read_progress(self) -> None:
@@ -103,7 +96,7 @@ class Progress(Callback):
         fractions = {record.number: self.part(record) for record in running}
         self.parts = {number: fraction for number, fraction in fractions.items() if fraction is not None}
         self.looked = time.monotonic()
-        if self.logs and self.parts and self.looked - self.printed >= QUIET:
+        if not self.live and self.parts and self.looked - self.printed >= QUIET:
             self._say(self.records[max(self.parts, key=self.parts.__getitem__)])
         self._show()
 
@@ -135,24 +128,24 @@ class Progress(Callback):
             text += f" ({trial.reason})"
         return text
 
-    def _parts(self) -> Iterator[tuple[str, str]]:
-        """Yield the lines of the summary with their names."""
+    def _parts(self) -> Iterator[str]:
+        """Yield the parts of the summary."""
         records = list(self.records.values())
         counts = Counter(record.state for record in records)
         ended = len(records) - counts[State.RUNNING]
         states = (State.RUNNING, State.PRUNED, State.INFEASIBLE, State.ERROR)
         trials = self.trials()
         of = f"/{trials}" if trials else ""
-        yield "trials", ", ".join([f"{ended}{of} trials", *(f"{counts[s]} {s}" for s in states if counts[s])])
+        yield ", ".join([f"{ended}{of} trials", *(f"{counts[s]} {s}" for s in states if counts[s])])
         if summary := self.summary():
-            yield "so far", summary
-        yield "cost", f"{self.seconds * self.devices / 3600:.3g} {self.device} hours"
+            yield summary
+        yield f"{self.seconds * self.devices / 3600:.3g} {self.device} hours"
         left = self._left(ended)
         if left is not None:
-            yield "time left", f"about {format_duration(left)} left"
+            yield f"about {format_duration(left)} left"
 
     def _summary(self) -> str:
-        return ", ".join(text for _, text in self._parts())
+        return ", ".join(self._parts())
 
     def _left(self, ended: int) -> float | None:
         """Estimate the remaining time [s], by the number of trials and the time limit."""
@@ -173,14 +166,9 @@ class Progress(Callback):
 
     def _show(self) -> None:
         now = time.monotonic()
-        if self.logs or now - self.drawn < REDRAW:
+        if not self.live or now - self.drawn < REDRAW:
             return
         self.drawn = now
-        if self.notebook:
-            parts = [*self._parts(), *([("last", self.last)] if self.last else [])]
-            self.notebook.show(html(parts), self._summary())
-        if not self.live:
-            return
         table = Table(box=None, pad_edge=False)
         for heading in ("trial", "state", "epoch", "steps", "time_ratio", self.plan.metric.name):
             table.add_column(heading)

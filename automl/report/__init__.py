@@ -2,10 +2,8 @@
 
 page             The page: one HTML file without external resources
 plot             A part of the page: a figure, a sentence and its numbers
-figure           A figure: Vega-Lite charts for the page, notebooks and files (figures.js, figures.css)
-watch            The page of a running search, renewed until it ends
+figure           A figure: Vega-Lite charts for the page and files (figures.js, figures.css)
 style            The look of the figures: palette, shapes, axes
-words            Hyperparameters and their values in words
 trials           The trials as rows of data, and the tooltip of the trial under the pointer
 read             Reads what a report is made of: the search's folder, its study, its confirmations
 forest           The verdict as a forest plot
@@ -18,10 +16,9 @@ module_effects   What parts of placements add, with intervals, and whether score
 sensitivity      The effect of replacing one layer of a trained decoder, without training
 gates            The gates of the modules after training
 attention        What the strongest module looks at, in six inputs of the test split
-map_pictures     Inputs with the maps of a module: HTML for the page, and SVG for the files
+map_pictures     Inputs with the maps of a module, as HTML for the page
 costs            The metric over time, latency, parameters and MACs, with Pareto fronts
-history          The score of each trial, and the best so far
-curves           Learning curves, and the trials by the rung they reached
+curves           Learning curves with the rungs
 training_curves  Training loss and accuracy of the best trial and the best baseline
 audit            Rung audit: rank correlation of scores at the rungs with final scores
 failures         Infeasible trials and errors, grouped by reason
@@ -41,13 +38,12 @@ from attention import InputError
 from automl.report.attention import attention
 from automl.report.audit import audit
 from automl.report.costs import costs
-from automl.report.curves import curves, fates
+from automl.report.curves import curves
 from automl.report.figure import save
 from automl.report.forest import forest
 from automl.report.gates import gates
 from automl.report.grid_table import FILES as GRID_FILES
 from automl.report.grid_table import grid, write_grid
-from automl.report.history import history
 from automl.report.module_effects import parts
 from automl.report.page import Section, write_page
 from automl.report.per_class import per_class
@@ -71,14 +67,14 @@ class ReportResult:
         search: The name of the search.
         folder: The folder of the report.
         index: The page.
-        plots: The names of the plots that could be drawn.
+        plots: The names of the plots that could be drawn, without maps, which are in the page alone.
         run_id: The ID of the search's run in MLflow, or None if MLflow did not take the report.
         confirmed: True if there is a verdict.
 
     Example:
         After the example of `run_report`:
 
-        >>> "history" in report.plots
+        >>> "curves" in report.plots
         True
     """
 
@@ -120,7 +116,7 @@ def run_report(
     """
     loaded = read_search(search, storage)
     folder = Path(out).expanduser() if out is not None else loaded.folder / REPORT_FOLDER
-    prepare(folder)  # an error before a minute of drawing, not after it
+    _prepare(folder)  # an error before a minute of drawing, not after it
     loaded = replace(loaded, links=_links(loaded))
     with tempfile.TemporaryDirectory() as temporary:
         drawn_folder = Path(temporary)
@@ -144,7 +140,7 @@ def run_report(
     )
 
 
-def prepare(folder: Path) -> None:
+def _prepare(folder: Path) -> None:
     """Make the folder of a report. Raises InputError where it cannot be written or holds another page."""
     if (folder / PAGE).exists() and not (folder / CONTENTS).exists():
         raise InputError(
@@ -155,37 +151,11 @@ def prepare(folder: Path) -> None:
         tempfile.TemporaryFile(dir=folder).close()
 
 
-def write_page_alone(search: Search, folder: Path, *, reload: float | None = None) -> Path:
-    """Write the page of a search that runs, without the files of its plots, and return its path.
-
-    reload: seconds after which a browser loads it again.
-    """
-    search = replace(search, links=_links(search))
-    page = write_page(search, _verdict(search), sections(search), reload=reload)
-    contents = {
-        "format": 1,
-        "search": search.metadata.name,
-        "made": search.read_at,
-        "plots": _earlier(folder),
-    }
-    with tempfile.TemporaryDirectory() as temporary, _writing(folder), _alone(folder):
-        for name, text in ((CONTENTS, json.dumps(contents, indent=2)), (PAGE, page)):
-            (Path(temporary) / name).write_text(text, encoding="utf-8")
-            _put(Path(temporary), folder, name)
-    return folder / PAGE
-
-
 def sections(search: Search) -> list[Section]:
     """Return the sections with plots, in the order of the page. Commands have none beside the verdict."""
     if search.metadata.settings.is_referee:
         return []
     return [
-        Section(
-            id="history",
-            title="Progress",
-            lead="The score of each trial on the validation split, and the best so far.",
-            plots=[history(search)],
-        ),
         Section(
             id="learned",
             title="What the search learned",
@@ -209,7 +179,7 @@ def sections(search: Search) -> list[Section]:
             title="How the search went",
             lead="Weak trials are pruned at rungs, if there are any; the audit shows whether early scores "
             "predict final ones.",
-            plots=[curves(search), fates(search), audit(search), training_curves(search)],
+            plots=[curves(search), audit(search), training_curves(search)],
         ),
     ]
 
@@ -223,7 +193,7 @@ def _make(search: Search, folder: Path) -> list[str]:
     (folder / PLOTS).mkdir()
     top, parts = _verdict(search), sections(search)
     plots = [*([top] if top else []), *(plot for part in parts for plot in part.plots)]
-    drawn = {plot.name: plot.figure for plot in plots if plot.figure is not None}
+    drawn = {plot.name: plot.figure for plot in plots if plot.figure and plot.figure.charts}
     for name, figure in drawn.items():
         save(figure, folder / PLOTS, name)
     (folder / PAGE).write_text(write_page(search, top, parts), encoding="utf-8")

@@ -7,11 +7,10 @@ import altair as alt
 from automl.callbacks.retention import NOISE, front
 from automl.config.units import format_count
 from automl.report import style
-from automl.report.figure import Chart, Figure
-from automl.report.history import ZOOM
+from automl.report.figure import ZOOM, Chart, Figure
 from automl.report.plot import Cell, Plot, Table, absent
 from automl.report.read import Search, Trial
-from automl.report.trials import TRIALS, pointer_selection, source, state
+from automl.report.trials import TRIALS, pointer_selection, source
 from search.halving import dominates
 from search.record import State
 
@@ -66,7 +65,9 @@ def costs(search: Search) -> Plot:
     note = (
         "Finished trials. The line is the Pareto front: no other trial beats those on it in both, "
         f"where latency and time are known to {NOISE['latency']:.0%}; what may be guessing is on none. Times "
-        "of an epoch are ratios to the baseline's, timed in turn on the machine that trained. " + ZOOM
+        "of an epoch are ratios to the baseline's, timed in turn on the machine that trained. "
+        + ZOOM
+        + (" A click on a trial opens its run in MLflow." if search.links else "")
     )
     if len(search.plan.objectives) > 1:
         whole = front((trial.record for trial in search.done), search.plan)
@@ -110,7 +111,7 @@ def _draw(search: Search, fronts: dict[str, list[Trial]]) -> Figure:
         tip = alt.Tooltip(f"{cost}:Q", title=_title(cost), format=".4~s" if counts else ".4~g")
         points = (
             alt.Chart(alt.NamedData(TRIALS))
-            .transform_filter(f"({state(State.COMPLETE)}) && isValid(datum.{cost})")
+            .transform_filter(f"datum.state === '{State.COMPLETE}' && isValid(datum.{cost})")
             .mark_point(clip=True)
             .encode(x=x, y=y, **kinds, **pointer_selection(search, tip))
         )

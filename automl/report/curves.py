@@ -1,7 +1,6 @@
-"""Learning curves with the rungs, and the trials of each kind by the rung they reached."""
+"""Learning curves with the rungs."""
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +10,7 @@ from numpy.typing import NDArray
 
 from automl.config.units import pluralize
 from automl.report import style
-from automl.report.figure import Figure
-from automl.report.history import ZOOM
+from automl.report.figure import ZOOM, Figure
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search, Trial
 from automl.report.trials import TRIALS, pointer_selection, source
@@ -159,75 +157,3 @@ def _spread(search: Search, trials: Sequence[Trial]) -> list[Trial]:
         return list(trials)
     ranked = sorted(trials, key=lambda trial: search.final(trial) or 0.0)
     return [ranked[i] for i in np.linspace(0, len(ranked) - 1, CURVES).round().astype(int)]
-
-
-def fates(search: Search) -> Plot:
-    """Plot the number of trials of each kind that reached each rung."""
-    title = "Trials by rung reached"
-    ends = _ends(search)
-    kinds = style.order(trial.kind for trial in search.trials)
-    table = {
-        kind: Counter(ends[trial.number] for trial in search.trials if trial.kind == kind) for kind in kinds
-    }
-    order = [
-        *(f"pruned at {milestone:g}" for milestone in search.milestones),
-        "pruned", "complete", "running", "infeasible", "error",
-    ]  # fmt: skip
-    order = [end for end in order if any(count[end] for count in table.values())]
-    rows = [
-        {"kind": kind, "end": end, "trials": table[kind][end], "order": order.index(end)}
-        for kind in kinds
-        for end in order
-        if table[kind][end]
-    ]
-    bars = (
-        alt.Chart(alt.NamedData("fates"))
-        .mark_bar(height={"band": 0.75}, stroke=style.GREY, strokeWidth=0.4)
-        .encode(
-            x=alt.X("trials:Q", title="trials", axis=alt.Axis(tickMinStep=1, format="d", tickCount=6)),
-            y=alt.Y("kind:N", sort=kinds, title=None, scale=alt.Scale(domain=kinds)),
-            color=alt.Color("end:N", scale=style.named(_colours_of(order))),
-            order="order:Q",
-            tooltip=[alt.Tooltip("kind:N"), alt.Tooltip("end:N", title="ended"), alt.Tooltip("trials:Q")],
-        )
-    )
-    figure = Figure(charts=[bars.properties(height=22 * len(kinds) + 6)], data={"fates": rows})
-    total = Counter(ends.values())
-    parts = ", ".join(f"{total[end]} {'with an error' if end == 'error' else end}" for end in order)
-    finished = [f"{kind} {table[kind]['complete']} of {sum(table[kind].values())}" for kind in kinds]
-    return Plot(
-        name="fates",
-        title=title,
-        figure=figure,
-        says=f"Of {len(search.trials)} trials: {parts}. Trained to the end: {', '.join(finished)}.",
-        note="mixed: modules of several types in one trial. Rungs are in epochs.",
-        table=Table(
-            columns=["kind", "trials", *order],
-            rows=[[k, sum(table[k].values()), *(table[k][end] for end in order)] for k in kinds],
-        ),
-    )
-
-
-def _ends(search: Search) -> dict[int, str]:
-    """Return the end of each trial in words, by its number."""
-    ends = {}
-    for trial in search.trials:
-        end = str(trial.state)
-        if trial.state is State.PRUNED:
-            rung = search.rung(trial)
-            end = "pruned" if rung is None else f"pruned at {search.milestones[rung]:g}"
-        ends[trial.number] = end
-    return ends
-
-
-def _colours_of(order: Sequence[str]) -> dict[str, str]:
-    """Return a colour for each end. Those at rungs get darker from one rung to the next."""
-    at_rungs = [end for end in order if end.startswith("pruned")]
-    shades = ["#f6d58a", style.ORANGE, "#a06e00"]
-    colours = {end: shades[min(i, 2)] for i, end in enumerate(at_rungs)} | {
-        "complete": style.BLUE,
-        "running": style.PURPLE,
-        "infeasible": "#c8c8c8",
-        "error": style.RED,
-    }
-    return {end: colours[end] for end in order}

@@ -1,4 +1,4 @@
-"""Figures: Vega-Lite charts made by Altair, the same in the page, in a notebook and as files.
+"""Figures: Vega-Lite charts made by Altair, the same in the page and as files.
 
 Charts name their data. A page has each data set once, however many charts use it. The JavaScript of charts is
 inlined (`library`), so a page makes no requests.
@@ -22,6 +22,7 @@ from automl.report import style
 
 VERSION = "6.4"  # of Vega-Lite, whose grammar the charts are written in
 WHEEL = "wheel![event.ctrlKey || event.metaKey]"  # without a key, the wheel scrolls the page
+ZOOM = "Ctrl and the wheel zoom, dragging moves, a double click resets."  # below a figure with `zoom`
 DRAG = "[pointerdown[event.pointerType === 'mouse'], window:pointerup] > window:pointermove!"
 
 Chart = alt.Chart | alt.LayerChart
@@ -66,19 +67,6 @@ class Figure:
         whole = parts[0] if len(parts) == 1 else {"concat": parts, "columns": columns}
         spec = _visible({**whole, "datasets": dict(self.data), "config": style.CONFIG, "background": "white"})
         return _numbered(str(vl_convert.vegalite_to_svg(spec, vl_version=VERSION)))
-
-    def _repr_html_(self) -> str:
-        """Return the figure for a notebook: as in the page, offline, in a frame."""
-        height = sum(spec.get("height", style.HEIGHT) + 110 for spec in self.specs())
-        page = (
-            f"<!DOCTYPE html><meta charset='utf-8'><style>:root {{ color-scheme: light dark }} "
-            f"body {{ margin: 0; font: 13px system-ui, sans-serif }} {stylesheet()}</style>"
-            f"{self.element()}{scripts(self.data)}"
-        )
-        return (
-            f'<iframe srcdoc="{escape(page)}" style="width: 100%; max-width: 760px; height: {height}px; '
-            f'border: 0" title="figure"></iframe>'
-        )
 
     def element(self, label: str = "figure") -> str:
         """Return the element of a page that the script fills with the charts."""

@@ -19,7 +19,6 @@ from automl.config.escape import markdown
 from automl.report.page import Section
 from automl.report.plot import Cell, Plot, Table
 from automl.report.read import Search, Trial
-from automl.report.words import value, words
 from search.atomic import replacing
 from search.grid import GRID
 from search.metric import DETECTION, MRR, Metric
@@ -165,20 +164,31 @@ def deviation(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) if len(values) > 1 else None
 
 
+def heading(name: str) -> str:
+    """Return the name of a hyperparameter as the heading of its column."""
+    return name.replace("_", " ")
+
+
+def _text(choice: object) -> str:
+    if isinstance(choice, bool):
+        return "yes" if choice else "no"
+    return f"{choice:.4g}" if isinstance(choice, float) else str(choice)
+
+
 def grid_table(search: Search, cells: Sequence[GridCell] | None = None) -> Table:
     """Return the table of a grid: choices, runs, outcome, and of each metric means and deviations."""
     cells = read_grid(search) if cells is None else cells
     names = list(dict.fromkeys(name for cell in cells for name in cell.params))
     costs = [cost for cost in COSTS if any(cost in r.profile for cell in cells for r in cell.records)]
     metrics = metrics_of(search)
-    columns = [*(map(words, names)), "runs", "result"]
+    columns = [*(map(heading, names)), "runs", "result"]
     for metric in metrics:
         for which in _kinds(metric):
             columns += [f"{metric.label} {which}", f"{metric.label} {which} sd"]
     columns += [COSTS[cost][0] for cost in costs]
     rows: list[list[Cell]] = []
     for cell in cells:
-        row: list[Cell] = [value(cell.params[name]) if name in cell.params else NONE for name in names]
+        row: list[Cell] = [_text(cell.params[name]) if name in cell.params else NONE for name in names]
         row += [cell.runs, cell.outcome]
         for metric in metrics:
             scores = cell.scores[metric.name]

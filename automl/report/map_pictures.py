@@ -1,4 +1,4 @@
-"""Inputs with the maps of a module: HTML for the page, and SVG for the files."""
+"""Inputs with the maps of a module, as HTML for the page."""
 
 import base64
 import io
@@ -11,24 +11,11 @@ from PIL import Image
 
 from automl.config.escape import printable
 from automl.maps.examples import MapExamples
-from automl.maps.heat import colour
-from automl.maps.pictures import (
-    SIGNALS,
-    STRIP,
-    WIDTH,
-    css,
-    draw_signals,
-    draw_strip,
-    overlay,
-    shade_tokens,
-    svg,
-    text_colour,
-)
+from automl.maps.pictures import SIGNALS, STRIP, draw_signals, draw_strip, overlay, shade_tokens, svg
 from automl.report.figure import Figure
 
 COLOURS = 96  # of a PNG
-SIDE, GAP, LINE = 160, 12, 18  # units of a picture, between pictures, and of a line of text
-CHARACTER = 7.2  # units of a character of code
+GAP = 12  # units between signals and the strip of their channels
 
 Kind = Literal["images", "signals", "code"]
 
@@ -59,16 +46,6 @@ class MapPictures(Figure):
             cells.append(f'<figure class="map">{self._html(i)}<figcaption>{text}</figcaption></figure>')
         return f'<div class="maps {self.kind}" role="img" aria-label="{escape(label)}">{"".join(cells)}</div>'
 
-    def svg(self) -> str:
-        """Return the pictures as one static SVG, one below the other."""
-        parts, y = [], 0.0
-        for i, name in enumerate(self.examples.names):
-            parts.append(f'<text x="0" y="{y + 12}" font-size="12">{escape(printable(name))}</text>')
-            elements, height = self._svg(i)
-            parts.append(f'<g transform="translate(0 {y + LINE})">{elements}</g>')
-            y += LINE + height + GAP
-        return svg("".join(parts), y, "#fff").replace("<svg ", '<svg font-family="DejaVu Sans Mono" ', 1)
-
     def _html(self, i: int) -> str:
         heat, shown = self.examples.heats[i].astype(np.float32), self.examples.inputs[i]
         if not isinstance(shown, np.ndarray):
@@ -79,18 +56,6 @@ class MapPictures(Figure):
         if self.examples.of_channels:
             return f"{raw}{svg(draw_strip(heat), STRIP)}"
         return f'{raw}<img src="{_address(overlay(shown, heat))}" alt="">'
-
-    def _svg(self, i: int) -> tuple[str, float]:
-        heat, shown = self.examples.heats[i].astype(np.float32), self.examples.inputs[i]
-        if not isinstance(shown, np.ndarray):
-            return _text(shown, heat)
-        if self.kind == "signals":
-            return _signals(shown, heat, self.examples.of_channels)
-        raw = f'<image href="{_address(shown)}" width="{SIDE}" height="{SIDE}"/>'
-        if self.examples.of_channels:
-            return f'{raw}<g transform="translate(0 {SIDE})">{draw_strip(heat)}</g>', SIDE + STRIP
-        drawn = _address(overlay(shown, heat))
-        return f'{raw}<image href="{drawn}" x="{SIDE + GAP}" width="{SIDE}" height="{SIDE}"/>', SIDE
 
 
 def describe(heat: np.ndarray, of_channels: bool) -> str:
@@ -109,22 +74,6 @@ def _signals(values: np.ndarray, heat: np.ndarray, of_channels: bool) -> tuple[s
     lines = draw_signals(values, np.zeros(1))
     lines = lines[: lines.index("<g ")]
     return f'{lines}<g transform="translate(0 {SIGNALS + GAP})">{draw_strip(heat)}</g>', SIGNALS + GAP + STRIP
-
-
-def _text(tokens: Any, heat: np.ndarray) -> tuple[str, float]:
-    """Lay tokens out in lines, each on the colour of its weight."""
-    parts, x, y = [], 0.0, 0.0
-    for token, shade in zip(map(printable, tokens), colour(heat), strict=True):
-        width = CHARACTER * len(token)
-        if x and x + width > WIDTH:
-            x, y = 0.0, y + LINE
-        ground, ink = css(shade), text_colour(shade)
-        parts.append(
-            f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{LINE - 2}" fill="{ground}"/>'
-            f'<text x="{x:.1f}" y="{y + 12}" font-size="12" fill="{ink}">{escape(token)}</text>'
-        )
-        x += width + CHARACTER
-    return "".join(parts), y + LINE
 
 
 def _address(pixels: Any) -> str:

@@ -90,13 +90,8 @@ class _Part:
     dense: bool = False
 
 
-def write_page(
-    search: Search, forest: Plot | None, sections: Sequence[Section], *, reload: float | None = None
-) -> str:
-    """Return the page as a string.
-
-    `reload` is the number of seconds after which a browser loads it again, while the search runs.
-    """
+def write_page(search: Search, forest: Plot | None, sections: Sequence[Section]) -> str:
+    """Return the page as a string."""
     environment = Environment(
         loader=PackageLoader("automl.report", ""),
         autoescape=True,
@@ -128,7 +123,6 @@ def write_page(
         dashboard=None if search.metadata.settings.is_referee else _dashboard(search),
         styles=Markup(stylesheet()),
         scripts=Markup(scripts(data)),
-        reload=reload,
     )
     return page
 

@@ -236,10 +236,6 @@ class Search:
         return reached[-1] if reached else None
 
 
-class NoTrialsError(InputError):
-    """Error of a search that has no trials yet."""
-
-
 def read_search(
     search: str | NamedSearch | None = None, storage: str | PathLike[str] | None = None
 ) -> Search:
@@ -266,7 +262,7 @@ def read_search(
     trials = _read_trials(folder, metadata)
     if not trials:
         check_not_lost(folder, metadata)
-        raise NoTrialsError(
+        raise InputError(
             f"search {metadata.name!r} has no trials yet, so there is nothing to report; "
             f"wait for its first one, or resume it: "
             f"{format_command('search --resume', metadata.name, storage)}"

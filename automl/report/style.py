@@ -108,8 +108,8 @@ def brief(text: str, most: int = 22) -> str:
     return f"{text[:half]}…{text[-(most - 1 - half) :]}"
 
 
-def window(values: Sequence[float], *, maximize: bool, part: float = 0.05) -> list[float]:
-    """Return the range of an axis of scores. The worst `part` may be outside, so the rest stays readable."""
-    low, high = np.quantile(values, [part, 1.0] if maximize else [0.0, 1.0 - part])
+def window(values: Sequence[float], *, maximize: bool) -> list[float]:
+    """Return the range of an axis of scores. The worst 5 % may be outside, so the rest stays readable."""
+    low, high = np.quantile(values, [0.05, 1.0] if maximize else [0.0, 0.95])
     margin = 0.06 * float(high - low) or 0.5
     return [float(low) - margin, float(high) + margin]

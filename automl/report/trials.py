@@ -1,12 +1,10 @@
 """Trials as rows of data, once for all charts, and the tooltip of a trial."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 
-from automl.report.read import Search, Trial
-from search.record import State
+from automl.report.read import Search
 
 TRIALS = "trials"
 COSTS = ("time_ratio", "latency", "params", "macs")
@@ -49,13 +47,3 @@ def pointer_selection(search: Search, *more: alt.Tooltip) -> dict[str, Any]:
         alt.Tooltip("state:N", title="state"),
     ]
     return {"tooltip": tips, **({"href": alt.Href("link:N")} if search.links else {})}
-
-
-def state(*wanted: State) -> str:
-    """Return a filter for trials in these states."""
-    return " || ".join(f"datum.state === '{state_name}'" for state_name in wanted)
-
-
-def scored(search: Search, trials: Sequence[Trial]) -> list[float]:
-    """Return the scores of the trials that have one, at their last epoch."""
-    return [score for trial in trials if (score := search.final(trial)) is not None and score == score]

@@ -2,12 +2,11 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attention import InputError
 from automl.callbacks.retention import front
 from automl.config.command_line import STORAGE
 from automl.config.settings import Settings
@@ -31,9 +30,7 @@ from search.trial_scheduler import Plan, rank_trials, select_leaders
 if TYPE_CHECKING:
     import pandas
 
-    from automl.report.figure import Figure
-    from automl.report.plot import Plot, Table
-    from automl.report.read import Search
+    from automl.report.plot import Table
 
 LEADING = 5
 
@@ -228,42 +225,6 @@ class SearchResult(Summary):
             yield "next", call("resume_search", self.search, storage=storage)
         elif self.best is not None:
             yield "next", call("run_confirm", self.search, storage=storage)
-
-    def plot_history(self) -> "Figure":
-        """Plot the score of each trial and the best so far, as in the report.
-
-        Raises:
-            InputError: The data are not sufficient. All `plot_` methods raise it.
-        """
-        from automl.report.history import history
-
-        return self._figure(history)
-
-    def plot_curves(self) -> "Figure":
-        """Plot learning curves with the rungs."""
-        from automl.report.curves import curves
-
-        return self._figure(curves)
-
-    def plot_placements(self) -> "Figure":
-        """Plot the mean effect of each attention type at each site."""
-        from automl.report.site_effects import placement
-
-        return self._figure(placement)
-
-    def plot_costs(self) -> "Figure":
-        """Plot the metric over time, latency, parameters and MACs, with Pareto fronts."""
-        from automl.report.costs import costs
-
-        return self._figure(costs)
-
-    def _figure(self, make: "Callable[[Search], Plot]") -> "Figure":
-        from automl.report.read import read_folder
-
-        plot = make(read_folder(Path(self.folder)))
-        if plot.figure is None:
-            raise InputError(f"{plot.title} of search {self.search!r} cannot be drawn: {plot.says}")
-        return plot.figure
 
 
 def make_result(

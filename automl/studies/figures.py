@@ -10,6 +10,7 @@ from automl.report.grid_table import (
     GridCell,
     csv_text,
     deviation,
+    heading,
     markdown_lines,
     merged,
     read_grid,
@@ -17,7 +18,6 @@ from automl.report.grid_table import (
 )
 from automl.report.plot import Cell, Table
 from automl.report.read import Search
-from automl.report.words import words
 from automl.studies.study_table import Study
 from search.atomic import replacing
 
@@ -48,7 +48,7 @@ def table_of(rows: Sequence[Mapping[str, Cell]]) -> Table:
 def compare(study: Study, search: Search) -> TitledTable:
     """Return the published table with the figures of a grid beside each published one."""
     cells = read_grid(search)
-    columns = ["in the source", *(words(name) for name in cells[0].params), "runs", "result"]
+    columns = ["in the source", *(heading(name) for name in cells[0].params), "runs", "result"]
     rows: list[list[Cell]] = [
         [row.name, *map(str, cell.params.values()), cell.runs, cell.outcome]
         for row, cell in zip(study.rows, cells, strict=True)

@@ -2,6 +2,8 @@
 
 loop             The training loop: a generator that yields one record of metrics per epoch
 step             One training step, and the modes of running it
+fast_step        A step on a CUDA GPU that measures its first steps, then runs in the fastest way
+regions          The repeated layers of a model, which are compiled one by one
 optimiser        Optimisers and learning-rate schedules, as functions of the training's configuration
 checkpoint       Checkpoints: configuration, weights and optimiser state in one file, loaded without executing
                  code

@@ -1,17 +1,14 @@
 """Progress of a search as the user sees it."""
 
 import re
-import sys
 import time
 from collections.abc import Iterable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import automl.callbacks.search_progress
 from attention import Spec
-from automl.callbacks.notebook import notebook_output
 from automl.callbacks.search_progress import Progress, search_summary
 from search.class_metrics import ACCURACY
 from search.config import Model, TrialConfig
@@ -232,25 +229,3 @@ def test_terminal_shows_every_trial(
     assert "2.5/9" in output
     assert "~1.25" in output, "it was not measured precisely"
     assert "2/2 trials" in output
-
-
-def test_notebook_has_one_output(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    shown: list[tuple[str, str]] = []
-    output = SimpleNamespace(show=lambda html, text: shown.append((html, text)))
-    monkeypatch.setattr(automl.callbacks.search_progress, "notebook_output", lambda: output)
-    with make(5) as progress:
-        progress.drawn = time.monotonic() + 60  # of many reports at once one is shown
-        tell(progress, 0, State.COMPLETE, 0.9)
-        assert not shown
-        tell(progress, 1, State.ERROR, None, "ValueError: <b>")
-    assert lines(capsys) == []
-    html, text = shown[-1]
-    assert text.startswith("2/5 trials, 1 error, best 0.9000 (000 xresnet18 plain)")
-    assert re.search(r">so far</th><td [^>]*>best 0\.9000 .*>time left<.*ValueError: &lt;b&gt;", html)
-
-
-def test_only_a_kernel_is_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert notebook_output() is None
-    for shell, expected in ((None, False), (object(), False), (SimpleNamespace(kernel=1), True)):
-        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))
-        assert (notebook_output() is not None) == expected

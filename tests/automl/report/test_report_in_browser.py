@@ -156,7 +156,7 @@ def test_a_report_opens_alone_and_whole(page: Any, report: ReportResult) -> None
           return [svg.closest("figure").dataset.plot, box.width, box.height, ink, box.left, box.right];
         })"""
     )
-    assert {name for name, *_ in drawn} == set(report.plots) - {"attention"}
+    assert {name for name, *_ in drawn} == set(report.plots)
     for name, width, height, ink, left, right in drawn:
         assert width > 140, name
         assert height > 40, name
@@ -165,8 +165,8 @@ def test_a_report_opens_alone_and_whole(page: Any, report: ReportResult) -> None
         assert right <= page.viewport_size["width"], name
 
 
-def test_maps_of_six_inputs_are_shown(page: Any, report: ReportResult) -> None:
-    if "attention" not in report.plots:
+def test_maps_of_six_inputs_are_shown(page: Any) -> None:
+    if page.locator("#plot-attention .missing").count():
         assert "automl confirm --search made-up" in page.locator("#plot-attention .missing").inner_text()
         return
     cells = page.locator("#plot-attention .map")
@@ -242,7 +242,7 @@ def test_unreadable_texts_are_reported(browser: Any) -> None:
 
 
 def test_tooltip_describes_the_trial(page: Any, report: ReportResult) -> None:
-    marks = page.locator("#plot-history .mark-symbol.role-mark path")
+    marks = page.locator("#plot-costs .mark-symbol.role-mark path")
     if marks.count() == 0:
         pytest.skip("no trial has a score yet")
     marks.last.scroll_into_view_if_needed()
@@ -256,12 +256,12 @@ def test_tooltip_describes_the_trial(page: Any, report: ReportResult) -> None:
 
 
 def test_the_wheel_zooms_with_ctrl_alone(page: Any) -> None:
-    read = """[...document.querySelectorAll('#plot-history .role-axis-label')]
+    read = """[...document.querySelectorAll('#plot-costs .chart:first-of-type .role-axis-label')]
       .map(labels => labels.textContent).join()"""
-    if page.locator("#plot-history .chart").count() == 0:
+    if page.locator("#plot-costs .chart").count() == 0:
         pytest.skip("no trial has a score yet")
-    page.locator("#plot-history .chart").scroll_into_view_if_needed()
-    page.locator("#plot-history .chart svg").hover(position={"x": 200, "y": 150})
+    page.locator("#plot-costs .chart").first.scroll_into_view_if_needed()
+    page.locator("#plot-costs .chart svg").first.hover(position={"x": 200, "y": 150})
     before = page.evaluate(read)
     page.mouse.wheel(0, -2)
     page.wait_for_timeout(100)

@@ -16,7 +16,6 @@ from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_
 from attention import Spec
 from automl.report.audit import ENOUGH, LOW, audit, checks
 from automl.report.costs import costs, pareto
-from automl.report.curves import fates
 from automl.report.failures import reasons
 from automl.report.gates import gates
 from automl.report.module_effects import parts
@@ -222,16 +221,6 @@ def test_the_front_is_what_nobody_beats(objectives: tuple[str, ...], tmp_path: P
     assert {trial.number for trial in front} == expected
     costs = [trial.record.profile["latency"] for trial in front]
     assert costs == sorted(costs)
-
-
-def test_fates_add_up(trials: list[FrozenTrial], search: Search) -> None:
-    table = fates(search).table
-    assert table is not None
-    assert sum(int(row[1] or 0) for row in table.rows) == len(trials)
-    for row in table.rows:
-        assert sum(int(cell or 0) for cell in row[2:]) == row[1]
-    complete = table.columns.index("complete")
-    assert sum(int(row[complete] or 0) for row in table.rows) == len(finals(trials))
 
 
 def test_reasons_that_differ_in_numbers_alone_are_one(trials: list[FrozenTrial], search: Search) -> None:
