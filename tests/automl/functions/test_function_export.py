@@ -47,7 +47,7 @@ def write(folder, name, file=EXPORTS, history=HISTORY):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
-    return model, export._write(folder, task, model, CHOSEN, folder, None, history)
+    return model, export._write(folder, task, model, CHOSEN, folder, history)
 
 
 INTERFACES = {
