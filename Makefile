@@ -30,7 +30,7 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-# The tests of every mode that names a GPU, without `make setup`. At most five minutes on one H100.
+# The tests of every mode that names a GPU, without `make setup`. About five minutes on one H100.
 test-gpu:
 	@PYTHONPATH=$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH} $(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest -m gpu --numprocesses 4 --dist loadfile \
 		$$(grep -rlE "mark\.gpu|TaskTestCase" tests --include="test_*.py")

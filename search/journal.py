@@ -5,7 +5,7 @@ locks, appends and waits for the disk for each change: about 25 changes for a tr
 local disk. Here the search has already locked its folder, so all changes of a step are one write (2 ms a
 trial). A kill leaves no half of a step, and a failed write leaves no half line. Writes do not wait for the
 disk: they survive the process at once, and a crash of the machine after a second. See
-docs/decisions/0012-a-journal-of-our-own.md.
+docs/decisions/0012-journal-writer.md.
 """
 
 import json

@@ -116,6 +116,17 @@ def test_every_link_of_a_document_outside_of_the_site_exists(document: str) -> N
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
+def test_every_page_that_code_names_exists() -> None:
+    named = {
+        (file.name, page)
+        for package in ("attention", "backbones", "search", "cluster", "automl", "benchmarks", "scripts")
+        for file in (ROOT / package).rglob("*.py")
+        for page in re.findall(r"\bdocs/[\w./-]+\.md", file.read_text())
+    }
+    assert named
+    assert [page for page in sorted(named) if not (ROOT / page[1]).exists()] == []
+
+
 def test_benchmarks_are_the_recorded_ones() -> None:
     recorded = {}
     for path in (ROOT / "benchmarks" / "results").glob("*.json"):
