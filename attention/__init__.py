@@ -24,17 +24,11 @@ attention_map    The weights that a module computed in one forward pass
 conv1x1          The control: a gated 1x1 convolution, without attention
 position         Position encodings
 padding          A padding mask for the attention modules inside a model
-loading          Loads user-defined objects, and sends their code to other machines
-live_objects     Functions of a notebook or a script
-child_processes  User-defined classes in the processes that user-defined code starts
-lazy             Exports that are loaded on first use
-errors           `InputError`, for mistakes of the user
 """
 
 from typing import TYPE_CHECKING
 
-from attention.errors import InputError, check_utf8, unknown
-from attention.lazy import lazily
+from automl.base.lazy import lazily
 
 if TYPE_CHECKING:
     from attention.attention_map import AttentionMap
@@ -57,11 +51,8 @@ __all__ = [
     "Choices",
     "Cost",
     "Gated",
-    "InputError",
     "Layout",
     "Spec",
     "attention_maps",
-    "check_utf8",
     "find_attention",
-    "unknown",
 ]

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 
 Kind = Literal["positions", "global", "channels", "rescaling"]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import nn
 
-from attention.errors import InputError, describe_error
 from attention.gated import Cost, Gated, Layout
 from attention.options import Option, OptionValue, read_options
 from attention.wrapped import Wrapped, is_rescaling, with_dimensions
+from automl.base.errors import InputError, describe_error
 
 SIZES = ("size", "feat_size")  # parameters that get the extents of the features
 SIDE = 8  # extents of the features that a new module is tried with

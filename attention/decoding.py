@@ -5,8 +5,8 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
 
-from attention.errors import InputError
 from attention.gated import Gated
+from automl.base.errors import InputError
 
 # Tensors with the batch in their first dimension.
 State: TypeAlias = tuple[Tensor, ...]

@@ -31,7 +31,6 @@ from torch import Tensor, nn
 
 from attention.attention_map import AttentionMap, outside
 from attention.decoding import State, TokenMixer
-from attention.errors import InputError
 from attention.gated import Cost, project
 from attention.options import OptionValue
 from attention.prefix_sums import (
@@ -44,6 +43,7 @@ from attention.prefix_sums import (
     next_sums,
     sums_cost,
 )
+from automl.base.errors import InputError
 
 Normalisation = Literal["softmax", "scaling", "scaling-keys", "none"]
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from attention.decoding import TokenMixer
-from attention.errors import InputError
 from attention.gated import project
 from attention.options import Choices
 from attention.position import ROTARY_BASE, Encoding, rotate
+from automl.base.errors import InputError
 
 HeadCount = Annotated[int, Choices(1, 2, 4, 8)]
 NotTried = Annotated[bool, Choices(False)]  # Searches try no causal modules, since no task needs them.

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from attention.attention_map import AttentionMap
-from attention.errors import InputError
 from attention.gated import Gated, visible
+from automl.base.errors import InputError
 
 
 @contextmanager

@@ -15,11 +15,11 @@ from torch import Tensor
 from attention.attention_map import AttentionMap, softmax_map
 from attention.decoding import State
 from attention.dot_product import attend_causally
-from attention.errors import InputError
 from attention.gated import Cost, project
 from attention.heads import Heads, parameters
 from attention.options import OptionValue
 from attention.position import AXES, BUCKETS, Encoding, RelativeBias, sinusoids
+from automl.base.errors import InputError
 
 
 class MultiHeadAttention(Heads):

@@ -8,7 +8,7 @@ from functools import partial
 from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from attention.errors import InputError, unknown
+from automl.base.errors import InputError, unknown
 
 OptionValue = int | float | bool | str | None
 

@@ -9,10 +9,11 @@ from typing import Any, get_args
 
 from torch import nn
 
-from attention import attention_table, loading
+from attention import attention_table
 from attention.attention_type import Attention, ForeignAttention
-from attention.errors import InputError, unknown
 from attention.gated import Layout
+from automl.base import loading
+from automl.base.errors import InputError, unknown
 
 TIMM = "timm:"
 

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 from attention.attention_map import AttentionMap, softmax_map
-from attention.errors import InputError
 from attention.gated import Cost, Gated, project
+from automl.base.errors import InputError
 
 Form = Literal["fused", "explicit"]
 

@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention.decoding import State, TokenMixer
-from attention.errors import InputError
 from attention.gated import Cost, project
 from attention.heads import NotTried
 from attention.options import Choices, OptionValue
 from attention.padding import gather_real
+from automl.base.errors import InputError
 
 
 class ShortConvolution(TokenMixer):

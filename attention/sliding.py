@@ -20,12 +20,12 @@ from attention.attention_map import AttentionMap, softmax_map
 from attention.blocks import join, shift, split
 from attention.decoding import State
 from attention.dot_product import attend_in_window, attend_where, has_windows
-from attention.errors import InputError
 from attention.gated import Cost, project
 from attention.heads import HeadCount, Heads, NotTried, parameters
 from attention.options import Choices, OptionValue
 from attention.padding import gather_real
 from attention.position import ROTARY_BASE
+from automl.base.errors import InputError
 
 Encoding = Literal["none", "rotary"]
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from attention import loading
-from attention.errors import InputError
 from attention.options import RESERVED, OptionValue, check_options
+from automl.base import loading
+from automl.base.errors import InputError
 
 # The types need torch, which takes seconds to import. Reading and writing configurations must not need it.
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm
 
 from attention.attention_map import AttentionMap
-from attention.errors import InputError
 from attention.gated import Cost, Gated
 from attention.padding import gather_real
+from automl.base.errors import InputError
 
 Order = Literal["auto", "xxt-first", "conv-first"]
 

@@ -31,7 +31,8 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # MLflow sends usage statistics when it is imported
 
 if TYPE_CHECKING:
-    from attention import Attention, AttentionMap, Choices, InputError, Spec, attention_maps
+    from attention import Attention, AttentionMap, Choices, Spec, attention_maps
+    from automl.base.errors import InputError
     from automl.cli.remove import Removable, run_remove
     from automl.cli.sync import run_sync
     from automl.config.settings import Settings
@@ -143,7 +144,7 @@ def _check_packages() -> None:
 
 _check_packages()
 
-from attention.lazy import lazily  # noqa: E402 (it may be another package before the check)
+from automl.base.lazy import lazily  # noqa: E402 (it may be another package before the check)
 
 _load = lazily(__name__)
 
@@ -151,5 +152,5 @@ _load = lazily(__name__)
 def __getattr__(name: str) -> Any:
     value = _load(name)
     if name.startswith(("run_", "resume_")):
-        value = globals()[name] = import_module("attention.loading").outside_imports(value)
+        value = globals()[name] = import_module("automl.base.loading").outside_imports(value)
     return value

@@ -3,7 +3,6 @@
 factory          One factory for every backbone: of the table, of a library, of the user
 backbone_table   The table of backbones
 libraries        Models of torchvision, timm and segmentation_models_pytorch
-extras           Packages that only one task needs, imported on first use
 normalisation    Normalisation of a backbone's images
 xresnet          fastai's xresnets
 vit              Vision transformers with a choice of block
@@ -57,7 +56,7 @@ contract         Checks of an attention module at a site, before anything is tra
 
 from typing import TYPE_CHECKING
 
-from attention.lazy import lazily
+from automl.base.lazy import lazily
 
 if TYPE_CHECKING:
     from backbones.backbone_table import (

@@ -7,8 +7,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from attention import Cost, Gated, InputError, Spec, find_attention
-from attention.errors import describe_error
+from attention import Cost, Gated, Spec, find_attention
+from automl.base.errors import InputError, describe_error
 from backbones.insertion import build_module
 from backbones.macs import count_macs
 from backbones.site import Site, features

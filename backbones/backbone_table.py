@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from torch import Tensor, nn
 
-from attention import InputError, unknown
+from automl.base.errors import InputError, unknown
 from backbones import (
     gpt,
     hugging_face,

@@ -7,7 +7,8 @@ from itertools import islice
 import torch
 from torch import Tensor, nn
 
-from attention import ATTENTIONS, Gated, InputError, Spec
+from attention import ATTENTIONS, Gated, Spec
+from automl.base.errors import InputError
 from backbones.example import Example
 from backbones.probe import Probe, are_equal, opened, probe
 

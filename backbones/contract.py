@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention import Gated, InputError, Spec
-from attention.errors import describe_error
+from attention import Gated, Spec
 from attention.padding import is_padding, padding
 from attention.wrapped import ShapeError, same_shape
+from automl.base.errors import InputError, describe_error
 from backbones.attention_cost import count_module_cost
 from backbones.causality import sees_later
 from backbones.example import Example, call

@@ -25,7 +25,7 @@ from torchvision.ops import FeaturePyramidNetwork, MultiScaleRoIAlign
 from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
 from torchvision.ops.poolers import LevelMapper
 
-from attention import InputError
+from automl.base.errors import InputError
 from backbones.normalisation import IMAGENET, Normalisation
 from backbones.site import Site, sites
 from backbones.torch_internals import AnyBatchNorm, tree_map

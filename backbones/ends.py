@@ -6,7 +6,7 @@
 import torch
 from torch import Tensor
 
-from attention import InputError
+from automl.base.errors import InputError
 
 
 def check(x: Tensor, mask: Tensor | None, channels: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from backbones.torch_internals import tree_leaves, tree_map_only
 
 Example: TypeAlias = Tensor | list[Any] | tuple[Any, ...] | Mapping[str, Any]

@@ -24,9 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention import InputError, unknown
-from attention.errors import error_message
-from attention.loading import load_object
+from automl.base.errors import InputError, error_message, unknown
+from automl.base.loading import load_object
 from backbones.backbone_table import BACKBONES, TASK_PARAMETERS, Backbone, check_value, find_decoder
 from backbones.hugging_face import PREFIX
 from backbones.lazy_layers import materialise

@@ -13,10 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention import Gated, InputError
+from attention import Gated
 from attention.decoding import Decodes, State
 from attention.dot_product import attend_causally
 from attention.position import turn, turns
+from automl.base.errors import InputError
 from backbones.decoder_shape import DecoderShape
 from backbones.mixer import Mixer
 

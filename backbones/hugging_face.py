@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention import InputError
 from attention.position import ROTARY_BASE
+from automl.base.errors import InputError
+from automl.base.extras import optional
 from backbones.causality import is_causal
 from backbones.decoder_shape import DecoderShape
-from backbones.extras import optional
 from backbones.site import sites
 
 transformers = optional("transformers", "hf")

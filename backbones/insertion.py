@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention import Gated, InputError, Spec
+from attention import Gated, Spec
+from automl.base.errors import InputError
 from backbones.causality import is_causal, refuse, sees_later
 from backbones.example import Example
 from backbones.lazy_layers import materialise

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from backbones import larnn_loop
 from backbones.larnn_layer import (
     Layer,

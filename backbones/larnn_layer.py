@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from backbones import larnn_fast, larnn_loop, larnn_scan
 from backbones.larnn_loop import Kind, Weights
 from backbones.larnn_norm import StepNorm, WindowNorm

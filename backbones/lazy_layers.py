@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from attention import InputError
+from automl.base.errors import InputError
 from backbones.example import Example, arguments, describe
 from backbones.torch_internals import tree_map_only
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from attention import InputError
-from backbones.extras import optional
+from automl.base.errors import InputError
+from automl.base.extras import optional
 from backbones.normalisation import IMAGENET, Normalisation
 
 if TYPE_CHECKING:  # They take seconds to import, and listing names does not need them.

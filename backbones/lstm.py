@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention import InputError
 from attention.padding import padding
+from automl.base.errors import InputError
 from backbones import ends
 from backbones.norm import MaskedBatchNorm1d
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from attention.errors import InputError
 from attention.spec import Spec
+from automl.base.errors import InputError
 
 Placement = Mapping[str, Spec]  # Keys are the names of sites.
 

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
 
 Pool = Literal["weighted_mean", "mean", "max", "first", "bert"]
 

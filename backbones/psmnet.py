@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention import InputError, unknown
+from automl.base.errors import InputError, unknown
 from backbones.siamese import Siamese
 
 Aggregation = Literal["hourglass", "basic"]

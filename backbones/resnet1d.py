@@ -15,8 +15,8 @@ position at its centre is.
 import torch
 from torch import Tensor, nn
 
-from attention import InputError
 from attention.padding import padding
+from automl.base.errors import InputError
 from backbones import ends
 from backbones.norm import MaskedBatchNorm1d
 

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from backbones.example import Example, arguments
 from backbones.probe import Probe, are_equal, probe
 from backbones.torch_internals import tree_leaves

@@ -26,7 +26,8 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from attention import Gated, InputError, Layout
+from attention import Gated, Layout
+from automl.base.errors import InputError
 from backbones.example import Example, batch_size
 from backbones.lazy_layers import materialise
 from backbones.locations import Map, locate

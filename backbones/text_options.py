@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from attention import InputError
+from automl.base.errors import InputError
 
 LIMITS = {
     "hidden": (8, 4096),

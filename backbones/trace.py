@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from attention import Gated, InputError
-from attention.errors import error_message
+from attention import Gated
+from automl.base.errors import InputError, error_message
 from backbones.channels import ADDITIONS, Channels
 from backbones.example import Example, arguments, describe, first_tensor
 from backbones.flow import ELEMENTWISE, Flow

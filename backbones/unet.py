@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from backbones.detector import StoreOutput, remove_head
 from backbones.trace import trace
 from backbones.trace_record import Output

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from attention import InputError, unknown
+from automl.base.errors import InputError, unknown
 from backbones.site import Site
 
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from backbones.libraries import check_patches
 
 BlockKind = Literal["block", "layer-scale", "parallel", "parallel-layer-scale"]

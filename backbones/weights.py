@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from backbones.mixer import Mixer
 
 ATTENTION = ("site_attention", "site_mixer")  # Names of inserted modules in any model.

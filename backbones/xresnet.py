@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from attention import InputError
+from automl.base.errors import InputError
 
 Stem = Literal["32-32-64", "32-64-64"]
 

@@ -25,7 +25,7 @@ from harness import write_values
 from numpy.typing import NDArray
 from reliability import reliability
 
-from attention import InputError
+from automl.base.errors import InputError
 from search.placement_model import (
     IN_BLOCK,
     NOISE,

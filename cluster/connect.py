@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import ray
 
-from attention import InputError, check_utf8
+from automl.base.errors import InputError, check_utf8
 from cluster import cuda_mps
 from cluster.loopback import LOOPBACK, bind_to_loopback
 from cluster.ray_internals import draining_nodes, free_resources

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
-from attention import InputError
+from automl.base.errors import InputError
 
 STANDARD = ("CPU", "GPU", "memory", "object_store_memory")  # Ray's names of the resources of every node.
 NAMED = 5  # maximum number of nodes that a message names

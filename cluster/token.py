@@ -3,7 +3,7 @@
 import grpc
 from ray.exceptions import AuthenticationError
 
-from attention import InputError
+from automl.base.errors import InputError
 from cluster.ray_internals import ask_cluster_id
 
 _ADVICE = (

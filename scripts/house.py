@@ -9,6 +9,7 @@ IMAGE = ROOT / "docs" / "images" / "packages.svg"
 PURPOSES = {
     "attention": "attention modules and their costs",
     "automl": "the application",
+    "automl.base": "errors, files, names, texts",
     "automl.callbacks": "events: progress, retention",
     "automl.cli": "commands and options",
     "automl.config": "settings, limits, devices",
@@ -39,7 +40,7 @@ def read_contracts() -> tuple[list[str], list[list[str]], list[str]]:
     """Return the packages and the layers of automl, highest first, and the modules without Ray and MLflow."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = {"containers" in contract: contract["layers"] for contract in contracts if "layers" in contract}
-    (restricted,) = (contract["source_modules"] for contract in contracts if contract["type"] == "forbidden")
+    (restricted,) = (rule["source_modules"] for rule in contracts if "ray" in rule.get("forbidden_modules", ()))
     return layers[False], [layer.split(" | ") for layer in layers[True] if layer != "__main__"], restricted
 
 

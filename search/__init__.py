@@ -1,8 +1,6 @@
 """Search spaces, trial configurations, samplers, pruning, the study, and the loop on Ray Tune.
 
 config               The configuration of one trial
-serialise            Convert dataclasses to JSON and back
-atomic               Temporary names of files that are being written, and their removal after a crash
 metric               Metrics: direction, unit, display, and the score of guessing
 class_metrics        Metrics of classifiers, with their computation
 class_statistics     Arithmetic of metrics of classes

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 import optuna
 
-from attention import loading
 from attention.options import OptionValue
 from attention.spec import Spec
+from automl.base import loading
 from backbones.placement import Placement
 from search.config import ClassWeights, ImageTraining, Optimizer, Schedule, Training
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from attention import InputError
+from automl.base.errors import InputError
 from search.metric import GUESSING_RATE, Chance, Metric
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from attention import InputError
+from automl.base.errors import InputError
 from search.config import TrialConfig
 from search.memory_study import memory_study
 from search.optuna_internals import identifier_of

@@ -16,7 +16,7 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from attention import InputError
+from automl.base.errors import InputError
 from search.config import TrialConfig
 from search.memory_study import memory_study
 from search.space import Space

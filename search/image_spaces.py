@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import optuna
 
 import backbones
-from attention import InputError, loading
+from automl.base import loading
+from automl.base.errors import InputError
 from search import choices
 from search.config import ImageData, Model, TrialConfig
 from search.space import Space

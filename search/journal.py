@@ -19,9 +19,9 @@ from typing import Any
 import optuna
 from optuna.storages.journal import BaseJournalBackend
 
-from attention import InputError
+from automl.base.errors import InputError
+from automl.base.serialise import parse_json
 from search.optuna_internals import backend_of
-from search.serialise import parse_json
 
 LAG = 1.0  # seconds until writes are flushed to the disk
 

@@ -17,9 +17,10 @@ from typing import Any
 import optuna
 
 import backbones
-from attention import InputError, loading
 from attention.options import OptionValue
 from attention.spec import Spec
+from automl.base import loading
+from automl.base.errors import InputError
 from search import choices
 from search.config import PUBLISHED, LanguageData, LanguageModel, LanguageTraining, TrialConfig
 from search.config.language_config import FULL, site_name

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Literal
 
-from attention import InputError
+from automl.base.errors import InputError
 
 GUESSING_RATE = 0.001  # the probability that guessing scores above `Metric.guessing`
 

@@ -14,7 +14,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from scipy.special import expit, ndtri  # importing scipy.stats takes half a second
 
-from attention import InputError
+from automl.base.errors import InputError
 from search.choices import MODULES
 from search.drawn_choices import NO_TYPE, DrawnChoices
 from search.placement_model import (

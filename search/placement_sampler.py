@@ -29,7 +29,7 @@ from optuna.samplers import BaseSampler, TPESampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from attention import InputError
+from automl.base.errors import InputError
 from search.choices import MODULES, SITE, SITES, TYPE, PlacementParameter, parse_parameter
 from search.drawn_choices import NO_TYPE, DrawnChoices, has_choices
 from search.optuna_internals import TrialLimit

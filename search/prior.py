@@ -15,10 +15,10 @@ from optuna.distributions import IntDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial
 
-from attention import InputError
+from automl.base.errors import InputError
+from automl.base.serialise import read_value
 from search import choices
 from search.placement_model import CELL, COST, OPTION, PAIR, SITE, TYPE, Effect, EffectModel, Prior
-from search.serialise import read_value
 
 ATTRIBUTE = "prior"  # of a study
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
-from attention import loading
+from automl.base import loading
 from search.config import LanguageModel, Model, TrialConfig
 from search.config.language_config import FULL
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 import optuna
 from optuna.samplers import BaseSampler
 
-from attention import InputError, unknown
-from attention.loading import load_module
+from automl.base.errors import InputError, unknown
+from automl.base.loading import load_module
 from search.choices import SITES
 from search.grid import GRID, grid_cells
 from search.placement_sampler import PlacementSampler

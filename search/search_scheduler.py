@@ -9,7 +9,7 @@ import optuna
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from attention import InputError
+from automl.base.errors import InputError
 from search.choices import parse_parameter
 from search.config import TrialConfig
 from search.memory_study import memory_study

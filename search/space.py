@@ -12,8 +12,8 @@ from typing import Any
 import optuna
 from optuna.distributions import distribution_to_json
 
-from attention import InputError, loading
-from attention.errors import describe_error
+from automl.base import loading
+from automl.base.errors import InputError, describe_error
 from search.choices import types_of
 from search.config import TrialConfig
 from search.memory_study import memory_study

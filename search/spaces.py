@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 
-from attention import InputError
-from attention.loading import load_object
+from automl.base.errors import InputError
+from automl.base.loading import load_object
 from search.config.tasks import TASKS, TaskSpec, registered_specs
 from search.space import Space, SpaceFunction, space_name, without_attention
 from search.study_spaces import GRIDS

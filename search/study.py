@@ -16,12 +16,12 @@ import optuna
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from attention import InputError
+from automl.base.errors import InputError
+from automl.base.serialise import read_value
 from search.config import TrialConfig
 from search.journal import Journal, batch_writes, truncate_incomplete_line
 from search.optuna_internals import identifier_of, storage_of
 from search.record import Metrics, Role, State, TrialRecord
-from search.serialise import read_value
 from search.study_lines import StudyLines
 
 if TYPE_CHECKING:

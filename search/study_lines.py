@@ -16,8 +16,8 @@ from typing import Any
 from optuna.distributions import BaseDistribution, json_to_distribution
 from optuna.trial import TrialState
 
-from attention import InputError
-from search.serialise import parse_json, read_file
+from automl.base.errors import InputError
+from automl.base.serialise import parse_json, read_file
 
 BEGIN = b'{"op_code":'  # the beginning of every line
 

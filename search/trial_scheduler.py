@@ -20,7 +20,7 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from attention import InputError
+from automl.base.errors import InputError
 from search.callback import Callback
 from search.config import TrialConfig
 from search.halving import Rungs, Score

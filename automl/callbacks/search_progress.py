@@ -10,9 +10,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from automl.config.escape import printable
-from automl.config.terminal import plain
-from automl.config.units import format_duration
+from automl.base.escape import printable
+from automl.base.terminal import plain
+from automl.base.units import format_duration
 from search.callback import Callback
 from search.halving import Rungs
 from search.record import State, TrialRecord

@@ -4,7 +4,8 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from attention import InputError, loading
+from automl.base import loading
+from automl.base.errors import InputError
 from search.callback import Callback, SearchRecord
 from search.record import TrialRecord
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
-from attention import InputError, Spec
+from attention import Spec
 from attention.options import OptionValue
+from automl.base.errors import InputError
 from automl.costs.subject import Subject
 from automl.export.attention_formats import find_missing_formats
 from backbones import Site, sites

@@ -9,11 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from attention import InputError
-from attention.errors import describe_error, is_raised_by_user
+from automl.base.errors import InputError, describe_error, is_raised_by_user
+from automl.base.terminal import escaped_output
 from automl.cli.config_file import NOT_SAVED, ConfigOption, SaveOption, write
 from automl.cli.json_output import json_alone
-from automl.config.terminal import escaped_output
 
 
 def _show_all(context: typer.Context, asked: bool) -> None:

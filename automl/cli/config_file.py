@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from attention import InputError, unknown
+from automl.base.errors import InputError, unknown
 
 NOT_SAVED = ("as_json", "dry_run", "watch", "yes")  # they concern a single call
 COMMON = ("config", "save_config", "help_all")  # options of every command, not allowed in a file

@@ -56,7 +56,7 @@ def confirm(
 
 def print_confirm(result: "ConfirmResult", storage: str) -> None:
     """Print the verdict, the other comparisons, and the next commands."""
-    from automl.config.command_line import format_command
+    from automl.base.command_line import format_command
     from automl.config.user_code import trust_option
 
     verdict = result.verdict

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
+from automl.base.units import format_count
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.config.settings import split_names
-from automl.config.units import format_count
 from automl.costs.exported import ExportedCosts, export_costs
 from automl.costs.model import ModelCost, measure_costs
 from automl.costs.subject import CLASSES, Subject

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from attention import InputError, unknown
+from automl.base.errors import InputError, unknown
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
 from automl.data.images import open_split

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from attention import InputError
+from automl.base.errors import InputError
+from automl.base.escape import printable, shell
 from automl.cli.json_output import print_json
 from automl.cli.options import JSON_OPTION, STORAGE_OPTION, TRUST_OPTION, option, passed_on
-from automl.config.escape import printable, shell
 
 
 def export(

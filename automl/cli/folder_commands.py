@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from attention import InputError
+from automl.base.errors import InputError
+from automl.base.escape import printable
+from automl.base.serialise import to_json
 from automl.cli.json_output import print_json
 from automl.cli.options import JSON_OPTION, STORAGE_OPTION, option
-from automl.config.escape import printable
-from search.serialise import to_json
 
 
 def status(

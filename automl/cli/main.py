@@ -15,7 +15,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from attention import InputError
+from automl.base.addresses import redact
+from automl.base.errors import InputError
+from automl.base.escape import printable
 from automl.cli.command import as_command
 from automl.cli.confirm_command import compare, confirm
 from automl.cli.export_command import export, predict
@@ -28,8 +30,6 @@ from automl.cli.solve_command import solve
 from automl.cli.space_commands import attentions, check_attention, cost, data, sites, spaces
 from automl.cli.study_commands import studies, study
 from automl.cli.train_command import train
-from automl.config.addresses import redact
-from automl.config.escape import printable
 
 COMMON: dict[str, Any] = {
     "pretty_exceptions_enable": False,

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from attention import InputError
+from automl.base.errors import InputError
+from automl.base.escape import printable
 from automl.cli.options import TRUST_OPTION, option
-from automl.config.escape import printable
 
 
 def maps(

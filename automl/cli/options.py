@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 
 import typer
 
-from attention import InputError
+from automl.base.command_line import STORAGE
+from automl.base.errors import InputError
+from automl.base.options import Option, options_of
 from automl.cli.config_file import COMMON
-from automl.config.command_line import STORAGE
-from automl.config.options import Option, options_of
 
 Command = TypeVar("Command", bound=Callable[..., None])
 

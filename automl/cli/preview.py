@@ -11,8 +11,8 @@ import ray
 import torch
 from scipy.stats import t as student
 
+from automl.base.units import format_count, format_duration
 from automl.config.settings import Settings
-from automl.config.units import format_count, format_duration
 from automl.costs.forecast import predict_cost
 from automl.costs.profile import make_worker_config
 from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION

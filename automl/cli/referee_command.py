@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.cli.confirm_command import print_confirm
 from automl.cli.json_output import print_json
 from automl.cli.options import CALLBACK_OPTION, JSON_OPTION, STORAGE_OPTION, only, option, passed_on

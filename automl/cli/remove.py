@@ -4,7 +4,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.storage import working_copy
 from automl.storage.folder import (
     LOCK,

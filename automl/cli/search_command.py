@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from attention import InputError
+from automl.base.errors import InputError
+from automl.base.escape import printable
+from automl.base.serialise import to_json
 from automl.cli.json_output import print_json
 from automl.cli.options import JSON_OPTION, only, option, with_options_of
 from automl.cli.search_words import print_search
-from automl.config.escape import printable
 from automl.config.search_options import FILES, SEARCH, SPACE, SearchOptions
-from search.serialise import to_json
 
 NEW_WEIGHTS = (
     "random; with few photographs, pretrained weights score higher: --backbone torchvision:resnet18 "

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from automl.config.escape import printable
+from automl.base.escape import printable
 
 if TYPE_CHECKING:
     from automl.report.plot import Table
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def print_search(result: "SearchResult", storage: str) -> None:
     """Print the best trials, warnings and errors, and the next commands."""
-    from automl.config.command_line import format_command
+    from automl.base.command_line import format_command
 
     print(
         f"search {result.search}: {result.completed} trials complete, {result.pruned} pruned, "
@@ -74,7 +74,7 @@ def _print_grid(table: "Table", folder: str) -> None:
 
 def _next(result: "SearchResult", storage: str) -> Iterator[str]:
     """Yield the next commands, each with its purpose."""
-    from automl.config.command_line import format_command
+    from automl.base.command_line import format_command
     from automl.config.user_code import trust_option
     from search.config import TrialConfig
 

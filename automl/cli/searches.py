@@ -4,9 +4,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attention import InputError
+from automl.base.errors import InputError
+from automl.base.names import short_name
 from automl.cli.status import Status, read_status
-from automl.config.names import short_name
 from automl.storage.folder import last_worked, reached
 from automl.storage.storage import Storage
 

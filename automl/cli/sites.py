@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from attention import ATTENTIONS, InputError, Spec
-from automl.config.units import format_count
+from attention import ATTENTIONS, Spec
+from automl.base.errors import InputError
+from automl.base.units import format_count
 from backbones import Site
 from backbones.attention_cost import attention_cost
 from backbones.insertion import build_module

@@ -29,8 +29,8 @@ def solve(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Find the best placement under limits without training."""
+    from automl.base.serialise import write_json
     from automl.search.solve import run_solve
-    from search.serialise import write_json
 
     result = run_solve(**passed_on(context, "out"))
     if out is not None:
@@ -43,9 +43,9 @@ def solve(
 
 def lines(result: "SolveResult", out: Path | None) -> Iterator[str]:
     """Yield the lines of an answer, which was written to `out` if it is not None."""
-    from automl.config.command_line import format_command
-    from automl.config.escape import printable
-    from automl.config.units import pluralize
+    from automl.base.command_line import format_command
+    from automl.base.escape import printable
+    from automl.base.units import pluralize
     from automl.search.solve import show_cost, show_limit
 
     metric, best = result.metric, result.best

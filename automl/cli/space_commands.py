@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attention import InputError
+from automl.base.errors import InputError
+from automl.base.escape import printable, shell
+from automl.base.serialise import to_json
 from automl.cli.json_output import print_json
 from automl.cli.options import JSON_OPTION, option, split_option
-from automl.config.escape import printable, shell
-from search.serialise import to_json
 
 if TYPE_CHECKING:
     from automl.costs.subject import Subject

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from automl.config.command_line import format_command
-from automl.config.units import format_duration
+from automl.base.command_line import format_command
+from automl.base.serialise import convert_fields
+from automl.base.units import format_duration
 from automl.confirm.protocol import Confirmation, confirmations, latest_verdict, study_name
 from automl.storage.folder import SearchMetadata, find_search, is_lost, is_running, resolve_search
 from search.record import State, TrialRecord
-from search.serialise import convert_fields
 from search.study import PLACEMENT_VERDICT, STUDY_FILE, open_study, read_attribute, read_records
 from search.trial_scheduler import Plan, select_leaders
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from automl.base.escape import printable
 from automl.cli.options import STORAGE_OPTION, option, passed_on
-from automl.config.escape import printable
 
 
 def studies() -> None:

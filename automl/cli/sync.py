@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.confirm.confirmation_run import confirmation_run_spec
 from automl.confirm.protocol import Confirmation, confirmations
 from automl.confirm.run_confirm import conclude_in, open_scheduler

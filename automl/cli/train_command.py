@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from attention import InputError
+from automl.base.errors import InputError
+from automl.base.escape import shell
 from automl.cli.options import COMPILE_OPTION, PRECISION_OPTION, only, option, split_option
-from automl.config.escape import shell
 
 FITS = "by data"
 # The groups of the options in `automl train --help`.
@@ -177,7 +177,7 @@ def read_config(context: typer.Context) -> "TrialConfig":
 
 def _of_images(context: typer.Context) -> "TrialConfig":
     """Return the configuration of an image classifier. `--set` overrides other options."""
-    from attention import loading
+    from automl.base import loading
     from automl.data.images import SOURCES
     from automl.search.configuration import read_settings, set_values
     from search.config import TrialConfig
@@ -216,7 +216,7 @@ def _of_images(context: typer.Context) -> "TrialConfig":
 
 def _of_any_task(context: typer.Context) -> "TrialConfig":
     """Return the configuration of a space or a trial, changed by the command line."""
-    from attention import loading
+    from automl.base import loading
     from automl.config.user_code import announce
     from automl.search.configuration import (
         config_of_space,

@@ -1,6 +1,6 @@
 """The configuration of trial 0, the baseline of a search."""
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.settings import Settings
 from search.config import TrialConfig
 from search.fixed_parameters import check_fixed_parameters

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, supported_activities
 
-from attention import InputError
-from attention.errors import error_message
+from automl.base.errors import InputError, error_message
 from backbones.torch_internals import cpu_computes_bfloat16
 
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from automl.config.units import format_count
+from automl.base.units import format_count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from attention import unknown
+from automl.base.errors import unknown
 from automl.config.device import (
     autocast,
     check_memory_of_others,

@@ -5,9 +5,10 @@ from math import inf, isfinite
 from types import UnionType
 from typing import TYPE_CHECKING, get_args
 
-from attention import InputError, check_utf8, loading, unknown
-from automl.config.command_line import option_name
-from automl.config.names import check_name
+from automl.base import loading
+from automl.base.command_line import option_name
+from automl.base.errors import InputError, check_utf8, unknown
+from automl.base.names import check_name
 from search.choices import AUGMENT
 from search.config import ClassWeights
 from search.grid import GRID

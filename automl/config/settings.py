@@ -6,15 +6,17 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attention import InputError, live_objects, loading, unknown
-from automl.config.command_line import option_name
+from automl.base import live_objects, loading
+from automl.base.command_line import option_name
+from automl.base.errors import InputError, unknown
+from automl.base.names import data_name, short_name
+from automl.base.options import document_fields
+from automl.base.serialise import convert_fields
+from automl.base.units import parse_amounts, parse_count, parse_labels, parse_seconds, parse_size
 from automl.config.limits import Limits
-from automl.config.names import data_name, short_name
-from automl.config.options import document_fields
 from automl.config.search_options import SearchOptions
 from automl.config.setting_checks import check_settings
 from automl.config.shared_training import with_shared_training
-from automl.config.units import parse_amounts, parse_count, parse_labels, parse_seconds, parse_size
 from cluster.resources import TrialResources
 from search.callback import Callback
 from search.choices import AUGMENT
@@ -22,7 +24,6 @@ from search.config import TrialConfig
 from search.config.tasks import declare_metric, resolve
 from search.grid import GRID
 from search.metric import Metric
-from search.serialise import convert_fields
 from search.space import Space, SpaceFunction, space_name
 from search.spaces import SPACES, load_space
 

@@ -1,6 +1,6 @@
 """The settings of a training that continues a shared partial training."""
 
-from attention import InputError
+from automl.base.errors import InputError
 from search.config import TrialConfig
 
 INSERT_AT = 3 / 4  # of the epochs, in the flat part of the schedule

@@ -3,8 +3,8 @@
 import sys
 from collections.abc import Iterable
 
-from attention import InputError
-from automl.config.addresses import redact
+from automl.base.addresses import redact
+from automl.base.errors import InputError
 from automl.config.settings import Settings
 from search.record import TrialRecord
 

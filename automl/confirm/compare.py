@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from attention import InputError, unknown
-from automl.config.command_line import format_command
-from automl.config.units import decimals
+from automl.base.command_line import format_command
+from automl.base.errors import InputError, unknown
+from automl.base.units import decimals
 from automl.confirm.decision import Outcome, holm_factors, step_down
 from automl.confirm.protocol import confirmations
 from automl.confirm.statistics import ALPHA, Difference, paired, unpaired

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from automl.config.command_line import STORAGE
-from automl.config.summary import Summary, call
+from automl.base.command_line import STORAGE
+from automl.base.summary import Summary, call
 from automl.confirm.verdict import Verdict
 
 

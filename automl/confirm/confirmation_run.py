@@ -2,13 +2,13 @@
 
 from functools import partial
 
-from automl.config.addresses import redact_all
+from automl.base.addresses import redact_all
+from automl.base.serialise import to_json
 from automl.confirm.protocol import Confirmation
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.run_spec import RunSpec, below, source
 from automl.tracking.tags import CONFIRMS
-from search.serialise import to_json
 
 
 def confirmation_run_spec(location: Storage, metadata: SearchMetadata, confirmation: Confirmation) -> RunSpec:

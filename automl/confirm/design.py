@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from automl.config import units
+from automl.base import units
 from search.metric import Chance, signed_unit
 
 

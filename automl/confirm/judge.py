@@ -7,7 +7,7 @@ from statistics import fmean
 
 import numpy as np
 
-from automl.config.units import pluralize
+from automl.base.units import pluralize
 from automl.confirm import decision, statistics
 from automl.confirm.decision import OUTCOMES, Outcome, pairs_needed
 from automl.confirm.design import Design

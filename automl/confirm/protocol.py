@@ -11,7 +11,8 @@ from typing import Any
 import optuna
 from optuna.study import StudyDirection
 
-from attention import InputError, unknown
+from automl.base.errors import InputError, unknown
+from automl.base.serialise import from_json, read_json
 from automl.config.setting_checks import INIT
 from automl.confirm.design import Design
 from automl.confirm.statistics import ALPHA, least_pairs
@@ -22,7 +23,6 @@ from automl.storage.provenance import Provenance
 from search.config import COMMAND, CommandModel
 from search.metric import Chance, Metric
 from search.record import Role, State, TrialRecord
-from search.serialise import from_json, read_json
 from search.study import STUDY_FILE, create_study, resume_study
 from search.trial_scheduler import Plan
 

@@ -15,11 +15,12 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from attention import InputError
+from automl.base.command_line import format_command, format_option
+from automl.base.errors import InputError
+from automl.base.serialise import write_json
 from automl.callbacks.retention import CheckpointRetention
 from automl.callbacks.user import UserCallbacks
 from automl.config.baseline import draw_baseline
-from automl.config.command_line import format_command, format_option
 from automl.config.user_code import announce, user_code
 from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.confirmation_run import confirmation_run_spec
@@ -57,7 +58,6 @@ from search.callback import Callback
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler
 from search.record import CHECKPOINT_FILE, Report, Role, State, TrialRecord
-from search.serialise import write_json
 from search.space import Space, SpaceFunction
 from search.study import read_records, read_trials, score_noise
 from search.trial_scheduler import Plan

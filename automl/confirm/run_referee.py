@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 
-from attention import InputError
+from automl.base.command_line import STORAGE, format_command
+from automl.base.errors import InputError
 from automl.callbacks.user import UserCallbacks
-from automl.config.command_line import STORAGE, format_command
 from automl.config.settings import REFEREE, Settings
 from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.protocol import Confirmation, Options

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from automl.base.serialise import write_json
 from automl.confirm.design import Design
 from automl.confirm.judge import judge
 from automl.confirm.protocol import Confirmation, best_of_variant, chosen_baseline
@@ -22,7 +23,6 @@ from automl.storage.storage import Storage
 from search.callback import Callback
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
 from search.record import Role, State, TrialRecord
-from search.serialise import write_json
 from search.shared_trainings import is_shared_training
 
 MIN_SECONDS, MIN_PROCESSOR_SHARE = 10, 0.05  # processor time below that share of a longer run is doubtful

@@ -7,12 +7,12 @@ from typing import Any
 
 import optuna
 
-from attention import InputError
-from automl.config.command_line import format_command
+from automl.base.command_line import format_command
+from automl.base.errors import InputError
+from automl.base.serialise import read_json
 from automl.storage.folder import SearchMetadata
 from search.config import TrialConfig
 from search.record import TrialRecord
-from search.serialise import read_json
 from search.space import Space
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean, variance
 from typing import Any
 
-from attention import InputError, Spec
-from automl.config.command_line import format_command
+from attention import Spec
+from automl.base.command_line import format_command
+from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.config.shared_training import with_shared_training
 from backbones.placement import Placement

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from automl.config.addresses import redact_all
+from automl.base.addresses import redact_all
+from automl.base.serialise import to_json
 from automl.confirm import wording
 from automl.confirm.decision import Outcome
 from automl.confirm.design import Design
 from automl.confirm.scores import Scores
 from automl.confirm.statistics import Difference, Ratio
 from automl.confirm.variants import Variant
-from search.serialise import to_json
 
 
 @dataclass(frozen=True, kw_only=True)

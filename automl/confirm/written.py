@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from attention import InputError
+from automl.base.errors import InputError
+from automl.base.serialise import read_json
 from automl.confirm.decision import OUTCOMES
 from search.config import TrialConfig
-from search.serialise import read_json
 
 CONFIRM_FOLDER, VERDICT_FILE = "confirm", "verdict.json"
 

@@ -1,7 +1,7 @@
 """The memory that a causal decoder keeps while it decodes: keys, values and states."""
 
-from attention import InputError
-from automl.config.units import format_count
+from automl.base.errors import InputError
+from automl.base.units import format_count
 from search.config import LanguageData, LanguageModel, TrialConfig
 
 BYTES = 4  # of a value, in float32, as in an exported model

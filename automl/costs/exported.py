@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from optuna.distributions import CategoricalDistribution
 
-from attention import InputError, Spec, loading
+from attention import Spec
+from automl.base import loading
+from automl.base.errors import InputError
+from automl.base.serialise import read_json, write_json
 from search import choices
 from search.config import TrialConfig
 from search.memory_study import memory_study
 from search.placement_model import IndexedModule
-from search.serialise import read_json, write_json
 from search.solver import AdditiveCost
 
 if TYPE_CHECKING:

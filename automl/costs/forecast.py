@@ -11,10 +11,10 @@ from functools import cache
 
 import numpy as np
 
-from attention import InputError
+from automl.base.errors import InputError
+from automl.base.units import format_count
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
-from automl.config.units import format_count
 from automl.costs.decoding import cache_bytes, check_cache, decoding_context
 from automl.tasks import open_task
 from backbones import Site, sites

@@ -7,7 +7,7 @@ take turns, so the times in which they keep the card busy add up.
 from dataclasses import dataclass
 from time import perf_counter
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.device import busy_seconds, free_memory, peak_memory, synchronise, total_memory
 from automl.config.runtime import MEMORY_FRACTION, Runtime
 from automl.costs.profile import make_worker_config, measure_step_memory

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from attention import InputError
-from automl.config.command_line import option_name
+from automl.base.command_line import option_name
+from automl.base.errors import InputError
 from search.config import TrialConfig
 from search.placement_model import (
     INTERCEPT,

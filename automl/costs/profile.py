@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 import attention
-from attention import InputError
+from automl.base.errors import InputError
+from automl.base.serialise import read_json, to_json
 from automl.config.device import (
     device_name,
     empty_cache,
@@ -40,7 +41,6 @@ from backbones.macs import count_macs
 from backbones.mixer import Mixer
 from backbones.torch_internals import tree_leaves
 from search.config import TrialConfig
-from search.serialise import read_json, to_json
 
 FORWARDS = 40  # maximum number of passes of a latency measurement
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import backbones
-from attention import InputError, unknown
+from automl.base.errors import InputError, unknown
 from backbones import DECODERS, ENCODERS, STEREO, Example, find, find_decoder
 from backbones.detector import STRIDES, build_detector
 from backbones.example import sum_outputs

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, NamedTuple
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.digest import hash_file
 from automl.data.walk import is_clutter
 from automl.storage.cache_folder import cache_root, once

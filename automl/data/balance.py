@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from automl.config.escape import printable
+from automl.base.escape import printable
 from search.class_statistics import is_imbalanced
 
 OPTIONS = {"metric": "--metric balanced_accuracy", "class_weights": "--class-weights balanced"}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 
 Row = dict[str, str]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.preparation_progress import progress
 from automl.storage.cache_folder import once
 

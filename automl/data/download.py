@@ -20,8 +20,8 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
-from attention.errors import InputError
-from automl.config.addresses import redact
+from automl.base.addresses import redact
+from automl.base.errors import InputError
 from automl.data.archive import MAX_FRACTION_OF_DISK, enter_single_folder, unpack
 from automl.data.preparation_progress import progress
 from automl.storage.cache_folder import once

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.csv_table import Table, read_table
 from automl.data.files import find_on_disk, is_file, normalise_nfc
 from automl.data.tally import Tally

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.archive import enter_single_folder, extract_if_archive
 from automl.data.groups import read_labels
 from automl.data.images.image_formats import is_image

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from automl.config.terminal import plain
-from automl.config.units import format_duration
+from automl.base.terminal import plain
+from automl.base.units import format_duration
 
 SECONDS_BETWEEN_LINES = 10.0
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attention.errors import InputError, unknown
+from automl.base.errors import InputError, unknown
 from automl.data.download import Checksum, Remote, fetch_files
 from automl.data.images.image_sources import ADDRESS, CHECKSUMS
 from automl.data.sequences import ucihar

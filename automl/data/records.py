@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.arrow import ArrowFile
 from automl.data.groups import count_crossing
 from automl.data.manifest import Manifest

@@ -25,7 +25,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from attention.errors import InputError, unknown
+from automl.base.errors import InputError, unknown
 from automl.data import shared
 from automl.data.arrow import map_in_threads, write_rows
 from automl.data.detection import scenes

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from attention.errors import InputError
+from automl.base.errors import InputError
+from automl.base.serialise import from_json, parse_json, read_file, write_json
 from automl.data.arrow import ArrowFile
 from automl.data.digest import hash_file
 from automl.data.splits import RULE
 from automl.storage.cache_folder import cache_root
 from automl.storage.storage import Storage
-from search.serialise import from_json, parse_json, read_file, write_json
 
 File = TypeVar("File", bound=ArrowFile)
 SHARED_FOLDER = ".data"  # in the storage, for all searches there

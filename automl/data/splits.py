@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence, Sized
 
 import numpy as np
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.groups import assign_units, hold_out_units
 
 SPLITS = ("train", "validation", "test")

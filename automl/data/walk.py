@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 
 CLUTTER = ("thumbs.db", "desktop.ini", "ehthumbs.db", "$recycle.bin", "@eadir", "__macosx")
 

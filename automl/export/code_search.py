@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from attention import InputError
-from automl.config.summary import Summary
+from automl.base.errors import InputError
+from automl.base.summary import Summary
 from automl.export.code_index import open_index
 from automl.export.formats import onnx_file
 from automl.export.predict import Exported, check_written, exported_folder, no_export, read_exported

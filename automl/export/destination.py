@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, WEIGHTS, onnx_file, pt2_file
 from automl.export.model_card import CONFUSION
 from automl.storage.disk import free_bytes, full_disk_errno

@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn.utils import parametrize
 
-from attention import Gated, InputError
-from attention.errors import describe_error
+from attention import Gated
+from automl.base.errors import InputError, describe_error
 from automl.export.onnx_program import for_onnx
 from automl.tasks.deployment import (
     BATCH_AXIS,

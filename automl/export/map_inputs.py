@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.code.source_folder import list_source_files, read_source_file
 from automl.data.code.tokenizer import Tokenizer
 from automl.export.predict import input_reader, list_inputs, no_export

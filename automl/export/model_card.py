@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attention.loading import short_name
-from automl.config.escape import markdown, markdown_code
-from automl.config.units import pluralize
+from automl.base.escape import markdown, markdown_code
+from automl.base.loading import short_name
+from automl.base.units import pluralize
 from automl.export.chosen import Chosen
 from automl.export.formats import onnx_file, pt2_file
 from automl.export.speed import Speed

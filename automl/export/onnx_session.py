@@ -6,7 +6,7 @@ import numpy as np
 import onnxruntime
 import torch
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.tasks.deployment import Arrays, Run
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.export.formats import MLFLOW_MODEL, onnx_file, pt2_file
 from automl.export.onnx_session import open_onnx
 from automl.tasks import Task

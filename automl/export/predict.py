@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from attention import InputError, loading
+from automl.base import loading
+from automl.base.errors import InputError
 from automl.config.user_code import announce
 from automl.data.walk import walk
 from automl.export.formats import CONFIG, ONNX, onnx_file

@@ -11,11 +11,12 @@ import torch
 from filelock import Timeout
 from torch import nn
 
-from attention import InputError
-from automl.config.command_line import format_command
-from automl.config.escape import markdown
+from automl.base.atomic import locked, remove, sweep, temporary_path
+from automl.base.command_line import format_command
+from automl.base.errors import InputError
+from automl.base.escape import markdown
+from automl.base.summary import Summary, call
 from automl.config.runtime import Runtime
-from automl.config.summary import Summary, call
 from automl.config.user_code import check_trusted
 from automl.export.chosen import Chosen, choose, choose_run
 from automl.export.destination import destination, is_full, open_up, send
@@ -51,7 +52,6 @@ from automl.tracking.registry import Registered, check_registry, register
 from automl.tracking.runs import find_trial_run
 from automl.tracking.tags import FIGURES, VERDICT
 from automl.training import checkpoint
-from search.atomic import locked, remove, sweep, temporary_path
 from search.config import TrialConfig
 from search.score_card import ScoreCard
 

@@ -13,8 +13,10 @@ import numpy as np
 import vl_convert
 from PIL import Image
 
-from attention import AttentionMap, InputError, loading, unknown
-from automl.config.escape import printable
+from attention import AttentionMap
+from automl.base import loading
+from automl.base.errors import InputError, unknown
+from automl.base.escape import printable
 from automl.config.user_code import check_trusted
 from automl.export.formats import CONFIG, WEIGHTS, onnx_file
 from automl.export.map_inputs import Shown, check_inside, read_code, read_inputs

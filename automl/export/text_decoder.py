@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from automl.base.extras import optional
 from automl.export.formats import onnx_file
 from automl.export.onnx_session import open_onnx
 from automl.export.served_decoder import TextDecoder
 from automl.tasks.deployment import TOKENIZER
-from backbones.extras import optional
 
 tokenizers = optional("tokenizers", "text")
 

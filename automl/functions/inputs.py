@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attention import InputError
+from automl.base.errors import InputError
 from backbones.example import Example, batch_size, first_tensor
 from backbones.torch_internals import tree_map_only
 

@@ -14,7 +14,7 @@ from typing import Any
 import optuna
 import torch
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.functions.inputs import repeat
 from automl.functions.start import Start, StartTrial, find_function, run_start
 from automl.functions.trial import Placed

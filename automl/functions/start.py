@@ -10,9 +10,8 @@ from typing import Any
 
 import optuna
 
-from attention import InputError
-from attention.errors import describe_error
-from attention.loading import load_object
+from automl.base.errors import InputError, describe_error
+from automl.base.loading import load_object
 from automl.functions.generators import kept_generators, seed_all
 from automl.functions.trial import Epochs, Exported, Placed, Trial
 from search.config.tasks import TASKS

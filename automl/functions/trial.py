@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.functions.inputs import check_example
 from backbones.example import Example

@@ -6,7 +6,7 @@ from fastai.callback.fp16 import MixedPrecision
 from fastai.data.load import DataLoader
 from fastai.learner import load_model, save_model
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.functions.generators import read_states, restore_states
 from automl.functions.trial import Trial
 from automl.integrations.checkpoint import CheckpointFiles

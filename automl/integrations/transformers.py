@@ -8,7 +8,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.functions.trial import Trial
 from automl.integrations.checkpoint import CheckpointFiles
 

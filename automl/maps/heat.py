@@ -11,7 +11,7 @@ import numpy as np
 from numpy.polynomial.polynomial import polyval
 from numpy.typing import NDArray
 
-from attention import InputError
+from automl.base.errors import InputError
 
 _CIVIDIS = (
     (-4.54, -35.34, 2381.73, -6402.7, 7024.72, -2710.57),

@@ -6,7 +6,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from automl.config.escape import printable
+from automl.base.escape import printable
 from automl.maps.heat import as_grid, colour, enlarge
 
 Floats = NDArray[np.floating]

@@ -34,7 +34,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from attention import InputError
+from automl.base.atomic import locked, replacing, sweep
+from automl.base.errors import InputError
 from automl.report.attention import attention
 from automl.report.audit import audit
 from automl.report.costs import costs
@@ -54,7 +55,6 @@ from automl.report.sensitivity import sensitivity
 from automl.report.site_effects import placement
 from automl.report.training_curves import training_curves
 from automl.storage.folder import REPORT_FOLDER, NamedSearch
-from search.atomic import locked, replacing, sweep
 
 PAGE, PLOTS, CONTENTS = "index.html", "plots", "report.json"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from automl.config.command_line import format_command
+from automl.base.command_line import format_command
 from automl.confirm.wording import CLOSED_GATE
 from automl.maps.examples import MapExamples, read_examples
 from automl.report.answered import finalist_folders

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import altair as alt
 from scipy.stats import spearmanr
 
-from automl.config.units import pluralize
+from automl.base.units import pluralize
 from automl.report import style
 from automl.report.figure import Figure
 from automl.report.plot import Plot, Table, absent

@@ -4,8 +4,8 @@ from typing import Any
 
 import altair as alt
 
+from automl.base.units import format_count
 from automl.callbacks.retention import NOISE, front
-from automl.config.units import format_count
 from automl.report import style
 from automl.report.figure import ZOOM, Chart, Figure
 from automl.report.plot import Cell, Plot, Table, absent

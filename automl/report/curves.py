@@ -8,7 +8,7 @@ import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
-from automl.config.units import pluralize
+from automl.base.units import pluralize
 from automl.report import style
 from automl.report.figure import ZOOM, Figure
 from automl.report.plot import Plot, Table, absent

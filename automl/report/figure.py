@@ -17,7 +17,7 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from automl.config.escape import printable
+from automl.base.escape import printable
 from automl.report import style
 
 VERSION = "6.4"  # of Vega-Lite, whose grammar the charts are written in

@@ -5,7 +5,7 @@ from typing import Any
 
 import altair as alt
 
-from automl.config.units import decimals
+from automl.base.units import decimals
 from automl.confirm.written import WrittenComparison, WrittenVariant, WrittenVerdict
 from automl.report import style
 from automl.report.figure import Figure

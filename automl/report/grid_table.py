@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from automl.config.escape import markdown
+from automl.base.atomic import replacing
+from automl.base.escape import markdown
 from automl.report.page import Section
 from automl.report.plot import Cell, Plot, Table
 from automl.report.read import Search, Trial
-from search.atomic import replacing
 from search.grid import GRID
 from search.metric import DETECTION, MRR, Metric
 from search.record import State, TrialRecord

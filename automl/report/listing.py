@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from automl.config.escape import shell
+from automl.base.escape import shell
+from automl.base.serialise import to_json
 from automl.report.plot import Cell, Table
 from automl.report.read import Search, Trial
 from search.record import State, format_options, model_options
-from search.serialise import to_json
 
 KEPT = ("trial", "state", "what", "epochs", "steps")  # columns with one value that are kept
 WORDS = 200  # letters of a reason in a row; the groups and `error.txt` have all of it

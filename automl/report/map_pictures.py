@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from automl.config.escape import printable
+from automl.base.escape import printable
 from automl.maps.examples import MapExamples
 from automl.maps.pictures import SIGNALS, STRIP, draw_signals, draw_strip, overlay, shade_tokens, svg
 from automl.report.figure import Figure

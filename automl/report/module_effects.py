@@ -11,8 +11,8 @@ from math import ceil, isfinite, sqrt
 import altair as alt
 from optuna.study import Study
 
-from attention import InputError
-from automl.config.units import pluralize
+from automl.base.errors import InputError
+from automl.base.units import pluralize
 from automl.report import style
 from automl.report.figure import Figure
 from automl.report.plot import Plot, Table, absent

@@ -8,9 +8,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from automl.config.command_line import format_command
-from automl.config.escape import printable, shell
-from automl.config.units import format_count, format_duration, pluralize
+from automl.base.command_line import format_command
+from automl.base.escape import printable, shell
+from automl.base.units import format_count, format_duration, pluralize
 from automl.confirm.written import WrittenVerdict
 from automl.report.failures import failures, reasons
 from automl.report.figure import scripts, stylesheet

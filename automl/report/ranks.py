@@ -7,7 +7,7 @@ import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
-from automl.config.units import pluralize
+from automl.base.units import pluralize
 from automl.report import style
 from automl.report.answered import Answered, answered
 from automl.report.figure import Figure

@@ -13,8 +13,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from attention import InputError
-from automl.config.command_line import format_command
+from automl.base.command_line import format_command
+from automl.base.errors import InputError
 from automl.confirm.protocol import confirmations, study_name
 from automl.confirm.written import WrittenVerdict, read_verdicts
 from automl.storage.folder import (

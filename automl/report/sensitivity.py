@@ -2,11 +2,11 @@
 
 from scipy.stats import spearmanr
 
+from automl.base.serialise import read_json
 from automl.report import style
 from automl.report.plot import Plot, Table
 from automl.report.read import Search
 from automl.report.site_effects import Effect, draw_cells, effects, natural
-from search.serialise import read_json
 
 NAME, TITLE = "sensitivity", "Effect of one layer without training"
 LEAST = 4  # cells of a rank correlation

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.export.attention_formats import find_missing_formats
 from automl.storage.folder import SearchMetadata, find_model_search

@@ -13,14 +13,16 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
-from attention import InputError, Spec, loading, unknown
+from attention import Spec
+from automl.base import loading
+from automl.base.errors import InputError, unknown
+from automl.base.serialise import to_json
 from automl.confirm.protocol import latest_verdict
 from automl.storage.folder import find_model_search
 from backbones import BACKBONES, DECODERS, ENCODERS, STEREO, find
 from search.config import TrialConfig
 from search.fixed_parameters import is_allowed
 from search.memory_study import memory_study
-from search.serialise import to_json
 from search.space import Space
 from search.study import read_records
 from search.trial_scheduler import rank_trials

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from optuna import Trial
 from optuna.trial import FrozenTrial, TrialState
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.storage.folder import find_model_search
 from search.placement_model import Effect, Prior

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from automl.base.command_line import STORAGE
+from automl.base.serialise import to_json
+from automl.base.summary import Summary, call
 from automl.callbacks.retention import front
-from automl.config.command_line import STORAGE
 from automl.config.settings import Settings
-from automl.config.summary import Summary, call
 from automl.tracking.run_spec import flat
 from search.config import TrialConfig
 from search.grid_scheduler import GridScheduler
@@ -24,7 +25,6 @@ from search.record import (
     placement_key,
 )
 from search.search_scheduler import SearchScheduler
-from search.serialise import to_json
 from search.trial_scheduler import Plan, rank_trials, select_leaders
 
 if TYPE_CHECKING:

@@ -13,11 +13,13 @@ from typing import Any
 import optuna
 from optuna.study import StudyDirection
 
-from attention import InputError, loading
+from automl.base import loading
+from automl.base.command_line import format_command, format_option
+from automl.base.errors import InputError
+from automl.base.keywords import with_keywords_of
+from automl.base.serialise import to_json
 from automl.callbacks.user import UserCallbacks, check_callbacks
 from automl.config.baseline import draw_baseline
-from automl.config.command_line import format_command, format_option
-from automl.config.keywords import with_keywords_of
 from automl.config.settings import SCHEDULING_OPTIONS, Settings
 from automl.config.user_code import announce, user_code
 from automl.costs.forecast import Forecast, check_limits
@@ -66,7 +68,6 @@ from search.prior import write_prior
 from search.record import State
 from search.samplers import AUTO, load_sampler
 from search.search_scheduler import SearchScheduler
-from search.serialise import to_json
 from search.space import Space, SpaceFunction, draw_randomly, fingerprint, get_source
 from search.spaces import SPACES
 from search.study import STUDY_FILE, create_study, open_study, read_records, resume_study, warm_start_study

@@ -15,10 +15,12 @@ import numpy as np
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
 from scipy.special import ndtr, ndtri
 
-from attention import InputError, loading
-from automl.config.command_line import format_command, option_name
+from automl.base import loading
+from automl.base.command_line import format_command, option_name
+from automl.base.errors import InputError
+from automl.base.serialise import convert_fields
+from automl.base.units import format_count
 from automl.config.settings import Settings
-from automl.config.units import format_count
 from automl.config.user_code import check_trusted
 from automl.confirm.solved import with_placement
 from automl.costs.exported import read_latencies
@@ -52,7 +54,6 @@ from search.placement_planner import PlacementChoices, list_modules
 from search.placement_posterior import LEVEL, best_trial, probability_of_effects
 from search.placement_sampler import fit_model, parse_placement, trial_weights
 from search.record import TrialRecord, describe_placement
-from search.serialise import convert_fields
 from search.solver import AdditiveCost, PlacementSolver
 from search.space import Space, SpaceFunction
 from search.study import open_study, read_record, read_trials

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.storage.disk import format_disk_full, full_disk_errno
 
 # NAME.PID.tmp, and the files that a download keeps beside it.

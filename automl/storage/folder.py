@@ -21,17 +21,17 @@ from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
-from attention import InputError
-from automl.config.command_line import STORAGE, format_command
+from automl.base.atomic import is_temporary, remove
+from automl.base.command_line import STORAGE, format_command
+from automl.base.errors import InputError
+from automl.base.serialise import from_json, read_file, read_json, write_json
 from automl.config.settings import Settings
 from automl.storage import working_copy
 from automl.storage.disk import STUDY_ROOM, format_disk_full, full_disk_errno
 from automl.storage.provenance import Provenance, collect_provenance
 from automl.storage.storage import Storage
-from search.atomic import is_temporary, remove
 from search.callback import SearchRecord
 from search.record import TRIALS_FOLDER
-from search.serialise import from_json, read_file, read_json, write_json
 from search.space import Space, SpaceFunction, fingerprint, space_name
 from search.study import STUDY_FILE
 from search.trial_scheduler import Plan

@@ -26,8 +26,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from attention import InputError
-from attention.errors import error_message
+from automl.base.errors import InputError, error_message
 from automl.storage.cache_folder import cache_root
 from automl.storage.storage import Storage
 from search.record import CHECKPOINT_FILE

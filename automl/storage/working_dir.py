@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.storage.storage import Storage
 
 UNPACKED = "working_dir_files"  # Ray's parent folder; see cluster/ray_internals.py

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from automl.config.escape import markdown
+from automl.base.atomic import replacing
+from automl.base.escape import markdown
 from automl.report.grid_table import (
     GridCell,
     csv_text,
@@ -19,7 +20,6 @@ from automl.report.grid_table import (
 from automl.report.plot import Cell, Table
 from automl.report.read import Search
 from automl.studies.study_table import Study
-from search.atomic import replacing
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from automl.base.atomic import replacing
 from automl.report.grid_table import metrics_of
 from automl.report.plot import Cell
 from automl.report.read import Search
 from automl.studies.figures import TitledTable, table_of
 from automl.studies.study_table import Study
-from search.atomic import replacing
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from attention import InputError, unknown
-from automl.config.command_line import STORAGE
+from automl.base.command_line import STORAGE
+from automl.base.errors import InputError, unknown
 from automl.config.settings import Settings
 from automl.report.read import read_search
 from automl.search.result import SearchResult

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from attention import loading
+from automl.base import loading
 from automl.search.run_search import Prepared
 from automl.studies.study_table import UNKNOWN, UNPRINTED
 from search.config import Data, TrialConfig

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from scipy import stats
 
-from automl.config.units import format_duration
+from automl.base.units import format_duration
 from automl.confirm.statistics import paired
 from automl.report.grid_table import GridCell, deviation, read_grid
 from automl.report.plot import Cell

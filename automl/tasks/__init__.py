@@ -37,8 +37,8 @@ A built-in task is declared by one entry in `search.config.tasks.TASKS`. A packa
 point of the group `automl.tasks`. Other tasks are named by `register_task`, or as `file.py:Class`.
 """
 
-from attention import InputError
-from attention.loading import load_object
+from automl.base.errors import InputError
+from automl.base.loading import load_object
 from automl.config.runtime import Runtime
 from automl.data.near_layouts import check_layout
 from automl.tasks.base import Batch, EvaluationBatch, Inputs, Split, Task

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 from torch import nn
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
+from automl.base.units import pluralize
 from automl.config.runtime import Runtime
-from automl.config.units import pluralize
 from automl.tasks import open_task
 from automl.tasks.memo import remember
 from backbones import Site, sites

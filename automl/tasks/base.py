@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import TypeVar  # with defaults, which typing has from Python 3.13 on
 
-from attention import InputError
-from automl.config.escape import printable
+from automl.base.errors import InputError
+from automl.base.escape import printable
+from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
 from automl.data import shared
 from automl.data.manifest import Manifest
@@ -25,7 +26,6 @@ from automl.tasks.shown import ShownInputs
 from backbones import call, insert
 from search.config import Data, Model, TaskSpec, Training, TrialConfig
 from search.metric import Chance, Metric
-from search.serialise import to_json
 
 Inputs = Any  # inputs of a model: a tensor, a tuple of positional or a dictionary of keyword arguments
 Batch = Any  # a pytree of tensors, which the task's `loss` takes

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import TypeVar
 
+from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
 from automl.tasks.base import Batch, DataT_co, RecordTask, Split
 from automl.tasks.cross_entropy import accuracy, compute_class_weights, cross_entropy
@@ -17,7 +18,6 @@ from automl.tasks.memo import remember
 from automl.tasks.model_check import ModelCheck, check_model
 from backbones import BACKBONES, call
 from search.config import ClassificationTraining, Model, TrialConfig
-from search.serialise import to_json
 
 ClassTrainingT_co = TypeVar(
     "ClassTrainingT_co", bound=ClassificationTraining, default=ClassificationTraining, covariant=True

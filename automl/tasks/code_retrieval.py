@@ -12,6 +12,7 @@ import torch.distributed.nn.functional as collectives
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
 from automl.data.code import CodeTexts, open_texts, shared_name
 from automl.data.code.ragged import Ragged
@@ -33,7 +34,6 @@ from backbones.text_options import output_width
 from backbones.towers import Texts, TwoTowers
 from search.config import TASKS, CodeData, CodeModel, RetrievalTraining, TrialConfig
 from search.metric import Chance
-from search.serialise import to_json
 
 PARTS = 8  # groups of a batch by length, which keep padding short
 LEAST = 16  # smallest number of pairs in such a group

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
 
 Arrays = Mapping[str, np.ndarray]  # inputs or outputs by name; the first axis of each is the batch
 Run = Callable[[Arrays], Arrays]  # an exported form, from all inputs to all outputs

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
+from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
 from automl.data.detection import (
     DetectionImages,
@@ -57,7 +58,6 @@ from search.config import (
     TrialConfig,
 )
 from search.metric import BOX_AP
-from search.serialise import to_json
 
 Target = dict[str, Tensor]
 

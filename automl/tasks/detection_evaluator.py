@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from automl.base.extras import optional
 from automl.config.runtime import Runtime
 from automl.data.detection import Objects
 from automl.data.detection.masks import encode_masks, mask_areas
 from automl.tasks.evaluator import Evaluator
-from backbones.extras import optional
 
 coco = optional("pycocotools.coco", "detection")
 cocoeval = optional("pycocotools.cocoeval", "detection")

@@ -12,7 +12,8 @@ import numpy as np
 import optuna
 from torch import Tensor, nn
 
-from attention import InputError, live_objects
+from automl.base import live_objects
+from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.functions.inputs import repeat
@@ -43,7 +44,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from attention import loading
+from automl.base import loading
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
 from search.config import TrialConfig

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention import InputError
-from attention.errors import describe_error
+from automl.base.errors import InputError, describe_error
 from automl.functions.trial import Exported
 from automl.tasks.deployment import Deployment
 from backbones.example import Example, arguments

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.data.images import (
     SOURCES,

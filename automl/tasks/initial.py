@@ -12,14 +12,13 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from attention import InputError
-from attention.errors import error_message
+from automl.base.errors import InputError, error_message
+from automl.base.serialise import to_json
 from automl.storage.storage import Storage
 from backbones import published_weights
 from backbones.weights import load
 from search.config import PUBLISHED, Model
 from search.record import CHECKPOINT_FILE
-from search.serialise import to_json
 
 FILES = (CHECKPOINT_FILE, "model.safetensors")  # names of weight files in the folders of trials and exports
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attention import InputError
 from attention.decoding import State
+from automl.base.errors import InputError
 from automl.tasks.deployment import MODEL, Deployment, Run
 from backbones.gpt import Decoder
 from backbones.output import logits

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
+from automl.base.serialise import to_json
 from automl.config.device import copy_ahead
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
@@ -37,7 +38,6 @@ from backbones.output import logits
 from backbones.take_over import find_exact, load_with_projections
 from search.config import TASKS, LanguageData, LanguageModel, LanguageTraining, TrialConfig
 from search.metric import Chance
-from search.serialise import to_json
 
 AT_ONCE = 2**18  # training tokens that are copied to the device at once
 MOST_TOKENS = 2**13  # of the windows that an export is checked on

@@ -14,13 +14,13 @@ import torch
 from torch import nn
 
 from attention import Spec
+from automl.base.serialise import write_json
 from automl.config.device import find_device, is_gpu
 from automl.tasks.base import Task
 from automl.tasks.language_modelling import LanguageModelling
 from backbones import insert, sites
 from backbones.take_over import take_over
 from search.record import TrialRecord
-from search.serialise import write_json
 
 FILE, FORMAT = "sensitivity.json", 1
 WINDOWS, LEAST = 64, 8  # most and fewest windows of the validation split

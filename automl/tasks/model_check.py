@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention import InputError
-from attention.errors import describe_error
+from automl.base.errors import InputError, describe_error
 from automl.config.device import forked_generators, is_out_of_memory
 from automl.config.runtime import Runtime
 from backbones import Example, call

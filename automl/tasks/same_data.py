@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.manifest import MANIFEST_FILE, Manifest, compare_manifests
 from automl.storage.folder import SEARCH_FILE, SearchMetadata
 from automl.storage.storage import Storage

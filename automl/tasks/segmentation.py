@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from attention.loading import is_user_defined
+from automl.base.loading import is_user_defined
 from automl.config.runtime import Runtime
 from automl.data.images.image_augment import crop_boxes, draw_boxes, normalise, resample
 from automl.data.images.image_formats import SUFFIXES

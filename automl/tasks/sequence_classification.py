@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
+from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
 from automl.data.sequences import (
     SequenceRecords,
@@ -30,7 +31,6 @@ from automl.tasks.initial import initialise
 from automl.tasks.shown import ShownInputs, spread_over_classes
 from backbones.lazy_layers import materialise
 from search.config import TASKS, ClassificationTraining, SequenceData, TrialConfig
-from search.serialise import to_json
 
 LABELLED = 64  # raw sequences in a batch of `labelled_inputs`
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.data.images.image_augment import normalise
 from automl.data.stereo import StereoPairs, open_pairs, shared_name

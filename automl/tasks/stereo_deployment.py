@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.csv_table import read_table
 from automl.data.images.image_augment import normalise
 from automl.data.images.picture import read_picture

@@ -9,7 +9,7 @@ import os
 import time
 from contextlib import suppress
 
-from attention.loading import sources
+from automl.base.loading import sources
 from automl.storage.storage import Storage
 from automl.tracking.tags import PARENT
 

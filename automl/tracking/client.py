@@ -16,13 +16,12 @@ from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_TIMEOUT as TIMEOUT
 from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT as QUIET
 from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
 
-from attention import InputError
-from attention.errors import error_message
-from automl.config.addresses import redact
-from automl.config.escape import mlflow_value
+from automl.base.addresses import redact
+from automl.base.atomic import locked, replacing, sweep
+from automl.base.errors import InputError, error_message
+from automl.base.escape import mlflow_value
 from automl.storage.working_dir import local_path
 from automl.tracking.silence import MlflowSilent
-from search.atomic import locked, replacing, sweep
 
 LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` listens
 LIMIT = 20.0  # time limit of the first answer, unless MLFLOW_HTTP_REQUEST_TIMEOUT is set [s]

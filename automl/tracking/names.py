@@ -5,7 +5,7 @@ A metric and a parameter of one name are one column twice in MLflow's table.
 
 from collections.abc import Mapping
 
-from automl.config.escape import mlflow_key
+from automl.base.escape import mlflow_key
 
 EPOCHS_DONE = "epochs_done"  # MLflow's steps are epochs
 RANK = "rank"  # of a completed trial in its search, from 1 on

@@ -18,7 +18,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.storage.logs import library_logs_to
 from automl.tracking.run_spec import RunSpec
 from search.record import State, TrialRecord

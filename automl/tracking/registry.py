@@ -9,8 +9,8 @@ import mlflow
 from mlflow.entities import LoggedModelOutput, LoggedModelStatus
 from mlflow.exceptions import MlflowException
 
-from attention import InputError
-from automl.config.addresses import redact
+from automl.base.addresses import redact
+from automl.base.errors import InputError
 from automl.tracking.client import open_client
 
 

@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from automl.config.addresses import redact
-from automl.config.escape import markdown, markdown_code, shell
+from automl.base.addresses import redact
+from automl.base.escape import markdown, markdown_code, shell
+from automl.base.serialise import to_json
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.tags import COMMIT, SCALE, SEARCH, SOURCE, SOURCE_TYPE, VERSION
@@ -19,7 +20,6 @@ from search.record import (
     format_options,
     model_options,
 )
-from search.serialise import to_json
 
 METRIC_FILE = "metric.json"  # the metric of a user-defined task, whose code readers do not run
 

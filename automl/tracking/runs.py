@@ -8,10 +8,11 @@ from typing import Any
 import mlflow
 from mlflow.exceptions import MlflowException
 
-from attention import InputError, loading
-from attention.errors import error_message
-from automl.config.addresses import redact
-from automl.config.command_line import format_command
+from automl.base import loading
+from automl.base.addresses import redact
+from automl.base.command_line import format_command
+from automl.base.errors import InputError, error_message
+from automl.base.serialise import from_json, parse_json
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tasks import task_of
@@ -21,7 +22,6 @@ from automl.tracking.tags import CHECKPOINT, CONFIRMED, FIGURES, IDENTITY, PAREN
 from search.config import TrialConfig
 from search.metric import Metric
 from search.record import State
-from search.serialise import from_json, parse_json
 
 
 @dataclass(frozen=True, kw_only=True)

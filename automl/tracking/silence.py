@@ -2,7 +2,7 @@
 
 from typing import NoReturn
 
-from attention import InputError
+from automl.base.errors import InputError
 
 
 class MlflowSilent(InputError):

@@ -15,9 +15,10 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunT
 from mlflow.exceptions import MlflowException
 from mlflow.utils.time import get_current_time_millis
 
-from attention import loading
-from automl.config.addresses import redact, redact_all
-from automl.config.escape import markdown, mlflow_key, mlflow_value
+from automl.base import loading
+from automl.base.addresses import redact, redact_all
+from automl.base.escape import markdown, mlflow_key, mlflow_value
+from automl.base.serialise import to_json
 from automl.tracking import child_runs
 from automl.tracking.client import (
     artifact_location,
@@ -52,7 +53,6 @@ from search.record import (
     model_options,
     placement_name,
 )
-from search.serialise import to_json
 
 NONE: Mapping[str, str] = {}
 DIGEST = 36  # characters that MLflow takes of one

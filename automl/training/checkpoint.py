@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attention import InputError
-from attention.errors import error_message
+from automl.base.errors import InputError, error_message
 from automl.config.device import generator_states, is_out_of_memory, restore_generator_states
 from automl.storage.cache_folder import cache_root
 from automl.storage.disk import room_for

@@ -12,7 +12,7 @@ into a trained model.
 import torch
 from torch import Tensor
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.tasks.base import Task
 from automl.training.loop import TrainingState, start
 from backbones.take_over import load_with_projections

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attention.errors import describe_error
+from automl.base.errors import describe_error
 from automl.config.device import Replay, capture, is_out_of_memory, synchronise, synchronising_calls
 from automl.config.runtime import log
 from automl.tasks.base import Batch, Task

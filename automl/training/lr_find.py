@@ -13,7 +13,7 @@ from math import isfinite, log10
 from pathlib import Path
 from typing import Any
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.tasks import Task
 from automl.training.loop import start
 from automl.training.step import make_step

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from search.config import Training
 
 # Embeddings of torchvision's transformers, which do not decay. Models of timm name theirs.

@@ -20,8 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attention import InputError
-from attention.errors import describe_error
+from automl.base.errors import InputError, describe_error
 from automl.config.device import forked_generators, make_current
 from automl.config.runtime import Runtime
 from automl.functions.generators import read_states, restore_states, seed_all

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.device import restore_generator_states
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task

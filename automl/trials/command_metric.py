@@ -9,7 +9,7 @@ from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.trials import match_output
 from search.config.command_config import CommandTraining
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.device import is_gpu
 from automl.trials import supervise
 from automl.trials.command_metric import find_metric

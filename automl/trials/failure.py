@@ -2,9 +2,8 @@
 
 import traceback
 
-from attention import InputError
-from attention.errors import error_line
-from automl.config.addresses import redact
+from automl.base.addresses import redact
+from automl.base.errors import InputError, error_line
 from automl.config.device import UnusableGpu
 from automl.storage.cache_folder import cache_root
 from automl.storage.disk import DiskFull, format_disk_full, full_disk_errno

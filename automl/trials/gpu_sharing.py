@@ -8,7 +8,7 @@ import ray
 import torch
 from ray.exceptions import RayError
 
-from attention.loading import Code, receive
+from automl.base.loading import Code, receive
 from automl.config.runtime import runtime_for
 from automl.config.settings import Settings
 from automl.costs.gpu_fraction import GpuFraction, GpuUse, check_fraction, choose_fraction, measure_gpu_use

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from attention.loading import Code, receive
+from automl.base.loading import Code, receive
 from automl.config.device import synchronise
 from automl.config.runtime import runtime_for
 from automl.costs.time_ratio import Epoch

@@ -10,7 +10,7 @@ from functools import cache
 
 import ray
 
-from attention.loading import Code, receive
+from automl.base.loading import Code, receive
 
 SMALL = 1 << 16  # largest code in a configuration [bytes]
 LARGE = 100 << 20  # size from which a message says so [bytes]

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from attention import InputError
-from attention.errors import error_message
+from automl.base.errors import InputError, error_message
 from automl.callbacks.error_traces import ErrorTraces
 from automl.callbacks.search_progress import Progress
 from automl.config.limits import Limits

@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
+from automl.base.escape import shell
+from automl.base.names import check_name
 from automl.config.device import SHARING, can_share_batches, find_device
-from automl.config.escape import shell
-from automl.config.names import check_name
 from automl.config.runtime import Runtime
 from automl.config.user_code import announce
 from automl.storage.provenance import collect_provenance
@@ -165,7 +166,7 @@ def resume_train(
 
         >>> automl.resume_train("short")
         Traceback (most recent call last):
-        attention.errors.InputError: training 'short' has ended after 1 epochs; there is nothing to resume
+        automl.base.errors.InputError: training 'short' has ended after 1 epochs; there is nothing to resume
     """
     folder = Path(storage).resolve() / name
     runtime = runtime or Runtime(device=find_device())

@@ -12,8 +12,8 @@ import ray
 import ray.train
 from ray.exceptions import RayActorError
 
-from attention import InputError
-from automl.config.command_line import format_command
+from automl.base.command_line import format_command
+from automl.base.errors import InputError
 from automl.config.device import is_gpu
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime

@@ -17,8 +17,9 @@ import ray
 import torch
 from ray import tune
 
-from attention.errors import error_line
-from attention.loading import Code
+from automl.base.errors import error_line
+from automl.base.loading import Code
+from automl.base.serialise import to_json
 from automl.config.device import device_name, empty_cache, is_out_of_memory
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime, runtime_for
@@ -32,7 +33,6 @@ from automl.trials.job import Job, train
 from automl.trials.sent_code import SentCode, receive_code
 from search.config import COMMAND, TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
-from search.serialise import to_json
 from search.tuner import NODE, REPORT
 
 # Ray's own folder of a job that brings its files, or of a cluster. Tune then moves to a temporary one.

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 import backbones
-from attention import InputError
+from automl.base.errors import InputError
 from search.config.sections import PUBLISHED, Data, Model, Training
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Literal
 
 import backbones
-from attention import InputError
+from automl.base.errors import InputError
 from search.config.sections import Data, Model, Training
 
 RetrievalLoss = Literal["softmax", "hinge"]

@@ -7,7 +7,8 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 import backbones
-from attention import InputError, loading
+from automl.base import loading
+from automl.base.errors import InputError
 from backbones.placement import Placement, as_placement
 
 if TYPE_CHECKING:

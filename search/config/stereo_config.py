@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import backbones
-from attention import InputError
+from automl.base.errors import InputError
 from search.config.sections import Data, Model, Schedule, Training
 
 

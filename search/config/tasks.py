@@ -9,7 +9,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from attention import InputError, loading
+from automl.base import loading
+from automl.base.errors import InputError
 from search.class_metrics import CLASSIFICATION
 from search.config.classification_config import ClassificationTraining, ImageData, ImageTraining, SequenceData
 from search.config.command_config import COMMAND, CommandModel, CommandTraining

@@ -5,12 +5,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import backbones
-from attention import InputError, loading, unknown
+from automl.base import loading
+from automl.base.errors import InputError, unknown
+from automl.base.serialise import convert_fields, from_json, join_problems
 from search.config.opened import OPEN, with_keys
 from search.config.own_training_config import OwnTraining
 from search.config.sections import Data, Model, Training
 from search.config.tasks import UNLOADED, TaskSpec, find_spec, load_spec, resolve_name
-from search.serialise import convert_fields, from_json, join_problems
 
 BASES = {"data": Data, "model": Model, "training": Training}
 

@@ -8,8 +8,9 @@ import torch
 from attention_cases import CHANNELS, every_spec, features, inputs, new, with_encoding, without_encoding
 from torch import Tensor
 
-from attention import InputError, Spec
+from attention import Spec
 from attention.attention_table import ATTENTIONS
+from automl.base.errors import InputError
 
 SHAPES = [(2, CHANNELS, 30), (2, CHANNELS, 6, 5), (2, CHANNELS, 2, 3, 5)]
 

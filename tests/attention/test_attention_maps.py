@@ -9,10 +9,11 @@ import torch
 from attention_cases import CHANNELS, SPECS, every_spec, features, inputs, new
 from torch import Tensor, nn
 
-from attention import AttentionMap, Gated, InputError, Spec, attention_map, attention_maps
+from attention import AttentionMap, Gated, Spec, attention_map, attention_maps
 from attention.attention_map import rescaling_map
 from attention.padding import padding
 from attention.wrapped import Wrapped
+from automl.base.errors import InputError
 
 SHAPES = {"1d": (3, CHANNELS, 30), "2d": (3, CHANNELS, 6, 5)}
 # The update of a module, given the weights and the module's input as tokens (B, N, C).

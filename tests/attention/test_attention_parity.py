@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from attention_cases import features, new
 from torch import Tensor, nn
 
-from attention import Gated, InputError, Spec
+from attention import Gated, Spec
 from attention.padding import padding
+from automl.base.errors import InputError
 from backbones import insert
 
 C = 16

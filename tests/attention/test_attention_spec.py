@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import pytest
 from attention_cases import every_spec, formula
 
-from attention import ATTENTIONS, InputError, Spec
+from attention import ATTENTIONS, Spec
+from automl.base.errors import InputError
 
 
 @every_spec

@@ -6,9 +6,10 @@ import optuna
 import pytest
 import torch
 
-from attention import Choices, InputError, Spec, find_attention
+from attention import Choices, Spec, find_attention
 from attention.padding import padding
 from attention.wrapped import Wrapped
+from automl.base.errors import InputError
 
 FILE = """
 from typing import Annotated, Literal, Optional

@@ -7,8 +7,9 @@ import torch
 from attention_cases import CHANNELS, every_causal, features, new
 from torch import Tensor, nn
 
-from attention import ATTENTIONS, InputError, Spec
+from attention import ATTENTIONS, Spec
 from attention.decoding import State, TokenMixer
+from automl.base.errors import InputError
 from backbones.torch_internals import tree_leaves
 
 N, PREFIX = 40, 35  # Both in the second chunk of the causal sums, and beyond the default window.

@@ -10,6 +10,7 @@ import numpy as np
 from optuna.study import StudyDirection
 
 from attention import Spec
+from automl.base.serialise import write_json
 from automl.config.settings import Settings
 from automl.confirm.design import Design
 from automl.confirm.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options
@@ -31,7 +32,6 @@ from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.fixed_scheduler import FixedScheduler
 from search.metric import Chance
 from search.record import Report, Role, State, TrialRecord
-from search.serialise import write_json
 from search.space import fingerprint
 from search.spaces import load_space
 from search.study import create_study

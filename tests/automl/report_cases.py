@@ -10,13 +10,13 @@ from typing import Any
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from automl.base.serialise import to_json
 from automl.config.settings import Settings
 from automl.storage.folder import FORMAT, SEARCH_FILE
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
 from search.halving import Rungs
 from search.record import State
-from search.serialise import to_json
 from search.space import draw_randomly
 from search.spaces import SPACES
 from search.study import CONFIG, EPOCH, PROFILE, REASON, ROLE, TRAINABLE, VARIANT, create_study

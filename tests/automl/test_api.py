@@ -13,7 +13,7 @@ import pytest
 from confirm_cases import fake_search
 
 import automl
-from attention import InputError
+from automl.base.errors import InputError
 from automl.export.predict import exported_folder
 from automl.storage.folder import resolve_search
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from backbones import call
 from backbones.example import batch_size, describe, first_tensor
 from backbones.output import feature_map, with_feature_map

@@ -13,7 +13,8 @@ from torch.nn.utils import parametrize
 from torchvision.models.feature_extraction import create_feature_extractor
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
-from attention import ATTENTIONS, Gated, InputError, Spec
+from attention import ATTENTIONS, Gated, Spec
+from automl.base.errors import InputError
 from backbones import Example, Site, build, call, insert, sites
 from search.config import Model
 

@@ -24,7 +24,8 @@ from sites_models import (
 )
 from torch import Tensor, nn
 
-from attention import ATTENTIONS, InputError, Spec
+from attention import ATTENTIONS, Spec
+from automl.base.errors import InputError
 from backbones import BACKBONES, Example, build, insert, sites
 from backbones.torch_internals import tree_leaves
 

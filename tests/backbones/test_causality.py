@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention import ATTENTIONS, Gated, InputError, Spec
+from attention import ATTENTIONS, Gated, Spec
+from automl.base.errors import InputError
 from backbones import Example, call, insert, sites
 from backbones.causality import is_causal, sees_later
 from backbones.insertion import build_module

@@ -13,7 +13,8 @@ from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHe
 from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
 
 import backbones
-from attention import Gated, InputError, Spec
+from attention import Gated, Spec
+from automl.base.errors import InputError
 from backbones import insert, sites
 from backbones.detector import build_detector
 

@@ -9,7 +9,8 @@ import torch
 import torchvision
 from torch import nn
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from backbones import BACKBONES, build, find, insert, sites
 
 OWN = """

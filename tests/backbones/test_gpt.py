@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from attention import ATTENTIONS, InputError, Spec
+from attention import ATTENTIONS, Spec
+from automl.base.errors import InputError
 from backbones import DECODERS, check_decoder, gpt, insert, sites
 from backbones.causality import is_causal
 from backbones.gpt import Decoder

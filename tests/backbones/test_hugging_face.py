@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from backbones import call, insert, sites
 
 transformers = pytest.importorskip("transformers")

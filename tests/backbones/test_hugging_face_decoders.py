@@ -7,7 +7,9 @@ import pytest
 import torch
 from tiny_decoders import BASE, CONTEXT, DECODERS, DEPTH, HEADS, VOCABULARY, WIDTH, save
 
-from attention import InputError, Spec, loading
+from attention import Spec
+from automl.base import loading
+from automl.base.errors import InputError
 from backbones import find_decoder, hugging_face, insert, sites
 from backbones.weights import load
 

@@ -9,7 +9,7 @@ import torch
 from larnn_restated import Restated
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from backbones import build, larnn_fast, larnn_loop
 from backbones.larnn import LARNN, LARNNCell, Layer
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from attention import ATTENTIONS, InputError, Spec
+from attention import ATTENTIONS, Spec
+from automl.base.errors import InputError
 from backbones import insert, sites
 from backbones.psmnet import (
     PSMNet,

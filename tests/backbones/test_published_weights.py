@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torchvision import models
 
-from attention import InputError
+from automl.base.errors import InputError
 from backbones import build, published_weights
 
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attention import ATTENTIONS, InputError, Spec
+from attention import ATTENTIONS, Spec
 from attention.padding import padding
+from automl.base.errors import InputError
 from backbones import ENCODERS, Example, insert, sites
 from backbones.separation import SECOND
 

@@ -8,7 +8,7 @@ import torch
 from contract import CHANNELS, CLASSES, LENGTH, SMALL, every_name, lengths, new, sequences
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from backbones import BACKBONES, build, insert
 
 

@@ -8,7 +8,8 @@ import torch
 from tiny_decoders import BASE, CONTEXT, DEPTH, DIFFERENT, HEADS, POSITIONS, SIZES, VOCABULARY, WIDTH, save
 from torch import Tensor, nn
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from backbones import DECODERS, find_decoder, insert, sites
 from backbones.hugging_face import HuggingFaceDecoder
 from backbones.take_over import find_projections, load_with_projections, take_over

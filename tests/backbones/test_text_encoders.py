@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attention import ATTENTIONS, InputError, Spec
+from attention import ATTENTIONS, Spec
 from attention.padding import padding
+from automl.base.errors import InputError
 from backbones import ENCODERS, check_encoder, insert, sites
 from backbones.pooling import Pooling
 from backbones.text_encoder import EPSILON, Encoder, Layer

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import backbones
-from attention import InputError
+from automl.base.errors import InputError
 from backbones.unet import UNet
 
 MODELS = [

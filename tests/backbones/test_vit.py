@@ -5,7 +5,8 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from attention import ATTENTIONS, InputError, Spec
+from attention import ATTENTIONS, Spec
+from automl.base.errors import InputError
 from backbones import build, gates, insert, sites
 
 SMALL = {"embed_dim": 12, "depth": 3, "heads": 3, "mlp_ratio": 2.0, "patch_size": 4}

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from backbones import build, insert
 from backbones.weights import load
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention import InputError
+from automl.base.errors import InputError
 from cluster.resources import TrialResources, count_fitting, count_slots
 
 CPUS = {"CPU": 8.0, "memory": 1e10}

@@ -6,7 +6,7 @@ import socket
 import pytest
 import ray
 
-from attention import InputError
+from automl.base.errors import InputError
 from cluster.connect import connect, keep_ray, list_free_resources, wait_for_capacity
 from cluster.ray_internals import state
 from cluster.resources import TrialResources

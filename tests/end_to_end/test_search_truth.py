@@ -20,7 +20,7 @@ from optuna.trial import TrialState
 from PIL import Image
 from ray.util.state import list_actors
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.cli.status import read_status
 from automl.config.limits import Limits
 from automl.config.settings import Settings

@@ -8,7 +8,8 @@ import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-from attention import ATTENTIONS, InputError, attention_table
+from attention import ATTENTIONS, attention_table
+from automl.base.errors import InputError
 from search import choices
 from search.choices import parse_parameter, types_of
 from search.config import TrialConfig

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn import metrics as sklearn
 
-from attention import InputError
+from automl.base.errors import InputError
 from search.class_metrics import (
     ACCURACY,
     AUC,

@@ -6,7 +6,7 @@ import optuna
 import pytest
 from search_cases import SMALL, draw
 
-from attention import InputError
+from automl.base.errors import InputError
 from search.config import TrialConfig
 from search.fixed_parameters import check_fixed_parameters
 from search.space import Space

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_cases import EPOCHS, PUBLISHED, SMALL, make_plan, make_study, report
 
-from attention import InputError
+from automl.base.errors import InputError
 from search.config import ImageData, ImageTraining, TrialConfig
 from search.grid import MOST_CELLS, grid_cells
 from search.grid_scheduler import GridScheduler

@@ -15,7 +15,7 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
 
-from attention import InputError
+from automl.base.errors import InputError
 from search.journal import Journal, batch_writes, truncate_incomplete_line
 
 Make = Callable[[Path], BaseJournalBackend]

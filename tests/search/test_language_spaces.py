@@ -7,7 +7,7 @@ import numpy as np
 import optuna
 import pytest
 
-from attention import InputError
+from automl.base.errors import InputError
 from search.config import LanguageModel, TrialConfig
 from search.fixed_parameters import check_fixed_parameters
 from search.language_spaces import KINDS, interleave, interleaved_control, uniform_interleaving

@@ -8,7 +8,7 @@ import optuna
 import pytest
 from test_placement_sampler import Drawn, draw, search
 
-from attention import InputError
+from automl.base.errors import InputError
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
 from search.placement_model import CELL, SITE, TYPE, EffectModel, IndexedModule, IndexedPlacement

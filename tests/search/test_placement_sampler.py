@@ -11,7 +11,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import FixedTrial, TrialState
 
-from attention import InputError
+from automl.base.errors import InputError
 from search import choices
 from search.choices import PlacementParameter, parse_parameter
 from search.placement_model import Effect, IndexedModule, IndexedPlacement

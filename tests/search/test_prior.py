@@ -7,7 +7,7 @@ import pytest
 from search_cases import ask_trial, make_engine, make_plan, make_study
 from test_placement_sampler import Drawn, draw, search
 
-from attention import InputError
+from automl.base.errors import InputError
 from search.config import TrialConfig
 from search.placement_model import CELL, OPTION, SITE, TYPE, Effect
 from search.placement_posterior import earlier_coefficients

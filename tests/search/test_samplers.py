@@ -8,7 +8,7 @@ import optuna
 import pytest
 from search_cases import SMALL, TWO_OBJECTIVES, ask_trial, draw, make_engine, make_plan, make_study, report
 
-from attention import InputError
+from automl.base.errors import InputError
 from search import choices
 from search.config import TrialConfig
 from search.record import State

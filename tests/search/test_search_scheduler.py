@@ -25,7 +25,8 @@ from search_cases import (
     report,
 )
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from search import choices
 from search.config import TrialConfig
 from search.record import Report, Role, State, TrialRecord

@@ -6,7 +6,7 @@ from pathlib import Path
 import optuna
 import pytest
 
-from attention import InputError
+from automl.base.errors import InputError
 from search.config import TrialConfig
 from search.fixed_parameters import check_fixed_parameters
 from search.space import Space

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from backbones import Site, build, insert, sites
 from search import choices, vit_spaces
 from search.config import ImageTraining, Model, TrialConfig

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attention import ATTENTIONS, InputError, Spec
+from attention import ATTENTIONS, Spec
+from automl.base.errors import InputError
 from backbones import BACKBONES
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.spaces import load_space

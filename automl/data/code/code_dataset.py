@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.code.code_cache import CorpusFile, open_cached_corpus
 from automl.data.code.code_splits import HOW
 from automl.data.code.corpus import MIN_DOCUMENTED

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.code.function import Function
 from automl.data.code.other_languages import LANGUAGES, parse_functions
 from automl.data.code.python import parse_python

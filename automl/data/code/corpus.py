@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.archive import extract_if_archive
 from automl.data.code.code_splits import assign_splits
 from automl.data.code.codesearchnet import is_codesearchnet, list_codesearchnet_files, read_codesearchnet

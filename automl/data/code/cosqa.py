@@ -12,7 +12,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.code.function import Function
 from automl.data.code.python import parse_python
 from automl.data.code.source_folder import SourceFunctions

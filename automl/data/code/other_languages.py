@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from automl.base.extras import optional
 from automl.data.code.comments import Line, extract_docstring
 from automl.data.code.function import Function
-from backbones.extras import optional
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.code.function import Function
 from automl.data.code.other_languages import BY_SUFFIX, LANGUAGES, parse_functions
 from automl.data.code.python import parse_python

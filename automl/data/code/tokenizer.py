@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from attention.errors import InputError
+from automl.base.errors import InputError
+from automl.base.extras import optional
 from automl.data.code.ragged import PADDING, pad_rows
-from backbones.extras import optional
 
 tokenizers = optional("tokenizers", "code")
 

@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.detection import masks
 from automl.data.detection.objects import Objects
 from automl.data.files import normalise_nfc

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.archive import extract_if_archive
 from automl.data.detection.annotations import Annotations, check_names, read_annotations, read_content
 from automl.data.detection.objects import Photo

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attention.errors import InputError, unknown
+from automl.base.errors import InputError, unknown
 from automl.data import shared
 from automl.data.detection.coco_folder import DetectionListing, read_coco_folder
 from automl.data.detection.detection_cache import DetectionCache, open_detection_cache

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.arrow import ArrowFile, map_in_threads, write_rows
 from automl.data.detection import masks
 from automl.data.detection.annotations import build_objects

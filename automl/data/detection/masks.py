@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from automl.base.extras import optional
 from automl.data.detection.objects import Rle
-from backbones.extras import optional
 
 coco = optional("pycocotools.mask", "detection")
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.csv_table import Table
 from automl.data.digest import hash_contents
 from automl.data.files import name_to_text, normalise_nfc

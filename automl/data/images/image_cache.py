@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.arrow import ArrowFile, map_in_threads, write_rows
 from automl.data.digest import SIZE, hash_all
 from automl.data.images.decode import decode

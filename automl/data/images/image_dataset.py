@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.errors import InputError, unknown
+from automl.base.errors import InputError, unknown
 from automl.data import shared
 from automl.data.images.decode import cache_side
 from automl.data.images.image_cache import ImageCache, open_image_cache

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attention.errors import InputError, unknown
+from automl.base.errors import InputError, unknown
 from automl.data.archive import SUFFIXES, extract_cached, is_archive
 from automl.data.digest import hash_contents
 from automl.data.digits import read_digits

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.csv_table import Table
 from automl.data.files import normalise_nfc
 from automl.data.groups import COLUMNS, LABELS, resolve_file

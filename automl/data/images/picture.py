@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.images.image_formats import FORMATS, HEIF_HINT, is_heif
 
 DEPTHS = (8, 10, 12, 14, 16)  # bits per channel that are distinguished

@@ -10,7 +10,7 @@ Source: http://cs231n.stanford.edu/tiny-imagenet-200.zip
 
 from pathlib import Path
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.files import find_on_disk, is_file, normalise_nfc
 
 ANNOTATIONS = "val_annotations.txt"

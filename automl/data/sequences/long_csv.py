@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.csv_table import iterate_rows
 from automl.data.sequences.number_text import NANS, NotANumber, find_first_bad, parse_fields, quote, read_text
 from automl.data.sequences.recording import Recording, SplitSequences, make_recording, sort_labels

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.files import normalise_nfc
 from automl.data.sequences.number_text import quote
 from automl.data.sequences.recording import Recording, SplitSequences, make_recording, sort_labels

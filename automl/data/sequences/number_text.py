@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.files import normalise_nfc
 
 BLOCK = 1 << 25  # characters that are split at once; the fields take several times as much memory

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.sequences.number_text import quote
 
 WHOLE = re.compile("-?[0-9]{1,18}")

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.errors import unknown
+from automl.base.errors import unknown
 from automl.data.records import Records
 from automl.data.sequences.normalise import compute_statistics, normalise_in_place, padding_mask
 from automl.data.sequences.sequence_cache import SequenceCache

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from attention.errors import InputError, unknown
+from automl.base.errors import InputError, unknown
 from automl.data import shared
 from automl.data.archive import extract_if_archive
 from automl.data.download import Checksum, download_archive

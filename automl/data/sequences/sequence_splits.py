@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.splits import TEST, VALIDATION, hash_fractions, hash_names
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.sequences.number_text import NANS, NotANumber, parse_numbers, quote, read_text
 from automl.data.sequences.recording import Recording, SplitSequences, make_recording
 from automl.data.walk import is_clutter

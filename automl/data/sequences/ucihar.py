@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.archive import extract_cached
 from automl.data.sequences.number_text import NotANumber, parse_numbers, quote, read_text
 from automl.data.sequences.recording import Recording, SplitSequences, make_recording

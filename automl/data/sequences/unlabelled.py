@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.sequences.sequence_formats import FORMATS
 
 

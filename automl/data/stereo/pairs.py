@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.csv_table import read_table
 from automl.data.files import find_on_disk, is_file, name_to_text
 from automl.data.groups import read_groups, read_labels

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 
 # Separators of headers differ between writers; one white space comes before the values.
 HEADER = re.compile(rb"(P[Ff])\s+(\d+)\s+(\d+)\s+([-+]?[0-9.]+(?:[eE][-+]?\d+)?)\s")

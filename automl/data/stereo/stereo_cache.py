@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from attention.errors import InputError, unknown
+from automl.base.errors import InputError, unknown
 from automl.data import shared
 from automl.data.arrow import map_in_threads, write_rows
 from automl.data.digest import SIZE, hash_contents

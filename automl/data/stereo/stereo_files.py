@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.images.picture import open_picture, read_channel
 from automl.data.stereo.pfm import read_pfm
 

@@ -14,7 +14,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.text.text_files import BINARY, COMPRESSED, LINES, TextFiles, no_texts_error
 
 MIN_FILES = 10

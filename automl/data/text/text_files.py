@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.code.source_folder import OTHERS
 from automl.data.files import name_to_text
 from automl.data.images.image_formats import SUFFIXES as IMAGES

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from attention.errors import InputError
-from backbones.extras import optional
+from automl.base.errors import InputError
+from automl.base.extras import optional
 from search.config.language_config import BYTES
 
 tokenizers = optional("tokenizers", "text")

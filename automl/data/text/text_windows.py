@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally
 from automl.data.text.token_cache import Documents, TokenFile, open_tokens

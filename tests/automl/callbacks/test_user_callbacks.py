@@ -16,7 +16,7 @@ import automl.confirm.run_confirm
 import automl.search.run_search
 import automl.tracking.process
 import automl.trials.session
-from attention import InputError
+from automl.base.errors import InputError
 from automl.callbacks.user import UserCallbacks, check_callbacks
 from search.callback import Callback
 from search.record import State, TrialRecord

@@ -16,13 +16,14 @@ import typer.main
 from PIL import Image
 
 import automl
-from attention import ATTENTIONS, InputError
-from attention.loading import load_object
+from attention import ATTENTIONS
+from automl.base.errors import InputError
+from automl.base.loading import load_object
+from automl.base.options import options_of
 from automl.cli.command import as_command
 from automl.cli.config_file import COMMON
 from automl.cli.main import app
 from automl.cli.sites import sites_table
-from automl.config.options import options_of
 from automl.config.search_options import SearchOptions
 from automl.config.settings import Settings
 from automl.search import run_search as search

@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.cli.command import as_command
 from automl.cli.main import app
 

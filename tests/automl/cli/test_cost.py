@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 import automl.costs.model
-from attention import InputError, Spec, decomposed
+from attention import Spec, decomposed
+from automl.base.errors import InputError
 from automl.cli.cost import read_placement
 
 Cli = Callable[..., tuple[int, str, str]]

@@ -11,7 +11,7 @@ from confirm_cases import RECORDS, FakeWorkers, NoTracker, fake_search
 import automl.confirm.run_confirm
 import automl.report
 import automl.trials.session
-from attention import InputError
+from automl.base.errors import InputError
 from automl.callbacks.retention import CheckpointRetention
 from automl.cli.searches import list_searches
 from automl.cli.status import read_status

@@ -8,7 +8,7 @@ import pytest
 from confirm_cases import RECORDS, fake_search
 from filelock import FileLock
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.cli.remove import run_remove
 from automl.storage.folder import find_search, old_folder
 from automl.storage.storage import Storage

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from report_cases import frozen, made_up, plan_of, save_search
 
-from attention import InputError, Spec, ssa
+from attention import Spec, ssa
+from automl.base.errors import InputError
 from automl.cli.main import main
 from automl.costs.exported import _draw, _option_params, read_latencies
 from automl.storage.folder import SEARCH_FILE

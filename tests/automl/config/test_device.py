@@ -12,7 +12,7 @@ import torch
 from automl_cases import CPU, timeless, tiny
 from imitated_gpus import SIZE, OnCpu
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config import device
 from automl.config.runtime import Runtime
 from automl.tasks import open_task

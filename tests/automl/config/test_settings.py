@@ -8,16 +8,17 @@ from typing import Any
 import optuna
 import pytest
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.command_line import format_option
+from automl.base.errors import InputError
+from automl.base.names import short_name
+from automl.base.serialise import from_json, to_json
 from automl.config.baseline import draw_baseline
-from automl.config.command_line import format_option
 from automl.config.limits import Limits
-from automl.config.names import short_name
 from automl.config.settings import TRIALS, Settings
 from automl.storage.storage import Storage
 from cluster.connect import connect
 from search.config import ImageTraining, Model, TrialConfig
-from search.serialise import from_json, to_json
 from search.space import Space
 from search.spaces import SPACES
 

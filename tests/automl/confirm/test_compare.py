@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 
 import automl.confirm.run_confirm
 import automl.trials.session
-from attention import InputError
+from automl.base.errors import InputError
 from automl.confirm.compare import run_compare
 from automl.confirm.run_confirm import run_confirm
 from automl.confirm.statistics import paired

@@ -15,7 +15,9 @@ from mlflow import MlflowClient
 
 import automl.confirm.run_confirm
 import automl.trials.session
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
+from automl.base.serialise import to_json
 from automl.cli.status import read_status
 from automl.cli.sync import run_sync
 from automl.confirm.protocol import confirmations
@@ -27,7 +29,6 @@ from automl.tasks import open_task
 from automl.tasks.same_data import read_manifest, write_manifest
 from automl.trials.interrupt import Stopped
 from search.choices import PUBLISHED
-from search.serialise import to_json
 from search.study import open_study, own_trials
 
 BASELINE, LEAD = "baseline (trial 0)", "ssa @ stage1.block2.branch (trial 1)"

@@ -10,7 +10,7 @@ import pytest
 from confirm_cases import FakeCommands, FakeWorkers
 
 import automl.trials.session
-from attention import InputError
+from automl.base.errors import InputError
 from automl.cli.status import read_status
 from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.run_confirm import run_confirm

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from confirm_cases import CONV, SAGAN, SSA, record
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.confirm.variants import ablations, select_variants
 from search.class_metrics import ACCURACY

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.costs.decoding import BYTES, cache_bytes, check_cache
 from automl.costs.forecast import Forecast, check_limits

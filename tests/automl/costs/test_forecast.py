@@ -4,7 +4,8 @@ import pytest
 import torch
 from automl_cases import EVERY_ATTENTION, HERE, SITES, opened, tiny
 
-from attention import ATTENTIONS, InputError, Spec
+from attention import ATTENTIONS, Spec
+from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.costs.forecast import MIN_TRIALS, Forecast, check_limits, predict_cost
 from automl.tasks import open_task

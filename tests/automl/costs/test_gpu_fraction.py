@@ -10,7 +10,7 @@ from automl_cases import CPU, TINY
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config import device
 from automl.config.runtime import MEMORY_FRACTION, Runtime, memory_fraction
 from automl.costs import gpu_fraction

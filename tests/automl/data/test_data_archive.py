@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data import archive as archives
 from automl.data.archive import extract, extract_cached
 

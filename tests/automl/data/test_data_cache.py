@@ -11,7 +11,7 @@ import pytest
 from filelock import FileLock
 from PIL import Image
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data import arrow
 from automl.data import digest as digests
 from automl.data.images import image_cache as caches

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.images import Images, decode, open_image_records, open_split
 
 

@@ -12,7 +12,7 @@ from services import Mirror, serve_mirror
 from torchvision.datasets import Imagenette
 
 import automl.data.published
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data import download
 from automl.data.download import Checksum, Remote
 from automl.data.images import image_sources

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data import arrow
 from automl.data.arrow import map_in_threads, write_rows
 from automl.data.digest import SIZE

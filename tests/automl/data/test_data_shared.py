@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data import shared
 from automl.data.images import image_cache, open_split, shared_name
 from automl.data.sequences import open_sequences

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.digits import read_digits
 from automl.data.images import SOURCES, open_image_records
 from automl.data.images.image_formats import SUFFIXES

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.splits import hash_names, hold_out_split, pack_keys, select_subset
 
 LABELS = st.lists(st.integers(0, 5), min_size=2, max_size=200)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data import shared
 from automl.data.code import open_texts
 from automl.data.detection import open_detection_records as open_detection

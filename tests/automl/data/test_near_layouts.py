@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.cli.data import look_over_task
 from automl.data.segmentation_data import open_labelled_images
 from automl.search.default_space import fit

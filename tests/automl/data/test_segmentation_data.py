@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from segmentation_cases import NAMES, few_scenes, mask_of, save
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.detection import scenes
 from automl.data.segmentation_data import IGNORE, LabelledImages, is_segmentation, open_labelled_images
 from search.config import SegmentationData

@@ -9,7 +9,7 @@ from confirm_cases import RECORDS, SSA, FakeWorkers, NoTracker, fake_search, rec
 
 import automl.confirm.run_confirm
 import automl.trials.session
-from attention import InputError
+from automl.base.errors import InputError
 from automl.callbacks.retention import CheckpointRetention
 from automl.confirm.run_confirm import run_confirm
 from automl.export.chosen import choose

@@ -27,7 +27,7 @@ from code_cases import (
 )
 from torch import nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.code.tokenizer import Tokenizer
 from automl.export import formats
 from automl.export.destination import destination

@@ -13,7 +13,7 @@ import pytest
 import torch
 from code_cases import CODE, FUNCTIONS, LENGTHS, QUERIES, QUERY, TOKENIZER, export_search
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.code.source_folder import MAX_BYTES, read_source_folder
 from automl.data.code.tokenizer import Tokenizer
 from automl.export import code_index

@@ -15,7 +15,8 @@ from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 from torch import Tensor
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from automl.data.detection import scenes
 from automl.export import run_export as export
 from automl.export.chosen import Chosen

@@ -20,7 +20,8 @@ from mlflow import MlflowClient
 from safetensors.torch import load_file
 from services import ObjectStore
 
-from attention import InputError
+from automl.base.atomic import temporary_path
+from automl.base.errors import InputError
 from automl.export import parity
 from automl.export import run_export as export
 from automl.export.chosen import Chosen, choose_run
@@ -40,7 +41,6 @@ from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
 from automl.trials.train import TrainResult, run_train
-from search.atomic import temporary_path
 from search.config import TrialConfig
 from search.record import State, TrialRecord
 from search.study import read_records

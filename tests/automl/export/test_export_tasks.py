@@ -14,7 +14,8 @@ import torch
 from automl_cases import HERE, sequence_config
 from torch import nn
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, ONNX, PT2

@@ -18,8 +18,9 @@ from automl_cases import HERE, TINY
 from code_cases import CHOSEN
 from torch import nn
 
-from attention import InputError, Spec
-from automl.config.escape import printable
+from attention import Spec
+from automl.base.errors import InputError
+from automl.base.escape import printable
 from automl.data.text.text_tokenizer import TextTokenizer
 from automl.data.text.text_windows import TextWindows
 from automl.export import run_export as export

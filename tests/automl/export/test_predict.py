@@ -10,7 +10,7 @@ from automl_cases import CPU, HERE
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.images import open_split
 from automl.data.images.image_augment import centre_crop
 from automl.export.predict import BATCH, run_predict

@@ -11,7 +11,8 @@ from automl_cases import HERE
 from PIL import Image
 from segmentation_cases import NAMES, SMALL, few_scenes
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.formats import CONFIG, MLFLOW_MODEL, ONNX, PT2

@@ -9,7 +9,8 @@ import torch
 from automl_cases import HERE
 from PIL import Image
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from automl.data.stereo import planes
 from automl.data.stereo.pfm import read_pfm
 from automl.export import run_export as export

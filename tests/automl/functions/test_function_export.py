@@ -15,7 +15,7 @@ from automl_cases import HERE
 from PIL import Image
 from safetensors.torch import load_file
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, ONNX, PT2, WEIGHTS

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import automl
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
 from automl.functions import space as function_space_module

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 import automl
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.functions.space import function_space
 from automl.functions.start import TrainingFunction, find_function

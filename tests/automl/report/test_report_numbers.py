@@ -14,6 +14,7 @@ from scipy.stats import spearmanr
 from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_support
 
 from attention import Spec
+from automl.base.serialise import write_json
 from automl.report.audit import ENOUGH, LOW, audit, checks
 from automl.report.costs import costs, pareto
 from automl.report.failures import reasons
@@ -28,7 +29,6 @@ from automl.tasks.layer_sensitivity import FILE, FORMAT, Sensitivity
 from search.config import Model, TrialConfig
 from search.metric import Metric
 from search.record import Role, State
-from search.serialise import write_json
 from search.study import ROLE, read_history
 
 

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial
 from report_cases import SSA, frozen, made_up, plan_of, save_search, save_verdict, verdict_of
 
 from attention import Spec
-from automl.config.escape import printable
+from automl.base.escape import printable
 from automl.report import ReportResult, _make, run_report, sections
 from automl.report.figure import Figure
 from automl.report.read import Search, Trial, read_search

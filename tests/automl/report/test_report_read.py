@@ -11,7 +11,7 @@ import ray
 from optuna.trial import FrozenTrial
 from report_cases import made_up, plan_of, save_search, save_verdict, verdict_of
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.report import run_report
 from automl.report.read import read_search
 from automl.storage.folder import old_folder

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from confirm_cases import RECORDS, fake_search
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from automl.search.configuration import config_of_space, config_of_trial, read_settings, set_values
 from search.config import TASKS, TrialConfig
 from search.space import draw_randomly

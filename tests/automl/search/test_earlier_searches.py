@@ -7,7 +7,7 @@ import pytest
 from confirm_cases import RECORDS, fake_search
 from optuna.trial import create_trial
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.cli.status import read_status
 from automl.config.settings import Settings
 from automl.search.prior import read_effects

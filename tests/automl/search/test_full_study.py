@@ -9,7 +9,7 @@ from confirm_cases import PLAN
 from optuna.samplers import RandomSampler
 
 import automl.trials.session
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.storage.storage import Storage
 from automl.trials.interrupt import Interrupt

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from automl_cases import Regression, opened
 
+from automl.base.serialise import to_json
 from automl.config.settings import Settings
 from automl.search.result import SearchResult, make_result
 from automl.search.run_search import make_plan
@@ -14,7 +15,6 @@ from automl.tracking.run_spec import flat
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
 from search.record import Role, State, TrialRecord
-from search.serialise import to_json
 from search.trial_scheduler import Plan
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confirm_cases import RECORDS, SSA, fake_confirmation, fake_search, record
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.cli.searches import list_searches, searches_table
 from automl.cli.status import read_status
 from automl.confirm.compare import run_compare

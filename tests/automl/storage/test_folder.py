@@ -16,7 +16,7 @@ from optuna.trial import FixedTrial
 from pyarrow.fs import FileSystem, FileType
 from services import ObjectStore
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.storage.folder import (
     SEARCH_FILE,

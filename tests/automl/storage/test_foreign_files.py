@@ -19,7 +19,8 @@ from onnx import TensorProto, helper
 from PIL import Image
 from report_cases import made_up, save_search
 
-from attention import InputError, loading
+from automl.base import loading
+from automl.base.errors import InputError
 from automl.cli.main import app
 from automl.confirm.compare import run_compare
 from automl.export.code_search import run_code_search

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.storage.storage import Storage
 
 

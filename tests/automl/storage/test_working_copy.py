@@ -15,7 +15,7 @@ import optuna
 import pytest
 from services import ObjectStore
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.storage import working_copy
 from automl.storage.storage import Storage
 from automl.storage.working_copy import NOTE, folder_of, is_written, update, writing

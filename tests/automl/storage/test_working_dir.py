@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.storage.working_dir import check_not_temporary
 
 

@@ -11,8 +11,8 @@ import pytest
 from report_cases import frozen, plan_of, save_search
 
 import automl.studies.run_study as run_study_module
-from attention import InputError
-from automl.config.escape import markdown
+from automl.base.errors import InputError
+from automl.base.escape import markdown
 from automl.config.settings import Settings
 from automl.report.grid_table import FILES, markdown_lines, merged, write_grid
 from automl.report.page import write_page

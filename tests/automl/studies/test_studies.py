@@ -9,7 +9,7 @@ from report_cases import frozen, plan_of, save_search
 from scipy import stats
 from typer.testing import CliRunner
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.cli.main import app
 from automl.report.read import Search, read_search
 from automl.studies.figures import compare, write_tables

@@ -8,7 +8,7 @@ import torch
 from automl_cases import HERE
 from sklearn import metrics as sklearn
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.tasks import evaluator as evaluators
 from automl.tasks.evaluator import ClassificationEvaluator
 from search.class_metrics import ACCURACY, AUC, BALANCED_ACCURACY, CLASSIFICATION

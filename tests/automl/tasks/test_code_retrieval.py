@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from automl_cases import HERE
 from code_corpus import write_corpus
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from automl.tasks import open_task
 from automl.tasks.code_retrieval import CodeRetrieval
 from automl.training.loop import evaluate, fit, start

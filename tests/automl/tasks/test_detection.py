@@ -16,7 +16,7 @@ from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.data.detection import Objects
 from automl.data.detection.detection_augment import Augmentation, augment, draw_augmentations

@@ -10,7 +10,8 @@ from automl_cases import HERE, TINY, tiny
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.initial import choose_weights

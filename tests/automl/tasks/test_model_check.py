@@ -13,7 +13,7 @@ from automl_cases import HERE, opened, sequence_config, tiny
 from detection_cases import SMALL, few_scenes
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.export import parity
 from automl.search.checks import check_models

@@ -14,7 +14,8 @@ from automl_cases import CPU, HERE, timeless
 from code_cases import CHOSEN
 from tiny_decoders import CONTEXT, DECODERS, VOCABULARY, save
 
-from attention import InputError
+from automl.base.errors import InputError
+from automl.base.serialise import read_json
 from automl.config.settings import Settings
 from automl.data.text import open_windows
 from automl.data.text.text_tokenizer import train_pairs
@@ -33,7 +34,6 @@ from search.config import LanguageData, LanguageModel, LanguageTraining, TrialCo
 from search.config.language_config import BYTES
 from search.language_spaces import mixer
 from search.record import Role, State, TrialRecord
-from search.serialise import read_json
 from search.space import draw_randomly
 
 transformers = pytest.importorskip("transformers")

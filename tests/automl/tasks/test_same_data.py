@@ -16,7 +16,7 @@ from PIL import Image
 
 import automl.confirm.run_confirm
 import automl.trials.session
-from attention import InputError
+from automl.base.errors import InputError
 from automl.confirm.compare import run_compare
 from automl.confirm.run_confirm import run_confirm
 from automl.data import shared

@@ -10,7 +10,8 @@ from automl_cases import HERE
 from segmentation_cases import SMALL, few_scenes
 from task_contract import Worker, both
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.data.segmentation_data import IGNORE
 from automl.tasks import open_task

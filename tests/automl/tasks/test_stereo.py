@@ -8,7 +8,8 @@ import torch
 from automl_cases import HERE
 from task_contract import both
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.data.stereo import planes
 from automl.tasks import open_task

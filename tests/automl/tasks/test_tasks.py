@@ -9,7 +9,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from task_contract import both
 from torch import Tensor, nn
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.data.images import open_split
 from automl.data.images.image_augment import centre_crop, normalise

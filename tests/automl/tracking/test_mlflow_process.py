@@ -13,7 +13,7 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.storage.storage import Storage
 from automl.tracking.client import open_client
 from automl.tracking.process import _IDLE, MlflowProcess, prepared

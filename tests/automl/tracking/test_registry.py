@@ -9,7 +9,7 @@ import torch
 from automl_cases import CPU, HERE
 from mlflow import MlflowClient
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.export.run_export import ExportResult, run_export
 from automl.storage.storage import Storage
 from automl.tasks import open_task

@@ -9,7 +9,7 @@ import pytest
 from automl_cases import HERE, tiny
 from confirm_cases import RECORDS, fake_search
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.cli.sync import run_sync
 from automl.confirm.compare import run_compare
 from automl.export.run_export import run_export

@@ -11,7 +11,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from optuna.study import StudyDirection
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from automl.cli.sync import run_sync
 from automl.config.settings import Settings
 from automl.costs.profile import CostProfile

@@ -10,7 +10,7 @@ from automl_cases import CPU, Regression
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.training.loop import TrainingState, fit, start

@@ -7,7 +7,8 @@ import torch
 from automl_cases import opened
 from torch import Tensor
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from automl.tasks import Task
 from automl.training.continuation import continue_training
 from automl.training.loop import TrainingState, fit, start

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from automl_cases import Regression
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.training.lr_find import find_learning_rate, plot
 
 

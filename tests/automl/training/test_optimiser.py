@@ -6,7 +6,8 @@ from automl_cases import EVERY_ATTENTION, HERE, tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from automl.tasks import open_task
 from automl.training.optimiser import build_optimizer, compute_relative_rate
 from backbones import build, insert

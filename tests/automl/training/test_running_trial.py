@@ -14,7 +14,8 @@ from automl_cases import CPU, HERE, timeless
 from functions.train_marks import network, train
 from torch import nn
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage

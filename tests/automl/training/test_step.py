@@ -7,7 +7,7 @@ import pytest
 import torch
 from automl_cases import CPU, HERE, Regression
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.training import step

@@ -8,7 +8,7 @@ import pytest
 import torch
 from automl_cases import opened, tiny
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.device import UnusableGpu
 from automl.storage.cache_folder import once
 from automl.storage.disk import DiskFull

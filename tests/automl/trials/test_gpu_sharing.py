@@ -12,7 +12,7 @@ import ray
 import ray.cloudpickle as cloudpickle
 from automl_cases import TINY
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.costs.gpu_fraction import GpuUse
 from automl.storage.folder import new_folder, read_metadata

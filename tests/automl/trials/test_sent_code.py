@@ -5,7 +5,7 @@ import pickle
 import pytest
 import ray
 
-from attention import live_objects, loading
+from automl.base import live_objects, loading
 from automl.trials import sent_code
 
 NAME = "__main__:train"

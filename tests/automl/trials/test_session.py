@@ -17,8 +17,9 @@ from PIL import Image
 from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 
-from attention import InputError, Spec
+from attention import Spec
 from attention.padding import padding
+from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
 from automl.training.loop import fit, start

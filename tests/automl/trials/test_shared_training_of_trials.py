@@ -7,7 +7,8 @@ import pytest
 import torch
 from automl_cases import CPU, HERE, timeless, tiny
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from automl.config.limits import Limits
 from automl.costs.profile import CostProfile
 from automl.storage.storage import Storage

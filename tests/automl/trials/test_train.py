@@ -16,7 +16,8 @@ from PIL import Image
 from ray.exceptions import RayActorError
 from ray.train import WorkerGroupError
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
 from automl.cli.train_command import DEFAULTS, OTHERS
 from automl.config.device import find_device
 from automl.config.runtime import Runtime

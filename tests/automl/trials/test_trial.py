@@ -11,6 +11,7 @@ from automl_cases import CPU, HERE, TINY, timeless, tiny
 from imitated_gpus import SIZE, Driver
 
 from attention import Spec
+from automl.base.serialise import to_json
 from automl.config.device import OUT_OF_MEMORY, UnusableGpu, find_device
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime
@@ -24,7 +25,6 @@ from automl.training.loop import evaluate
 from automl.trials import trial
 from automl.trials.trial import build_assignment, train_trial
 from search.config import TrialConfig
-from search.serialise import to_json
 
 TIME_RATIO = 1.3
 MEASURED = CostProfile(

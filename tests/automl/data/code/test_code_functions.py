@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.code import open_corpus
 from automl.data.code.code_overview import summarise_code
 from automl.data.code.duplicates import compute_shape_key

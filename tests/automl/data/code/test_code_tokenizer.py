@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.code.tokenizer import PADDING, UNKNOWN, Tokenizer, train_tokenizer
 
 TEXTS = [

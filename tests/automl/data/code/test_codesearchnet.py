@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.code import is_code, open_corpus
 from automl.data.code.codesearchnet import compute_token_key
 

@@ -8,7 +8,7 @@ from pygments import lex
 from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, String
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 from automl.data.code.corpus import is_code, open_corpus
 from automl.data.code.function import Function
 from automl.data.code.leaks import find_leaks

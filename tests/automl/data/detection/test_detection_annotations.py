@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.detection import detection_cache, masks, open_split
 from automl.data.detection.annotations import build_objects, read_annotations
 from automl.data.detection.coco_folder import find_image_id, is_coco, read_coco_folder

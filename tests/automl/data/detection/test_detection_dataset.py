@@ -12,7 +12,7 @@ import pytest
 from detection_cases import write_scenes
 from PIL import ExifTags, Image
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data import shared
 from automl.data.detection import masks, open_detection_records, open_split, shared_name
 from automl.data.detection.detection_overview import summarise_detection

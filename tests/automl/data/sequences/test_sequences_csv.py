@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.sequences import open_sequence_records, open_sequences
 
 HEAD = "series,time,x,y,label,subject,split\n"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.manifest import Manifest, compare_manifests
 from automl.data.sequences import Sequences, fill_gaps, normalise, open_sequence_records, open_sequences
 from automl.data.sequences import sequence_cache as caches

@@ -6,7 +6,7 @@ import pytest
 from fake_ucihar import write_zip
 from services import Mirror, serve_mirror
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.sequences import open_sequences, sequence_sources, ucihar
 
 NAME = "human+activity+recognition+using+smartphones.zip"

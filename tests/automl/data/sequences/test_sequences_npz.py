@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.sequences import open_sequences
 from automl.data.sequences.unlabelled import read_unlabelled
 

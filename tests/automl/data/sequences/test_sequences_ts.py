@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.sequences import Sequences, open_sequence_records, open_sequences
 
 HEADER = """# A description.

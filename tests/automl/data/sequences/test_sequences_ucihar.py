@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fake_ucihar import ACTIVITIES, TEST_SUBJECTS, TRAIN_SUBJECTS, windows, write_folder, write_zip
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.sequences import Sequences, open_sequence_records, open_sequences
 from automl.data.sequences.sequence_splits import choose_subjects
 from automl.data.sequences.ucihar import INNER, SIGNALS

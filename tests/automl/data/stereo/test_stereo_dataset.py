@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.stereo import open_pairs, planes
 from automl.data.stereo.pfm import write_pfm
 from automl.data.stereo.stereo_cache import PairsFile

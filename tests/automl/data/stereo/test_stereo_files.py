@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data.stereo import is_stereo
 from automl.data.stereo.pairs import find_pairs
 from automl.data.stereo.pfm import read_pfm, write_pfm

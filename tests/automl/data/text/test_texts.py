@@ -13,7 +13,7 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention import InputError
+from automl.base.errors import InputError
 from automl.data import shared
 from automl.data.splits import SPLITS
 from automl.data.text import is_text, open_windows, shared_name

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import automl
-from attention import InputError, child_processes, loading
-from attention.errors import OWN_PACKAGES
+from automl.base import child_processes, loading
+from automl.base.errors import OWN_PACKAGES, InputError
 from backbones.libraries import LIBRARIES
 
 
@@ -64,7 +64,7 @@ def test_the_digest_does_not_depend_on_the_folder(
 
 PROGRAM = """
 import pickle, sys
-from attention import loading
+from automl.base import loading
 from backbones.libraries import LIBRARIES
 name, files = pickle.load(sys.stdin.buffer)
 loading.receive(files)

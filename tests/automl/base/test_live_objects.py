@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from attention import InputError, live_objects, loading
+from automl.base import live_objects, loading
+from automl.base.errors import InputError
 
 CELLS = """
 import sys
@@ -25,7 +26,7 @@ def train(value):
 
 def run(*lines: str) -> str:
     """Run lines after the cells as a process without a file, as a notebook is."""
-    code = CELLS + "\n".join(("from attention import live_objects, loading", *lines))
+    code = CELLS + "\n".join(("from automl.base import live_objects, loading", *lines))
     result = subprocess.run([sys.executable, "-"], input=code, capture_output=True, text=True, check=True)
     return result.stdout.strip()
 
@@ -61,7 +62,7 @@ def test_hash_changes_with_what_the_function_uses() -> None:
 
 def test_function_of_a_file_has_the_name_of_its_file() -> None:
     assert live_objects.name_of(run) == f"{Path(__file__).resolve()}:run"
-    assert live_objects.name_of(loading.load_file) == "attention.loading:load_file"
+    assert live_objects.name_of(loading.load_file) == "automl.base.loading:load_file"
 
 
 def test_missing_and_nested_functions_are_refused() -> None:

@@ -121,4 +121,4 @@ def _is_in_library(file: Path) -> bool:
 
 
 def _is_ours(file: Path) -> bool:
-    return any(file.is_relative_to(Path(__file__).parents[1] / name) for name in OWN_PACKAGES)
+    return any(file.is_relative_to(Path(__file__).parents[2] / name) for name in OWN_PACKAGES)

@@ -4,7 +4,7 @@ import re
 import unicodedata
 from pathlib import Path
 
-from attention import InputError
+from automl.base.errors import InputError
 
 MAX_TITLE = 40  # characters of the title of a search or experiment
 MAX_NAME_BYTES = 200  # file systems allow 255, and an unfinished export adds to the name

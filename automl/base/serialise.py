@@ -15,8 +15,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from attention import InputError
-from search.atomic import replacing
+from automl.base.atomic import replacing
+from automl.base.errors import InputError
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 import pytest
 
-from attention import InputError
-from automl.config.units import (
+from automl.base.errors import InputError
+from automl.base.units import (
     decimals,
     format_count,
     format_duration,

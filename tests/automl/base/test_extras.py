@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import backbones
-from attention import InputError
+from automl.base.errors import InputError
+from automl.base.extras import EXTRAS
 from automl.data.code import other_languages
 from automl.data.code.tokenizer import train_tokenizer
 from automl.data.detection.masks import encode_masks
 from automl.data.text.text_tokenizer import train_pairs
 from automl.tasks import detection_evaluator
 from backbones import hugging_face
-from backbones.extras import EXTRAS
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from attention import InputError
-from automl.config.addresses import redact
+from automl.base.addresses import redact
+from automl.base.errors import InputError
 from automl.storage.logs import capture_library_logs
 from automl.storage.provenance import collect_provenance
 from automl.tracking import client

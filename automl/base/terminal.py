@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from automl.config.escape import printable
+from automl.base.escape import printable
 
 KEPT = "\n\r\t"  # progress bars of libraries use \r
 

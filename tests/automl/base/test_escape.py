@@ -18,19 +18,12 @@ from mlflow import MlflowClient
 from rich.console import Console
 from rich.live import Live
 
+from automl.base.command_line import format_command
+from automl.base.escape import markdown, markdown_code, mlflow_key, mlflow_value, printable, shell
+from automl.base.summary import html
+from automl.base.terminal import EscapedStream, escaped_output
 from automl.callbacks.search_progress import Progress
 from automl.cli.main import app
-from automl.config.command_line import format_command
-from automl.config.escape import (
-    markdown,
-    markdown_code,
-    mlflow_key,
-    mlflow_value,
-    printable,
-    shell,
-)
-from automl.config.summary import html
-from automl.config.terminal import EscapedStream, escaped_output
 from automl.report.figure import Figure, inline
 from automl.storage.storage import Storage
 from automl.tracking.client import find_runs

@@ -21,8 +21,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from attention import live_objects
-from attention.errors import OWN_PACKAGES, InputError, describe_error, unknown
+from automl.base import live_objects
+from automl.base.errors import OWN_PACKAGES, InputError, describe_error, unknown
 
 P = ParamSpec("P")
 R = TypeVar("R")

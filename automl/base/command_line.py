@@ -1,6 +1,6 @@
 """Text of commands and options, for messages."""
 
-from automl.config.escape import shell
+from automl.base.escape import shell
 
 STORAGE = "searches"
 

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from attention import InputError
+from automl.base.errors import InputError
 
 EXTRAS = {  # Purpose of each extra, for messages.
     "code": "code search",

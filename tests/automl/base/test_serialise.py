@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 import pytest
 
-from attention import InputError, Spec
+from attention import Spec
+from automl.base.errors import InputError
+from automl.base.serialise import from_json, read_json, to_json, write_json
 from search.config import TrialConfig
-from search.serialise import from_json, read_json, to_json, write_json
 
 
 class Colour(StrEnum):

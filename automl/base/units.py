@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from attention import InputError
+from automl.base.errors import InputError
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _COUNTS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}

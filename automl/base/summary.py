@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from automl.config.escape import printable
+from automl.base.escape import printable
 
 WIDTH = 9  # characters of the column of names, as in the output of commands
 

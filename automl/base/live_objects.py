@@ -16,7 +16,7 @@ from typing import Any
 
 import cloudpickle
 
-from attention.errors import InputError
+from automl.base.errors import InputError
 
 MAIN = "__main__"
 

@@ -1,6 +1,6 @@
 """A user's classes and functions in the processes that user-defined code starts, as a `DataLoader` does.
 
-A process that is spawned imports them by their module. It cannot find a module that `attention.loading` has
+A process that is spawned imports them by their module. It cannot find a module that `automl.base.loading` has
 read from a file, or a function of a notebook that this process has received.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import cloudpickle
 
-from attention import loading
-from attention.live_objects import MAIN
+from automl.base import loading
+from automl.base.live_objects import MAIN
 
 
 def send_own_objects() -> None:
