@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from automl.confirm.compare import Compared, run_compare
     from automl.confirm.confirm_result import ConfirmResult
     from automl.confirm.run_confirm import run_confirm
-    from automl.confirm.run_referee import resume_referee, run_referee
     from automl.confirm.verdict import Verdict
     from automl.export.code_search import CodeSearch, run_code_search
     from automl.export.predict import Prediction, Predictions, run_predict
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from automl.search.run_search import resume_search, run_search
     from automl.studies.run_study import StudyResult, run_study
     from automl.tasks import Task, register_task
+    from automl.tasks.command.referee import resume_referee, run_referee
     from automl.trials.train import TrainResult, resume_train, run_train
     from backbones import Site, insert, sites
     from search.callback import Callback, SearchRecord

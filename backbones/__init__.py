@@ -59,17 +59,10 @@ from typing import TYPE_CHECKING
 from automl.base.lazy import lazily
 
 if TYPE_CHECKING:
-    from backbones.backbone_table import (
-        BACKBONES,
-        DECODERS,
-        ENCODERS,
-        STEREO,
-        Backbone,
-        check_decoder,
-        check_encoder,
-        check_stereo,
-        find_decoder,
-    )
+    from automl.tasks.code_retrieval.model import ENCODERS, check_encoder
+    from automl.tasks.language_modelling.model import DECODERS, check_decoder, find_decoder
+    from automl.tasks.stereo.model import STEREO, check_stereo
+    from backbones.backbone_table import BACKBONES, Backbone
     from backbones.example import Example, call
     from backbones.factory import build, check_options, find, published_weights
     from backbones.insertion import gates, insert

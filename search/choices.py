@@ -11,8 +11,10 @@ import optuna
 from attention.options import OptionValue
 from attention.spec import Spec
 from automl.base import loading
+from automl.tasks.image_classification import ImageTraining
 from backbones.placement import Placement
-from search.config import ClassWeights, ImageTraining, Optimizer, Schedule, Training
+from search.config import Optimizer, Schedule, Training
+from search.config.classification import ClassWeights
 
 if TYPE_CHECKING:
     from backbones.site import Site

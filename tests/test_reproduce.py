@@ -14,9 +14,9 @@ from automl.cli.cost import lines, read_placement
 from automl.cli.main import app
 from automl.cli.train_command import read_config
 from automl.costs.model import ModelCost
-from automl.costs.subject import make_subject
 from automl.data.published import PUBLISHED
 from automl.studies.study_table import STUDIES
+from automl.tasks.subject import make_subject
 from backbones import insert
 from backbones.macs import count_macs
 from search.config import TrialConfig

@@ -65,7 +65,7 @@ def referee(
 
     Exit code: 0 better, 1 not shown, 2 mistake or failed run, 3 worse.
     """
-    from automl.confirm.run_referee import resume_referee, run_referee
+    from automl.tasks.command.referee import resume_referee, run_referee
 
     if resume is not None:
         only(context, "resume", "storage", "as_json")

@@ -20,7 +20,6 @@ from automl.confirm.variants import CONTROL_ROLES, VariantSet
 from automl.confirm.written import CONFIRM_FOLDER, VERDICT_FILE, WrittenVerdict, read_verdict
 from automl.storage.folder import SearchMetadata
 from automl.storage.provenance import Provenance
-from search.config import COMMAND, CommandModel
 from search.metric import Chance, Metric
 from search.record import Role, State, TrialRecord
 from search.study import STUDY_FILE, create_study, resume_study
@@ -111,12 +110,12 @@ class Confirmation:
     @property
     def of_commands(self) -> bool:
         """Return True if the variants are commands."""
-        return self.variant_set.variants[0].config.task == COMMAND
+        return not self.variant_set.variants[0].config.opens
 
     def commands(self) -> list[str]:
         """Return the commands that the variants run."""
-        models = [variant.config.model for variant in self.variant_set.variants]
-        return [model.command for model in models if isinstance(model, CommandModel)]
+        commands = [getattr(variant.config.model, "command", "") for variant in self.variant_set.variants]
+        return [command for command in commands if command]
 
     @property
     def selection(self) -> list[int]:

@@ -1,12 +1,5 @@
 """Data of a task, from the source to batches on a device.
 
-images                Images: sources, decoding, the cache of decoded splits, augmentation, batches
-sequences             Sequences of sensor readings: file formats, splits, the cache, batches
-detection             Images with objects, in COCO's layout: checks, masks, splits, the cache
-code                  Functions of source code: reading, cleaning, splits without near duplicates, sub-tokens
-text                  Text for language models, and sequences of associative recall
-segmentation_data     Images with a class for each pixel: folders, the bundled scenes, the cache
-stereo                Pairs of rectified images with disparities: readers, bundled planes, splits, the cache
 download              Downloads the files of a dataset once, and resumes after an interruption
 published             The published datasets that can be downloaded by name
 archive               Extracts untrusted archives
@@ -26,4 +19,5 @@ arrow                 Memory-mapped Arrow files of the cache
 shared                Cache files in a search's storage, for all nodes
 digits                The handwritten digits of scikit-learn
 preparation_progress  Progress of a long preparation
+pictures              Pictures: formats, reading one file, decoding and augmentation, for every task of images
 """

@@ -23,17 +23,17 @@ import numpy as np
 import pyarrow as pa
 
 from automl.data.arrow import ArrowFile, write_columns
-from automl.data.code.function import Function
-from automl.data.code.source_folder import (
+from automl.data.files import name_to_text
+from automl.data.preparation_progress import progress
+from automl.export.text_encoder import TextEncoder
+from automl.storage.cache_folder import cache_root, once
+from automl.tasks.code_retrieval.data.function import Function
+from automl.tasks.code_retrieval.data.source_folder import (
     list_source_files,
     no_functions_error,
     read_source_file,
     resolve_code_folder,
 )
-from automl.data.files import name_to_text
-from automl.data.preparation_progress import progress
-from automl.export.text_encoder import TextEncoder
-from automl.storage.cache_folder import cache_root, once
 
 FORMAT = 2  # increase it when the file or the reader of code changes
 KEY = 32  # size of a SHA-256 [bytes]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from automl.base.errors import InputError
-from automl.data.code.source_folder import list_source_files, read_source_file
-from automl.data.code.tokenizer import Tokenizer
 from automl.export.predict import input_reader, list_inputs, no_export
-from automl.tasks.code_deployment import CODE, INPUT
+from automl.tasks.code_retrieval.data.source_folder import list_source_files, read_source_file
+from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
+from automl.tasks.code_retrieval.deploy import CODE, INPUT
 from automl.tasks.deployment import TOKENIZER, Arrays
 
 

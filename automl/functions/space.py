@@ -18,10 +18,12 @@ from automl.base.errors import InputError
 from automl.functions.inputs import repeat
 from automl.functions.start import Start, StartTrial, find_function, run_start
 from automl.functions.trial import Placed
+from automl.tasks.function import FunctionModel
 from backbones import sites
 from backbones.site import Site
 from search import choices
-from search.config import Data, FunctionModel, OwnTraining, TrialConfig
+from search.config import Data, TrialConfig
+from search.config.own_training import OwnTraining
 from search.metric import Metric
 from search.space import Space
 

@@ -20,8 +20,10 @@ from automl.base.escape import markdown
 from automl.report.page import Section
 from automl.report.plot import Cell, Plot, Table
 from automl.report.read import Search, Trial
+from automl.tasks.code_retrieval.config import MRR
+from automl.tasks.detection.config import DETECTION
 from search.grid import GRID
-from search.metric import DETECTION, MRR, Metric
+from search.metric import Metric
 from search.record import State, TrialRecord
 from search.study import CELLS, read_attribute
 

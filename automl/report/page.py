@@ -17,7 +17,6 @@ from automl.report.figure import scripts, stylesheet
 from automl.report.listing import listing, repeat
 from automl.report.plot import Cell, Plot, Table
 from automl.report.read import Search
-from search.config import CommandModel
 from search.record import State
 from search.study import STUDY_FILE
 
@@ -330,8 +329,7 @@ def _command_numbers(search: Search) -> Iterator[tuple[str, str, str]]:
         spent = "no run has ended" if seconds is None else f"{seconds:.3g} s a run"
         if processor is not None:
             spent += f", {processor:.3g} s of processors"
-        assert isinstance(variant.config.model, CommandModel), "of a comparison of commands"
-        yield variant.name, spent, variant.config.model.command
+        yield variant.name, spent, getattr(variant.config.model, "command", "")
 
 
 def _failed(search: Search) -> str:

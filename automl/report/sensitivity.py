@@ -7,6 +7,7 @@ from automl.report import style
 from automl.report.plot import Plot, Table
 from automl.report.read import Search
 from automl.report.site_effects import Effect, draw_cells, effects, natural
+from automl.tasks.layer_scores import FILE, FORMAT, LayerScores
 
 NAME, TITLE = "sensitivity", "Effect of one layer without training"
 LEAST = 4  # cells of a rank correlation
@@ -14,11 +15,9 @@ LEAST = 4  # cells of a rank correlation
 
 def sensitivity(search: Search) -> list[Plot]:
     """Plot the one-layer sensitivity, if the search has measured it."""
-    from automl.tasks.layer_sensitivity import FILE, FORMAT, Sensitivity  # imports torch, which takes seconds
-
     if not (file := search.folder / FILE).exists():
         return []
-    measured = read_json(Sensitivity, file, format=FORMAT)
+    measured = read_json(LayerScores, file, format=FORMAT)
     scale = search.sign * search.factor
     cells = {
         (site, kind): Effect(

@@ -19,7 +19,10 @@ from automl.base.errors import InputError, unknown
 from automl.base.serialise import to_json
 from automl.confirm.protocol import latest_verdict
 from automl.storage.folder import find_model_search
-from backbones import BACKBONES, DECODERS, ENCODERS, STEREO, find
+from automl.tasks.code_retrieval.model import ENCODERS
+from automl.tasks.language_modelling.model import DECODERS
+from automl.tasks.stereo.model import STEREO
+from backbones import BACKBONES, find
 from search.config import TrialConfig
 from search.fixed_parameters import is_allowed
 from search.memory_study import memory_study

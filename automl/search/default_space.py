@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from automl.config.settings import Settings
-from automl.data.images import open_image_records
-from automl.data.images.image_overview import read_sizes
 from automl.tasks import Task, task_of_data
+from automl.tasks.image_classification.data import open_image_records
+from automl.tasks.image_classification.data.overview import read_sizes
 from search.config import TASKS
 from search.spaces import SPACES
 
@@ -44,8 +44,8 @@ def fit(data: str, *, backbone: str | None = None, size: int | None = None, is_t
     Raise InputError if an archive cannot be extracted, or a folder is not a dataset.
     """
     spec = task_of_data(data)
-    if is_text and spec is TASKS["code-retrieval"]:
-        spec = TASKS["language-modelling"]
+    if is_text and spec is not None and spec.as_text:
+        spec = TASKS[spec.as_text]
     if spec is not None:
         return Fit(settings={"space": spec.space})
     settings: dict[str, Any] = {"space": "folder"}

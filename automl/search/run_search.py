@@ -54,7 +54,6 @@ from automl.storage.folder import (
 from automl.storage.storage import Storage
 from automl.storage.working_dir import check_not_temporary
 from automl.tasks import Split, Task, open_task
-from automl.tasks.layer_sensitivity import write_sensitivity
 from automl.tasks.same_data import check_same_data, read_manifest, restore_manifest, write_manifest
 from automl.tracking.process import MlflowProcess, prepared
 from automl.tracking.run_spec import search_run_spec
@@ -411,7 +410,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         raise InputError(f"{scheduler.all_infeasible}. Relax the limits, or search another space")
     (folder / "result.json").write_text(json.dumps(to_json(result), indent=2))
     if workers.interrupt.signal is None:
-        write_sensitivity(folder, task, leading)
+        task.after_search(folder, leading)
     if settings.is_grid and scheduler.records:
         from automl.report.grid_table import write_grid  # importing plots takes seconds
         from automl.report.read import read_folder

@@ -19,7 +19,7 @@ from automl.report.grid_table import (
 )
 from automl.report.plot import Cell, Table
 from automl.report.read import Search
-from automl.studies.study_table import Study
+from automl.tasks.published_study import Study
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,19 +8,17 @@ from typing import Any
 
 from automl.base.command_line import STORAGE
 from automl.base.errors import InputError, unknown
+from automl.base.registry import contributions, resolve
 from automl.config.settings import Settings
 from automl.report.read import read_search
 from automl.search.result import SearchResult
 from automl.search.run_search import start_or_resume
 from automl.studies.figures import TitledTable, compare, write_tables
-from automl.studies.larnn_studies import ROUNDS, SMALL_TRIALS, rounds_table, write_sequences
 from automl.studies.scale import describe_scale
-from automl.studies.ssa_studies import best_rate, comparison_tables, sweep_table
-from automl.studies.study_table import STUDIES, Study
+from automl.tasks.published_study import Study
 from search.grid import GRID
-from search.study_spaces import PHOTOS, SMALL, equal_time_grid
+from search.study_grid import SMALL
 
-EQUAL_TIME, SWEEP, LARNN = "ssa-equal-time", "ssa-lr-sweep", "larnn-rounds"
 FILES = "study"  # the name of the files of tables, without their ending
 
 
@@ -50,6 +48,11 @@ class StudyResult:
     def missing(self) -> list[str]:
         """Cells of the grids without a result."""
         return [cell for result in self.results for cell in result.missing]
+
+
+def list_studies() -> Mapping[str, Study]:
+    """Return the studies of all tasks by name."""
+    return {study.name: study for studies in contributions("studies") for study in studies}
 
 
 def run_study(
@@ -83,9 +86,10 @@ def run_study(
         >>> repeated.study.name
         'da-conventional'
     """
-    if name not in STUDIES:
-        raise unknown("study", name, STUDIES)
-    study = STUDIES[name]
+    known = list_studies()
+    if name not in known:
+        raise unknown("study", name, known)
+    study = known[name]
     if data is None and study.data and not small:
         raise InputError(f"study {name!r} needs {study.data}. Or run its small version with --small")
     if data is None and small and study.reads_code:
@@ -100,23 +104,23 @@ def run_study(
         "storage": storage,
         "study": name,
     }
-    results, tables = {EQUAL_TIME: _equal_time, LARNN: _rounds}.get(name, _grid)(study, small, fields)
+    results, tables = (resolve(study.run) if study.run else _grid)(study, small, fields)
     files = write_tables(tables, study.source, Path(results[-1].folder), FILES)
     return StudyResult(study=study, tables=tables, results=results, files=files)
 
 
-def _form(study: Study, small: bool, settings: Mapping[str, Any]) -> str:
+def form_of(study: Study, small: bool, settings: Mapping[str, Any]) -> str:
     """Return the suffix of the names of its grids."""
     if not small:
         return ""
-    return SMALL + PHOTOS if study.name in (SWEEP, EQUAL_TIME) and settings["data"] is not None else SMALL
+    return SMALL + (study.form_on_data if settings["data"] is not None else "")
 
 
-def _called(study: Study, small: bool) -> str:
+def search_name(study: Study, small: bool) -> str:
     return f"{study.name}{SMALL if small else ''}"
 
 
-def _train(study: Study, space: str, name: str, settings: Mapping[str, Any]) -> SearchResult:
+def train_grid(study: Study, space: str, name: str, settings: Mapping[str, Any]) -> SearchResult:
     grid = Settings(space=space, sampler=GRID, name=name, **settings)
     return start_or_resume(grid, partial(describe_scale, study.setup))
 
@@ -124,41 +128,7 @@ def _train(study: Study, space: str, name: str, settings: Mapping[str, Any]) -> 
 def _grid(
     study: Study, small: bool, settings: Mapping[str, Any]
 ) -> tuple[list[SearchResult], list[TitledTable]]:
-    result = _train(study, f"{study.name}{_form(study, small, settings)}", _called(study, small), settings)
+    result = train_grid(
+        study, f"{study.name}{form_of(study, small, settings)}", search_name(study, small), settings
+    )
     return [result], [compare(study, read_search(result.search, settings["storage"]))]
-
-
-def _equal_time(
-    study: Study, small: bool, settings: Mapping[str, Any]
-) -> tuple[list[SearchResult], list[TitledTable]]:
-    """Run the sweep of learning rates, and then both models with the best one."""
-    form, called, storage = _form(study, small, settings), _called(study, small), settings["storage"]
-    sweep = _train(study, f"{SWEEP}{form}", f"{called}-sweep", settings)
-    swept = read_search(sweep.search, storage)
-    if sweep.missing or not swept.done:
-        return [sweep], [sweep_table(swept)] if swept.done else []
-    rate = best_rate(swept)
-    compared = _train(study, equal_time_grid(rate, form), f"{called}-{rate:g}", {**settings, "equal": "time"})
-    search = read_search(compared.search, storage)
-    return [sweep, compared], [sweep_table(swept), *comparison_tables(search, rate)]
-
-
-def _rounds(
-    study: Study, small: bool, settings: Mapping[str, Any]
-) -> tuple[list[SearchResult], list[TitledTable]]:
-    """Search the space of each round, as the source did. These are not grids."""
-    if settings["seeds"] > 1:
-        raise InputError(f"study {study.name!r} consists of two searches without cells; leave --seeds out")
-    called, storage = _called(study, small), settings["storage"]
-    if small and settings["data"] is None:
-        settings = {**settings, "data": str(write_sequences(Path(storage)))}
-    results = []
-    for space, published in ROUNDS.items():
-        trials = SMALL_TRIALS if small else published.trials
-        search_settings = Settings(
-            space=space, sampler="tpe", name=f"{called}-{space}", trials=trials, **settings
-        )
-        setup = {**study.setup, "epochs": str(published.epochs)}
-        results.append(start_or_resume(search_settings, partial(describe_scale, setup)))
-    searches = [read_search(result.search, storage) for result in results]
-    return results, [rounds_table(study, dict(zip(ROUNDS, searches, strict=True)))]

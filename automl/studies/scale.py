@@ -5,7 +5,7 @@ from pathlib import Path
 
 from automl.base import loading
 from automl.search.run_search import Prepared
-from automl.studies.study_table import UNKNOWN, UNPRINTED
+from automl.tasks.published_study import UNKNOWN, UNPRINTED
 from search.config import Data, TrialConfig
 from search.record import format_options, model_options
 

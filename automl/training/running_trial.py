@@ -26,11 +26,12 @@ from automl.config.runtime import Runtime
 from automl.functions.generators import read_states, restore_states, seed_all
 from automl.functions.start import TrainingFunction
 from automl.functions.trial import Epochs, Placed, Trial
-from automl.tasks.function import insert_placement
+from automl.tasks.function.task import insert_placement
 from automl.training.clock import processor_time
 from automl.training.loop import Diverged, NotStopped, TooSlow
 from backbones import gates
-from search.config import OwnTraining, TrialConfig
+from search.config import TrialConfig
+from search.config.own_training import OwnTraining
 from search.record import Metrics
 
 # Keys of an epoch's record that are no metrics of the function.

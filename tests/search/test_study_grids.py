@@ -6,7 +6,7 @@ from typing import Any
 import optuna
 import pytest
 
-from search.detection_spaces import PYRAMID
+from automl.tasks.detection.space import PYRAMID
 from search.fixed_parameters import check_fixed_parameters
 from search.grid import grid_cells
 from search.samplers import check_sampler

@@ -15,9 +15,9 @@ import automl.data.published
 from automl.base.errors import InputError
 from automl.data import download
 from automl.data.download import Checksum, Remote
-from automl.data.images import image_sources
-from automl.data.images.image_sources import ADDRESS, CHECKSUMS, get_archive_name, list_images
 from automl.data.published import PUBLISHED, PublishedDataset
+from automl.tasks.image_classification.data import sources as image_sources
+from automl.tasks.image_classification.data.sources import ADDRESS, CHECKSUMS, get_archive_name, list_images
 from search.spaces import SPACES
 
 WOOF = "imagewoof2-160.tgz"

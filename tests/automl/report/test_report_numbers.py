@@ -25,7 +25,7 @@ from automl.report.read import Search, read_search
 from automl.report.sensitivity import sensitivity
 from automl.report.site_effects import effects, placement
 from automl.storage.answers import Answers
-from automl.tasks.layer_sensitivity import FILE, FORMAT, Sensitivity
+from automl.tasks.language_modelling.sensitivity import FILE, FORMAT, Sensitivity
 from search.config import Model, TrialConfig
 from search.metric import Metric
 from search.record import Role, State

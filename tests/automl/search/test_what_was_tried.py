@@ -14,10 +14,11 @@ from automl.report.listing import listing
 from automl.report.read import read_folder
 from automl.search.result import make_result
 from automl.storage.folder import new_folder
+from automl.tasks.code_retrieval import CodeModel
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.writer import MlflowWriter
 from search.class_metrics import ACCURACY
-from search.config import CodeModel, Model, TrialConfig
+from search.config import Model, TrialConfig
 from search.record import Report
 from search.search_scheduler import SearchScheduler
 from search.space import Space

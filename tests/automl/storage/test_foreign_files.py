@@ -29,7 +29,8 @@ from automl.export.run_export import run_export
 from automl.export.run_maps import run_maps
 from automl.storage.folder import SEARCH_FILE, find_search
 from automl.storage.trusted import is_remembered, remember
-from search.config import LanguageData, LanguageModel, LanguageTraining, TrialConfig
+from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
+from search.config import TrialConfig
 from search.study import STUDY_FILE, open_study, warm_start_study
 
 CLAIMS = (

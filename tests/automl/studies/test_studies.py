@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from automl.studies.ssa_studies import best_rate, comparison_tables, sweep_table
+from automl.studies.study_table import STUDIES
 from report_cases import frozen, plan_of, save_search
 from scipy import stats
+from search.study_spaces import RATES, SMALL
 from typer.testing import CliRunner
 
 from automl.base.errors import InputError
@@ -14,15 +17,12 @@ from automl.cli.main import app
 from automl.report.read import Search, read_search
 from automl.studies.figures import compare, write_tables
 from automl.studies.run_study import run_study
-from automl.studies.ssa_studies import best_rate, comparison_tables, sweep_table
-from automl.studies.study_table import STUDIES
+from automl.tasks.detection.config import BOX_AP
 from search.class_metrics import ACCURACY
 from search.grid import grid_cells
-from search.metric import BOX_AP
 from search.record import State
 from search.spaces import load_space
 from search.study import CELLS, resume_study
-from search.study_spaces import RATES, SMALL
 
 NAN = "the training loss became nan in epoch 1, step 2"
 OVER = "memory 61MB exceeds the limit of 55MB"

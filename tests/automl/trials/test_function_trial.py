@@ -13,6 +13,7 @@ from automl.config.limits import Limits
 from automl.functions.start import find_function
 from automl.storage.answers import read_answers
 from automl.storage.storage import Storage
+from automl.tasks.function import FunctionModel
 from automl.tracking.client import find_runs
 from automl.tracking.run_spec import RunSpec
 from automl.tracking.tags import PARENT
@@ -20,7 +21,8 @@ from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint, running_trial
 from automl.training.loop import NotStopped
 from automl.trials.trial import build_assignment, train_trial
-from search.config import FunctionModel, OwnTraining, TrialConfig
+from search.config import TrialConfig
+from search.config.own_training import OwnTraining
 from search.metric import Metric
 from search.record import TrialRecord
 
