@@ -59,9 +59,6 @@ from typing import TYPE_CHECKING
 from automl.base.lazy import lazily
 
 if TYPE_CHECKING:
-    from automl.tasks.code_retrieval.model import ENCODERS, check_encoder
-    from automl.tasks.language_modelling.model import DECODERS, check_decoder, find_decoder
-    from automl.tasks.stereo.model import STEREO, check_stereo
     from backbones.backbone_table import BACKBONES, Backbone
     from backbones.example import Example, call
     from backbones.factory import build, check_options, find, published_weights
@@ -75,10 +72,7 @@ __getattr__ = lazily(__name__)
 
 __all__ = [
     "BACKBONES",
-    "DECODERS",
-    "ENCODERS",
     "IMAGENET",
-    "STEREO",
     "Backbone",
     "Example",
     "Normalisation",
@@ -86,12 +80,8 @@ __all__ = [
     "Site",
     "build",
     "call",
-    "check_decoder",
-    "check_encoder",
     "check_options",
-    "check_stereo",
     "find",
-    "find_decoder",
     "gates",
     "insert",
     "published_weights",

@@ -45,7 +45,7 @@ FORMULAS: Mapping[type[nn.Module], Callable[[Any, Any], int]] = {
 
 
 def _formula(module: nn.Module) -> Any:
-    """Return the formula of a layer, or its own method `count_macs`. None if the counter knows its operations."""
+    """Return the formula of a layer, or its own `count_macs`. None if the counter knows its operations."""
     kind = _kind(module)
     return FORMULAS.get(kind) or getattr(kind, "count_macs", None)
 

@@ -1,7 +1,8 @@
 """Grids of studies: spaces whose cells are the rows of published tables, for `--sampler grid`.
 
-Each has a small form, whose name ends in `-small`, on data that come with the package. `automl studies` lists
-them, and `automl study` shows their results beside the published figures. The grids of a task are in its `study`.
+Each has a small form, whose name ends in `-small`, on data that come with the package. `automl studies`
+lists them, and `automl study` shows their results beside the published figures. The grids of a task are in
+its `study`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -166,7 +166,7 @@ class Settings(SearchOptions):
             space = load_space(self.space, backbone, self.size)
             space = space if self.full is None else space.with_full(self.full)
         else:
-            function_space = resolve("automl.functions.space:function_space")  # which imports torch
+            function_space = resolve("automl.tasks.function.space:function_space")  # which imports torch
             name = loading.make_absolute(self.space_name)
             loading.freeze_code(name)
             space = function_space(

@@ -8,6 +8,8 @@ from automl.base.errors import InputError
 
 CLUTTER = ("thumbs.db", "desktop.ini", "ehthumbs.db", "$recycle.bin", "@eadir", "__macosx")
 
+OTHERS = frozenset({"node_modules", "site-packages", "__pycache__"})  # folders with code of others
+
 
 def is_clutter(name: str) -> bool:
     """Return whether a file is hidden or the system's, such as `._a.jpg`, `.DS_Store`, `Thumbs.db`."""

@@ -10,9 +10,9 @@ from automl.report.map_pictures import MapPictures, describe
 from automl.report.page import Section
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search
+from search.config.tasks import find_spec
 
 NAME, TITLE = "attention", "Attention maps"
-TASKS = ("image-classification", "sequence-classification", "code-retrieval")
 
 MEANINGS = {
     "positions": "how much it takes from each position, the mean over all positions and heads",
@@ -29,7 +29,7 @@ NOTE = (
 
 def attention(search: Search) -> Sequence[Section]:
     """Return the section with the maps. There is none for tasks whose inputs are not drawn."""
-    if not search.trials or search.trials[0].record.config.task not in TASKS:
+    if not search.trials or not find_spec(search.trials[0].record.config.task).drawn:
         return []
     return [
         Section(

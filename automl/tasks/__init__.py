@@ -24,9 +24,9 @@ function                 A training by a function of the user
 command                  A training that is any command
 
 A folder declares its task by `SPEC` in its `__init__`. It usually has `config` (the sections of a
-configuration), `data`, `model`, `score` (the evaluator), `deploy`, `space` (search spaces), `study` (published
-experiments) and `task`, the subclass of `Task`. Nothing outside of a folder imports it: `automl.base.registry`
-finds it by its name.
+configuration), `data`, `model`, `score` (the evaluator), `deploy`, `space` (search spaces), `study`
+(published experiments) and `task`, the subclass of `Task`. Nothing outside of a folder imports it:
+`automl.base.registry` finds it by its name.
 
 A package declares a task by an entry point of the group `automl.tasks`. Other tasks are named by
 `register_task`, or as `file.py:Class`.

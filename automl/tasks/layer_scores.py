@@ -1,4 +1,4 @@
-"""The scores of a trained model with one layer replaced, as a search stores them and its report shows them."""
+"""The scores of a trained model with one layer replaced, which a search stores for its report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

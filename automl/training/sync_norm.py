@@ -109,13 +109,14 @@ class _Total(torch.autograd.Function):
 def synchronise(model: nn.Module) -> nn.Module:
     """Convert every batch norm of `model` to a synchronised one, in place.
 
-    A module of its own with an attribute `average` gets the function that averages its statistics. Batch norms of images become torch's class on GPUs and the class of this module on CPUs. Those under
-    padding masks become the class of this module everywhere.
+    A module of its own with an attribute `average` gets the function that averages its statistics. Batch
+    norms of images become torch's class on GPUs and the class of this module on CPUs. Those under padding
+    masks become the class of this module everywhere.
     """
     on_gpu = any(parameter.is_cuda for parameter in model.parameters())
     for module in model.modules():
         if hasattr(module, "average"):
-            module.average = average
+            module.__dict__["average"] = average
         elif isinstance(module, MaskedBatchNorm1d):
             module.__class__ = SyncMaskedBatchNorm1d
         elif isinstance(module, AnyBatchNorm):

@@ -1,6 +1,7 @@
 """Configuration of one trial: everything that determines what a training computes.
 
-Frozen dataclasses that round-trip through JSON. The sections of each task are in its folder of `automl.tasks`.
+Frozen dataclasses that round-trip through JSON. The sections of each task are in its folder of
+`automl.tasks`.
 
 sections        Base classes of all tasks: data, model and training
 classification  The training of classifiers

@@ -31,6 +31,10 @@ class TaskSpec:
         training: The type of `TrialConfig.training`.
         metrics: The metrics that trials can be compared by, the default first. Empty if the user's code
             reports one of its own, the configuration's `training.reports`.
+        tabled: Metrics that tables of published experiments have beside the one that trials are compared by.
+        drawn: True if the report of a search draws attention maps on inputs of the task.
+        map_reader: The reference of an `automl.export.map_inputs.MapReader`, for exported models whose inputs
+            are not arrays of images or sequences.
         model: The type of `TrialConfig.model`. A type of your own checks its values in `problems`.
         order: Data are recognised in this order. Data that no task recognises are a folder of images.
         dimensions: The spatial dimensions of inputs. None for a task that builds its own models.
@@ -38,6 +42,8 @@ class TaskSpec:
             commands, whose data and models are not known.
         spaces: Modules with search spaces of the task, each in a sequence `SPACES`.
         detect: The reference of a function of a path, which returns True if the path holds data of the task.
+        fit: The reference of the function that chooses settings for data of the task, see
+            `automl.search.default_space`. By default they are `space`.
         space: The name of the space for data that `detect` recognises.
         overview: The reference of a function of a path. It returns a dataclass for `automl data --json` with
             `lines()` to print. By default the splits are listed.
@@ -68,11 +74,15 @@ class TaskSpec:
     training: type[Training]
     metrics: Sequence[Metric]
     model: type[Model] = Model
+    tabled: Sequence[Metric] = ()
+    drawn: bool = False
+    map_reader: str = ""
     order: int = 0
     dimensions: int | None = None
     task: str = ""
     spaces: Sequence[str] = ()
     detect: str = ""
+    fit: str = ""
     space: str = ""
     overview: str = ""
     guesses: bool = False

@@ -262,3 +262,24 @@ def _to_rgb(image: Image.Image) -> Image.Image:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
     return image.convert("RGB")
+
+
+def read_sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
+    """Return width and height in pixels of each image, upright, without those that cannot be read."""
+    sizes = []
+    for file in files:
+        try:
+            sizes.append(read_size(file)[0])
+        except Exception:  # Pillow raises nearly any error for a damaged file, which is reported elsewhere.
+            continue
+    return sizes
+
+
+def describe_sizes(sizes: Sequence[tuple[int, int]]) -> str:
+    """Return a line about the widths and heights of images."""
+    widths, heights = (sorted(side) for side in zip(*sizes, strict=True))
+    middle = len(widths) // 2
+    return (
+        f"{'sizes':11} {widths[0]} to {widths[-1]} pixels wide (median {widths[middle]}), "
+        f"{heights[0]} to {heights[-1]} high (median {heights[middle]})"
+    )

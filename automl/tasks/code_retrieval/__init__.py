@@ -1,5 +1,7 @@
 """Code search: functions by their docstrings."""
 
+from dataclasses import replace
+
 from automl.tasks.code_retrieval.config import MRR, CodeData, CodeModel, RetrievalTraining, Similarity
 from search.config.tasks import TaskSpec
 
@@ -9,6 +11,9 @@ SPEC = TaskSpec(
     model=CodeModel,
     training=RetrievalTraining,
     metrics=(MRR,),
+    tabled=(MRR, replace(MRR, name="mrr_names")),
+    map_reader="automl.tasks.code_retrieval.maps:READER",
+    drawn=True,
     task="automl.tasks.code_retrieval.task:CodeRetrieval",
     spaces=("automl.tasks.code_retrieval.space",),
     detect="automl.tasks.code_retrieval.data:is_code",

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Literal
 
-import backbones
 from automl.base.errors import InputError
 from search.config.sections import Data, Model, Training
 from search.metric import Metric
@@ -54,8 +53,10 @@ class CodeModel(Model):
     shared: bool = False
 
     def problems(self) -> Iterator[str]:
+        from automl.tasks.code_retrieval.model import check_encoder  # imports torch, which takes seconds
+
         try:
-            backbones.check_encoder(self.backbone, self.options)
+            check_encoder(self.backbone, self.options)
         except InputError as error:
             yield str(error)
         if self.weights:

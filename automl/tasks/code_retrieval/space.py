@@ -96,7 +96,9 @@ def codesearch(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> Tri
 
 def as_selfattention(config: TrialConfig) -> TrialConfig:
     """Return the configuration with the plain baseline encoder and those options that it has."""
-    known = backbones.ENCODERS[BASELINE_ENCODER].options
+    from automl.tasks.code_retrieval.model import ENCODERS  # imports torch, which takes seconds
+
+    known = ENCODERS[BASELINE_ENCODER].options
     options = {name: value for name, value in config.model.options.items() if name in known}
     return config.change(model={"backbone": BASELINE_ENCODER, "options": options, "placement": {}})
 
@@ -105,7 +107,9 @@ def as_selfattention(config: TrialConfig) -> TrialConfig:
 def _sites(encoder: str) -> list["Site"]:
     import torch  # takes seconds
 
-    model = backbones.ENCODERS[encoder].build(vocabulary=2, length=8)
+    from automl.tasks.code_retrieval.model import ENCODERS
+
+    model = ENCODERS[encoder].build(vocabulary=2, length=8)
     example = (torch.zeros(2, 8, dtype=torch.int64), torch.ones(2, 8, dtype=torch.bool))
     return backbones.sites(model, example)
 

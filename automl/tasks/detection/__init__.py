@@ -10,6 +10,7 @@ SPEC = TaskSpec(
     training=DetectionTraining,
     dimensions=2,
     metrics=DETECTION,
+    tabled=DETECTION,
     task="automl.tasks.detection.task:Detection",
     spaces=("automl.tasks.detection.space",),
     detect="automl.tasks.detection.data:is_coco",

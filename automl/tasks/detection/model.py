@@ -31,6 +31,7 @@ from backbones import build, find
 from backbones.example import Example
 from backbones.normalisation import IMAGENET, Normalisation
 from backbones.site import Site, sites
+from backbones.stages import StoreOutput, remove_head
 from backbones.torch_internals import AnyBatchNorm, tree_map
 from backbones.trace import trace
 
@@ -74,7 +75,7 @@ class Pyramid(nn.Module):
         super().__init__()
         levels = _levels(body)
         stages = [_stage(body, level) for level in levels]
-        remove_head(body, stages[-1])
+        remove_head(body, stages[-1], SIDE)
         self.out_channels = channels
         self._maps: dict[str, Tensor] = {}  # Maps of the current pass.
         for i, path in enumerate(stages):
@@ -137,16 +138,6 @@ class NormedBoxHead(nn.Sequential):
             *(nn.Linear(width, representation, bias=False), nn.LayerNorm(representation), nn.ReLU()),
             *(nn.Linear(representation, representation, bias=False), nn.LayerNorm(representation), nn.ReLU()),
         )
-
-
-class StoreOutput:
-    """Hook that stores the output of a stage. A copy of the model has its own copy of the hook."""
-
-    def __init__(self, maps: dict[str, Tensor], name: str) -> None:
-        self.maps, self.name = maps, name
-
-    def __call__(self, module: nn.Module, args: Any, output: Tensor) -> None:
-        self.maps[self.name] = output
 
 
 def _to_float32(module: nn.Module, args: Any, output: Any) -> Any:
@@ -294,23 +285,6 @@ def _stage(body: nn.Module, level: Site) -> str:
             f"{type(body).__name__} does not end one. Take xresnet50 or torchvision:resnet50"
         )
     return path
-
-
-def remove_head(body: nn.Module, last: str, size: int = SIDE) -> None:
-    """Remove all submodules that run after the submodule `last`, in place.
-
-    Args:
-        body: The model.
-        last: Path of the last submodule to keep.
-        size: Side of the images with which the model is traced [pixels].
-    """
-    order = list(trace(body, torch.empty(2, 3, size, size)).outputs)
-    after = [path for path in order[order.index(last) + 1 :] if not f"{last}.".startswith(f"{path}.")]
-    after = [path for path in after if not path.startswith(f"{last}.")]
-    for path in after:
-        if not any(path.startswith(f"{other}.") for other in after):
-            above, _, leaf = path.rpartition(".")
-            setattr(body.get_submodule(above), leaf, nn.Identity())
 
 
 def _freeze(body: nn.Module, last: str) -> None:

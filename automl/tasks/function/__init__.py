@@ -12,7 +12,7 @@ SPEC = TaskSpec(
     training=OwnTraining,
     metrics=(),
     task="automl.tasks.function.task:FunctionTask",
-    loop="automl.trials.function_trial:train",
+    loop="automl.tasks.function.loop:train",
 )
 
 __all__ = ["SPEC", "FunctionModel"]

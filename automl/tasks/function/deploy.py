@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from automl.base.errors import InputError, describe_error
-from automl.functions.trial import Exported
 from automl.tasks.deployment import Deployment
+from automl.tasks.function.trial import Exported
 from backbones.example import Example, arguments
 from backbones.torch_internals import tree_leaves, tree_map_only
 

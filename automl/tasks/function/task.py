@@ -16,14 +16,14 @@ from automl.base import live_objects
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
-from automl.functions.inputs import repeat
-from automl.functions.start import Start, StartTrial, run_start
-from automl.functions.trial import Exported, Placed
 from automl.tasks.base import Batch, EvaluationBatch, Inputs, Split, Task
 from automl.tasks.deployment import MODEL, Arrays, Deployment
 from automl.tasks.evaluator import Evaluator
 from automl.tasks.function import SPEC, FunctionModel
 from automl.tasks.function.deploy import add_noise, deploy, name_inputs
+from automl.tasks.function.inputs import repeat
+from automl.tasks.function.start import Start, StartTrial, run_start
+from automl.tasks.function.trial import Exported, Placed
 from automl.tasks.memo import remember_sites
 from backbones import insert
 from backbones.example import sum_outputs

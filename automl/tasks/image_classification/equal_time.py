@@ -19,7 +19,7 @@ from automl.report.plot import Cell
 from automl.report.read import Search, read_search
 from automl.search.result import SearchResult
 from automl.studies.figures import TitledTable, compare, mean_and_deviation, table_of
-from automl.studies.run_study import search_name, form_of, train_grid
+from automl.studies.run_study import form_of, search_name, train_grid
 from automl.tasks.image_classification.study import STUDIES, equal_time_grid
 from automl.tasks.published_study import Study
 

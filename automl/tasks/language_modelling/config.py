@@ -166,8 +166,8 @@ class LanguageModel(Model):
     def placement_name(self, *, options: bool = True) -> str:
         """Return the kinds of a decoder's layers, with the options of each type in brackets at the end.
 
-        The number of layers of a library's decoder is in its files, which may not be here. So the replaced layers
-        are named by their numbers: `linear @ 1-3, 5-7`.
+        The number of layers of a library's decoder is in its files, which may not be here. So the replaced
+        layers are named by their numbers: `linear @ 1-3, 5-7`.
         """
         if ":" not in self.backbone:
             runs = [(kind, len(list(layers))) for kind, layers in groupby(self.kinds)]

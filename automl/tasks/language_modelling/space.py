@@ -16,7 +16,6 @@ from typing import Any
 
 import optuna
 
-import backbones
 from attention.options import OptionValue
 from attention.spec import Spec
 from automl.base import loading
@@ -143,9 +142,11 @@ def hybrid_space(
     )
 
     def with_backbone(backbone: str, size: int | None) -> Space:
+        from automl.tasks.language_modelling.model import find_decoder  # imports torch, which takes seconds
+
         if backbone == model.backbone:
             return again()
-        decoder = backbones.find_decoder(backbone)
+        decoder = find_decoder(backbone)
         other = LanguageModel(backbone=backbone, weights=PUBLISHED if decoder.published else "")
         tokenizer = None if data.source == "recall" else _find_tokenizer(backbone)
         if tokenizer is None and decoder.published and data.source != "recall":

@@ -26,6 +26,7 @@ from PIL import Image
 from torch import Tensor
 
 from automl.base.errors import InputError, unknown
+from automl.data import digit_scenes as scenes
 from automl.data import shared
 from automl.data.arrow import map_in_threads, write_rows
 from automl.data.digest import SIZE, hash_contents
@@ -35,12 +36,10 @@ from automl.data.near_layouts import find_labels_of_images
 from automl.data.pictures.formats import is_image
 from automl.data.pictures.picture import Picture, open_picture, read_channel
 from automl.data.records import RecordFile, Records
-from automl.data.splits import SPLITS
+from automl.data.splits import SPLIT_NAMES, SPLITS
 from automl.data.tally import join_examples
 from automl.data.walk import walk
 from automl.storage.cache_folder import cache_root
-from automl.tasks.detection.data import scenes
-from automl.tasks.image_classification.data.folders import SPLIT_NAMES
 from automl.tasks.segmentation import SegmentationData
 
 FORMAT = 1  # Raise it when the format of the file or the reading changes.

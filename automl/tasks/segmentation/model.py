@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automl.base.errors import InputError
-from automl.tasks.detection.model import StoreOutput, remove_head
 from automl.tasks.segmentation import SegmentationModel
 from automl.tasks.subject import OBJECTS, Subject, image_subject
+from backbones.stages import StoreOutput, remove_head
 from backbones.trace import trace
 from backbones.trace_record import Output
 

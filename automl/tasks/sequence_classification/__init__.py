@@ -11,6 +11,7 @@ SPEC = TaskSpec(
     training=ClassificationTraining,
     dimensions=1,
     metrics=CLASSIFICATION,
+    drawn=True,
     task="automl.tasks.sequence_classification.task:SequenceClassification",
     spaces=("automl.tasks.sequence_classification.space",),
     detect="automl.tasks.sequence_classification.data:are_sequences",

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import backbones
 from automl.base.errors import InputError
 from search.config.sections import Data, Model, Schedule, Training
 from search.metric import Metric
@@ -37,13 +36,15 @@ class StereoData(Data):
 
 @dataclass(frozen=True, kw_only=True)
 class StereoModel(Model):
-    """A model of two rectified images, one of `backbones.STEREO`."""
+    """A model of two rectified images, one of `STEREO` in `model`."""
 
     backbone: str = "psmnet"
 
     def problems(self) -> Iterator[str]:
+        from automl.tasks.stereo.model import check_stereo  # imports torch, which takes seconds
+
         try:
-            backbones.check_stereo(self.backbone, self.options)
+            check_stereo(self.backbone, self.options)
         except InputError as error:
             yield str(error)
         if self.weights:

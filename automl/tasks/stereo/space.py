@@ -64,7 +64,9 @@ def _list_sites(
 ) -> list["Site"]:
     import torch  # takes seconds
 
-    model = backbones.STEREO[backbone].build(max_disparity=max_disparity, **dict(options))
+    from automl.tasks.stereo.model import STEREO
+
+    model = STEREO[backbone].build(max_disparity=max_disparity, **dict(options))
     image = torch.zeros(2, 3, height, width)
     return [site for site in backbones.sites(model, (image, image)) if site.channels > 1]
 

@@ -19,10 +19,10 @@ from automl.base.errors import InputError
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
-from automl.tasks.function import FunctionModel
-from automl.training import checkpoint, running_trial
+from automl.tasks.function import FunctionModel, running_trial
+from automl.tasks.function.running_trial import RunningTrial
+from automl.training import checkpoint
 from automl.training.loop import Diverged, NotStopped, TooSlow
-from automl.training.running_trial import RunningTrial
 from search.config import TrialConfig
 from search.config.own_training import OwnTraining
 from search.metric import Metric

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.data.files import name_to_text
-from automl.data.walk import is_clutter
+from automl.data.walk import OTHERS, is_clutter
 from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.other_languages import BY_SUFFIX, LANGUAGES, parse_functions
 from automl.tasks.code_retrieval.data.python import parse_python
@@ -16,7 +16,6 @@ PYTHON = ".py"
 SUFFIXES = (PYTHON, *BY_SUFFIX)
 NAMES = ", ".join(["Python", *(language.name for language in LANGUAGES)])
 MAX_BYTES = 2**20  # of a file; larger ones were not written by hand
-OTHERS = frozenset({"node_modules", "site-packages", "__pycache__"})  # folders with code of others
 VENDORED = ("modules.txt", "autoload.php", "bundle")  # files of Go, Composer and Bundler in `vendor`
 
 

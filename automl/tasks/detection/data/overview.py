@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from automl.data.pictures.picture import describe_sizes
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally
 from automl.tasks.detection.data.dataset import open_detection_records
 from automl.tasks.detection.data.objects import Photo
 from automl.tasks.detection.data.sizes import check_sizes
-from automl.tasks.image_classification.data.overview import describe_sizes
 
 EXAMPLES = 3
 

@@ -19,6 +19,7 @@ from automl.data.files import name_to_text, normalise_nfc
 from automl.data.groups import LABELS, read_groups, read_labels
 from automl.data.items import Item, Listing
 from automl.data.pictures.formats import FORMATS, HEIF, HEIF_HINT, SUFFIXES, get_suffix, is_image, is_picture
+from automl.data.splits import SPLIT_NAMES
 from automl.data.tally import Tally, join_examples
 from automl.data.walk import is_clutter, links_to_parent, walk
 from automl.tasks.image_classification.data.doubles import drop_contradictions
@@ -29,11 +30,6 @@ from automl.tasks.image_classification.data.tiny_imagenet import (
     read_validation_labels,
 )
 
-SPLIT_NAMES = {
-    "train": ("train", "training"),
-    "validation": ("val", "valid", "validation"),
-    "test": ("test", "testing"),
-}
 LAYOUT = "one folder of images per class, or train/ and val/ or test/ that each hold one folder per class"
 
 

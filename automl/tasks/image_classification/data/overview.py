@@ -1,7 +1,7 @@
 """Summarise a dataset of images: classes, splits, sizes, files left out, and images that look alike."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from automl.data.balance import describe_imbalance
-from automl.data.pictures.picture import read_size
+from automl.data.pictures.picture import describe_sizes, read_sizes
 from automl.data.preparation_progress import progress
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally, join_examples
@@ -82,27 +82,6 @@ def summarise_images(source: str, path: str | None, size: int) -> ImageOverview:
         tally=sum((images.file.tally for images in splits.values()), records.tally),
         alike=_find_lookalikes(splits),
     )
-
-
-def describe_sizes(sizes: Sequence[tuple[int, int]]) -> str:
-    """Return a line about the widths and heights of images."""
-    widths, heights = (sorted(side) for side in zip(*sizes, strict=True))
-    middle = len(widths) // 2
-    return (
-        f"{'sizes':11} {widths[0]} to {widths[-1]} pixels wide (median {widths[middle]}), "
-        f"{heights[0]} to {heights[-1]} high (median {heights[middle]})"
-    )
-
-
-def read_sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
-    """Return width and height in pixels of each image, upright, without those that cannot be read."""
-    sizes = []
-    for file in files:
-        try:
-            sizes.append(read_size(file)[0])
-        except Exception:  # Pillow raises nearly any error for a damaged file, which is reported elsewhere.
-            continue
-    return sizes
 
 
 def _find_lookalikes(splits: dict[str, Images]) -> list[tuple[str, str]]:

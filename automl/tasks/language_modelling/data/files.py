@@ -9,8 +9,7 @@ from automl.data.files import name_to_text
 from automl.data.pictures.formats import SUFFIXES as IMAGES
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally
-from automl.data.walk import walk
-from automl.tasks.code_retrieval.data.source_folder import OTHERS
+from automl.data.walk import OTHERS, walk
 
 COMPRESSED = ".jsonl.gz"
 LINES = (".jsonl", COMPRESSED)

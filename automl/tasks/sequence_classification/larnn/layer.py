@@ -147,15 +147,16 @@ class Layer(nn.Module):
             else torch.cat([self.output.weight, self.output.bias.unsqueeze(1)], 1),
         )
 
-
-def count_macs(layer: Layer, x: Tensor) -> int:
-    """Count the multiply-adds of `layer(x)`. Each step attends to the existing states, `window` at most."""
-    (B, C, T), H = x.shape, layer.hidden
-    k = min(layer.kind.window, T)
-    attended = k * (k + 1) // 2 + (T - k) * k
-    encodings = layer.kind.window * layer.encodings.shape[1] * 2 * H
-    output = 0 if layer.output is None else H * H
-    return B * (T * (5 * H * C + 5 * H * H + 4 * H * H + 2 * H * H + output) + attended * 2 * H) + encodings
+    def count_macs(self, x: Tensor) -> int:
+        """Count the multiply-adds of a pass. Each step attends to the existing states, `window` at most."""
+        (B, C, T), H = x.shape, self.hidden
+        k = min(self.kind.window, T)
+        attended = k * (k + 1) // 2 + (T - k) * k
+        encodings = self.kind.window * self.encodings.shape[1] * 2 * H
+        output = 0 if self.output is None else H * H
+        return (
+            B * (T * (5 * H * C + 5 * H * H + 4 * H * H + 2 * H * H + output) + attended * 2 * H) + encodings
+        )
 
 
 def encode_window(window: int) -> Tensor:

@@ -15,8 +15,9 @@ class _Norm(nn.Module):
 
     running_mean: Tensor
     running_var: Tensor
-    # Averages the running statistics over several workers, see `automl.training.sync_norm`. Each worker trains
-    # with those of its own part of the batch, since every step of a sequence has statistics of its own.
+    # Averages the running statistics over several workers, see `automl.training.sync_norm`. Each worker
+    # trains with those of its own part of the batch, since every step of a sequence has statistics of its
+    # own.
     average: Callable[..., None] | None = None
 
     def __init__(self, *shape: int, eps: float = 1e-5, momentum: float = 0.1) -> None:

@@ -15,13 +15,13 @@ from code_corpus import write_corpus
 
 from attention import Spec
 from automl.export import run_export as export
-from automl.export.code_search import run_code_search
 from automl.export.run_maps import run_maps
 from automl.tasks import open_task
 from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
 from automl.tasks.code_retrieval.data.source_folder import read_source_folder
 from automl.tasks.code_retrieval.data.tokenizer import UNKNOWN
 from automl.tasks.code_retrieval.deploy import CODE, QUERY
+from automl.tasks.code_retrieval.search import run_code_search
 from automl.tasks.code_retrieval.task import CodeRetrieval
 from automl.training.loop import fit, start
 from search.config import TrialConfig

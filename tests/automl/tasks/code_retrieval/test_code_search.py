@@ -14,13 +14,13 @@ import torch
 from code_cases import CODE, FUNCTIONS, LENGTHS, QUERIES, QUERY, TOKENIZER, export_search
 
 from automl.base.errors import InputError
-from automl.export import code_index
-from automl.export.code_index import CodeIndex, Indexed, write_index
-from automl.export.code_search import run_code_search
 from automl.export.run_export import ExportResult
-from automl.export.text_encoder import BATCH, TextEncoder
+from automl.tasks.code_retrieval import index as code_index
 from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
+from automl.tasks.code_retrieval.exported_encoder import BATCH, TextEncoder
+from automl.tasks.code_retrieval.index import CodeIndex, Indexed, write_index
+from automl.tasks.code_retrieval.search import run_code_search
 
 Cli = Callable[..., tuple[int, str, str]]
 

@@ -25,7 +25,6 @@ import pyarrow as pa
 from automl.data.arrow import ArrowFile, write_columns
 from automl.data.files import name_to_text
 from automl.data.preparation_progress import progress
-from automl.export.text_encoder import TextEncoder
 from automl.storage.cache_folder import cache_root, once
 from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.source_folder import (
@@ -34,6 +33,7 @@ from automl.tasks.code_retrieval.data.source_folder import (
     read_source_file,
     resolve_code_folder,
 )
+from automl.tasks.code_retrieval.exported_encoder import TextEncoder
 
 FORMAT = 2  # increase it when the file or the reader of code changes
 KEY = 32  # size of a SHA-256 [bytes]

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from automl.base.errors import InputError, describe_error
 from automl.config.device import forked_generators, make_current
 from automl.config.runtime import Runtime
-from automl.functions.generators import read_states, restore_states, seed_all
-from automl.functions.start import TrainingFunction
-from automl.functions.trial import Epochs, Placed, Trial
+from automl.tasks.function.generators import read_states, restore_states, seed_all
+from automl.tasks.function.start import TrainingFunction
 from automl.tasks.function.task import insert_placement
+from automl.tasks.function.trial import Epochs, Placed, Trial
 from automl.training.clock import processor_time
 from automl.training.loop import Diverged, NotStopped, TooSlow
 from backbones import gates

@@ -4,11 +4,11 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 
-from automl.functions.start import find_function
 from automl.storage.answers import Answers
+from automl.tasks.function.running_trial import RunningTrial
+from automl.tasks.function.start import find_function
 from automl.tracking.child_runs import join_runs
 from automl.training import checkpoint
-from automl.training.running_trial import RunningTrial
 from automl.trials.job import Job
 from search.record import Metrics
 

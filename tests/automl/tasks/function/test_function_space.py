@@ -11,10 +11,10 @@ import automl
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
-from automl.functions import space as function_space_module
-from automl.functions.space import function_space
-from automl.functions.start import StartTrial
 from automl.tasks import open_task
+from automl.tasks.function import space as function_space_module
+from automl.tasks.function.space import function_space
+from automl.tasks.function.start import StartTrial
 from search.config.tasks import declare_metric
 from search.metric import Metric
 from search.space import draw_randomly, fingerprint

@@ -10,15 +10,15 @@ from functions.train_as_built_in import CONFIG
 
 from attention import Spec
 from automl.config.limits import Limits
-from automl.functions.start import find_function
 from automl.storage.answers import read_answers
 from automl.storage.storage import Storage
-from automl.tasks.function import FunctionModel
+from automl.tasks.function import FunctionModel, running_trial
+from automl.tasks.function.start import find_function
 from automl.tracking.client import find_runs
 from automl.tracking.run_spec import RunSpec
 from automl.tracking.tags import PARENT
 from automl.tracking.writer import MlflowWriter
-from automl.training import checkpoint, running_trial
+from automl.training import checkpoint
 from automl.training.loop import NotStopped
 from automl.trials.trial import build_assignment, train_trial
 from search.config import TrialConfig
