@@ -11,7 +11,7 @@ import optuna
 import pytest
 import torch
 from automl_cases import CPU, HERE, timeless
-from functions.train_marks import network, train
+from function.train_marks import network, train
 from torch import nn
 
 from attention import Spec

@@ -6,7 +6,7 @@ import mlflow
 import pytest
 import torch
 from automl_cases import CPU, HERE, timeless
-from functions.train_as_built_in import CONFIG
+from function.train_as_built_in import CONFIG
 
 from attention import Spec
 from automl.config.limits import Limits

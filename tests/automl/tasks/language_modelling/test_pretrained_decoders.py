@@ -27,15 +27,10 @@ from automl.tasks.language_modelling.config import BYTES
 from automl.tasks.language_modelling.data import open_windows
 from automl.tasks.language_modelling.data.tokenizer import train_pairs
 from automl.tasks.language_modelling.score import UNMARKED, divergence
-from automl.tasks.language_modelling.sensitivity import (
-    FILE,
-    FORMAT,
-    Sensitivity,
-    measure_sensitivity,
-    write_sensitivity,
-)
+from automl.tasks.language_modelling.sensitivity import measure_sensitivity, write_sensitivity
 from automl.tasks.language_modelling.space import mixer
 from automl.tasks.language_modelling.task import LanguageModelling
+from automl.tasks.layer_scores import FILE, FORMAT, LayerScores
 from automl.training import checkpoint
 from automl.training.continuation import continue_training
 from automl.training.loop import fit, start
@@ -174,7 +169,7 @@ def test_sensitivity_needs_weights(tmp_path: Path, texts: Path) -> None:
     write_sensitivity(tmp_path, new, [trial])
     assert not (tmp_path / FILE).exists()
     write_sensitivity(tmp_path, plain(task), [trial])
-    assert read_json(Sensitivity, tmp_path / FILE, format=FORMAT).replaced.keys() == {
+    assert read_json(LayerScores, tmp_path / FILE, format=FORMAT).replaced.keys() == {
         "block1.mixer",
         "block2.mixer",
     }

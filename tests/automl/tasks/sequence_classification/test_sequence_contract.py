@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from contract import CHANNELS, CLASSES, LENGTH, SMALL, every_name, lengths, new, sequences
+from backbone_contract import CHANNELS, CLASSES, LENGTH, SMALL, every_name, lengths, new, sequences
 from torch import Tensor, nn
 
 from automl.base.errors import InputError

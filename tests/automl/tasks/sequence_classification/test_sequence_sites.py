@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contract import SMALL, every_name, lengths, new, sequences
+from backbone_contract import SMALL, every_name, lengths, new, sequences
 from torch import nn
 
 from attention import ATTENTIONS, Spec
