@@ -44,6 +44,7 @@ class Wrapped(Gated):
         self.takes_mask = "mask" in inspect.signature(module.forward).parameters
 
     def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
+        """Compute the output of the module."""
         shape = with_dimensions(spatial, self.dimensions)
         arguments = {}
         if self.takes_mask:
@@ -54,6 +55,7 @@ class Wrapped(Gated):
         return same_shape(self.module(features, **arguments), features).flatten(2).transpose(1, 2)
 
     def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> AttentionMap | None:
+        """Measure the factors of a module that rescales its input."""
         x = x.to(next((p.dtype for p in self.module.parameters()), x.dtype))
         # Other modules mix elements, so that zeros do not stay zeros.
         dropped = torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).to(x.device) < 0.5
