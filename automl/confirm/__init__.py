@@ -2,7 +2,6 @@
 
 run_confirm       Train a search's finalists and its tuned baseline with fresh paired seeds
 confirm_result    A confirmation as it stands, for the caller and the command line
-run_referee       Compare commands with fresh paired seeds, without a search
 variants          Select the variants: the finalists, the tuned baseline and the controls
 design            The seeds, the margin and the metric of a comparison
 protocol          A confirmation on disk: its plan, fixed before the first trial, its study and its verdict

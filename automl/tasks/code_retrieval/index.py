@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from automl.base.terminal import progress
 from automl.data.arrow import ArrowFile, write_columns
 from automl.data.files import name_to_text
-from automl.data.preparation_progress import progress
 from automl.storage.cache_folder import cache_root, once
 from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.source_folder import (

@@ -1,4 +1,10 @@
-"""A training that is any command."""
+"""A training that is any command.
+
+config   Configuration of a training that is any command: the command, and where it reports its metric
+loop     Runs a trial that is a command, and measures it
+metric   Finds the metric of a command in what it printed, or in a file that it wrote
+referee  Compare commands with fresh paired seeds, without a search: `automl referee`
+"""
 
 from automl.tasks.command.config import CommandModel, CommandTraining
 from search.config.sections import Data

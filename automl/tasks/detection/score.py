@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from automl.base.extras import optional
+from automl.base.lazy import optional
 from automl.config.runtime import Runtime
 from automl.tasks.detection.data import Objects
 from automl.tasks.detection.data.masks import encode_masks, mask_areas

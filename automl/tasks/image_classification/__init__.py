@@ -1,4 +1,16 @@
-"""Classification of images."""
+"""Classification of images.
+
+config            Configuration of the classification of images
+data              Image data: sources, caches of decoded splits, augmentation and batches on the device
+decomposed_space  Spaces of decomposed attention in a ResNet-50 or a ResNeXt-101: number of modules, sites
+equal_time        The comparison of SimpleSelfAttention at equal time: a sweep of learning rates, then the
+fit               Settings of a search that fit a folder of images
+published         Published datasets of images
+space             Spaces of images: attention in any backbone
+study             Published comparisons of classifiers of images
+task              Image classification: cross-entropy with label smoothing, class weights, mixup and CutMix
+vit_space         Spaces of vision transformers: blocks, stem, size and attention
+"""
 
 from automl.tasks.image_classification.config import ImageData, ImageTraining
 from search.class_metrics import CLASSIFICATION

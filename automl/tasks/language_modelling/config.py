@@ -151,7 +151,7 @@ class LanguageModel(Model):
 
     def cache_bytes(self, context: int) -> int:
         """Return the bytes of the keys, values and states of all layers."""
-        from attention.references import find_attention  # imports torch, which takes seconds
+        from attention.attention_table import find_attention  # imports torch, which takes seconds
 
         values = (self.depth - len(self.placement)) * context * self.shape.cache
         for spec in self.placement.values():

@@ -29,16 +29,15 @@ from automl.base.errors import InputError, unknown
 from automl.data import digit_scenes as scenes
 from automl.data import shared
 from automl.data.arrow import map_in_threads, write_rows
+from automl.data.csv_table import read_groups, read_labels
 from automl.data.digest import SIZE, hash_contents
-from automl.data.files import name_to_text
-from automl.data.groups import read_groups, read_labels
+from automl.data.files import name_to_text, walk
 from automl.data.near_layouts import find_labels_of_images
 from automl.data.pictures.formats import is_image
 from automl.data.pictures.picture import Picture, open_picture, read_channel
 from automl.data.records import RecordFile, Records
 from automl.data.splits import SPLIT_NAMES, SPLITS
 from automl.data.tally import join_examples
-from automl.data.walk import walk
 from automl.storage.cache_folder import cache_root
 from automl.tasks.segmentation import SegmentationData
 

@@ -11,7 +11,7 @@ import pytest
 
 import backbones
 from automl.base.errors import InputError
-from automl.base.extras import EXTRAS
+from automl.base.lazy import EXTRAS
 from automl.tasks.code_retrieval.data import other_languages
 from automl.tasks.code_retrieval.data.tokenizer import train_tokenizer
 from automl.tasks.detection import score as detection_evaluator

@@ -17,9 +17,8 @@ from typing import IO, Any
 import numpy as np
 
 from automl.base.errors import InputError
-from automl.data.files import name_to_text
+from automl.data.files import is_clutter, name_to_text
 from automl.data.splits import SPLITS
-from automl.data.walk import is_clutter
 from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.other_languages import LANGUAGES, parse_functions
 from automl.tasks.code_retrieval.data.python import parse_python

@@ -10,9 +10,9 @@ import numpy as np
 
 from automl.base.errors import InputError
 from automl.data.archive import extract_if_archive
+from automl.data.files import is_clutter
 from automl.data.pictures.formats import SUFFIXES as IMAGES
 from automl.data.splits import SPLITS
-from automl.data.walk import is_clutter
 from automl.tasks.code_retrieval.data.codesearchnet import (
     is_codesearchnet,
     list_codesearchnet_files,

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automl.base.errors import InputError
-from automl.data.files import name_to_text
-from automl.data.walk import OTHERS, is_clutter
+from automl.data.files import OTHERS, is_clutter, name_to_text
 from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.other_languages import BY_SUFFIX, LANGUAGES, parse_functions
 from automl.tasks.code_retrieval.data.python import parse_python

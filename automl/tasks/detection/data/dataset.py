@@ -6,7 +6,7 @@ import numpy as np
 
 from automl.base.errors import InputError, unknown
 from automl.data import shared
-from automl.data.items import ImageRecords
+from automl.data.records import ImageRecords
 from automl.data.splits import make_single_class_labels, select_subset
 from automl.data.tally import Tally
 from automl.tasks.detection.data.cache import DetectionCache, open_detection_cache

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from automl.base.errors import InputError
+from automl.base.terminal import progress
 from automl.data.digest import count_cores
 from automl.data.pictures.picture import read_size
-from automl.data.preparation_progress import progress
 from automl.tasks.detection.data.objects import Photo
 
 EXAMPLES = 3

@@ -13,15 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from automl.base.errors import InputError
-from automl.data.csv_table import Table
+from automl.data.csv_table import LABELS, Table, read_groups, read_labels
 from automl.data.digest import hash_contents
-from automl.data.files import name_to_text, normalise_nfc
-from automl.data.groups import LABELS, read_groups, read_labels
-from automl.data.items import Item, Listing
+from automl.data.files import is_clutter, links_to_parent, name_to_text, normalise_nfc, walk
 from automl.data.pictures.formats import FORMATS, HEIF, HEIF_HINT, SUFFIXES, get_suffix, is_image, is_picture
+from automl.data.records import Item, Listing
 from automl.data.splits import SPLIT_NAMES
 from automl.data.tally import Tally, join_examples
-from automl.data.walk import is_clutter, links_to_parent, walk
 from automl.tasks.image_classification.data.doubles import drop_contradictions
 from automl.tasks.image_classification.data.labels import list_labelled
 from automl.tasks.image_classification.data.tiny_imagenet import (

@@ -11,7 +11,7 @@ from automl.data.archive import SUFFIXES, extract_cached, is_archive
 from automl.data.digest import hash_contents
 from automl.data.digits import read_digits
 from automl.data.download import Checksum, download_archive
-from automl.data.items import Item, Listing
+from automl.data.records import Item, Listing
 from automl.storage.cache_folder import cache_root
 from automl.tasks.image_classification.data.folders import read_image_folder
 

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automl.base.errors import InputError
-from automl.data.files import name_to_text
+from automl.data.files import OTHERS, name_to_text, walk
 from automl.data.pictures.formats import SUFFIXES as IMAGES
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally
-from automl.data.walk import OTHERS, walk
 
 COMPRESSED = ".jsonl.gz"
 LINES = (".jsonl", COMPRESSED)

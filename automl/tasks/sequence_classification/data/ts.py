@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from automl.base.errors import InputError
-from automl.data.walk import is_clutter
+from automl.data.files import is_clutter
 from automl.tasks.sequence_classification.data.number_text import (
     NANS,
     NotANumber,

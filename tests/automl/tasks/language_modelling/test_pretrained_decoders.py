@@ -32,8 +32,8 @@ from automl.tasks.language_modelling.space import mixer
 from automl.tasks.language_modelling.task import LanguageModelling
 from automl.tasks.layer_scores import FILE, FORMAT, LayerScores
 from automl.training import checkpoint
-from automl.training.continuation import continue_training
 from automl.training.loop import fit, start
+from automl.training.shared_training import continue_training
 from search.config import TrialConfig
 from search.record import Role, State, TrialRecord
 from search.space import draw_randomly
