@@ -46,7 +46,7 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class MapReader:
-    """What draws maps of an exported model.
+    """Reader of the inputs of an exported model whose maps are drawn.
 
     Attributes:
         graph: The graph with the modules.

@@ -117,10 +117,12 @@ def form_of(study: Study, small: bool, settings: Mapping[str, Any]) -> str:
 
 
 def search_name(study: Study, small: bool) -> str:
+    """Return the name of the search of a study."""
     return f"{study.name}{SMALL if small else ''}"
 
 
 def train_grid(study: Study, space: str, name: str, settings: Mapping[str, Any]) -> SearchResult:
+    """Train the cells of a grid, or resume that."""
     grid = Settings(space=space, sampler=GRID, name=name, **settings)
     return start_or_resume(grid, partial(describe_scale, study.setup))
 

@@ -242,10 +242,10 @@ def _make_row(sample: Sample, content: bytes, picture: Picture, mask: np.ndarray
 
 def nearly_segmentation(folder: Path) -> Iterator[str]:
     """Yield what is wrong with a folder that is nearly in a layout of segmentation, and what to do."""
-    found = find_labels_of_images(folder)
-    if found is not None and any(map(is_image, found[2])):
+    match = find_labels_of_images(folder)
+    if match is not None and any(map(is_image, match[2])):
         yield (
-            f"looks like images and their masks, in {found[0]}/ and {found[1]}/. They are read from images/ "
+            f"looks like images and their masks, in {match[0]}/ and {match[1]}/. They are read from images/ "
             f"and masks/ in the folder of --data, with splits as images/train/ and masks/train/, and each "
             f"mask is a PNG file of the same name. Rename or convert them"
         )

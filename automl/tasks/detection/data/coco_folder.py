@@ -267,9 +267,9 @@ def _hash_content(pixels: bytes, annotations: object) -> bytes:
 
 def nearly_coco(folder: Path) -> Iterator[str]:
     """Yield what is wrong with a folder that is nearly in COCO's layout, and what to do."""
-    found = find_labels_of_images(folder)
-    if found is not None and any(file.suffix in (".txt", ".xml") for file in found[2]):
-        yield _convert(f"the {found[2][0].suffix} files of {found[1]}/")
+    match = find_labels_of_images(folder)
+    if match is not None and any(file.suffix in (".txt", ".xml") for file in match[2]):
+        yield _convert(f"the {match[2][0].suffix} files of {match[1]}/")
     files = sorted((*folder.glob("*.json"), *folder.glob("*nnotations/*.json")))
     if file := next(filter(_is_annotations, files), None):
         yield _convert(str(file.relative_to(folder)))
