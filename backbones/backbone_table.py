@@ -108,7 +108,10 @@ class _Backbones(Mapping[str, Backbone]):
 
     @cached_property
     def _records(self) -> Mapping[str, Backbone]:
-        return {**OWN, **{name: record for more in contributions("backbones") for name, record in more.items()}}
+        records = dict(OWN)
+        for more in contributions("backbones"):
+            records |= more
+        return records
 
     def __getitem__(self, name: str) -> Backbone:
         return OWN[name] if name in OWN else self._records[name]
