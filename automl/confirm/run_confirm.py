@@ -20,7 +20,6 @@ from automl.base.errors import InputError
 from automl.base.serialise import write_json
 from automl.callbacks.retention import CheckpointRetention
 from automl.callbacks.user import UserCallbacks
-from automl.config.baseline import draw_baseline
 from automl.config.user_code import announce, user_code
 from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.confirmation_run import confirmation_run_spec
@@ -135,7 +134,7 @@ def run_confirm(
             metadata = replace(metadata, settings=replace(metadata.settings, callbacks=callbacks))
         announce(f"confirming {metadata.name!r}", user_code(metadata.settings, records))
         called = UserCallbacks(metadata.settings.callbacks)
-        load_space = cache(partial(metadata.load_space, space))  # Only new trainings need the space.
+        draw_space = cache(partial(metadata.draw_space, space))  # Only new trainings need the space.
         if metadata.settings.is_referee:
             of_searches = {
                 "--top": top, "--init": init, "--solve": solve, "--controls": controls, "--ablate": ablate
@@ -145,9 +144,9 @@ def run_confirm(
         finalist = None
         if solve is not None:
             trials = read_trials(folder, metadata.name, metadata.plan.needed)
-            finalist = read_finalist(Path(solve), metadata, load_space(), trials)
+            finalist = read_finalist(Path(solve), metadata, draw_space().space, trials)
         confirm_folder, confirmation = _begin(
-            folder, metadata, load_space, records, chosen, finalist, again=again
+            folder, metadata, lambda: draw_space().space, records, chosen, finalist, again=again
         )
         announce(f"comparing {metadata.name!r}", confirmation.commands())
         with capture_library_logs(confirm_folder / "log.txt"):
@@ -156,7 +155,7 @@ def run_confirm(
                 metadata,
                 confirmation,
                 called,
-                baseline=lambda: draw_baseline(load_space(), metadata.settings),
+                baseline=lambda: metadata.settings.adjust(draw_space().baseline(metadata.settings.seed)),
                 controls=controls,
                 ablate=ablate,
             )

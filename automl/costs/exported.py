@@ -26,9 +26,9 @@ from automl.base.errors import InputError
 from automl.base.serialise import read_json, write_json
 from search import choices
 from search.config import TrialConfig
-from search.memory_study import memory_study
 from search.placement_model import IndexedModule
 from search.solver import AdditiveCost
+from search.space import memory_study
 
 if TYPE_CHECKING:
     from torch import nn

@@ -178,7 +178,7 @@ def run_solve(
     pairs = read_trials(folder, metadata.name, metadata.plan.needed)
     records = [record for _, record in pairs]
     _check_names(metadata, records, space, trust)
-    loaded = metadata.load_space(space)
+    loaded = metadata.draw_space(space).space
     study = open_study(folder, name=metadata.name) if pairs else None
     model = None if study is None else fit_model(study)
     tried = [] if model is None else model.tried[0]

@@ -12,7 +12,7 @@ from PIL import Image
 from automl.config.settings import Settings
 from automl.search import default_space
 from automl.search.default_space import fit, fit_epochs
-from automl.search.run_search import prepare
+from automl.search.prepare import prepare
 
 
 def photographs(folder: Path, *sizes: tuple[int, int]) -> str:

@@ -9,8 +9,8 @@ from automl_cases import Regression, opened
 
 from automl.base.serialise import to_json
 from automl.config.settings import Settings
+from automl.search.prepare import make_plan
 from automl.search.result import SearchResult, make_result
-from automl.search.run_search import make_plan
 from automl.tracking.run_spec import flat
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
