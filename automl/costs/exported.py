@@ -145,9 +145,9 @@ def export_costs(
     Raises:
         InputError: The file cannot be written.
     """
+    from automl.base.terminal import progress
     from automl.config.device import device_name
     from automl.costs.model import measure_costs
-    from automl.data.preparation_progress import progress
     from backbones import insert, sites
     from backbones.attention_cost import attention_cost
     from backbones.torch_internals import tree_leaves

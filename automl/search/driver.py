@@ -18,7 +18,6 @@ from automl.base.errors import InputError
 from automl.base.serialise import to_json
 from automl.callbacks.user import UserCallbacks
 from automl.costs.forecast import Forecast
-from automl.data.balance import describe_imbalance
 from automl.search.earlier import learn, read_effects
 from automl.search.prepare import cells_of
 from automl.search.result import SearchResult, make_result
@@ -31,6 +30,7 @@ from automl.tracking.silence import MlflowSilent
 from automl.tracking.tracker import Tracker
 from automl.trials.interrupt import Stopped
 from search.callback import Callback
+from search.class_statistics import describe_imbalance
 from search.config import TrialConfig
 from search.drawn import Drawn
 from search.grid_scheduler import GridScheduler
