@@ -155,10 +155,10 @@ def resume_search(
 
 def _draw_again(metadata: SearchMetadata, space: str | SpaceFunction | Space | None) -> Drawn:
     """Load the space of a search. Raise InputError if it is another one."""
-    made = metadata.settings
-    if isinstance(space, str) and space in SPACES and space != made.space:
+    earlier = metadata.settings
+    if isinstance(space, str) and space in SPACES and space != earlier.space:
         raise InputError(
-            f"search {metadata.name!r} was made with --space {made.space_name} and cannot resume with "
+            f"search {metadata.name!r} was made with --space {earlier.space_name} and cannot resume with "
             f"{space!r}. Leave --space out, or start another search with --warm-start {metadata.name}."
         )
     return metadata.draw_space(space)
