@@ -12,8 +12,8 @@ from typing import Any
 import optuna
 from optuna.study import StudyDirection
 
-from automl.base.escape import redact_all
 from automl.base.errors import InputError, unknown
+from automl.base.escape import redact_all
 from automl.base.serialise import from_json, read_json, to_json
 from automl.config.setting_checks import INIT
 from automl.confirm.design import COMMANDS, MODELS, Design, TrainingKind
