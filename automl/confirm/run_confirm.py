@@ -59,7 +59,7 @@ from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler
 from search.record import CHECKPOINT_FILE, Report, Role, State, TrialRecord
 from search.space import Space, SpaceFunction
-from search.study import read_records, read_trials, score_noise
+from search.study import read_records, score_noise
 from search.trial_scheduler import Plan
 
 SEEDS = 2**32  # seeds are below it
@@ -144,8 +144,7 @@ def run_confirm(
                 raise InputError(f"{metadata.name!r} compares commands; leave {', '.join(refused)} out")
         finalist = None
         if solve is not None:
-            trials = read_trials(folder, metadata.name, metadata.plan.needed)
-            finalist = read_finalist(Path(solve), metadata, load_space(), trials)
+            finalist = read_finalist(Path(solve), metadata, load_space(), records)
         confirm_folder, confirmation = _begin(
             folder, metadata, load_space, records, chosen, finalist, again=again
         )
