@@ -174,7 +174,8 @@ def measure_search(trials: int) -> None:
     count = max(20, trials // 10)
     first, last = seconds_a_trial(ends[10 : count + 10]), seconds_a_trial(ends[-count:])
     print(
-        f"all {runs} trials are in MLflow; {result.counts['complete']} complete, {result.seconds:.0f} s in all"
+        f"all {runs} trials are in MLflow; {result.counts['complete']} complete, "
+        f"{result.seconds:.0f} s in all"
     )
     quarter = len(memory) // 4
     middle, end = statistics.median(memory[quarter : 2 * quarter]), statistics.median(memory[-quarter:])
