@@ -251,10 +251,6 @@ class Search(Summary, SearchData):
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of `result.json`, which `--json` prints."""
-
-        def one(trial: TrialRecord | None) -> dict[str, Any] | None:
-            return None if trial is None else self._trial_json(trial)
-
         return {
             "search": self.search,
             "trials": len(self.trials),
@@ -262,10 +258,10 @@ class Search(Summary, SearchData):
             "seconds": self.seconds,
             "hours": self.hours,
             "devices": self.devices,
-            "best": one(self.best),
-            "baseline": one(self.baseline),
-            "leading": list(map(one, self.leading)),
-            "front": list(map(one, self.front)),
+            "best": None if self.best is None else self._trial_json(self.best),
+            "baseline": None if self.baseline is None else self._trial_json(self.baseline),
+            "leading": list(map(self._trial_json, self.leading)),
+            "front": list(map(self._trial_json, self.front)),
             "stopped": self.stopped,
             "folder": str(self.folder),
             "failure": self.failure,
