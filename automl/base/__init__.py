@@ -15,6 +15,5 @@ addresses        Redact users, passwords and tokens in addresses
 command_line     Text of commands and options, for messages
 terminal         Escape control characters in the output of commands
 summary          Short text and notebook representations of results
-keywords         Copy the signature of a class to a function
-options          Declare a field of a dataclass that is also an option
+options          Declare options: fields of a dataclass give the command line, the API and the pages
 """
