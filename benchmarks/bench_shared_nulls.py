@@ -4,7 +4,7 @@ Simulated are 2,000 confirmations of six, eight and ten shared partial trainings
 trainings differ by a point. The two variants of each differ by the noise of branches, which is normal, skewed
 or has heavy tails, and may be wider in one variant. Real are 20 confirmations on digits with six plain
 trainings of four epochs each. These branch after the third epoch into two that differ by 1e-6 in their
-weights (`automl.training.continuation`) and are scored on the test split.
+weights (`automl.training.shared_training`) and are scored on the test split.
 
 At most 5 % of the outcomes may be `better` or `worse`. The real confirmations take about ten minutes on one
 core.
@@ -23,8 +23,8 @@ from automl.config.runtime import Runtime
 from automl.confirm.decision import decide
 from automl.confirm.statistics import paired
 from automl.tasks import Task, open_task
-from automl.training.continuation import continue_training
 from automl.training.loop import evaluate, fit, start
+from automl.training.shared_training import continue_training
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 
 SIMULATED, REAL = 2000, 20

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from automl.base.addresses import redact_all
+from automl.base.escape import redact_all
 from automl.base.serialise import to_json
 from automl.confirm.protocol import Confirmation
 from automl.storage.folder import SearchMetadata

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from automl.base.addresses import redact_all
+from automl.base.escape import redact_all
 from automl.base.serialise import to_json
 from automl.confirm import wording
 from automl.confirm.decision import Outcome

@@ -13,7 +13,7 @@ from automl.report.figure import Figure
 from automl.report.page import Section
 from automl.report.plot import Cell, Plot, Table, absent
 from automl.report.read import Search
-from search.score_card import ScoreCard
+from search.class_statistics import ScoreCard
 
 MOST, WORST = 20, 10  # classes of a figure; and those of the lowest F1 that are shown of more
 PAIRS = 10  # the most confused ones that are listed

@@ -24,7 +24,6 @@ from automl.config.settings import SCHEDULING_OPTIONS, Settings
 from automl.config.user_code import announce, user_code
 from automl.costs.forecast import Forecast, check_limits
 from automl.data import shared
-from automl.data.balance import describe_imbalance
 from automl.data.manifest import Manifest, compare_manifests
 from automl.search.checks import (
     cells_of,
@@ -62,6 +61,7 @@ from automl.tracking.silence import MlflowSilent
 from automl.tracking.tracker import Tracker
 from automl.trials.interrupt import Stopped
 from search.callback import Callback
+from search.class_statistics import describe_imbalance
 from search.config import TrialConfig
 from search.grid_scheduler import GridScheduler
 from search.prior import write_prior

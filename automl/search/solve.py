@@ -36,9 +36,8 @@ from automl.storage.folder import (
 )
 from automl.storage.storage import Storage
 from backbones import hugging_face
-from search.choices import MODULES, OWN, SITE, SITES, TYPE
+from search.choices import MODULES, NO_TYPE, OWN, SITE, SITES, TYPE, DrawnChoices
 from search.config import LanguageModel, TrialConfig
-from search.drawn_choices import NO_TYPE, DrawnChoices
 from search.metric import Metric
 from search.placement_model import (
     IN_BLOCK,
