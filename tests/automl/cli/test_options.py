@@ -45,7 +45,7 @@ def find_parameter(command: str, name: str) -> Any:
 
 def plain(kind: Any) -> Any:
     """Return a type without None."""
-    inner = [one for one in get_args(kind) if one is not type(None)]
+    inner = [choice for choice in get_args(kind) if choice is not type(None)]
     return inner[0] if isinstance(kind, UnionType) and len(inner) == 1 else kind
 
 
@@ -85,14 +85,14 @@ def test_an_option_is_the_same_everywhere(
                if row.startswith((f"| `{parameter.opts[0]}`", f"| `{name.upper()}`")))  # fmt: skip
     assert " ".join(text.split()).replace("<", "&lt;") in row
 
-    for given, function in FUNCTIONS.items():
-        if issubclass(given, source) and function.__name__.endswith(f"_{command}"):
+    for keywords, function in FUNCTIONS.items():
+        if issubclass(keywords, source) and function.__name__.endswith(f"_{command}"):
             argument = inspect.signature(function).parameters[name]
-            field = next(field for field in fields(given) if field.name == name)
+            field = next(field for field in fields(keywords) if field.name == name)
             assert argument.annotation == field.type
             assert argument.default in (field.default, argument.empty)
             assert default in (field.default, None) or option.cli_default is not ...
-            documents = map(inspect.getdoc, (function, given, automl.Settings))
+            documents = map(inspect.getdoc, (function, keywords, automl.Settings))
             assert text in " ".join(" ".join(map(str, documents)).replace("`", "").split())
 
 
