@@ -2,6 +2,7 @@
 
 run_confirm       Compare a search's finalists with its tuned baseline on fresh paired seeds
 trainings         Train what a confirmation still needs, and judge it
+options           The options of `confirm`, `compare` and `referee`
 confirm_result    A confirmation as it stands, for the caller and the command line
 run_referee       Compare commands with fresh paired seeds, without a search
 variants          Select the variants: the finalists, the tuned baseline and the controls
