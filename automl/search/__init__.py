@@ -3,7 +3,7 @@
 __main__       `python -m automl.search ...` is `automl search ...`
 configuration  Create one configuration from a space or a trial
 default_space  Defaults that depend on the data: space, backbone, size, epochs
-result         The result of a search, as an object and as JSON
+search         A search with its trials, and what can be done with it
 run_search     Start and resume a search
 prepare        Check settings before anything is trained, and complete them with defaults
 driver         Run the trials of a search on Ray, and write its result

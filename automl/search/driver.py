@@ -1,12 +1,10 @@
 """Run the trials of a search that passed its checks, on Ray, and write its result."""
 
-import json
 import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +13,13 @@ from optuna.study import StudyDirection
 
 from automl.base.command_line import format_command
 from automl.base.errors import InputError
-from automl.base.serialise import to_json
+from automl.base.serialise import write_json
 from automl.callbacks.user import UserCallbacks
+from automl.confirm.written import read_verdicts
 from automl.costs.forecast import Forecast
 from automl.search.earlier import learn, read_effects
 from automl.search.prepare import cells_of
-from automl.search.result import SearchResult, make_result
+from automl.search.search import RESULT_FILE, Search
 from automl.storage.folder import SearchMetadata
 from automl.tasks import Split, Task
 from automl.tasks.layer_sensitivity import write_sensitivity
@@ -47,9 +46,7 @@ if TYPE_CHECKING:
 Scheduler = SearchScheduler | GridScheduler
 
 
-def run_to_end(
-    folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task, begun: float
-) -> SearchResult:
+def run_to_end(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task, begun: float) -> Search:
     """Run the trials of a search that have not ended. It began at `begun` on the monotonic clock [s].
 
     Raise InputError if no trial keeps the limits, and Stopped after a signal.
@@ -87,21 +84,21 @@ def run_to_end(
             _run_trials(workers, scheduler, folder, metadata, task.config, called, data, begun)
         finally:  # Keep the results also if the search was interrupted.
             missing = _close(folder, scheduler, tracker)
-    result = make_result(
-        folder,
-        metadata.name,
-        scheduler,
-        settings=settings,
-        runs=tracker.runs,
-        begun=begun,
+    result = Search(
+        folder=folder,
+        metadata=metadata,
+        trials=list(scheduler.records.values()),
+        verdicts=read_verdicts(folder),
+        seconds=round(time.monotonic() - begun, 1),
+        devices=workers.devices,
         untracked=missing,
         page=page,
-        devices=workers.devices,
+        runs=dict(tracker.runs),
     )
     signal = workers.interrupt.signal
     hopeless = scheduler.all_infeasible if isinstance(scheduler, SearchScheduler) else None
     if not hopeless:
-        result = _write_result(folder, result, None if signal else task, scheduler)
+        _write_files(result, scheduler, None if signal else task)
     callbacks.on_search_end(result)
     if hopeless:
         raise InputError(f"{hopeless}. Relax the limits, or search another space")
@@ -212,19 +209,12 @@ def _close(folder: Path, scheduler: Scheduler, tracker: Tracker) -> int:
     return missing
 
 
-def _write_result(
-    folder: Path, result: SearchResult, task: Task | None, scheduler: Scheduler
-) -> SearchResult:
-    """Write the files of a result, without the sensitivity of layers if there is no task. Return the result.
-
-    That of a grid has its table.
-    """
-    (folder / "result.json").write_text(json.dumps(to_json(result), indent=2))
+def _write_files(search: Search, scheduler: Scheduler, task: Task | None) -> None:
+    """Write the result, and the table of a grid. With a task, write the sensitivity of the layers."""
+    write_json(search.folder / RESULT_FILE, search)
     if task is not None:
-        write_sensitivity(folder, task, rank_trials(scheduler.records.values(), scheduler.plan))
-    if isinstance(scheduler, GridScheduler) and scheduler.records:
+        write_sensitivity(search.folder, task, rank_trials(search.trials, search.plan))
+    if isinstance(scheduler, GridScheduler) and search.trials:
         from automl.report.grid_table import write_grid  # importing plots takes seconds
-        from automl.report.read import read_folder
 
-        return replace(result, grid=write_grid(read_folder(folder), folder))
-    return result
+        write_grid(search, search.folder)

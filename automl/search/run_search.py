@@ -7,7 +7,7 @@ from typing import Any
 
 from automl.base.command_line import format_option
 from automl.base.errors import InputError
-from automl.base.keywords import with_keywords_of
+from automl.base.options import with_keywords_of
 from automl.callbacks.user import check_callbacks
 from automl.config.settings import SCHEDULING_OPTIONS, Settings
 from automl.config.user_code import announce, user_code
@@ -15,7 +15,7 @@ from automl.data import shared
 from automl.search.default_space import may_fit_epochs
 from automl.search.driver import run_to_end
 from automl.search.prepare import Prepared, cells_of, prepare, with_weights
-from automl.search.result import SearchResult
+from automl.search.search import Search
 from automl.storage.folder import (
     SPACE_FILE,
     NamedSearch,
@@ -42,7 +42,7 @@ from search.study import read_records
 
 
 @with_keywords_of(Settings)
-def run_search(*positional: Any, **settings: Any) -> SearchResult:
+def run_search(*positional: Any, **settings: Any) -> Search:
     """Search a space on Ray and log every trial to MLflow.
 
     The first trial is the baseline with published defaults. The next ones are published placements. A fixed
@@ -53,7 +53,7 @@ def run_search(*positional: Any, **settings: Any) -> SearchResult:
         **settings: The fields of `Settings`, such as `space`, `data`, `trials` and `callbacks`.
 
     Returns:
-        The best trials, the baseline and the number of trials in each state.
+        The search with its trials. Its methods continue with it: `confirm`, `report`, `export`, `resume`.
 
     Raises:
         InputError: A setting is invalid. It is raised before anything is trained.
@@ -61,14 +61,14 @@ def run_search(*positional: Any, **settings: Any) -> SearchResult:
     Example:
         >>> import automl
         >>> result = automl.run_search(space="digits", trials=3, epochs=2, subset=0.3, name="example")
-        >>> result.n_trials
+        >>> len(result.trials)
         3
     """
     return start_search(Settings(*positional, **settings))
 
 
 @prepared()
-def start_search(settings: Settings, describe: Callable[[Prepared], str] = lambda ready: "") -> SearchResult:
+def start_search(settings: Settings, describe: Callable[[Prepared], str] = lambda ready: "") -> Search:
     """Run a new search with these settings, as `run_search` does.
 
     `describe` returns the `scale` of a study's search.
@@ -100,7 +100,7 @@ def resume_search(
     budget: str | None = None,
     callbacks: Sequence[str | Callback] | None = None,
     scheduling: Mapping[str, Any] | None = None,
-) -> SearchResult:
+) -> Search:
     """Resume an interrupted search, or extend a finished one.
 
     Finished trials are kept. Interrupted trials resume from their last epoch.
@@ -116,15 +116,14 @@ def resume_search(
         scheduling: New values of settings that do not change the trials, such as `label`.
 
     Returns:
-        The result of the whole search.
+        The whole search.
 
     Raises:
         InputError: The search does not exist, it is running, or its space or data have changed.
 
     Example:
         >>> import automl
-        >>> result = automl.resume_search("example", trials="+1")
-        >>> result.n_trials
+        >>> len(automl.resume_search("example", trials="+1").trials)
         4
     """
     begun = time.monotonic()
@@ -164,9 +163,7 @@ def _draw_again(metadata: SearchMetadata, space: str | SpaceFunction | Space | N
     return metadata.draw_space(space)
 
 
-def start_or_resume(
-    settings: Settings, describe: Callable[[Prepared], str] = lambda ready: ""
-) -> SearchResult:
+def start_or_resume(settings: Settings, describe: Callable[[Prepared], str] = lambda ready: "") -> Search:
     """Resume the search called `settings.name`, or start it, for jobs that are repeated after a failure.
 
     Raise InputError if there is no name, or the search has other settings. Number of trials, time limit and
