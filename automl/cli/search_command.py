@@ -100,7 +100,7 @@ def _check_confirm(values: Mapping[str, Any], *, confirm: bool, top: int | None)
 
 def _resume(
     context: typer.Context, name: str, values: Mapping[str, Any], seeds: int | None
-) -> Callable[[], "SearchResult"]:
+) -> Callable[[], "Search"]:
     """Return a function that resumes a search."""
     from automl.config.settings import SCHEDULING_OPTIONS
     from automl.search.run_search import resume_search
