@@ -291,10 +291,8 @@ def probability_of_effects(
 ) -> float:
     """Return the posterior probability that placements make any difference. A priori it is 1/2.
 
-    Args:
-        model: The model of the trials' scores.
-        trials: The weights of all effects in each trial's score.
-        without: The terms, beside hyperparameters, that scores have if placements make no difference.
+    `trials` are the weights of all effects in each trial's score. `without` are the terms, beside
+    hyperparameters, that scores have if placements make no difference.
     """
     reduced = [
         {effect: weight for effect, weight in effects.items() if effect.term in without or is_setting(effect)}

@@ -202,8 +202,7 @@ class PlacementSolver:
     def solve(self, limits: Mapping[str, float] | None = None) -> IndexedPlacement | None:
         """Return the placement with the highest posterior mean within the limits, or None if there is none.
 
-        Args:
-            limits: The largest value of each cost, by the names of `costs`.
+        `limits` are the largest values of costs, by the names of `costs`.
         """
         limits, excluded = limits or {}, list[IndexedPlacement]()
         allowed = [placement for placement in self._totals if self.meets(placement, limits)]
@@ -229,12 +228,7 @@ class PlacementSolver:
         """Return placements of the Pareto front of posterior mean and a cost, cheapest first.
 
         Each is the optimum under one of `points` equidistant limits of the cost, from the cheapest placement
-        to the best one without a limit on this cost.
-
-        Args:
-            cost: The name of the cost.
-            limits: The limits. Those on the other costs hold for all points.
-            points: The number of limits.
+        to the best one without a limit on this cost. The limits on the other costs hold for all points.
         """
         value, others = self.costs[cost], {name: limit for name, limit in limits.items() if name != cost}
         cheapest, best = self.cheapest(cost, others), self.solve(others)

@@ -73,14 +73,7 @@ class Costs:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleCosts:
-    """Costs that one module adds to those of a model.
-
-    Attributes:
-        site: The site.
-        type: The attention type, without the folder of its file.
-        options: The options of the type.
-        costs: The costs.
-    """
+    """Costs that one module adds to those of a model. Its type is without the folder of its file."""
 
     site: str
     type: str
@@ -134,16 +127,10 @@ def export_costs(
     Args:
         subject: The model, without a dataset.
         options: The options of its backbone.
-        file: The file.
+        file: The file. InputError is raised if it cannot be written.
         types: The attention types. Each is measured with all options that a search may choose.
         batch: The number of inputs of the training step.
         runtime: Device and precision.
-
-    Returns:
-        The content of the file.
-
-    Raises:
-        InputError: The file cannot be written.
     """
     from automl.config.device import device_name
     from automl.costs.model import measure_costs
@@ -283,13 +270,8 @@ def read_latencies(
 ) -> AdditiveCost:
     """Read latencies [ms] from a file of costs.
 
-    Args:
-        file: The file.
-        plain: The configuration without a placement.
-        configs: For each module, the configuration with it alone.
-
-    Raises:
-        InputError: The file is damaged, is of another model, or lacks a module.
+    `configs` holds, for each module, the configuration with it alone. Raises `InputError` if the file is
+    damaged, is of another model, or lacks a module.
     """
     exported = read_json(ExportedCosts, file, format=FORMAT)
     model, size = plain.model, getattr(plain.data, "size", None)

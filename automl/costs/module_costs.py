@@ -19,12 +19,8 @@ def count_costs(
 ) -> AdditiveCost:
     """Return a cost that is known without measurement, such as parameters. It is exact.
 
-    Modules that do not suit their sites are left out.
-
-    Args:
-        count: Returns the cost of a configuration.
-        plain: The configuration without a placement.
-        configs: For each module, the configuration with it alone.
+    Modules that do not suit their sites are left out. `configs` holds the configuration with each module
+    alone.
     """
     base, added = count(plain), {}
     for module, config in configs.items():

@@ -79,15 +79,10 @@ class CostProfile:
 
 
 def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> CostProfile:
-    """Measure the cost profile of `config` on this device.
+    """Measure the cost profile of `config` on this device. The epoch of `baseline` is the unit of time.
 
-    Args:
-        config: The configuration.
-        baseline: Configuration whose epoch is the unit of time.
-        runtime: Device and precision. A trial of several workers is measured as one of them.
-
-    Raises:
-        torch.OutOfMemoryError: A training step does not fit into memory.
+    A trial of several workers is measured as one of them. Raises `torch.OutOfMemoryError` if a training step
+    does not fit into memory.
     """
     # One worker's part of the batch, without communication, which takes the same time for both models.
     config, baseline = (make_worker_config(each, runtime.workers) for each in (config, baseline))
@@ -244,13 +239,9 @@ def measure_latencies(serves: Sequence[Callable[[], object]], runtime: Runtime, 
 
 
 def measure_step_memory(task: Task, model: nn.Module | None = None) -> int:
-    """Measure the peak memory [bytes] of one training step at full batch size.
+    """Measure the peak memory [bytes] of one training step at full batch size, and of one validation batch.
 
-    Also runs one validation batch.
-
-    Args:
-        task: The task.
-        model: The task's model. Built if None.
+    The task's model is built if it is None.
     """
     runtime = task.runtime
     measured = measures_peak_memory(runtime.device)

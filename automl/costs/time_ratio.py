@@ -163,11 +163,7 @@ class TimeRatio:
 
 
 class Epoch:
-    """Epoch of a task, whose training steps and validation passes can be timed.
-
-    Args:
-        task: The task.
-        model: The task's model. Built if None.
+    """Epoch of a task, whose training steps and validation passes can be timed. A model of None is built.
 
     Attributes:
         steps: Number of training steps in an epoch.
@@ -318,12 +314,7 @@ def _combine_with_work(measured: TimeRatio, work: Work, baseline: Work, price: W
 
 
 def measure_own_epoch(task: Task, model: nn.Module | None = None) -> TimeRatio:
-    """Return the time ratio 1 of the baseline itself, with the measured time of its epoch.
-
-    Args:
-        task: The baseline's task.
-        model: The task's model. Built if None.
-    """
+    """Return the time ratio 1 of the baseline itself, with the measured time of its epoch."""
     epoch = Epoch(task, model)
     training, validation = (
         count * statistics.median(*zip(*time_rounds([partial(epoch.seconds_of, run)], ROUND), strict=True))

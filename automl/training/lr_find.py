@@ -21,13 +21,7 @@ from automl.training.step import make_step
 
 @dataclass(frozen=True)
 class RangeTest:
-    """Result of a range test.
-
-    Attributes:
-        rates: Learning rates.
-        losses: Smoothed loss at each rate.
-        suggestion: Rate at which the loss fell fastest.
-    """
+    """Learning rates, the smoothed loss at each, and the rate at which the loss fell fastest."""
 
     rates: list[float]
     losses: list[float]
