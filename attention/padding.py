@@ -54,13 +54,8 @@ def current_mask(batch: int, spatial: Sequence[int]) -> Tensor | None:
 def gather_real(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Move the real positions of each row together, for modules to which the distance of positions matters.
 
-    Args:
-        x: Features `(B, N, C)`, zero at masked positions.
-        mask: Bool `(B, N)`, True at real positions.
-
-    Returns:
-        The real positions and then zeros, `(B, N, C)`; the new index of each position, int64 `(B, N, C)`.
-        `gather(1, ranks)` moves them back.
+    Returns the real positions and then zeros, `(B, N, C)`, and the new index of each position, int64
+    `(B, N, C)`. `gather(1, ranks)` moves them back. Features are zero where the mask `(B, N)` is False.
     """
     ranks = (mask.long().cumsum(1) - 1).clamp(min=0).unsqueeze(2).expand_as(x)
     return zeros_like(x).scatter_add(1, ranks, x), ranks  # Masked positions add zeros.

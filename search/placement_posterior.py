@@ -45,14 +45,11 @@ LISTED = 1000  # largest number of placements to compare, the best by their mean
 
 @dataclass(frozen=True, kw_only=True)
 class EffectRow:
-    """Effect on the score (larger is better), with its 90 % interval.
+    """Posterior mean of an effect on the score (larger is better), with the ends of its 90 % interval.
 
     Attributes:
         term: One of `SHOWN`.
         key: The key in the term, such as a type, or a site with the prefix of its backbone.
-        mean: The posterior mean.
-        low: The lower end of the interval.
-        high: The upper end of the interval.
         trials: The number of trials with this effect.
     """
 
@@ -66,13 +63,9 @@ class EffectRow:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacementRow:
-    """Gain of a placement over the backbone without attention (larger is better), with its 90 % interval.
+    """Posterior mean of a placement's gain over the backbone without attention, with its 90 % interval.
 
     Attributes:
-        placement: The placement.
-        mean: The posterior mean.
-        low: The lower end of the interval.
-        high: The upper end of the interval.
         near: The probability that no other row gains more than `margin` above it.
         trials: The number of completed trials with it.
     """

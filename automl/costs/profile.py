@@ -89,7 +89,7 @@ def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> Cos
     runtime = replace(runtime, rank=0, workers=1)
     file = cache_root() / "profile" / f"{_key(_describe(config), _describe(baseline), runtime)}.json"
     if file.exists():
-        return _read(file)
+        return read_json(CostProfile, file)
     timed = file.with_suffix(".timings.json")
     timings = read_json(Timings, timed) if timed.exists() else Timings()
     profile = _measure(config, baseline, runtime, timings)
@@ -97,7 +97,7 @@ def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> Cos
         once(timed, lambda path: _write(path, to_json(timings)), lambda path: False)
         return profile
     # Another trial may have measured the same meanwhile. Both use the file that was written first.
-    return _read(once(file, lambda path: _write(path, to_json(profile))))
+    return read_json(CostProfile, once(file, lambda path: _write(path, to_json(profile))))
 
 
 def _cache(config: TrialConfig) -> int:
@@ -109,10 +109,6 @@ def _cache(config: TrialConfig) -> int:
 
 def _write(file: Path, value: Mapping[str, Any]) -> None:
     file.write_text(json.dumps(value))
-
-
-def _read(file: Path) -> CostProfile:
-    return read_json(CostProfile, file)
 
 
 def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timings: Timings) -> CostProfile:

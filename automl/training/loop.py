@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from math import isfinite
 
 import torch
 from torch import Tensor, nn
 
-from automl.tasks.base import Split, Task
+from automl.tasks.base import Batch, Split, Task
 from automl.tasks.evaluator import Evaluator
 from automl.training.clock import processor_time
 from automl.training.optimiser import build_optimizer, compute_relative_rate
@@ -258,3 +258,9 @@ def evaluate(
     model.eval()
     with task.runtime.autocast():
         return task.evaluate(model, split, evaluator)
+
+
+def endless_batches(task: Task) -> Iterator[Batch]:
+    """Yield the batches of one epoch after another, without end."""
+    for epoch in count():
+        yield from task.batches(epoch)

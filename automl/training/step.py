@@ -80,12 +80,8 @@ def make_step(
 class Step:
     """Runs `task.learn`, its gradients and the optimiser on one batch.
 
-    Args:
-        task: The task.
-        forward: The model, or a wrapper that computes its output.
-        optimizer: The optimiser.
-        scaler: The gradient scaler.
-        regions: Context in which a forward pass runs compiled parts. By default none.
+    `forward` is the model, or a wrapper that computes its output. A forward pass runs in the context
+    `regions`, which may compile parts.
 
     Attributes:
         waiting: Number of batches with gradients that have not been used in a step.
