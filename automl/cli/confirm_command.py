@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from automl.cli.json_output import print_json
-from automl.cli.options import CALLBACK_OPTION, JSON_OPTION, STORAGE_OPTION, option, passed_on
+from automl.cli.options import JSON_OPTION, with_options_of
+from automl.confirm.options import CompareOptions, ConfirmOptions
 
 if TYPE_CHECKING:
     from automl.confirm.compare import VariantScores
@@ -16,38 +17,13 @@ if TYPE_CHECKING:
 SHOWN_RUNS, SHOWN_LINES = 3, 15  # largest number of failed commands whose output is shown, and of its lines
 
 
-def confirm(
-    context: typer.Context,
-    search: str | None = option(None, "Name of the search.", shown="the latest"),
-    top: int | None = option(None, "Number of finalists.", shown="3"),
-    seeds: int | None = option(None, "Number of seeds of each variant.", shown="10"),
-    margin: float | None = option(
-        None, "Least difference that matters, in the metric's unit.", shown="the task's"
-    ),
-    sequential: bool | None = option(
-        None,
-        "Stop as soon as the verdict is certain.",
-        None,
-        "--sequential/--no-sequential",
-        shown="sequential",
-    ),
-    init: str | None = option(
-        None, "Start: scratch, or shared (one shared partial training per seed).", shown="the search's"
-    ),
-    solve: str | None = option(None, "Finalist, in a file of solve --out."),
-    controls: bool = option(False, "Train controls even if no finalist is better.", None, "--controls"),
-    ablate: bool = option(False, "Also train the winner without each of its modules.", None, "--ablate"),
-    again: bool = option(False, "Start a new confirmation with unused seeds.", None, "--again"),
-    space: str | None = option(None, "Space, if that of the search was in a notebook or its file has moved."),
-    storage: str = STORAGE_OPTION,
-    callbacks: list[str] | None = CALLBACK_OPTION,
-    as_json: bool = JSON_OPTION,
-) -> None:
+@with_options_of(ConfirmOptions)
+def confirm(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: Any) -> None:
     """Train finalists and the tuned baseline with fresh seeds, and test if any is better."""
     from automl.confirm.run_confirm import run_confirm
 
-    result = run_confirm(**passed_on(context))
-    print_confirm(result, storage)
+    result = run_confirm(**values)
+    print_confirm(result, values["storage"])
     if as_json:
         print_json(result.value)
     if not result.verdict.complete:
@@ -100,24 +76,12 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
     print(f"          {export}")
 
 
-def compare(
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            help="Searches, SEARCH:VARIANT, or MLflow run IDs separated by commas. The first one is the "
-            "reference. If it is the only one, it is compared with the latest search."
-        ),
-    ],
-    margin: float | None = option(
-        None, "Least difference that matters, in the metric's unit.", shown="the task's"
-    ),
-    storage: str = STORAGE_OPTION,
-    as_json: bool = JSON_OPTION,
-) -> None:
+@with_options_of(CompareOptions)
+def compare(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: Any) -> None:
     """Compare trained models with the first one, by the statistics of a confirmation."""
     from automl.confirm.compare import run_compare
 
-    comparisons = run_compare(names, margin=margin, storage=storage)
+    comparisons = run_compare(**values)
     variants = [comparisons[0].reference, *(comparison.variant for comparison in comparisons)]
     for line in variants_table(variants):
         print(line)

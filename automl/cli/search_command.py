@@ -14,7 +14,7 @@ from automl.base.serialise import to_json
 from automl.cli.json_output import print_json
 from automl.cli.options import JSON_OPTION, only, option, with_options_of
 from automl.cli.search_words import print_search
-from automl.config.search_options import FILES, SEARCH, SPACE, SearchOptions
+from automl.config.search_options import FILES, SEARCH, SPACE, RuntimeOptions, SearchOptions
 
 NEW_WEIGHTS = (
     "random; with few photographs, pretrained weights score higher: --backbone torchvision:resnet18 "
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from automl.search.result import SearchResult
 
 
-@with_options_of(SearchOptions)
+@with_options_of(SearchOptions, RuntimeOptions)
 def search(
     ctx: typer.Context,
     *,

@@ -1,6 +1,7 @@
 """Confirmation: compare finalists with the tuned baseline on fresh paired seeds.
 
 run_confirm       Train a search's finalists and its tuned baseline with fresh paired seeds
+options           The options of `confirm`, `compare` and `referee`
 confirm_result    A confirmation as it stands, for the caller and the command line
 run_referee       Compare commands with fresh paired seeds, without a search
 variants          Select the variants: the finalists, the tuned baseline and the controls

@@ -12,14 +12,16 @@ from typing import Any
 
 from automl.base.command_line import format_command
 from automl.base.errors import InputError, unknown
+from automl.base.options import with_keywords_of
 from automl.base.units import decimals
 from automl.confirm.decision import Outcome, holm_factors, step_down
+from automl.confirm.options import CompareOptions
 from automl.confirm.protocol import confirmations
 from automl.confirm.statistics import ALPHA, Difference, paired, unpaired
 from automl.confirm.wording import confidence_interval
 from automl.confirm.written import VERDICT_FILE, read_verdict
 from automl.data.manifest import Manifest
-from automl.storage.folder import NamedSearch, SearchMetadata, exists, find_model_search, resolve_search
+from automl.storage.folder import SearchMetadata, exists, find_model_search, resolve_search
 from automl.tasks.same_data import check_same_manifests, read_manifest
 from search.config import TrialConfig
 from search.metric import Metric, signed_unit
@@ -133,22 +135,13 @@ class Compared:
         }
 
 
-def run_compare(
-    searches: Sequence[str | NamedSearch], *, margin: float | None = None, storage: str | None = None
-) -> list[Compared]:
+@with_keywords_of(CompareOptions)
+def run_compare(*searches: Any, **options: Any) -> list[Compared]:
     """Compare the second and further models with the first.
 
     Scores are those of the test split if all models have them, otherwise of the validation split. Models with
     two or more common seeds are compared pair by pair. Holm's procedure covers all comparisons of the call.
     It does not cover the choice of a finalist by the scores of its confirmation: for that, see the verdict.
-
-    Args:
-        searches: Two or more models. One alone is compared with the latest search. A confirmed search, by
-            name or result, stands for its winner or leading finalist. `SEARCH:VARIANT` names another variant
-            by a part of its name. MLflow run IDs of one configuration are joined by commas.
-        margin: The smallest difference that matters, in the unit of the metric. By default the metric's own,
-            and at least the effect of one test input.
-        storage: The storage of the searches. By default that of each result, or `searches`.
 
     Returns:
         A comparison for each model after the first.
@@ -162,18 +155,19 @@ def run_compare(
         >>> compared.paired
         True
     """
-    if not searches or isinstance(searches, str):
+    asked = CompareOptions(*searches, **options)
+    if not asked.searches or isinstance(asked.searches, str):
         raise InputError(
             "name the models to compare in a list: searches, SEARCH:VARIANT, or MLflow run IDs with commas"
         )
-    named = [resolve_search(search, storage) for search in searches]
+    named = [resolve_search(search, asked.storage) for search in asked.searches]
     if len(named) == 1:
-        latest = resolve_search(None, storage or named[0][1])
+        latest = resolve_search(None, asked.storage or named[0][1])
         if named[0] == latest:
             raise InputError(f"{latest[0]!r} is the latest search itself; name two or more to compare")
         named = [*named, latest]
-    if margin is not None and not 0 <= margin < inf:
-        raise InputError(f"--margin must be 0 or more; got {margin:g}")
+    if asked.margin is not None and not 0 <= asked.margin < inf:
+        raise InputError(f"--margin must be 0 or more; got {asked.margin:g}")
     samples = [_read_sample(name, location) for name, location in named]
     first = samples[0]
     for other in samples[1:]:
@@ -182,7 +176,7 @@ def run_compare(
     if split is None:
         has = "; ".join(f"{sample.name} has {', '.join(sample.scores)}" for sample in samples)
         raise InputError(f"no split has scores of all: {has}")
-    return _compare(samples, split, margin)
+    return _compare(samples, split, asked.margin)
 
 
 def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> list[Compared]:

@@ -7,16 +7,17 @@ time, as in the search. It is scored once, after its last epoch, on the test spl
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache, partial
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from automl.base.command_line import format_command, format_option
+from automl.base.command_line import format_command, format_option, option_name
 from automl.base.errors import InputError
+from automl.base.options import with_keywords_of
 from automl.base.serialise import write_json
 from automl.callbacks.retention import CheckpointRetention
 from automl.callbacks.user import UserCallbacks
@@ -24,6 +25,7 @@ from automl.config.baseline import draw_baseline
 from automl.config.user_code import announce, user_code
 from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.confirmation_run import confirmation_run_spec
+from automl.confirm.options import ConfirmOptions
 from automl.confirm.protocol import (
     CONFIRM_FILE,
     FORMAT,
@@ -39,7 +41,6 @@ from automl.confirm.variants import select_variants
 from automl.confirm.written import CONFIRM_FOLDER
 from automl.data import shared
 from automl.storage.folder import (
-    NamedSearch,
     SearchMetadata,
     check_not_lost,
     old_folder,
@@ -54,53 +55,22 @@ from automl.tasks.same_data import check_same_data
 from automl.tracking.process import MlflowProcess
 from automl.tracking.tracker import PATIENCE, Tracker
 from automl.trials.interrupt import Stopped
-from search.callback import Callback
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler
 from search.record import CHECKPOINT_FILE, Report, Role, State, TrialRecord
-from search.space import Space, SpaceFunction
+from search.space import Space
 from search.study import read_records, read_trials, score_noise
 from search.trial_scheduler import Plan
 
 SEEDS = 2**32  # seeds are below it
+OF_SEARCHES = ("top", "init", "solve", "controls", "ablate")  # options that a referee does not have
 
 
-def run_confirm(
-    search: str | NamedSearch | None = None,
-    *,
-    top: int | None = None,
-    seeds: int | None = None,
-    margin: float | None = None,
-    sequential: bool | None = None,
-    init: str | None = None,
-    solve: str | None = None,
-    controls: bool = False,
-    ablate: bool = False,
-    again: bool = False,
-    storage: str | None = None,
-    space: str | SpaceFunction | Space | None = None,
-    callbacks: Sequence[str | Callback] | None = None,
-) -> ConfirmResult:
+@with_keywords_of(ConfirmOptions)
+def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
     """Compare the finalists of a search with its tuned baseline on fresh seeds.
 
     An unfinished confirmation is resumed.
-
-    Args:
-        search: The name of the search, or its result. By default the latest search in `storage`.
-        top: The number of finalists. By default 3. A resumed confirmation keeps the options it began with.
-        seeds: The seeds of each variant. By default 10.
-        margin: The smallest difference that matters, in the unit of the metric. By default the metric's own,
-            and at least the effect of one test input.
-        sequential: Stop as soon as the outcome is final. True by default.
-        init: `scratch`, or `shared` for one shared partial training for each seed. By default as in the
-            search.
-        solve: File of `automl solve --out`. Its placement is the finalist, although no trial may have had it.
-        controls: Train the controls even if no finalist is better.
-        ablate: Also train the winner, or else the leading finalist, without each of its modules.
-        again: Start a new confirmation with unused seeds, beside the earlier ones.
-        storage: The storage of the search. By default that of the result, or `searches`.
-        space: The space of the search. Needed if it was a function of a notebook.
-        callbacks: Callbacks instead of those that the search was given by name.
 
     Returns:
         The confirmation with its verdict.
@@ -114,40 +84,33 @@ def run_confirm(
         >>> confirmed.verdict.complete
         True
     """
-    if solve is not None and top not in (None, 1):
-        raise InputError(f"--solve has one finalist; leave --top {top} out")
-    options: dict[str, Any] = {
-        "top": top if solve is None else 1,
-        "seeds": seeds,
-        "margin": margin,
-        "sequential": sequential,
-        "init": init,
-    }
-    chosen = {key: value for key, value in options.items() if value is not None}
+    asked = ConfirmOptions(*search, **options)
+    if asked.solve is not None and asked.top not in (None, 1):
+        raise InputError(f"--solve has one finalist; leave --top {asked.top} out")
+    chosen = {f.name: value for f in fields(Options) if (value := getattr(asked, f.name)) is not None}
+    if asked.solve is not None:
+        chosen["top"] = 1
     Options(**chosen)  # Report a mistake before anything is read.
-    name, storage = resolve_search(search, storage)
+    name, storage = resolve_search(asked.search, asked.storage)
     check_not_temporary(storage)
     with old_folder(name, storage) as (folder, metadata):
         shared.use_saved(folder, Storage(storage))
         records = read_records(folder, metadata.name, metadata.plan.needed)
         check_not_lost(folder, metadata)
-        if callbacks is not None:
-            metadata = replace(metadata, settings=replace(metadata.settings, callbacks=callbacks))
+        if asked.callbacks is not None:
+            metadata = replace(metadata, settings=replace(metadata.settings, callbacks=asked.callbacks))
         announce(f"confirming {metadata.name!r}", user_code(metadata.settings, records))
         called = UserCallbacks(metadata.settings.callbacks)
-        load_space = cache(partial(metadata.load_space, space))  # Only new trainings need the space.
-        if metadata.settings.is_referee:
-            of_searches = {
-                "--top": top, "--init": init, "--solve": solve, "--controls": controls, "--ablate": ablate
-            }  # fmt: skip
-            if refused := [option for option, value in of_searches.items() if value]:
-                raise InputError(f"{metadata.name!r} compares commands; leave {', '.join(refused)} out")
+        load_space = cache(partial(metadata.load_space, asked.space))  # Only new trainings need the space.
+        refused = [option_name(name) for name in OF_SEARCHES if getattr(asked, name)]
+        if metadata.settings.is_referee and refused:
+            raise InputError(f"{metadata.name!r} compares commands; leave {', '.join(refused)} out")
         finalist = None
-        if solve is not None:
+        if asked.solve is not None:
             trials = read_trials(folder, metadata.name, metadata.plan.needed)
-            finalist = read_finalist(Path(solve), metadata, load_space(), trials)
+            finalist = read_finalist(Path(asked.solve), metadata, load_space(), trials)
         confirm_folder, confirmation = _begin(
-            folder, metadata, load_space, records, chosen, finalist, again=again
+            folder, metadata, load_space, records, chosen, finalist, again=asked.again
         )
         announce(f"comparing {metadata.name!r}", confirmation.commands())
         with capture_library_logs(confirm_folder / "log.txt"):
@@ -157,8 +120,8 @@ def run_confirm(
                 confirmation,
                 called,
                 baseline=lambda: draw_baseline(load_space(), metadata.settings),
-                controls=controls,
-                ablate=ablate,
+                controls=asked.controls,
+                ablate=asked.ablate,
             )
 
 

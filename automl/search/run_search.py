@@ -16,7 +16,7 @@ from optuna.study import StudyDirection
 from automl.base import loading
 from automl.base.command_line import format_command, format_option
 from automl.base.errors import InputError
-from automl.base.keywords import with_keywords_of
+from automl.base.options import with_keywords_of
 from automl.base.serialise import to_json
 from automl.callbacks.user import UserCallbacks, check_callbacks
 from automl.config.baseline import draw_baseline

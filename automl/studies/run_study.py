@@ -8,12 +8,14 @@ from typing import Any
 
 from automl.base.command_line import STORAGE
 from automl.base.errors import InputError, unknown
+from automl.base.options import with_keywords_of
 from automl.config.settings import Settings
 from automl.report.read import read_search
 from automl.search.result import SearchResult
 from automl.search.run_search import start_or_resume
 from automl.studies.figures import TitledTable, compare, write_tables
 from automl.studies.larnn_studies import ROUNDS, SMALL_TRIALS, rounds_table, write_sequences
+from automl.studies.options import StudyOptions
 from automl.studies.scale import describe_scale
 from automl.studies.ssa_studies import best_rate, comparison_tables, sweep_table
 from automl.studies.study_table import STUDIES, Study
@@ -52,24 +54,14 @@ class StudyResult:
         return [cell for result in self.results for cell in result.missing]
 
 
-def run_study(
-    name: str,
-    *,
-    small: bool = False,
-    seeds: int = 1,
-    data: str | None = None,
-    storage: str = STORAGE,
-    **settings: Any,
-) -> StudyResult:
+@with_keywords_of(StudyOptions)
+def run_study(name: str, *, small: bool = False, **settings: Any) -> StudyResult:
     """Run a study, or resume it, and compare its results with the published ones.
 
     Args:
         name: The name of the study, as `automl studies` lists it.
         small: Run the small version, on data of the package or on `data`.
-        seeds: The number of trainings of each cell.
-        data: The folder or archive of the data.
-        storage: The storage of its searches, which have the name of the study.
-        **settings: Further fields of `Settings`.
+        **settings: Fields of `Settings`, such as `data`, `seeds`, `epochs` and `storage`.
 
     Returns:
         The study with its tables.
@@ -86,6 +78,7 @@ def run_study(
     if name not in STUDIES:
         raise unknown("study", name, STUDIES)
     study = STUDIES[name]
+    data = settings.get("data")
     if data is None and study.data and not small:
         raise InputError(f"study {name!r} needs {study.data}. Or run its small version with --small")
     if data is None and small and study.reads_code:
@@ -94,10 +87,10 @@ def run_study(
         "equal": "epochs",
         **study.settings,
         **(study.small if small else {}),
+        "seeds": 1,
+        "storage": STORAGE,
         **settings,
-        "seeds": seeds,
         "data": data,
-        "storage": storage,
         "study": name,
     }
     results, tables = {EQUAL_TIME: _equal_time, LARNN: _rounds}.get(name, _grid)(study, small, fields)
