@@ -37,9 +37,8 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
 
     verdict = result.verdict
     which = f" (confirmation {result.number})" if result.number > 1 else ""
-    commands = verdict.design.commands
-    word = "compared " if commands else "confirmed"
-    print(f"{word} {result.search}{which}: {verdict.final or 'no verdict'}")
+    kind = verdict.design.kind
+    print(f"{kind.done:9} {result.search}{which}: {verdict.final or 'no verdict'}")
     print(f"verdict   {verdict.headline}")
     print(f"          {verdict.figures}")
     for comparison in result.value["comparisons"]:
@@ -52,18 +51,16 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
     if result.untracked:
         sync = format_command("sync", result.search, storage)
         print(f"warning   some trainings were not written to MLflow. When it is available: {sync}")
-    if commands:
+    if kind.opaque:
         shown = [(name, log) for name, log in result.logs.items() if log]
         for name, log in shown[:SHOWN_RUNS]:
             print(f"output    {name} ended with:")
             for line in log.splitlines()[-SHOWN_LINES:]:
                 print(f"          | {line}")
     if not verdict.complete:
-        resume = format_command(
-            "referee --resume" if commands else "confirm --search", result.search, storage
-        )
+        resume = format_command(kind.resume, result.search, storage)
         print(f"resume    {resume}  (errors are in {result.folder})")
-    if commands:
+    if kind.opaque:
         print(f"next      {format_command('report --search', result.search, storage)}")
         return
     # If no finalist is better, the baseline is the model to deploy.

@@ -35,7 +35,7 @@ def study(context: typer.Context, **values: Any) -> None:
     print(f"\nsource    {result.study.source}")
     print(f"tables    {', '.join(map(str, result.files))}")
     if result.missing:
-        from automl.search.result import missing_cells
+        from automl.search.search import missing_cells
 
         print(f"error     {missing_cells(result.missing)}; run the same command again to train them")
         sys.exit(1)

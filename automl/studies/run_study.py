@@ -10,9 +10,8 @@ from automl.base.command_line import STORAGE
 from automl.base.errors import InputError, unknown
 from automl.base.options import with_keywords_of
 from automl.config.settings import Settings
-from automl.report.read import read_search
-from automl.search.result import SearchResult
 from automl.search.run_search import start_or_resume
+from automl.search.search import Search
 from automl.studies.figures import TitledTable, compare, write_tables
 from automl.studies.larnn_studies import ROUNDS, SMALL_TRIALS, rounds_table, write_sequences
 from automl.studies.options import StudyOptions
@@ -33,7 +32,7 @@ class StudyResult:
     Attributes:
         study: The study.
         tables: The tables, with results and published figures.
-        results: The results of its searches.
+        results: Its searches.
         files: The files that hold the tables.
 
     Example:
@@ -45,7 +44,7 @@ class StudyResult:
 
     study: Study
     tables: Sequence[TitledTable]
-    results: Sequence[SearchResult]
+    results: Sequence[Search]
     files: Sequence[Path]
 
     @property
@@ -94,7 +93,7 @@ def run_study(name: str, *, small: bool = False, **settings: Any) -> StudyResult
         "study": name,
     }
     results, tables = {EQUAL_TIME: _equal_time, LARNN: _rounds}.get(name, _grid)(study, small, fields)
-    files = write_tables(tables, study.source, Path(results[-1].folder), FILES)
+    files = write_tables(tables, study.source, results[-1].folder, FILES)
     return StudyResult(study=study, tables=tables, results=results, files=files)
 
 
@@ -109,42 +108,36 @@ def _called(study: Study, small: bool) -> str:
     return f"{study.name}{SMALL if small else ''}"
 
 
-def _train(study: Study, space: str, name: str, settings: Mapping[str, Any]) -> SearchResult:
+def _train(study: Study, space: str, name: str, settings: Mapping[str, Any]) -> Search:
     grid = Settings(space=space, sampler=GRID, name=name, **settings)
     return start_or_resume(grid, partial(describe_scale, study.setup))
 
 
-def _grid(
-    study: Study, small: bool, settings: Mapping[str, Any]
-) -> tuple[list[SearchResult], list[TitledTable]]:
+def _grid(study: Study, small: bool, settings: Mapping[str, Any]) -> tuple[list[Search], list[TitledTable]]:
     result = _train(study, f"{study.name}{_form(study, small, settings)}", _called(study, small), settings)
-    return [result], [compare(study, read_search(result.search, settings["storage"]))]
+    return [result], [compare(study, result)]
 
 
 def _equal_time(
     study: Study, small: bool, settings: Mapping[str, Any]
-) -> tuple[list[SearchResult], list[TitledTable]]:
+) -> tuple[list[Search], list[TitledTable]]:
     """Run the sweep of learning rates, and then both models with the best one."""
-    form, called, storage = _form(study, small, settings), _called(study, small), settings["storage"]
+    form, called = _form(study, small, settings), _called(study, small)
     sweep = _train(study, f"{SWEEP}{form}", f"{called}-sweep", settings)
-    swept = read_search(sweep.search, storage)
-    if sweep.missing or not swept.done:
-        return [sweep], [sweep_table(swept)] if swept.done else []
-    rate = best_rate(swept)
+    if sweep.missing or not sweep.done:
+        return [sweep], [sweep_table(sweep)] if sweep.done else []
+    rate = best_rate(sweep)
     compared = _train(study, equal_time_grid(rate, form), f"{called}-{rate:g}", {**settings, "equal": "time"})
-    search = read_search(compared.search, storage)
-    return [sweep, compared], [sweep_table(swept), *comparison_tables(search, rate)]
+    return [sweep, compared], [sweep_table(sweep), *comparison_tables(compared, rate)]
 
 
-def _rounds(
-    study: Study, small: bool, settings: Mapping[str, Any]
-) -> tuple[list[SearchResult], list[TitledTable]]:
+def _rounds(study: Study, small: bool, settings: Mapping[str, Any]) -> tuple[list[Search], list[TitledTable]]:
     """Search the space of each round, as the source did. These are not grids."""
     if settings["seeds"] > 1:
         raise InputError(f"study {study.name!r} consists of two searches without cells; leave --seeds out")
-    called, storage = _called(study, small), settings["storage"]
+    called = _called(study, small)
     if small and settings["data"] is None:
-        settings = {**settings, "data": str(write_sequences(Path(storage)))}
+        settings = {**settings, "data": str(write_sequences(Path(settings["storage"])))}
     results = []
     for space, published in ROUNDS.items():
         trials = SMALL_TRIALS if small else published.trials
@@ -153,5 +146,4 @@ def _rounds(
         )
         setup = {**study.setup, "epochs": str(published.epochs)}
         results.append(start_or_resume(search_settings, partial(describe_scale, setup)))
-    searches = [read_search(result.search, storage) for result in results]
-    return results, [rounds_table(study, dict(zip(ROUNDS, searches, strict=True)))]
+    return results, [rounds_table(study, dict(zip(ROUNDS, results, strict=True)))]

@@ -18,7 +18,7 @@ ROOT = Path(automl.__file__).parents[1]
 
 # The examples that need a search, in an order in which they can follow each other.
 SEARCH = [
-    "run_search", "SearchResult", "TrialResult", "resume_search", "read_search", "Search",
+    "run_search", "Search", "load", "resume_search",
     "run_confirm", "ConfirmResult", "Verdict", "run_compare", "Compared",
     "run_sync", "run_remove", "Removable",
 ]  # fmt: skip
