@@ -14,8 +14,8 @@ from automl.data.manifest import compare_manifests
 from automl.storage.folder import SearchMetadata, find_model_search
 from automl.tasks.same_data import read_manifest
 from search.drawn import Drawn, same_parameters
-from search.placement_model import Effect, Prior
-from search.placement_sampler import fit_model, parse_placement
+from search.placement_effects import Effect, Prior, parse_placement
+from search.placement_sampler import fit_model
 from search.prior import count_sites, transfer_effects
 from search.space import draw_randomly
 from search.study import open_study, warm_start_study

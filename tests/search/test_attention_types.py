@@ -14,8 +14,8 @@ from search import choices
 from search.choices import parse_parameter, types_of
 from search.config import TrialConfig
 from search.drawn import Drawn
-from search.placement_model import IndexedPlacement
-from search.placement_sampler import PlacementSampler, parse_placement
+from search.placement_effects import IndexedPlacement, parse_placement
+from search.placement_sampler import PlacementSampler
 from search.space import Space, draw_randomly
 from search.spaces import SPACES, load_space
 

@@ -21,7 +21,7 @@ from search.choices import TYPES
 from search.config import ImageData, Model, TrialConfig
 from search.drawn import Drawn
 from search.image_spaces import list_digits_sites
-from search.placement_model import IndexedModule
+from search.placement_effects import IndexedModule
 from search.record import State
 from search.space import draw_randomly
 from search.spaces import SPACES
