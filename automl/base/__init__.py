@@ -13,7 +13,6 @@ escape        Escape names for each kind of output, and redact tokens in address
 command_line  Text of commands and options, for messages
 terminal      Output on a terminal: control characters are escaped, and progress
 summary       Short text and notebook representations of results
-keywords      Copy the signature of a class to a function
-options       Declare a field of a dataclass that is also an option
+options       Declare options: fields of a dataclass give the command line, the API and the pages
 registry      The built-in tasks: the folders of the package `automl.tasks`
 """

@@ -8,12 +8,13 @@ from typing import Any
 
 from automl.base.command_line import STORAGE
 from automl.base.errors import InputError, unknown
+from automl.base.options import with_keywords_of
 from automl.base.registry import contributions, resolve
 from automl.config.settings import Settings
-from automl.report.read import read_search
-from automl.search.result import SearchResult
 from automl.search.run_search import start_or_resume
+from automl.search.search import Search
 from automl.studies.figures import TitledTable, compare, write_tables
+from automl.studies.options import StudyOptions
 from automl.studies.scale import describe_scale
 from automl.tasks.published_study import Study
 from search.grid import GRID
@@ -29,7 +30,7 @@ class StudyResult:
     Attributes:
         study: The study.
         tables: The tables, with results and published figures.
-        results: The results of its searches.
+        results: Its searches.
         files: The files that hold the tables.
 
     Example:
@@ -41,7 +42,7 @@ class StudyResult:
 
     study: Study
     tables: Sequence[TitledTable]
-    results: Sequence[SearchResult]
+    results: Sequence[Search]
     files: Sequence[Path]
 
     @property
@@ -55,24 +56,14 @@ def list_studies() -> Mapping[str, Study]:
     return {study.name: study for studies in contributions("studies") for study in studies}
 
 
-def run_study(
-    name: str,
-    *,
-    small: bool = False,
-    seeds: int = 1,
-    data: str | None = None,
-    storage: str = STORAGE,
-    **settings: Any,
-) -> StudyResult:
+@with_keywords_of(StudyOptions)
+def run_study(name: str, *, small: bool = False, **settings: Any) -> StudyResult:
     """Run a study, or resume it, and compare its results with the published ones.
 
     Args:
         name: The name of the study, as `automl studies` lists it.
         small: Run the small version, on data of the package or on `data`.
-        seeds: The number of trainings of each cell.
-        data: The folder or archive of the data.
-        storage: The storage of its searches, which have the name of the study.
-        **settings: Further fields of `Settings`.
+        **settings: Fields of `Settings`, such as `data`, `seeds`, `epochs` and `storage`.
 
     Returns:
         The study with its tables.
@@ -90,6 +81,7 @@ def run_study(
     if name not in known:
         raise unknown("study", name, known)
     study = known[name]
+    data = settings.get("data")
     if data is None and study.data and not small:
         raise InputError(f"study {name!r} needs {study.data}. Or run its small version with --small")
     if data is None and small and study.reads_code:
@@ -98,14 +90,14 @@ def run_study(
         "equal": "epochs",
         **study.settings,
         **(study.small if small else {}),
+        "seeds": 1,
+        "storage": STORAGE,
         **settings,
-        "seeds": seeds,
         "data": data,
-        "storage": storage,
         "study": name,
     }
     results, tables = (resolve(study.run) if study.run else _grid)(study, small, fields)
-    files = write_tables(tables, study.source, Path(results[-1].folder), FILES)
+    files = write_tables(tables, study.source, results[-1].folder, FILES)
     return StudyResult(study=study, tables=tables, results=results, files=files)
 
 
@@ -121,16 +113,14 @@ def search_name(study: Study, small: bool) -> str:
     return f"{study.name}{SMALL if small else ''}"
 
 
-def train_grid(study: Study, space: str, name: str, settings: Mapping[str, Any]) -> SearchResult:
+def train_grid(study: Study, space: str, name: str, settings: Mapping[str, Any]) -> Search:
     """Train the cells of a grid, or resume that."""
     grid = Settings(space=space, sampler=GRID, name=name, **settings)
     return start_or_resume(grid, partial(describe_scale, study.setup))
 
 
-def _grid(
-    study: Study, small: bool, settings: Mapping[str, Any]
-) -> tuple[list[SearchResult], list[TitledTable]]:
+def _grid(study: Study, small: bool, settings: Mapping[str, Any]) -> tuple[list[Search], list[TitledTable]]:
     result = train_grid(
         study, f"{study.name}{form_of(study, small, settings)}", search_name(study, small), settings
     )
-    return [result], [compare(study, read_search(result.search, settings["storage"]))]
+    return [result], [compare(study, result)]

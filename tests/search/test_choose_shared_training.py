@@ -15,7 +15,7 @@ from automl.tasks.language_modelling import LanguageModel
 from search import choices
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
-from search.placement_sampler import trial_weights
+from search.placement_effects import trial_weights
 from search.record import Report, Role, State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler

@@ -16,8 +16,8 @@ from automl.base.units import format_duration
 from automl.confirm.statistics import paired
 from automl.report.grid_table import GridCell, deviation, read_grid
 from automl.report.plot import Cell
-from automl.report.read import Search, read_search
-from automl.search.result import SearchResult
+from automl.report.read import SearchData
+from automl.search.search import Search
 from automl.studies.figures import TitledTable, compare, mean_and_deviation, table_of
 from automl.studies.run_study import form_of, search_name, train_grid
 from automl.tasks.image_classification.study import STUDIES, equal_time_grid
@@ -33,21 +33,21 @@ ACCURACY = "accuracy"
 SWEEP = next(study for study in STUDIES if study.name == "ssa-lr-sweep")
 
 
-def best_rate(search: Search) -> float:
+def best_rate(search: SearchData) -> float:
     """Return the learning rate of a sweep with the best mean of the maximum accuracy."""
     cells = [cell for cell in read_grid(search) if cell.scores[ACCURACY].best]
     best = max(cells, key=lambda cell: statistics.fmean(cell.scores[ACCURACY].best))
     return float(best.params["learning_rate"])
 
 
-def sweep_table(search: Search) -> TitledTable:
+def sweep_table(search: SearchData) -> TitledTable:
     """Return the table of learning rates."""
     table = compare(SWEEP, search)
     note = f"The best mean of the maximum is at learning rate {best_rate(search):g}; published: 0.008."
     return replace(table, title="1. The plain model at a range of learning rates", notes=[note])
 
 
-def comparison_tables(search: Search, rate: float) -> list[TitledTable]:
+def comparison_tables(search: SearchData, rate: float) -> list[TitledTable]:
     """Return the table of times and that of accuracies, with the tests below it."""
     cells, scale = read_grid(search), search.metadata.scale
     times: list[dict[str, Cell]] = []
@@ -120,18 +120,14 @@ def tests(cells: Sequence[GridCell]) -> list[str]:
     return sentences
 
 
-def run(
-    study: Study, small: bool, settings: Mapping[str, Any]
-) -> tuple[list[SearchResult], list[TitledTable]]:
+def run(study: Study, small: bool, settings: Mapping[str, Any]) -> tuple[list[Search], list[TitledTable]]:
     """Run the sweep of learning rates, and then both models with the best one."""
-    form, called, storage = form_of(study, small, settings), search_name(study, small), settings["storage"]
+    form, called = form_of(study, small, settings), search_name(study, small)
     sweep = train_grid(study, f"{SWEEP.name}{form}", f"{called}-sweep", settings)
-    swept = read_search(sweep.search, storage)
-    if sweep.missing or not swept.done:
-        return [sweep], [sweep_table(swept)] if swept.done else []
-    rate = best_rate(swept)
+    if sweep.missing or not sweep.done:
+        return [sweep], [sweep_table(sweep)] if sweep.done else []
+    rate = best_rate(sweep)
     compared = train_grid(
         study, equal_time_grid(rate, form), f"{called}-{rate:g}", {**settings, "equal": "time"}
     )
-    search = read_search(compared.search, storage)
-    return [sweep, compared], [sweep_table(swept), *comparison_tables(search, rate)]
+    return [sweep, compared], [sweep_table(sweep), *comparison_tables(compared, rate)]

@@ -13,9 +13,9 @@ from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.report.grid_table import metrics_of
 from automl.report.plot import Cell
-from automl.report.read import Search, read_search
-from automl.search.result import SearchResult
+from automl.report.read import SearchData
 from automl.search.run_search import start_or_resume
+from automl.search.search import Search
 from automl.studies.figures import TitledTable, table_of
 from automl.studies.run_study import search_name
 from automl.studies.scale import describe_scale
@@ -58,15 +58,15 @@ def write_sequences(folder: Path) -> Path:
     return folder / DATA
 
 
-def rounds_table(study: Study, searches: Mapping[str, Search]) -> TitledTable:
+def rounds_table(study: Study, searches: Mapping[str, SearchData]) -> TitledTable:
     """Return the best accuracy of a LARNN in each round, given the searches by their spaces."""
     rows: list[dict[str, Cell]] = []
     notes, scales = [*study.notes], []
     for number, (space, search) in enumerate(searches.items(), start=1):
         metric, published = metrics_of(search)[0], ROUNDS[space]
-        trials = [trial for trial in search.done if trial.record.config.model.backbone == "larnn"]
+        trials = [trial for trial in search.done if trial.config.model.backbone == "larnn"]
         best = max(trials, key=search.score, default=None)
-        scores = [] if best is None else [e[metric.name] for e in best.record.history if metric.name in e]
+        scores = [] if best is None else [e[metric.name] for e in best.history if metric.name in e]
         rows.append(
             {
                 "round": number,
@@ -86,15 +86,13 @@ def rounds_table(study: Study, searches: Mapping[str, Search]) -> TitledTable:
     return TitledTable(title=title, scale=" ".join(scales), table=table_of(rows), notes=notes)
 
 
-def run(
-    study: Study, small: bool, settings: Mapping[str, Any]
-) -> tuple[list[SearchResult], list[TitledTable]]:
+def run(study: Study, small: bool, settings: Mapping[str, Any]) -> tuple[list[Search], list[TitledTable]]:
     """Search the space of each round, as the source did. These are not grids."""
     if settings["seeds"] > 1:
         raise InputError(f"study {study.name!r} consists of two searches without cells; leave --seeds out")
-    called, storage = search_name(study, small), settings["storage"]
+    called = search_name(study, small)
     if small and settings["data"] is None:
-        settings = {**settings, "data": str(write_sequences(Path(storage)))}
+        settings = {**settings, "data": str(write_sequences(Path(settings["storage"])))}
     results = []
     for space, published in ROUNDS.items():
         trials = SMALL_TRIALS if small else published.trials
@@ -103,5 +101,4 @@ def run(
         )
         setup = {**study.setup, "epochs": str(published.epochs)}
         results.append(start_or_resume(search_settings, partial(describe_scale, setup)))
-    searches = [read_search(result.search, storage) for result in results]
-    return results, [rounds_table(study, dict(zip(ROUNDS, searches, strict=True)))]
+    return results, [rounds_table(study, dict(zip(ROUNDS, results, strict=True)))]

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,19 +19,16 @@ import automl
 from attention import ATTENTIONS
 from automl.base.errors import InputError
 from automl.base.loading import load_object
-from automl.base.options import options_of
-from automl.cli.command import as_command
-from automl.cli.config_file import COMMON
+from automl.cli.attention_tables import sites_table
+from automl.cli.command import COMMON, as_command
 from automl.cli.main import app
-from automl.cli.sites import sites_table
-from automl.config.search_options import SearchOptions
 from automl.config.settings import Settings
 from automl.search import run_search as search
 from automl.search.solve import run_solve
 from automl.storage.folder import new_folder
 from backbones import Site
 from search.class_metrics import ACCURACY
-from search.space import fingerprint
+from search.drawn import Drawn
 from search.spaces import SPACES
 from search.trial_scheduler import Plan
 
@@ -60,7 +57,17 @@ COMMANDS = (
     "check-attention",
     "sites",
 )
-DIGITS = ("train", "--dataset", "digits", "--size", "24", "--subset", "0.1", "--width", "0.25")
+DIGITS = (
+    "train",
+    "--dataset",
+    "digits",
+    "--size",
+    "24",
+    "--subset",
+    "0.1",
+    "--set",
+    "model.options.width=0.25",
+)
 
 
 @pytest.mark.parametrize("command", [(), *[(name,) for name in COMMANDS]], ids=" ".join)
@@ -81,42 +88,11 @@ def test_all_options(command: str, cli: Cli) -> None:
     assert "--precision" in every
 
 
-def test_each_setting_is_declared_once() -> None:
-    """The declaration of a setting gives the option, its default and help, and the text in Python."""
-    parameters: Any = typer.main.get_command(app).commands["search"].params  # type: ignore[attr-defined]
-    options = {parameter.name: parameter for parameter in parameters}
-    pydoc = " ".join(str(Settings.__doc__).replace("`", "").split())
-    for name, _, default, _, text in options_of(SearchOptions):
-        assert options[name].help == text
-        assert text in pydoc
-        assert options[name].default == default
-    assert {field.name for field in fields(Settings)} - options.keys() == {"weights_digest", "study"}
-
-
-@pytest.mark.parametrize(
-    ("command", "function", "others"),
-    [
-        ("confirm", automl.run_confirm, set()),
-        ("export", automl.run_export, set()),
-        ("referee", automl.run_referee, {"baseline", "candidates"}),
-        ("solve", run_solve, set()),
-    ],
-)
-def test_options_are_the_arguments_in_python(
-    command: str, function: Callable[..., Any], others: set[str]
-) -> None:
+@pytest.mark.parametrize(("command", "function"), [("export", automl.run_export), ("solve", run_solve)])
+def test_options_are_the_arguments_in_python(command: str, function: Callable[..., Any]) -> None:
     parameters: Any = typer.main.get_command(app).commands[command].params  # type: ignore[attr-defined]
     own = {"as_json", *COMMON, *({"out"} if command == "solve" else ())}
-    if command == "referee":
-        own |= {"baseline", "candidate", "resume"}
-    names = {parameter.name for parameter in parameters} - own
-    assert names | others == {*inspect.signature(function).parameters}
-
-
-def test_options_of_a_study_are_settings() -> None:
-    parameters: Any = typer.main.get_command(app).commands["study"].params  # type: ignore[attr-defined]
-    names = {parameter.name for parameter in parameters} - {"name", "small", "out", *COMMON}
-    assert names <= {field.name for field in fields(Settings)}
+    assert {parameter.name for parameter in parameters} - own == {*inspect.signature(function).parameters}
 
 
 def test_script_is_installed(automl: Script) -> None:
@@ -146,13 +122,13 @@ def test_trial_imports_only_its_task() -> None:
     program = """
 import sys
 import automl.trials.trial
-from automl.config.baseline import draw_baseline
+from search.drawn import Drawn
 from automl.config.settings import Settings
 from automl.tasks import open_task
 
 settings = Settings(space="digits")
-open_task(draw_baseline(settings.load_space(), settings), settings.runtime).model()
-print(*sorted({"sklearn", "mlflow", "scipy.stats", "automl.tasks.detection.task"} & set(sys.modules)))
+open_task(settings.adjust(Drawn(settings.load_space()).baseline(0)), settings.runtime).model()
+print(*sorted({"sklearn", "mlflow", "scipy.stats", "automl.tasks.detection"} & set(sys.modules)))
 model = sys.modules["fastai.vision.models.xresnet"].XResNet
 import fastai.vision.models.xresnet as whole
 from fastai.vision.all import XResNet
@@ -320,8 +296,8 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*DIGITS, "--where", "stage1.block2"), ["need --attention"]),
     ((*DIGITS, "--device", "tpu"), ["device 'tpu' cannot be used", "auto, cpu, cuda, cuda:N or mps"]),
     ((*DIGITS, "--device", "cuda:99"), ["device 'cuda:99' cannot be used"]),
-    ((*DIGITS, "--optimizer", "adm"), ["adamw, adam, sgd", "'adm'"]),
-    ((*DIGITS, "--schedule", "cosinus"), ["cosine, step", "'cosinus'"]),
+    ((*DIGITS, "--set", "training.optimizer=adm"), ["adamw, adam, sgd", "'adm'"]),
+    ((*DIGITS, "--set", "training.schedule=cosinus"), ["cosine, step", "'cosinus'"]),
     ((*DIGITS, "--learning-rate", "0", "--epochs", "0"), ["2 problems", "learning_rate", "epochs"]),
     (("train", "--dataset", "digts"), ["unknown data source 'digts'", "Did you mean 'digits'?"]),
     (("train", "--dataset", "ucihar"), ["unknown data source 'ucihar'", "use --space ucihar"]),
@@ -442,7 +418,7 @@ def earlier(folder: Path) -> str:
     """Create a search without trials."""
     settings = Settings(space="digits", name="older", trials=3)
     plan = Plan(trials=3, budget=6, metric=ACCURACY, objectives=["accuracy"])
-    with new_folder(settings, plan, fingerprint=fingerprint(SPACES["digits"]), data="d"):
+    with new_folder(settings, plan, fingerprint=Drawn(SPACES["digits"]).fingerprint, data="d"):
         return "older"
 
 

@@ -21,9 +21,10 @@ from automl.tasks.image_classification import ImageData
 from automl.tasks.image_classification.space import list_digits_sites
 from search.choices import TYPES
 from search.config import Model, TrialConfig
-from search.placement_model import IndexedModule
+from search.drawn import Drawn
+from search.placement_effects import IndexedModule
 from search.record import State
-from search.space import draw_randomly, fingerprint
+from search.space import draw_randomly
 from search.spaces import SPACES
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -33,7 +34,7 @@ def save(storage: Path, trials: Any, space: str = "digits", **options: Any) -> s
     """Save a search whose space is that of this version. Return its storage."""
     file = save_search(storage, trials, space=space, **options) / SEARCH_FILE
     content = json.loads(file.read_text())
-    file.write_text(json.dumps({**content, "fingerprint": fingerprint(SPACES[space])}))
+    file.write_text(json.dumps({**content, "fingerprint": Drawn(SPACES[space]).fingerprint}))
     return str(storage)
 
 

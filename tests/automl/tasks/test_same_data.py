@@ -14,7 +14,7 @@ from confirm_cases import PLAN, RECORDS, FakeWorkers, NoTracker, fake_search
 from optuna.study import StudyDirection
 from PIL import Image
 
-import automl.confirm.run_confirm
+import automl.confirm.trainings
 import automl.trials.session
 from automl.base.errors import InputError
 from automl.confirm.compare import run_compare
@@ -24,7 +24,8 @@ from automl.data.manifest import MANIFEST_FILE
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.run_export import run_export
-from automl.search.run_search import _learn, resume_search
+from automl.search.earlier import learn
+from automl.search.run_search import resume_search
 from automl.storage.folder import find_search
 from automl.storage.storage import Storage
 from automl.tasks import open_task
@@ -32,6 +33,7 @@ from automl.tasks.image_classification.data import open_image_records
 from automl.tasks.same_data import check_same_data, find_search_of, restore_manifest
 from automl.trials.session import share_data
 from search.config import TrialConfig
+from search.drawn import Drawn
 from search.record import TrialRecord
 from search.study import WARM_START, create_study
 
@@ -122,8 +124,8 @@ def quiet(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return 0.9 + 0.001 * (seed % 3)
 
     monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score).open)
-    monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.confirm.trainings, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.trainings, "Tracker", NoTracker)
     folder = Storage("searches") / "mine" / "confirm" / "trials" / "0000"
     chosen = Chosen(name="000", checkpoint=folder, what="the run that was named", run_id="abc")
     monkeypatch.setattr(export, "choose_run", lambda run: chosen)
@@ -206,7 +208,7 @@ def test_like_reports_different_data_and_uses_no_scores(
     metadata = replace(metadata, settings=replace(metadata.settings, warm_start="mine"))
     Path("study").mkdir()
     study = create_study(Path("study"), name="s", directions=[StudyDirection.MAXIMIZE])
-    _learn(study, folder, metadata)
+    learn(study, folder, metadata, Drawn(metadata.settings.load_space()))
     message = capsys.readouterr().err
     assert (f"1 changed ({name})" in message) is changed
     assert (len(study.trials) == 0) is changed, "scores of other images are none here"
