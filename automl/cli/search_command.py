@@ -79,7 +79,7 @@ def search(
             trials=trials,
             seeds=grid_seeds,
             budget=values["budget"],
-            scheduling={key: values[key] for key in SCHEDULING_OPTIONS if values[key] not in (None, ())},
+            **{key: values[key] for key in SCHEDULING_OPTIONS if values[key] not in (None, ())},
         )
     else:
         settings = _read_settings(values, init_from, 1 if grid_seeds is None else grid_seeds)
