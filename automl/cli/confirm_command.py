@@ -1,4 +1,4 @@
-"""`automl confirm` and `automl compare`."""
+"""`automl confirm`, `automl referee` and `automl compare`."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from automl.cli.json_output import print_json
-from automl.cli.options import JSON_OPTION, with_options_of
-from automl.confirm.options import CompareOptions, ConfirmOptions
+from automl.cli.command import print_json
+from automl.cli.options import JSON_OPTION, only, with_options_of
+from automl.confirm.options import CompareOptions, ConfirmOptions, RefereeOptions
 
 if TYPE_CHECKING:
     from automl.confirm.compare import VariantScores
     from automl.confirm.confirm_result import ConfirmResult
 
+CODES = {
+    "better": 0,
+    "worse": 3,
+}  # exit codes of a referee; 1 for other outcomes, 2 for mistakes and failed runs
 SHOWN_RUNS, SHOWN_LINES = 3, 15  # largest number of failed commands whose output is shown, and of its lines
 
 
@@ -37,9 +41,8 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
 
     verdict = result.verdict
     which = f" (confirmation {result.number})" if result.number > 1 else ""
-    commands = verdict.design.commands
-    word = "compared " if commands else "confirmed"
-    print(f"{word} {result.search}{which}: {verdict.final or 'no verdict'}")
+    kind = verdict.design.kind
+    print(f"{kind.done:9} {result.search}{which}: {verdict.final or 'no verdict'}")
     print(f"verdict   {verdict.headline}")
     print(f"          {verdict.figures}")
     for comparison in result.value["comparisons"]:
@@ -52,18 +55,16 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
     if result.untracked:
         sync = format_command("sync", result.search, storage)
         print(f"warning   some trainings were not written to MLflow. When it is available: {sync}")
-    if commands:
+    if kind.opaque:
         shown = [(name, log) for name, log in result.logs.items() if log]
         for name, log in shown[:SHOWN_RUNS]:
             print(f"output    {name} ended with:")
             for line in log.splitlines()[-SHOWN_LINES:]:
                 print(f"          | {line}")
     if not verdict.complete:
-        resume = format_command(
-            "referee --resume" if commands else "confirm --search", result.search, storage
-        )
+        resume = format_command(kind.resume, result.search, storage)
         print(f"resume    {resume}  (errors are in {result.folder})")
-    if commands:
+    if kind.opaque:
         print(f"next      {format_command('report --search', result.search, storage)}")
         return
     # If no finalist is better, the baseline is the model to deploy.
@@ -74,6 +75,31 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
     )
     print(f"next      {format_command('report --search', result.search, storage)}")
     print(f"          {export}")
+
+
+@with_options_of(RefereeOptions)
+def referee(
+    context: typer.Context,
+    *,
+    as_json: bool = JSON_OPTION,
+    **values: Any,
+) -> None:
+    """Compare training commands in any language with fresh seeds.
+
+    Exit code: 0 better, 1 not shown, 2 mistake or failed run, 3 worse.
+    """
+    from automl.confirm.run_referee import run_referee
+
+    if values["resume"] is not None:
+        only(context, "resume", "storage", "as_json")
+    result = run_referee(**{name: value for name, value in values.items() if value is not None})
+    print_confirm(result, values["storage"])
+    if as_json:
+        print_json(result.value)
+    verdict = result.verdict
+    is_mistake = verdict.is_constant or (not verdict.complete and bool(result.logs))
+    if is_mistake or verdict.final != "better":
+        sys.exit(2 if is_mistake else CODES.get(str(verdict.final), 1))
 
 
 @with_options_of(CompareOptions)

@@ -20,7 +20,8 @@ from automl.config.settings import REFEREE, Settings
 from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.options import RefereeOptions
 from automl.confirm.protocol import Confirmation, Options
-from automl.confirm.run_confirm import SEEDS, begin, run_confirm, run_trainings
+from automl.confirm.run_confirm import SEEDS, begin, run_confirm
+from automl.confirm.trainings import run_trainings
 from automl.confirm.variants import Variant, VariantSet
 from automl.storage.folder import find_search, new_folder, resolve_search
 from automl.storage.logs import capture_library_logs
@@ -106,7 +107,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     plan = Plan(trials=0, budget=1.0, metric=reports, objectives=[reports.name], baseline_share=0.0)
     called = UserCallbacks(settings.callbacks)
     with new_folder(settings, plan, fingerprint="", data="") as (folder, metadata):
-        path, _ = begin(folder, confirmation)
+        path = begin(folder, confirmation)
         with capture_library_logs(path / "log.txt"):
             return run_trainings(path, metadata, confirmation, called, baseline=lambda: configs[0])
 

@@ -12,7 +12,7 @@ from confirm_cases import FakeWorkers, PlayedWorkers, fake_search
 from mlflow import MlflowClient
 
 import automl
-import automl.confirm.run_confirm
+import automl.confirm.trainings
 import automl.search.run_search
 import automl.tracking.process
 import automl.trials.session
