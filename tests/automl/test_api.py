@@ -108,7 +108,7 @@ def test_an_export_stands_for_its_folder() -> None:
         exported_folder(SimpleNamespace(folder=SimpleNamespace(address="s3://bucket/one")))
 
 
-def test_what_resumes_keeps_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resuming_keeps_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="'epochs' cannot be combined with resume, which keeps the settings"):
         automl.run_search(resume="mine", epochs=3)
