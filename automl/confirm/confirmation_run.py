@@ -7,8 +7,8 @@ from automl.base.serialise import to_json
 from automl.confirm.protocol import Confirmation
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
+from automl.tracking.names import CONFIRMS
 from automl.tracking.run_spec import RunSpec, below, source
-from automl.tracking.tags import CONFIRMS
 
 
 def confirmation_run_spec(location: Storage, metadata: SearchMetadata, confirmation: Confirmation) -> RunSpec:

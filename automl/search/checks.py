@@ -8,7 +8,7 @@ from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.config.settings import Settings
-from automl.export.attention_formats import find_missing_formats
+from automl.export.formats import find_missing_formats
 from automl.storage.folder import SearchMetadata, find_model_search
 from automl.tasks import attention_check, open_task
 from automl.tasks.initial import choose_weights

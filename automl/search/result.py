@@ -30,7 +30,7 @@ from search.trial_scheduler import Plan, rank_trials, select_leaders
 if TYPE_CHECKING:
     import pandas
 
-    from automl.report.plot import Table
+    from automl.report.figure import Table
 
 LEADING = 5
 

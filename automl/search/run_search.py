@@ -58,8 +58,7 @@ from automl.tasks.layer_sensitivity import write_sensitivity
 from automl.tasks.same_data import check_same_data, read_manifest, restore_manifest, write_manifest
 from automl.tracking.process import MlflowProcess, prepared
 from automl.tracking.run_spec import search_run_spec
-from automl.tracking.silence import MlflowSilent
-from automl.tracking.tracker import Tracker
+from automl.tracking.tracker import MlflowSilent, Tracker
 from automl.trials.interrupt import Stopped
 from search.callback import Callback
 from search.config import TrialConfig
