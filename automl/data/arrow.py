@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from automl.base.terminal import progress
 from automl.data.digest import SIZE, count_cores
-from automl.data.preparation_progress import progress
 from automl.data.tally import Tally
 from automl.storage.cache_folder import cache_root, once
 
@@ -94,15 +94,10 @@ class ArrowFile:
 
     @classmethod
     def open_cached(cls, key: bytes, write: Callable[[Path], str], *, needed: float) -> Self:
-        """Open the file of this key. Writes it if it is missing or damaged.
+        """Open the file of this key, on which its content depends. Writes it if it is missing or damaged.
 
-        Args:
-            key: everything that the content depends on.
-            write: writes the file to a path and returns a phrase that says what it did.
-            needed: approximate size in bytes.
-
-        Raises:
-            InputError: `write` raised it, or the cache folder is full or read-only.
+        `write` writes about `needed` bytes to a path and returns a phrase that says what it did. Raises
+        InputError as `write` does, and if the cache folder is full or read-only.
         """
         target = cache_root() / f"{hashlib.sha256(key).hexdigest()[:32]}.arrow"
 

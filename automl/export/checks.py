@@ -21,7 +21,7 @@ from automl.tasks.base import Split
 from automl.tasks.deployment import Arrays, Deployment, Run, as_arrays, count_rows, iterate_batches
 from automl.tasks.model_check import ADVICE, RANDOM
 from automl.training.clock import time_rounds, wall_seconds
-from search.score_card import ScoreCard
+from search.class_statistics import ScoreCard
 
 BATCH = 32  # batch size of the throughput measurement
 ROUNDS = 60  # maximum number of timings

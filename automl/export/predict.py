@@ -13,9 +13,9 @@ import numpy as np
 
 from automl.base import loading
 from automl.base.errors import InputError
-from automl.base.extras import optional
+from automl.base.lazy import optional
 from automl.config.user_code import announce
-from automl.data.walk import walk
+from automl.data.files import walk
 from automl.export.formats import CONFIG, ONNX, onnx_file, open_onnx
 from automl.export.served_decoder import TextDecoder
 from automl.tasks import Task, task_of

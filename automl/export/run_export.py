@@ -57,8 +57,8 @@ from automl.tasks.same_data import check_source
 from automl.tracking.names import FIGURES, VERDICT
 from automl.tracking.runs import Registered, check_registry, find_trial_run, register
 from automl.training import checkpoint
+from search.class_statistics import ScoreCard
 from search.config import TrialConfig
-from search.score_card import ScoreCard
 
 INPUTS = 100  # number of test inputs for comparing the exported forms
 COPIES = 5  # number of written copies of the weights: four forms and MLflow's copy

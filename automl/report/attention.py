@@ -17,7 +17,7 @@ from automl.maps.examples import MapExamples, read_examples
 from automl.maps.pictures import SIGNALS, STRIP, draw_signals, draw_strip, overlay, shade_tokens, svg
 from automl.report.answered import finalist_folders
 from automl.report.figure import Figure, Plot, Section, Table, absent
-from automl.report.read import Search
+from automl.report.read import SearchData
 
 COLOURS = 96  # of a PNG
 GAP = 12  # units between signals and the strip of their channels
@@ -37,9 +37,9 @@ NOTE = (
 )
 
 
-def attention(search: Search) -> Sequence[Section]:
+def attention(search: SearchData) -> Sequence[Section]:
     """Return the section with the maps. There is none for tasks whose inputs are not drawn."""
-    if not search.trials or search.trials[0].record.config.task not in TASKS:
+    if not search.trials or search.trials[0].config.task not in TASKS:
         return []
     return [
         Section(
@@ -51,7 +51,7 @@ def attention(search: Search) -> Sequence[Section]:
     ]
 
 
-def _plot(search: Search) -> Plot:
+def _plot(search: SearchData) -> Plot:
     if not search.verdicts:
         command = format_command("confirm --search", search.metadata.name, search.metadata.settings.storage)
         return absent(NAME, TITLE, f"A confirmation records the maps of its finalists: {command}")

@@ -13,8 +13,8 @@ from scipy.stats import spearmanr
 from automl.base.units import pluralize
 from automl.report import style
 from automl.report.figure import Figure, Plot, Table, absent
-from automl.report.read import Search, Trial
-from search.record import State
+from automl.report.read import SearchData
+from search.record import State, TrialRecord
 
 NAME, TITLE = "audit", "Rung audit"
 EVERY = "all"
@@ -51,11 +51,11 @@ class Check:
         )
 
 
-def checks(search: Search) -> list[Check]:
+def checks(search: SearchData) -> list[Check]:
     """Return a check of all trials and of each type. A trial with several types counts for each."""
     kinds = [EVERY, *style.order({kind for trial in search.trials for kind in trial.types})]
 
-    def of(trials: list[Trial], kind: str) -> list[Trial]:
+    def of(trials: list[TrialRecord], kind: str) -> list[TrialRecord]:
         return [trial for trial in trials if kind == EVERY or kind in trial.types]
 
     stopped = [trial for trial in search.trials if trial.state is State.PRUNED]
@@ -84,7 +84,7 @@ def _rank(pairs: list[tuple[float, float]]) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def audit(search: Search) -> Plot:
+def audit(search: SearchData) -> Plot:
     """Plot the checks as points on a line from -1 to 1."""
     if not search.milestones:
         return absent(
@@ -128,7 +128,7 @@ def audit(search: Search) -> Plot:
     )  # fmt: skip
 
 
-def _draw(search: Search, checks: list[Check]) -> Figure:
+def _draw(search: SearchData, checks: list[Check]) -> Figure:
     kinds = list(dict.fromkeys(check.kind for check in checks))
     most = {kind: max(c.count for c in checks if c.kind == kind) for kind in kinds}
     labels = {kind: f"{kind} (n={most[kind]})" for kind in kinds}

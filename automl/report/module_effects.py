@@ -15,12 +15,11 @@ from automl.base.errors import InputError
 from automl.base.units import pluralize
 from automl.report import style
 from automl.report.figure import Figure, Plot, Table, absent
-from automl.report.read import Search, Trial
-from search.placement_model import CELL, COST, OPTION, PAIR, SITE, TYPE
+from automl.report.read import SearchData
+from search.placement_effects import Term, parse_placement
 from search.placement_posterior import EffectRow, Posterior, earlier_coefficients, estimate_posterior
-from search.placement_sampler import parse_placement
 from search.prior import describe_coefficients
-from search.record import Role
+from search.record import Role, TrialRecord
 from search.shared_trainings import is_shared_training
 from search.study import open_study
 
@@ -31,7 +30,7 @@ MOST = 400  # finished trials beyond which the model takes too long for a page
 Sites = dict[tuple[str, int], str]
 
 
-def parts(search: Search) -> Plot:
+def parts(search: SearchData) -> Plot:
     """Plot effects with 90 % intervals, and name the placements that are expected to be best."""
     if len(search.plan.objectives) > 1:
         return absent(NAME, TITLE, "A model of placements knows one objective; this search has several.")
@@ -71,14 +70,14 @@ def parts(search: Search) -> Plot:
     )
 
 
-def _verdict(search: Search, posterior: Posterior) -> str:
+def _verdict(search: SearchData, posterior: Posterior) -> str:
     sentence = posterior.verdict.replace(
         f"{posterior.margin:g}", f"{search.factor * posterior.margin:g} {search.unit}"
     )
     return f"{sentence[0].upper()}{sentence[1:]}."
 
 
-def _best(search: Search, posterior: Posterior, sites: Sites) -> str:
+def _best(search: SearchData, posterior: Posterior, sites: Sites) -> str:
     first = posterior.placements[0]
     where = " + ".join(
         f"{module.type} at {sites.get((first.placement.prefix, module.site), module.site)}"
@@ -90,14 +89,17 @@ def _best(search: Search, posterior: Posterior, sites: Sites) -> str:
     return f"Highest expectation: {where or 'no attention'}, {adds} ({span}) in {trials}."
 
 
-def _replicates(search: Search) -> str:
+def _replicates(search: SearchData) -> str:
     """Return the sentence on the noise between replicates of one shared partial training."""
     metric = search.plan.metric.name
-    done = [trial.record for trial in search.done]
-    plain = {record.config.seed: record.value(metric) for record in done if is_shared_training(record.config)}
+    plain = {
+        record.config.seed: record.value(metric)
+        for record in search.done
+        if is_shared_training(record.config)
+    }
     apart = [
         record.value(metric) - plain[record.config.seed]
-        for record in done
+        for record in search.done
         if record.role is Role.REPLICATE and record.config.seed in plain
     ]
     if not apart:
@@ -132,16 +134,16 @@ def _audit(posterior: Posterior) -> str:
     )
 
 
-def _sites(search: Search) -> Sites:
+def _sites(search: SearchData) -> Sites:
     result: Sites = {}
     for trial in search.trials:
         result |= _sites_of(trial)
     return result
 
 
-def _sites_of(trial: Trial) -> Sites:
+def _sites_of(trial: TrialRecord) -> Sites:
     placement = parse_placement(trial.params)
-    names = list(trial.record.config.model.placement)
+    names = list(trial.config.model.placement)
     if placement is None or len(names) != len(placement.modules):
         return {}
     return {
@@ -162,24 +164,24 @@ def _name_effects(effects: Sequence[EffectRow], sites: Sites) -> list[tuple[str,
 def _title(row: EffectRow, sites: Sites) -> str:
     """Return the name of an effect in words."""
     key = row.key
-    if row.term == COST or not isinstance(key, tuple):
-        return "each module" if row.term == COST else f"{key}"
+    if row.term == Term.COST or not isinstance(key, tuple):
+        return "each module" if row.term == Term.COST else f"{key}"
 
     def site(index: object) -> str:
         return sites.get((key[0], index), f"site {index}")  # type: ignore[arg-type]
 
-    if row.term == SITE:
+    if row.term == Term.SITE:
         return site(key[1])
-    if row.term == CELL:
+    if row.term == Term.CELL:
         return f"{key[2]} at {site(key[1])}"
-    if row.term == OPTION:
+    if row.term == Term.OPTION:
         return f"{key[0]}, {key[1]} {key[2]}"
-    if row.term == PAIR and len(key) == 3:
+    if row.term == Term.PAIR and len(key) == 3:
         return f"{site(key[1])} with {site(key[2])}"
-    return " with ".join(map(str, key)) if row.term in (PAIR, TYPE) else str(key)
+    return " with ".join(map(str, key)) if row.term in (Term.PAIR, Term.TYPE) else str(key)
 
 
-def _draw(search: Search, shown: list[tuple[str, EffectRow]]) -> Figure:
+def _draw(search: SearchData, shown: list[tuple[str, EffectRow]]) -> Figure:
     scale = search.factor
     rows = [
         {

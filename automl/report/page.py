@@ -13,7 +13,7 @@ from automl.base.escape import printable, shell
 from automl.base.units import format_count, format_duration, pluralize
 from automl.report.figure import Cell, Plot, Section, Table, scripts, stylesheet
 from automl.report.listing import failures, listing, repeat
-from automl.report.read import Search
+from automl.report.read import SearchData
 from search.record import State
 from search.study import STUDY_FILE
 
@@ -28,7 +28,7 @@ STATES = {
 }
 
 
-def write_page(search: Search, forest: Plot | None, sections: Sequence[Section]) -> str:
+def write_page(search: SearchData, forest: Plot | None, sections: Sequence[Section]) -> str:
     """Return the page as a string."""
     environment = Environment(
         loader=PackageLoader("automl.report", ""),
@@ -51,7 +51,7 @@ def write_page(search: Search, forest: Plot | None, sections: Sequence[Section])
             f"{search.counts[state]} {word}" for state, word in STATES.items() if search.counts[state]
         ],
         training_time=format_duration(
-            sum(m.get("seconds", 0.0) for trial in search.trials for m in trial.record.history)
+            sum(m.get("seconds", 0.0) for trial in search.trials for m in trial.history)
         ),
         read_at=time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(search.read_at)).strip(),
         forest=forest,

@@ -16,7 +16,7 @@ from automl.base.serialise import read_json
 from automl.base.units import pluralize
 from automl.report import style
 from automl.report.figure import Figure, Plot, Table, absent
-from automl.report.read import Search
+from automl.report.read import SearchData
 from search.record import Role
 
 LEAST = 4  # cells of a rank correlation
@@ -37,7 +37,7 @@ class Effect:
     count: int
 
 
-def effects(search: Search) -> tuple[dict[tuple[str, str], Effect], int]:
+def effects(search: SearchData) -> tuple[dict[tuple[str, str], Effect], int]:
     """Return the effect of each (site, type), and the number of finished trials without a baseline.
 
     A trial's effect is its final score minus that of the best finished baseline with the same backbone.
@@ -45,15 +45,15 @@ def effects(search: Search) -> tuple[dict[tuple[str, str], Effect], int]:
     """
     best: dict[str, float] = {}
     for trial in search.done:
-        model = trial.record.config.model
-        if not model.placement or trial.record.role is Role.BASELINE:
+        model = trial.config.model
+        if not model.placement or trial.role is Role.BASELINE:
             score = search.sign * search.score(trial)
             best[model.backbone] = max(best.get(model.backbone, -math.inf), score)
     gains: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     scores: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     alone = 0
     for trial in search.done:
-        model = trial.record.config.model
+        model = trial.config.model
         if model.placement and model.backbone not in best:
             alone += 1
             continue
@@ -71,7 +71,7 @@ def effects(search: Search) -> tuple[dict[tuple[str, str], Effect], int]:
     }, alone
 
 
-def placement(search: Search) -> Plot:
+def placement(search: SearchData) -> Plot:
     """Plot `effects` as a heatmap."""
     name, title = "placement", "Effect of each type at each site"
     cells, alone = effects(search)
@@ -116,7 +116,7 @@ def _extremes(cells: Mapping[tuple[str, str], Effect]) -> Sequence[tuple[str, st
     return [choose(cells, key=lambda cell: cells[cell].mean) for choose in (max, min)]
 
 
-def _sentence(search: Search, cell: tuple[str, str], cells: Mapping[tuple[str, str], Effect]) -> str:
+def _sentence(search: SearchData, cell: tuple[str, str], cells: Mapping[tuple[str, str], Effect]) -> str:
     effect = cells[cell]
     score = f"{effect.score:.4g} {search.plan.metric.unit}".rstrip()
     trials = pluralize(effect.count, "trial")
@@ -135,7 +135,7 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def draw_cells(
-    search: Search,
+    search: SearchData,
     cells: Mapping[tuple[str, str], Effect],
     sites: Sequence[str],
     types: Sequence[str],
@@ -193,7 +193,7 @@ def draw_cells(
     return Figure(charts=[style.layer(boxes, *words, height=40 * len(sites))], data={"effects": rows})
 
 
-def sensitivity(search: Search) -> list[Plot]:
+def sensitivity(search: SearchData) -> list[Plot]:
     """Plot the one-layer sensitivity, if the search has measured it."""
     from automl.tasks.layer_sensitivity import FILE, FORMAT, Sensitivity  # imports torch, which takes seconds
 
@@ -247,13 +247,13 @@ def sensitivity(search: Search) -> list[Plot]:
     ]
 
 
-def gates(search: Search) -> Plot:
+def gates(search: SearchData) -> Plot:
     """Plot the absolute gate of each module of the finished trials after the last epoch, by site and type."""
     name, title = "gates", "Learned gates"
     values_of: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for trial in search.done:
-        last = trial.record.history[-1]
-        for site, spec in trial.record.config.model.placement.items():
+        last = trial.history[-1]
+        for site, spec in trial.config.model.placement.items():
             if f"gate.{site}" in last:
                 values_of[site, spec.name].append(abs(last[f"gate.{site}"]))
     if not values_of:
@@ -283,7 +283,7 @@ def gates(search: Search) -> Plot:
 
 
 def _draw_gates(
-    search: Search, values_of: Mapping[tuple[str, str], Sequence[float]], middles: Mapping[str, float]
+    search: SearchData, values_of: Mapping[tuple[str, str], Sequence[float]], middles: Mapping[str, float]
 ) -> Figure:
     kinds = style.order({kind for _, kind in values_of})
     y = alt.Y("site:N", sort=list(middles), title=None, scale=alt.Scale(domain=list(middles)))

@@ -8,27 +8,27 @@
 (`docs/decisions/0004-compilation.md`). Only training is accelerated, evaluation is not.
 """
 
+import os
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Literal
+from types import TracebackType
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from automl.config.device import has_graphs, is_gpu
 from automl.config.runtime import Runtime, log
+from automl.storage.cache_folder import cache_root
 from automl.tasks.base import Batch, Task
+from backbones.torch_internals import allow_variants
 
 Mode = Literal["off", "auto", "graphs", "inductor"]
 
 
 def choose_mode(runtime: Runtime, accumulate: int = 1) -> Mode:
-    """Return the mode of running the steps.
-
-    Args:
-        runtime: The runtime with the requested mode.
-        accumulate: Number of batches whose gradients are accumulated.
-    """
+    """Return the mode of the steps. `accumulate` is the number of batches whose gradients are accumulated."""
     # A replay overwrites the gradients of the previous one, and the scale of a loss is a number of the host.
     possible = (
         has_graphs(runtime.device)
@@ -53,15 +53,10 @@ def make_step(
 ) -> "Step":
     """Return a step for the rest of the training of `model`.
 
-    Args:
-        task: The task.
-        model: The model.
-        optimizer: Its optimiser.
-        scaler: The gradient scaler.
-        steps: Number of steps left, which decides what pays. Those of the configuration if 0.
+    `steps` is the number of steps left, which decides what pays. It is that of the configuration if 0.
     """
     from automl.training.fast_step import FastStep
-    from automl.training.regions import Regions
+    from automl.training.step import Regions
 
     runtime, training = task.runtime, task.config.training
     mode = choose_mode(runtime, training.accumulate)
@@ -85,12 +80,8 @@ def make_step(
 class Step:
     """Runs `task.learn`, its gradients and the optimiser on one batch.
 
-    Args:
-        task: The task.
-        forward: The model, or a wrapper that computes its output.
-        optimizer: The optimiser.
-        scaler: The gradient scaler.
-        regions: Context in which a forward pass runs compiled parts. By default none.
+    `forward` is the model, or a wrapper that computes its output. A forward pass runs in the context
+    `regions`, which may compile parts.
 
     Attributes:
         waiting: Number of batches with gradients that have not been used in a step.
@@ -110,16 +101,9 @@ class Step:
         self.waiting, self.is_settled = 0, True
 
     def __call__(self, batch: Batch, rate: float) -> Tensor:
-        """Train on one batch.
+        """Train on one batch at a learning rate. Return the values of `Task.learn`, on the device.
 
         With accumulated gradients, the optimiser steps at the last batch of a group, or in `finish`.
-
-        Args:
-            batch: The batch.
-            rate: The learning rate.
-
-        Returns:
-            The values of `Task.learn`, on the device.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("lr_scale", 1.0)
@@ -154,3 +138,52 @@ class Step:
 
     def close(self) -> None:
         """Free what the step holds besides the training."""
+
+
+VARIANTS = 64  # of one layer's code: its mixers in all trials of a process
+
+
+class Regions:
+    """Context in which calls of `model` run compiled: its repeated layers, or else all of it.
+
+    Layers of the same shape share their compiled code, within a model and between the trials of a process.
+    Other processes find it in the cache on disk. Evaluation runs the layers as they are.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_root() / "inductor"))
+        allow_variants(VARIANTS)
+        self._layers = find_layers(model) or [model]
+        self._compiled: list[Callable[..., Any]] = [
+            torch.compile(layer.forward, dynamic=False) for layer in self._layers
+        ]
+        self._own = [vars(layer).get("forward") for layer in self._layers]
+
+    def __enter__(self) -> None:
+        for layer, compiled in zip(self._layers, self._compiled, strict=True):
+            layer.forward = compiled
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for layer, own in zip(self._layers, self._own, strict=True):
+            if own is None:
+                del layer.forward  # The class has one.
+            else:
+                layer.forward = own
+
+
+def find_layers(model: nn.Module) -> list[nn.Module]:
+    """Return the modules of one class in a list that hold most of the model's weights. Empty if none do."""
+    total = count_weights([model])
+    for module in model.modules():
+        layers = list(module) if isinstance(module, nn.ModuleList | nn.Sequential) else []
+        is_repeated = len(layers) > 1 and len({type(each) for each in layers}) == 1
+        if is_repeated and 2 * count_weights(layers) > total:
+            return layers
+    return []
+
+
+def count_weights(modules: Iterable[nn.Module]) -> int:
+    """Return the number of weights of modules."""
+    return sum(p.numel() for module in modules for p in module.parameters())

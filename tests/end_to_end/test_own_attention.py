@@ -50,7 +50,7 @@ choices.TYPES = (*choices.TYPES, "new")
 import automl
 
 result = automl.resume_search("gates", trials="+1")
-print(result.n_trials)
+print(len(result.trials))
 """
 
 FAST = ("--epochs", 2, "--subset", 0.3, "--concurrent", 1)
