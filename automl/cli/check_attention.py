@@ -9,7 +9,7 @@ from types import FrameType
 from attention import Spec
 from attention.options import OptionValue
 from automl.base.errors import InputError
-from automl.export.attention_formats import find_missing_formats
+from automl.export.formats import find_missing_formats
 from automl.tasks.subject import Subject
 from backbones import Site, sites
 from backbones.causality import is_causal

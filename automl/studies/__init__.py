@@ -1,7 +1,6 @@
 """Studies: published experiments, nearly all of them grids, each shown beside the figures of its source.
 
 options    The options of `study`
-figures    Published figures beside those of a grid
-scale      The line that says what a study trained, and how this differs from the source
+figures    Published figures beside those of a grid, and how this differs from the source
 run_study  Runs a study
 """

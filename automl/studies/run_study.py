@@ -13,9 +13,8 @@ from automl.base.registry import contributions, resolve
 from automl.config.settings import Settings
 from automl.search.run_search import start_or_resume
 from automl.search.search import Search
-from automl.studies.figures import TitledTable, compare, write_tables
+from automl.studies.figures import TitledTable, compare, describe_scale, write_tables
 from automl.studies.options import StudyOptions
-from automl.studies.scale import describe_scale
 from automl.tasks.published_study import Study
 from search.grid import GRID
 from search.study_grid import SMALL
@@ -120,7 +119,6 @@ def train_grid(study: Study, space: str, name: str, settings: Mapping[str, Any])
 
 
 def _grid(study: Study, small: bool, settings: Mapping[str, Any]) -> tuple[list[Search], list[TitledTable]]:
-    result = train_grid(
-        study, f"{study.name}{form_of(study, small, settings)}", search_name(study, small), settings
-    )
+    space = f"{study.name}{form_of(study, small, settings)}"
+    result = train_grid(study, space, search_name(study, small), settings)
     return [result], [compare(study, result)]

@@ -10,7 +10,6 @@ clock            Timers that are robust to other load: processor time on a CPU, 
 sync_norm        Batch norm over the batches of all workers
 lr_find          A learning-rate range test
                  code
-running_trial    Runs a whole training function in a thread, and yields what it reports
 shared_training  Stores and loads shared partial trainings, and continues them with attention inserted
 clock            Timers that are robust to other load: processor time on a CPU, events on a GPU
 sync_norm        Batch norm over the batches of all workers

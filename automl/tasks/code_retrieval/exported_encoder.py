@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from automl.export.formats import onnx_file
-from automl.export.onnx_session import open_onnx
+from automl.export.formats import onnx_file, open_onnx
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
 from automl.tasks.code_retrieval.deploy import INPUT, OUTPUT
 from automl.tasks.deployment import TOKENIZER

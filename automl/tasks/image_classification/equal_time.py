@@ -14,8 +14,8 @@ from scipy import stats
 
 from automl.base.units import format_duration
 from automl.confirm.statistics import paired
+from automl.report.figure import Cell
 from automl.report.grid_table import GridCell, deviation, read_grid
-from automl.report.plot import Cell
 from automl.report.read import SearchData
 from automl.search.search import Search
 from automl.studies.figures import TitledTable, compare, mean_and_deviation, table_of
@@ -127,7 +127,6 @@ def run(study: Study, small: bool, settings: Mapping[str, Any]) -> tuple[list[Se
     if sweep.missing or not sweep.done:
         return [sweep], [sweep_table(sweep)] if sweep.done else []
     rate = best_rate(sweep)
-    compared = train_grid(
-        study, equal_time_grid(rate, form), f"{called}-{rate:g}", {**settings, "equal": "time"}
-    )
+    settings = {**settings, "equal": "time"}
+    compared = train_grid(study, equal_time_grid(rate, form), f"{called}-{rate:g}", settings)
     return [sweep, compared], [sweep_table(sweep), *comparison_tables(compared, rate)]

@@ -11,14 +11,13 @@ import numpy as np
 from automl.base.atomic import replacing
 from automl.base.errors import InputError
 from automl.config.settings import Settings
+from automl.report.figure import Cell
 from automl.report.grid_table import metrics_of
-from automl.report.plot import Cell
 from automl.report.read import SearchData
 from automl.search.run_search import start_or_resume
 from automl.search.search import Search
-from automl.studies.figures import TitledTable, table_of
+from automl.studies.figures import TitledTable, describe_scale, table_of
 from automl.studies.run_study import search_name
-from automl.studies.scale import describe_scale
 from automl.tasks.published_study import Study
 
 

@@ -15,8 +15,8 @@ from automl.storage.storage import Storage
 from automl.tasks.function import FunctionModel, running_trial
 from automl.tasks.function.start import find_function
 from automl.tracking.client import find_runs
+from automl.tracking.names import PARENT
 from automl.tracking.run_spec import RunSpec
-from automl.tracking.tags import PARENT
 from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
 from automl.training.loop import NotStopped

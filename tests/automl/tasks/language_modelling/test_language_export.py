@@ -22,8 +22,8 @@ from attention import Spec
 from automl.base.errors import InputError
 from automl.base.escape import printable
 from automl.export import run_export as export
-from automl.export.onnx_session import open_onnx
-from automl.export.parity import check_together
+from automl.export.checks import check_together
+from automl.export.formats import open_onnx
 from automl.export.predict import run_predict
 from automl.export.run_export import ExportResult
 from automl.export.run_maps import run_maps
