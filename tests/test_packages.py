@@ -58,3 +58,27 @@ def test_lazy_names_differ_from_module_names(package):
     module = importlib.import_module(package)
     assert not modules & set(module.__all__)
     assert all(getattr(module, name) is not None for name in module.__all__)
+
+
+def test_few_lines_of_the_core_name_a_task():
+    """The command line and the API are doors: they name the commands of one task, such as `referee`."""
+    folders = {file.parent.name for file in (ROOT / "automl" / "tasks").glob("*/__init__.py")}
+    names = "|".join([*folders, *(folder.replace("_", "-") for folder in folders)])
+    naming = re.compile(
+        rf"automl\.tasks\.({names})\b|\btask\b.*[\"']({names})[\"']|[\"'](\w+-)+({names})[\"']"
+    )
+    doors = (
+        "automl/cli/",
+        "automl/integrations/",
+        "automl/__init__.py",
+        *(f"automl/tasks/{f}/" for f in folders),
+    )
+    lines = [
+        f"{file.relative_to(ROOT)}:{number}: {line.strip()}"
+        for package in ("attention", "automl", "backbones", "cluster", "search")
+        for file in sorted((ROOT / package).rglob("*.py"))
+        if not file.relative_to(ROOT).as_posix().startswith(doors)
+        for number, line in enumerate(file.read_text().split("\n"), 1)
+        if naming.search(line)
+    ]
+    assert len(lines) < 10, "\n".join(lines)
