@@ -139,7 +139,6 @@ class Workers:
         Raises:
             InputError: The study cannot be written, or there is no more capacity for a trial.
         """
-        (folder / TRIALS_FOLDER).mkdir(exist_ok=True)
         progress = self._open_progress(scheduler, location, summary, budget)
         scheduler.callbacks = [*callbacks, progress, ErrorTraces(folder)]
         send = make_sender()
@@ -192,6 +191,7 @@ class Workers:
     ) -> None:
         """Run trials with Ray Tune: on one worker in an actor that is reused, or in a function of several."""
         alone = self.shape.workers == 1
+        (folder / TRIALS_FOLDER).mkdir(exist_ok=True)
         try:
             run_trials(
                 TrialActor if alone else make_trainable(self.shape, location / RAY / "train"),

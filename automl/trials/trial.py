@@ -133,10 +133,7 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
     violations: dict[str, float] = {}
     shared.use(config["data"])
     try:
-        content = checkpoint.read(folder, runtime.device) if folder.exists(CHECKPOINT_FILE) else None
-        if content is not None and TrialConfig.from_json(content["config"]) != trial:
-            # It belongs to a trial that the study has lost: the driver died before the study was copied.
-            content = None
+        content = _read_checkpoint(folder, trial, runtime.device)
         if content is not None:
             history, profile = content["history"], content["profile"]
         elif config["profile"]:
@@ -180,6 +177,14 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
         return
     empty_cache(runtime.device)
     yield Report(history=history, profile=profile, device=device, violations=violations, infeasible=reason)
+
+
+def _read_checkpoint(folder: Storage, trial: TrialConfig, device: torch.device) -> dict[str, Any] | None:
+    content = checkpoint.read(folder, device) if folder.exists(CHECKPOINT_FILE) else None
+    if content is not None and TrialConfig.from_json(content["config"]) != trial:
+        # It belongs to a trial that the study has lost: the driver died before the study was copied.
+        return None
+    return content
 
 
 def _measure_costs(trial: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> dict[str, float]:
