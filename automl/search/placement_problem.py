@@ -16,7 +16,7 @@ from automl.costs.exported import read_latencies
 from automl.costs.forecast import predict_cost
 from automl.costs.module_costs import count_costs, fit_costs
 from search.choices import MODULES, NO_TYPE, OWN, SITE, SITES, TYPE, DrawnChoices
-from search.config import LanguageModel, TrialConfig
+from search.config import TrialConfig
 from search.placement_effects import IndexedModule, IndexedPlacement, parse_placement
 from search.placement_planner import PlacementChoices, list_modules
 from search.placement_posterior import best_trial
@@ -62,7 +62,7 @@ class PlacementProblem:
         count = drawn.distributions[MODULES]
         least, most = count.low, count.high
         if full is not None:
-            if not isinstance(self.record.config.model, LanguageModel):
+            if not self.record.config.model.own_layer:
                 raise InputError(
                     f"--full is for hybrid decoders; leave it out with space {self.space.name!r}"
                 )
@@ -112,7 +112,7 @@ class PlacementProblem:
         """Return what modules add to a cost: from a file, exactly, or from the measurements of the search."""
         modules = list(list_modules(self.choices))
         configs = {module: self.single(module) for module in modules}
-        replaces = isinstance(self.plain.model, LanguageModel)
+        replaces = bool(self.plain.model.own_layer)
         if name == "latency" and file is not None:
             if replaces:
                 raise InputError("--costs has modules that are added, not layers of decoders; leave it out")

@@ -31,7 +31,6 @@ from automl.storage.folder import (
     resolve_search,
 )
 from automl.storage.storage import Storage
-from backbones import hugging_face
 from search.config import TrialConfig
 from search.metric import Metric
 from search.placement_effects import (
@@ -237,9 +236,8 @@ def _check_names(
     names += [name for r in records for name in (r.config.model.backbone, *r.config.user_code())]
     code = [name for name in names if loading.is_user_defined(name) and not loading.is_in_process(name)]
     check_trusted(f"solving {metadata.name!r}", code, trust=trust)
-    for name in dict.fromkeys(names):
-        if name.startswith(hugging_face.PREFIX):
-            hugging_face.check_local(name.removeprefix(hugging_face.PREFIX))
+    for model in {r.config.model.backbone: r.config.model for r in records}.values():
+        model.check_local()
 
 
 def _nothing_meets(
