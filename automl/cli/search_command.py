@@ -22,7 +22,7 @@ NEW_WEIGHTS = (
 
 if TYPE_CHECKING:
     from automl.config.settings import Settings
-    from automl.report.plot import Table
+    from automl.report.figure import Table
     from automl.search.search import Search
 
 
