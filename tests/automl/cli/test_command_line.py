@@ -57,7 +57,17 @@ COMMANDS = (
     "check-attention",
     "sites",
 )
-DIGITS = ("train", "--dataset", "digits", "--size", "24", "--subset", "0.1", "--width", "0.25")
+DIGITS = (
+    "train",
+    "--dataset",
+    "digits",
+    "--size",
+    "24",
+    "--subset",
+    "0.1",
+    "--set",
+    "model.options.width=0.25",
+)
 
 
 @pytest.mark.parametrize("command", [(), *[(name,) for name in COMMANDS]], ids=" ".join)
@@ -286,8 +296,8 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*DIGITS, "--where", "stage1.block2"), ["need --attention"]),
     ((*DIGITS, "--device", "tpu"), ["device 'tpu' cannot be used", "auto, cpu, cuda, cuda:N or mps"]),
     ((*DIGITS, "--device", "cuda:99"), ["device 'cuda:99' cannot be used"]),
-    ((*DIGITS, "--optimizer", "adm"), ["adamw, adam, sgd", "'adm'"]),
-    ((*DIGITS, "--schedule", "cosinus"), ["cosine, step", "'cosinus'"]),
+    ((*DIGITS, "--set", "training.optimizer=adm"), ["adamw, adam, sgd", "'adm'"]),
+    ((*DIGITS, "--set", "training.schedule=cosinus"), ["cosine, step", "'cosinus'"]),
     ((*DIGITS, "--learning-rate", "0", "--epochs", "0"), ["2 problems", "learning_rate", "epochs"]),
     (("train", "--dataset", "digts"), ["unknown data source 'digts'", "Did you mean 'digits'?"]),
     (("train", "--dataset", "ucihar"), ["unknown data source 'ucihar'", "use --space ucihar"]),
