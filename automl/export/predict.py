@@ -144,6 +144,13 @@ def run_predict(
             f"{', '.join(wrong)} is for language models; the model in {folder} is for "
             f"{about['config']['task']}"
         )
+    return _predict_files(folder, about, files, out, trust)
+
+
+def _predict_files(
+    folder: Path, about: dict[str, Any], files: Sequence[str | Path], out: str | Path | None, trust: bool
+) -> Predictions:
+    """Return the predictions for files, and write those that are files."""
     task, run = _open(folder, about, trust)
     examples = [example for file in files for example in list_inputs(Path(file), task)]
     if not examples:

@@ -102,12 +102,7 @@ def run_maps(
                 f"there is nothing to draw in {', '.join(map(str, files))}; give images, files of sequences, "
                 f"or source files with functions, as the model takes"
             )
-        environment = Environment(
-            loader=PackageLoader("automl.export", ""), autoescape=True, trim_blocks=True,
-            keep_trailing_newline=True,
-        )  # fmt: skip
-        page = environment.get_template("maps.html").render(pictures=pictures, quote=quote)
-        (Path(out) / INDEX).write_text(page, encoding="utf-8")
+        (Path(out) / INDEX).write_text(_page(pictures), encoding="utf-8")
     except OSError as error:
         raise InputError(f"--out {out} cannot be written ({error.strerror or error})") from error
     return MapsResult(Path(out) / INDEX, [picture.file for picture in pictures if not picture.html])
@@ -120,6 +115,16 @@ class _Picture:
     caption: str
     file: Path
     html: str = ""
+
+
+def _page(pictures: Sequence[_Picture]) -> str:
+    environment = Environment(
+        loader=PackageLoader("automl.export", ""),
+        autoescape=True,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("maps.html").render(pictures=pictures, quote=quote)
 
 
 def _write_pictures(
