@@ -190,10 +190,8 @@ def run_export(
     target = None if out is None else destination(out)
     if register_as is not None:
         check_registry(register_as, alias or ALIAS)
-    if run is not None:
-        chosen = choose_run(run)
-    else:
-        chosen = _of_search(search, storage, baseline=baseline, needed=register_as is not None)
+    needed = register_as is not None
+    chosen = choose_run(run) if run is not None else _of_search(search, storage, baseline, needed)
     if target is None:
         target = destination(Path(EXPORTS) / f"{chosen.short_name}{'-baseline' if baseline else ''}")
     with tempfile.TemporaryDirectory() as scratch:
@@ -217,9 +215,7 @@ def _check_options(
         raise InputError(f"--alias {alias} needs --register NAME; add the name of the model")
 
 
-def _of_search(
-    search: str | NamedSearch | None, storage: str | None, *, baseline: bool, needed: bool
-) -> Chosen:
+def _of_search(search: str | NamedSearch | None, storage: str | None, baseline: bool, needed: bool) -> Chosen:
     """Choose the trial of a search and find its run. If `needed`, raise InputError without a run."""
     name, storage = resolve_search(search, storage)
     chosen = choose(name, storage, baseline=baseline)
