@@ -18,7 +18,6 @@ from mlflow.utils.time import get_current_time_millis
 from automl.base import loading
 from automl.base.escape import markdown, mlflow_key, mlflow_value, redact, redact_all
 from automl.base.serialise import to_json
-from automl.tracking import child_runs
 from automl.tracking.client import (
     artifact_location,
     find_experiment,
@@ -47,7 +46,7 @@ from automl.tracking.names import (
     run_name,
     verdict_numbers,
 )
-from automl.tracking.run_spec import METRIC_FILE, RunSpec, flat
+from automl.tracking.run_spec import METRIC_FILE, RunSpec, announce, flat
 from search.config import TrialConfig
 from search.record import (
     CHECKPOINT_FILE,
@@ -226,7 +225,7 @@ class MlflowWriter:
             params = _params(flat(trial.config))
             self._log_data(run.run_id, trial.config)
             if trial.config.task == "function" and trial.state is State.RUNNING:
-                child_runs.announce(self.run_spec.checkpoint(trial), self.run_spec.experiment, run.run_id)
+                announce(self.run_spec.checkpoint(trial), self.run_spec.experiment, run.run_id)
         while len(trial.history) > run.epochs + EPOCHS:
             self._log(run, trial)
         end = {} if trial.state is State.RUNNING else self._end(run, trial)

@@ -6,7 +6,7 @@ from contextlib import closing
 
 from automl.functions.start import find_function
 from automl.storage.answers import Answers
-from automl.tracking.child_runs import join_runs
+from automl.tracking.run_spec import join_runs
 from automl.training import checkpoint
 from automl.training.running_trial import RunningTrial
 from automl.trials.job import Job
