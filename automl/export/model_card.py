@@ -16,7 +16,6 @@ from automl.tasks import Task
 from automl.tasks.base import SPLITS
 from automl.tasks.deployment import Interface
 from search.class_statistics import ScoreCard
-from search.config import OwnTraining
 from search.metric import Metric
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def model_card(
         graphs: Inputs and outputs of each of its graphs.
     """
     scores = result.scores
-    own = isinstance(task.config.training, OwnTraining)
+    own = task.config.training.reported is not None
     how = {} if own else task.describe_splits()
     environment = Environment(
         loader=PackageLoader("automl.export", ""),
@@ -78,7 +77,7 @@ def model_card(
 def _about(task: Task, result: "ExportResult") -> dict[str, str]:
     """Return the lines of the table at the top."""
     config = task.config
-    own = isinstance(config.training, OwnTraining)
+    own = config.training.reported is not None
     return {
         "training function" if own else "backbone": _with_options(
             short_name(config.model.backbone), config.model.options

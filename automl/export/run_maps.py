@@ -1,10 +1,7 @@
-"""Pictures of what the modules of an exported model attend to. Needs the folder, not the dataset.
-
-Inputs are images, sequences, and functions of source files.
-"""
+"""Pictures of what the modules of an exported model attend to. Needs the folder, not the dataset."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -21,21 +18,11 @@ from automl.base import loading
 from automl.base.errors import InputError, unknown
 from automl.base.escape import printable
 from automl.config.user_code import check_trusted
-from automl.data.code.source_folder import list_source_files, read_source_file
-from automl.data.code.tokenizer import Tokenizer
 from automl.export.formats import CONFIG, WEIGHTS, onnx_file
+from automl.export.map_inputs import Shown, check_inside, find_reader
 from automl.export.module_inputs import ExportedModule, MapGraph
-from automl.export.predict import (
-    Exported,
-    exported_folder,
-    input_reader,
-    list_inputs,
-    no_export,
-    read_exported,
-)
+from automl.export.predict import Exported, exported_folder, no_export, read_exported
 from automl.maps.pictures import SIGNALS, STRIP, as_grid, draw_signals, draw_strip, overlay, shade_tokens, svg
-from automl.tasks.code_deployment import CODE, INPUT
-from automl.tasks.deployment import MODEL, TOKENIZER, Arrays
 from search.config import TrialConfig
 
 INDEX = "index.html"
@@ -46,104 +33,6 @@ MEANING = {
     "channels": "absolute products with each position; they are not normalised",
     "rescaling": "the factor that each position is multiplied by",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shown:
-    """Input of an exported model, with its picture.
-
-    Attributes:
-        name: Its file, and its place in it.
-        stem: The beginning of the names of its pictures.
-        arrays: The inputs of the graph, a batch of one.
-        extents: Height and width of an image, or the number of steps or tokens without padding.
-        tokens: The tokens of code.
-    """
-
-    name: str
-    stem: str
-    arrays: Arrays
-    extents: tuple[int, ...]
-    tokens: Sequence[str] = ()
-
-    @property
-    def values(self) -> np.ndarray:
-        """Return the first input of the graph without the axis of the batch, or an image as its pixels."""
-        array: np.ndarray = next(iter(self.arrays.values()))[0]
-        return _pixels(array) if _is_image(array) else array
-
-    @property
-    def padded_extents(self) -> tuple[int, ...]:
-        """Return the extents that a map covers, with padding."""
-        return self.extents if len(self.extents) == 2 else self.values.shape[-1:]
-
-
-def read_inputs(
-    folder: Path, about: Mapping[str, Any], files: Sequence[str | Path], trust: bool
-) -> Iterator[Shown]:
-    """Yield the images and sequences of files."""
-    task = input_reader(about, f"drawing maps of {folder}", trust)
-    for file in [example for path in files for example in list_inputs(Path(path), task)]:
-        for name, arrays in task.read_inputs(about, [file]):
-            array = next(iter(arrays.values()))
-            if array.dtype == np.uint8 and array.ndim == 4 and array.shape[-1] == 3:
-                extents = array.shape[1:3]
-            elif _is_image(array[0]):
-                extents = array.shape[2:]
-            elif array.dtype.kind == "f" and array.ndim == 3:
-                extents = (int(arrays["lengths"][0]) if "lengths" in arrays else array.shape[2],)
-            else:
-                raise InputError(
-                    f"maps are drawn on images, sequences and code; the model in {folder} takes "
-                    f"{array.dtype} of shape {array.shape}"
-                )
-            yield Shown(name=name, stem=Path(name).stem, arrays=arrays, extents=extents)
-
-
-def _is_image(array: np.ndarray) -> bool:
-    """Return True for an image of a training function: floats `(C, H, W)`, in grey or colour."""
-    return array.dtype.kind == "f" and array.ndim == 3 and array.shape[0] in (1, 3)
-
-
-def _pixels(image: np.ndarray) -> np.ndarray:
-    """Return the pixels `(H, W, 3)` of such an image. Its smallest value is black, its largest one white."""
-    span = float(np.ptp(image)) or 1.0
-    scaled = (255 * (image - image.min()) / span).astype(np.uint8)
-    return np.broadcast_to(scaled, (3, *image.shape[1:])).transpose(1, 2, 0)
-
-
-def read_code(folder: Path, about: Mapping[str, Any], files: Sequence[str | Path]) -> Iterator[Shown]:
-    """Yield the functions of source files."""
-    try:
-        tokenizer = Tokenizer((folder / TOKENIZER).read_text(encoding="utf-8"))
-        length = about["graphs"][CODE]["details"]["length"]
-    except Exception as error:  # the files may have any content
-        raise no_export(folder, error) from error
-    for path in map(Path, files):
-        for file in list_source_files(path) if path.is_dir() else [path]:
-            functions = read_source_file(file, str(file))
-            if isinstance(functions, str):
-                raise InputError(f"{file} cannot be read as source code: {functions}")
-            for function in functions:
-                tokens, _ = tokenizer.encode([function.code], length)
-                yield Shown(
-                    name=f"{function.location} {function.name}",
-                    stem=f"{file.stem}-{function.line}",
-                    arrays={INPUT: tokens},
-                    extents=(tokens.shape[1],),
-                    tokens=tokenizer.names(tokens[0]),
-                )
-
-
-def check_inside(at: Sequence[int], shown: Shown) -> None:
-    """Raise InputError unless `at` is a place of the input: column and row of an image, or one number."""
-    sizes = shown.extents[::-1]
-    form = "X,Y" if len(sizes) == 2 else "one number"
-    if len(at) != len(sizes):
-        raise InputError(f"--at takes {form} for {shown.name}; got {','.join(map(str, at))}")
-    if not all(0 <= position < size for position, size in zip(at, sizes, strict=True)):
-        ranges = " and ".join(f"from 0 to {size - 1}" for size in sizes)
-        raise InputError(f"--at {','.join(map(str, at))} is outside of {shown.name}; give {form} {ranges}")
 
 
 @dataclass(frozen=True)
@@ -195,8 +84,8 @@ def run_maps(
     modules = _modules(folder, about, site)
     names = [m.spec.type for m in modules if loading.is_user_defined(m.spec.type)]
     check_trusted(f"drawing maps of {folder}", names, trust=trust)
-    graph = MODEL if MODEL in about["graphs"] else CODE
-    inputs = read_code(folder, about, files) if graph == CODE else read_inputs(folder, about, files, trust)
+    reader = find_reader(about)
+    graph, inputs = reader.graph, reader.read(folder, about, files, trust)
     if why := about.get("left_out", {}).get(onnx_file(graph)):
         raise InputError(f"maps need {onnx_file(graph)}, which {folder} lacks: {why}")
     try:
@@ -273,7 +162,7 @@ def _modules(folder: Path, about: dict[str, Any], site: str | None) -> list[Expo
             f"the model in {folder} has no inserted module, so there is no map to draw; export a trial with "
             f"attention"
         )
-    entries = about["modules"].get(MODEL if MODEL in about["graphs"] else CODE, {})
+    entries = about["modules"].get(find_reader(about).graph, {})
     if site is not None and site not in entries:
         raise unknown("site", site, entries)
     return [
