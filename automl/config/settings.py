@@ -11,17 +11,17 @@ from automl.base.command_line import option_name
 from automl.base.errors import InputError, unknown
 from automl.base.names import data_name, short_name
 from automl.base.options import document_fields
+from automl.base.registry import resolve
 from automl.base.serialise import convert_fields
 from automl.base.units import parse_amounts, parse_count, parse_labels, parse_seconds, parse_size
 from automl.config.limits import Limits
 from automl.config.search_options import RuntimeOptions, SearchOptions
 from automl.config.setting_checks import check_settings
-from automl.config.shared_training import with_shared_training
 from cluster.resources import TrialResources
 from search.callback import Callback
 from search.choices import AUGMENT
 from search.config import TrialConfig
-from search.config.tasks import declare_metric, resolve
+from search.config.tasks import declare_metric
 from search.grid import GRID
 from search.metric import Metric
 from search.space import Space, SpaceFunction, space_name
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
 REFEREE = "referee"  # in place of a space: the trainings are commands, which `automl referee` compares
+INSERT_AT = 3 / 4  # of the epochs of a shared partial training: in the flat part of its schedule
 TRIALS = 16  # the default if neither trials nor a budget is set
 # Fields of a configuration's data by setting. A task has the first of them that its data have.
 DATA_FIELDS = {"size": ("size", "context"), "context": ("decoding",), "vocabulary": ("vocabulary",)}
@@ -165,7 +166,7 @@ class Settings(RuntimeOptions, SearchOptions):
             space = load_space(self.space, backbone, self.size)
             space = space if self.full is None else space.with_full(self.full)
         else:
-            function_space = resolve("automl.functions.space:function_space")  # which imports torch
+            function_space = resolve("automl.tasks.function.space:function_space")  # which imports torch
             name = loading.make_absolute(self.space_name)
             loading.freeze_code(name)
             space = function_space(
@@ -342,6 +343,20 @@ class Settings(RuntimeOptions, SearchOptions):
         if budget is not None:
             new = replace(new, budget=budget)
         return new
+
+
+def with_shared_training(config: TrialConfig) -> TrialConfig:
+    """Return `config` with its placement inserted late in the flat phase of the baseline's schedule.
+
+    Raise InputError if it has a single epoch.
+    """
+    epochs = config.training.epochs
+    if epochs < 2:
+        raise InputError(
+            f"--init shared needs 2 epochs or more, as placements are inserted after one; got {epochs}"
+        )
+    at = min(max(1, round(INSERT_AT * epochs)), epochs - 1)
+    return config.change(training={"insert_at": at, "schedule": "flat-cosine"})
 
 
 def _parse_gpus(text: str) -> float | None:
