@@ -32,7 +32,6 @@ from search.trial_scheduler import rank_trials, select_leaders
 if TYPE_CHECKING:
     import pandas
 
-    from automl.cli.status import Status
     from automl.confirm.confirm_result import ConfirmResult
     from automl.export.predict import Predictions
     from automl.export.run_export import ExportResult
@@ -207,10 +206,6 @@ class Search(Summary, SearchData):
     def solve(self, **limits: Any) -> "SolveResult":
         """Find the best placement under limits without training. The limits are those of `run_solve`."""
         return automl.run_solve(self, **limits)
-
-    def status(self) -> "Status":
-        """Read how far the search is now."""
-        return automl.read_status(self)
 
     def resume(self, **settings: Any) -> "Search":
         """Resume the search, or extend it with `trials="+20"`. The settings are those of `run_search`."""
