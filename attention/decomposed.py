@@ -24,7 +24,7 @@ positions to the next, so the module stays linear in the positions.
 
 from collections.abc import Sequence
 from math import prod
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from attention.attention_map import AttentionMap, outside
 from attention.decoding import State, TokenMixer
 from attention.gated import Cost, project
-from attention.options import OptionValue
+from attention.options import OptionValue, check_choice
 from attention.prefix_sums import (
     MASKED,
     causal_softmax_sums,
@@ -80,10 +80,7 @@ class DecomposedAttention(TokenMixer):
         causal: bool = False,
     ) -> None:
         super().__init__(channels, causal)
-        if normalisation not in get_args(Normalisation):
-            raise InputError(
-                f"normalisation must be one of {', '.join(get_args(Normalisation))}; got {normalisation!r}"
-            )
+        check_choice("normalisation", normalisation, Normalisation)
         keys, values = widths(channels, key_channels, value_channels)
         if min(heads, keys, values) < 1 or keys % heads or values % heads:
             raise InputError(

@@ -92,7 +92,7 @@ class Gated(nn.Module, ABC):
         """
 
     def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> "AttentionMap | None":
-        """Compute the weights that `attend` uses, for `attention.maps.attention_maps`.
+        """Compute the weights that `attend` uses, for `attention.attention_map.attention_maps`.
 
         Args:
             x: As for `attend`, in float32 or float64.

@@ -18,8 +18,8 @@ from torch import Tensor
 from attention.attention_map import AttentionMap, outside
 from attention.decoding import State
 from attention.gated import Cost, project
-from attention.heads import HeadCount, Heads, NotTried, parameters
-from attention.options import OptionValue
+from attention.multihead import HeadCount, Heads, parameters
+from attention.options import NotTried, OptionValue
 from attention.prefix_sums import CHUNK, causal_sums, last_sums, next_sums, sums_cost
 
 

@@ -37,6 +37,9 @@ class Choices:
         self.values = values
 
 
+NotTried = Annotated[bool, Choices(False)]  # Searches try no causal modules, since no task needs them.
+
+
 @dataclass(frozen=True, kw_only=True)
 class Option:
     """Keyword argument of a module's class.
@@ -70,6 +73,12 @@ def read_options(factory: Callable[..., Any], *, leave_out: Iterable[str] = ()) 
         for p in list(inspect.signature(factory).parameters.values())[1:]
         if type(p.default) in PLAIN_TYPES and p.name not in leave_out and _is_plain(hints.get(p.name))
     }
+
+
+def check_choice(name: str, value: str, kind: Any) -> None:
+    """Raise `InputError` if `value`, the argument `name` of a module, is not in the `Literal` `kind`."""
+    if value not in get_args(kind):
+        raise InputError(f"{name} must be one of {', '.join(get_args(kind))}; got {value!r}")
 
 
 def check_options(name: str, options: Mapping[str, OptionValue], known: Mapping[str, Option]) -> None:

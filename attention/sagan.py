@@ -14,7 +14,7 @@ keeps them for the backward pass. Its memory is quadratic in N on every device.
 
 from collections.abc import Sequence
 from math import prod
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from attention.attention_map import AttentionMap, softmax_map
 from attention.gated import Cost, Gated, project
-from automl.base.errors import InputError
+from attention.options import check_choice
 
 Form = Literal["fused", "explicit"]
 
@@ -49,8 +49,7 @@ class SelfAttention(Gated):
 
     def __init__(self, channels: int, *, form: Form = "fused") -> None:
         super().__init__(channels)
-        if form not in get_args(Form):
-            raise InputError(f"form must be one of {', '.join(get_args(Form))}; got {form!r}")
+        check_choice("form", form, Form)
         self.form = form
         self.f = nn.Linear(channels, inner_channels(channels), bias=False)
         self.g = nn.Linear(channels, inner_channels(channels), bias=False)

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from attention.decoding import State, TokenMixer
 from attention.gated import Cost, project
-from attention.heads import NotTried
-from attention.options import Choices, OptionValue
+from attention.options import Choices, NotTried, OptionValue
 from attention.padding import gather_real
 from automl.base.errors import InputError
 

@@ -10,7 +10,7 @@ attends to itself and to the blocks beside it, so time and memory are linear in 
 
 from collections.abc import Sequence
 from math import inf, prod
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +21,8 @@ from attention.blocks import join, shift, split
 from attention.decoding import State
 from attention.dot_product import attend_in_window, attend_where, has_windows
 from attention.gated import Cost, project
-from attention.heads import HeadCount, Heads, NotTried, parameters
-from attention.options import Choices, OptionValue
+from attention.multihead import HeadCount, Heads, parameters
+from attention.options import Choices, NotTried, OptionValue, check_choice
 from attention.padding import gather_real
 from attention.position import ROTARY_BASE
 from automl.base.errors import InputError
@@ -63,8 +63,7 @@ class SlidingAttention(Heads):
         base: Annotated[float, Choices(ROTARY_BASE)] = ROTARY_BASE,
     ) -> None:
         super().__init__(channels, heads, causal, encoding, base)
-        if encoding not in get_args(Encoding):
-            raise InputError(f"encoding must be one of {', '.join(get_args(Encoding))}; got {encoding!r}")
+        check_choice("encoding", encoding, Encoding)
         if window < 1:
             raise InputError(f"window must be at least 1; got {window}")
         if not 1 < base < inf:

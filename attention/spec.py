@@ -42,8 +42,7 @@ class Spec:
     code: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        from attention.attention_table import ATTENTIONS
-        from attention.references import check_name
+        from attention.attention_table import ATTENTIONS, check_name
 
         check_name(self.type)
         name = loading.find_local_name(loading.make_absolute(self.type), self.code)
@@ -136,7 +135,7 @@ class Spec:
         return f"{self.name}({options})" if options else self.name
 
     def _find(self) -> "Attention":
-        from attention.references import find_attention
+        from attention.attention_table import find_attention
 
         if self.code and loading.hash_code(self.type) != self.code:
             raise InputError(f"the code of {self.type} has changed; restore it, or start a new search")

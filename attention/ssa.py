@@ -14,7 +14,7 @@ spectral normalisation recomputes the weight from its own copy.
 
 from collections.abc import Sequence
 from math import prod
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +24,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from attention.attention_map import AttentionMap
 from attention.gated import Cost, Gated
+from attention.options import check_choice
 from attention.padding import gather_real
 from automl.base.errors import InputError
 
@@ -52,8 +53,7 @@ class SimpleSelfAttention(Gated):
         super().__init__(channels)
         if ks < 1 or ks % 2 == 0:
             raise InputError(f"ks must be an odd number of positions, 1 or more; got {ks}")
-        if order not in get_args(Order):
-            raise InputError(f"order must be one of {', '.join(get_args(Order))}; got {order!r}")
+        check_choice("order", order, Order)
         self.order = order
         self.conv = nn.Conv1d(channels, channels, ks, padding=ks // 2, bias=False)
         nn.init.kaiming_normal_(self.conv.weight)

@@ -2,15 +2,16 @@
 
     import automl
 
-    result = automl.run_search(space="digits", trials=8)
-    confirmed = automl.run_confirm(result)
-    exported = automl.run_export(best=True, search=result)
-    automl.run_predict(exported, ["seven.png"])
+    result = automl.run_search(space="digits", trials=8, name="digits")
+    result.confirm()
+    result.export()
+    result.predict(["seven.png"])
+    automl.load("digits").resume(trials="+8")
 
 Run:      run_search, resume_search, run_confirm, run_compare, run_report, run_export, run_predict,
           run_code_search, run_train, resume_train, run_study, run_referee, resume_referee
-Manage:   read_search, Search, run_sync, run_remove
-Results:  SearchResult, TrialResult, ConfirmResult, Verdict, Compared, ReportResult, ExportResult,
+Manage:   load, Search, run_sync, run_remove
+Results:  ConfirmResult, Verdict, Compared, ReportResult, ExportResult,
           Predictions, Prediction, CodeSearch, TrainResult, StudyResult, Removable
 Spaces:   Settings, Space, Trial, TrialConfig
 Models:   Attention, Choices, Spec, Site, sites, insert, attention_maps, AttentionMap
@@ -22,7 +23,6 @@ Errors:   InputError
 """
 
 import os
-import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,9 +46,8 @@ if TYPE_CHECKING:
     from automl.export.run_export import ExportResult, run_export
     from automl.functions.trial import Trial
     from automl.report import ReportResult, run_report
-    from automl.report.read import Search, read_search
-    from automl.search.result import SearchResult, TrialResult
     from automl.search.run_search import resume_search, run_search
+    from automl.search.search import Search, load
     from automl.studies.run_study import StudyResult, run_study
     from automl.tasks import Task, register_task
     from automl.trials.train import TrainResult, resume_train, run_train
@@ -76,7 +75,6 @@ __all__ = [
     "ReportResult",
     "Search",
     "SearchRecord",
-    "SearchResult",
     "Settings",
     "Site",
     "Space",
@@ -88,11 +86,10 @@ __all__ = [
     "Trial",
     "TrialConfig",
     "TrialRecord",
-    "TrialResult",
     "Verdict",
     "attention_maps",
     "insert",
-    "read_search",
+    "load",
     "register_task",
     "resume_referee",
     "resume_search",
@@ -114,14 +111,6 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    # `help(automl)` would import every name and print its documentation, thousands of lines in all.
-    frame = sys._getframe()
-    for _ in range(4):
-        if frame.f_globals.get("__name__") == "pydoc":
-            return []
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
     return list(__all__)
 
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from attention import Gated, Spec
+from attention.attention_type import ShapeError, same_shape
 from attention.padding import is_padding, padding
-from attention.wrapped import ShapeError, same_shape
 from automl.base.errors import InputError, describe_error
 from backbones.attention_cost import count_module_cost
 from backbones.causality import sees_later

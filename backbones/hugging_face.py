@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from attention.position import ROTARY_BASE
 from automl.base.errors import InputError
-from automl.base.extras import optional
+from automl.base.lazy import optional
 from backbones.causality import is_causal
 from backbones.decoder_shape import DecoderShape
 from backbones.site import sites

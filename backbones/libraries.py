@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from automl.base.errors import InputError
-from automl.base.extras import optional
+from automl.base.lazy import optional
 from backbones.normalisation import IMAGENET, Normalisation
 
 if TYPE_CHECKING:  # They take seconds to import, and listing names does not need them.

@@ -16,7 +16,8 @@ import numpy as np
 from harness import write_values
 
 from automl.confirm import decision
-from automl.confirm.decision import Outcome, decide, nominal_levels
+from automl.confirm.decision import Outcome, nominal_levels
+from automl.confirm.rules import Evidence, decide
 from automl.confirm.statistics import ALPHA, Difference, least_pairs, paired
 
 CONFIRMATIONS = 1000
@@ -47,7 +48,7 @@ def confirm(
     outcome: Outcome = "undecided"
     for i, seeds in enumerate(analyses):
         pairs: list[Difference] = [paired(d[:seeds], margin=MARGIN) for d in differences]
-        outcome, _ = decide(pairs, level=partial(level_at, levels, i))
+        outcome = decide(Evidence(differences=pairs, level=partial(level_at, levels, i))).outcome
         if outcome != "undecided":
             return outcome, seeds
     return outcome, analyses[-1]

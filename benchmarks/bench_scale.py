@@ -158,7 +158,7 @@ def measure_search(trials: int) -> None:
         os.environ["AUTOML_CACHE"] = str(Path(scratch) / "cache")
         threading.Thread(target=watch, daemon=True).start()
         result = automl.run_search(space=f"{__file__}:trivial", trials=trials, subset=0.12, name="scale")
-        assert (result.n_trials, result.errors, result.untracked) == (trials, 0, 0), result
+        assert (len(result.trials), result.counts["error"], result.untracked) == (trials, 0, 0), result
         study = open_study(Path("searches/scale"), name="scale")
         ends = sorted(t.datetime_complete.timestamp() for t in study.trials if t.datetime_complete)
         client = mlflow.MlflowClient()
@@ -173,7 +173,10 @@ def measure_search(trials: int) -> None:
     # The first ten wait for the actors to start.
     count = max(20, trials // 10)
     first, last = seconds_a_trial(ends[10 : count + 10]), seconds_a_trial(ends[-count:])
-    print(f"all {runs} trials are in MLflow; {result.completed} complete, {result.seconds:.0f} s in all")
+    print(
+        f"all {runs} trials are in MLflow; {result.counts['complete']} complete, "
+        f"{result.seconds:.0f} s in all"
+    )
     quarter = len(memory) // 4
     middle, end = statistics.median(memory[quarter : 2 * quarter]), statistics.median(memory[-quarter:])
     rows = [

@@ -4,7 +4,7 @@ Simulated are 2,000 confirmations of six, eight and ten shared partial trainings
 trainings differ by a point. The two variants of each differ by the noise of branches, which is normal, skewed
 or has heavy tails, and may be wider in one variant. Real are 20 confirmations on digits with six plain
 trainings of four epochs each. These branch after the third epoch into two that differ by 1e-6 in their
-weights (`automl.training.continuation`) and are scored on the test split.
+weights (`automl.training.shared_training`) and are scored on the test split.
 
 At most 5 % of the outcomes may be `better` or `worse`. The real confirmations take about ten minutes on one
 core.
@@ -20,11 +20,11 @@ import torch
 from harness import write_values
 
 from automl.config.runtime import Runtime
-from automl.confirm.decision import decide
+from automl.confirm.rules import Evidence, decide
 from automl.confirm.statistics import paired
 from automl.tasks import Task, open_task
-from automl.training.continuation import continue_training
 from automl.training.loop import evaluate, fit, start
+from automl.training.shared_training import continue_training
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 
 SIMULATED, REAL = 2000, 20
@@ -53,7 +53,8 @@ def simulate(count: int) -> dict[str, Counter[str]]:
         shared_trainings = random.standard_normal(count)
         for kind, noise in noises(random, count).items():
             ours, theirs = shared_trainings + 0.2 * noise
-            outcomes.setdefault(kind, Counter())[decide([paired(ours - theirs, margin=MARGIN)])[0]] += 1
+            rule = decide(Evidence(differences=[paired(ours - theirs, margin=MARGIN)]))
+            outcomes.setdefault(kind, Counter())[rule.outcome] += 1
     return outcomes
 
 
@@ -88,7 +89,8 @@ def confirm_digits() -> dict[str, Any]:
         pairs = np.array([branches(i * SHARED_TRAININGS + seed) for seed in range(SHARED_TRAININGS)])
         gaps = pairs[:, 0] - pairs[:, 1]
         differences += gaps.tolist()
-        outcomes[decide([paired(gaps, margin=MARGIN, resolution=100 / open_digits(0).size("test"))])[0]] += 1
+        difference = paired(gaps, margin=MARGIN, resolution=100 / open_digits(0).size("test"))
+        outcomes[decide(Evidence(differences=[difference])).outcome] += 1
         print(
             f"  {i + 1} of {REAL}: {dict(outcomes)}, sd of a difference {np.std(differences):.3f}", flush=True
         )

@@ -3,8 +3,8 @@
 The model is a quarter-width xresnet18 on three tenths of Imagenette at 48 px. The placements are 25 single
 modules (five types at five sites), 20 pairs of them, and the plain model, with `SEEDS`. Each is trained from
 scratch for seven epochs, and branched from the plain training of its seed after three, five and six epochs
-(`automl.training.continuation`). Branches of a seed have the same shared partial training, order and crops.
-Replicates are plain models with weights that differ by 1e-6.
+(`automl.training.shared_training`). Branches of a seed have the same shared partial training, order and
+crops. Replicates are plain models with weights that differ by 1e-6.
 
     python benchmarks/nette.py --hours 2
 
@@ -39,8 +39,8 @@ from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
 from automl.training import checkpoint
-from automl.training.continuation import continue_training
 from automl.training.loop import TrainingState, fit, start
+from automl.training.shared_training import continue_training
 from backbones import call
 from search import choices
 from search.config import ImageData, ImageTraining, Model, TrialConfig

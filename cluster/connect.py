@@ -1,27 +1,35 @@
-"""Connects to the running Ray cluster, or starts a local Ray if there is none."""
+"""Connects to the running Ray cluster, or starts a local Ray if there is none, and watches its head."""
 
 import logging
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import grpc
 import ray
+from ray.exceptions import AuthenticationError
 
 from automl.base.errors import InputError, check_utf8
 from cluster import cuda_mps
-from cluster.loopback import LOOPBACK, bind_to_loopback
-from cluster.ray_internals import draining_nodes, free_resources
+from cluster.ray_internals import ask_cluster_id, draining_nodes, free_resources, without_outer_address
 from cluster.resources import TrialResources, count_fitting, describe_free
-from cluster.token import check_token
 
+LOOPBACK = "127.0.0.1"
 SHORT = "/tmp"  # folder of Ray's sockets if TMPDIR is too long
 SOCKET = 107  # maximum length of a socket's path [bytes]
 # Maximum length of the folder in which Ray creates its own [bytes].
 LONGEST = SOCKET - len("/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store.1")
+PERIOD = 1.0  # seconds between two checks of the head; Ray exits some 10 s after the head has ended
+TIMES = 2  # consecutive checks that must fail
+TOKEN_ADVICE = (
+    "'export RAY_AUTH_MODE=token', and put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN; "
+    "'ray get-auth-token' prints it on the machine where the cluster was started."
+)
 
 _KEPT: list[bool] = []  # Not empty inside `keep_ray`.
 
@@ -77,7 +85,7 @@ def connect(*, dashboard: bool = False, with_mps: bool = False) -> Iterator[None
             _shorten_temporary_folder()
             if with_mps:
                 cuda_mps.start()
-            with bind_to_loopback(), _explain_timeout():
+            with _bind_to_loopback(), _explain_timeout():
                 ray.init(
                     address="local",
                     include_dashboard=dashboard,
@@ -226,10 +234,23 @@ def _explain_timeout() -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def _bind_to_loopback() -> Iterator[None]:
+    """Make a Ray that is started inside the block use 127.0.0.1 as its address and listen only there.
+
+    The workers of a trial exchange gradients by Gloo or NCCL, which take the name of the network interface.
+    """
+    interface = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+    for library in ("GLOO", "NCCL"):
+        os.environ.setdefault(f"{library}_SOCKET_IFNAME", interface)
+    with without_outer_address():
+        yield
+
+
 def _join(address: str) -> None:
     try:
         _check_listening(address)
-        check_token(address)
+        _check_token(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except InputError:
         raise
@@ -241,8 +262,61 @@ def _join(address: str) -> None:
         ) from error
 
 
-def _check_listening(address: str) -> None:
+def _check_token(address: str) -> None:
+    """Raise `InputError` if the cluster at `address` refuses the authentication token, or `ConnectionError`.
+
+    Ray itself tries for 15 seconds, and its error does not name the token. Its client protocol (`ray://`) has
+    its own checks.
+    """
+    if address.startswith("ray://"):
+        return
+    try:
+        ask_cluster_id(address, timeout=10)
+    except AuthenticationError as error:
+        raise InputError(f"RAY_AUTH_MODE is token, and there is no token. {TOKEN_ADVICE}") from error
+    except grpc.RpcError as error:
+        if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+            raise InputError(
+                f"the cluster at {address} asks for a token, and got none or another cluster's. "
+                f"{TOKEN_ADVICE}"
+            ) from error
+        # Ray reports other errors when it connects.
+
+
+def _check_listening(address: str, timeout: float = 10) -> None:
     """Raise `OSError` if nothing listens at `address`. Ray itself tries for two minutes and prints."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdigit() and "/" not in host:
-        socket.create_connection((host, int(port)), timeout=10).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout).close()
+
+
+@contextmanager
+def watch_head(lost: Callable[[str], None], period: float = PERIOD) -> Iterator[None]:
+    """Call `lost` once with the head's address if nothing listens there any more inside the block.
+
+    When the head ends, Ray exits this process, and nothing can be printed.
+    """
+    address = ray.get_runtime_context().gcs_address
+    over = threading.Event()
+
+    def watch() -> None:
+        failed = 0
+        while not over.wait(period):
+            try:
+                _check_listening(address, timeout=5)
+                failed = 0
+            except TimeoutError:  # of a busy machine
+                failed = 0
+            except OSError:
+                failed += 1
+            if failed == TIMES:
+                lost(address)
+                return
+
+    thread = threading.Thread(target=watch, name="head", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

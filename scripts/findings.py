@@ -17,7 +17,7 @@ from typing import Any
 from automl.config.device import processor
 from automl.confirm.protocol import confirmations, study_name
 from automl.report.module_effects import parts
-from automl.report.read import read_search
+from automl.search.search import load
 from automl.storage.folder import find_search
 from search.study import open_study, read_history
 
@@ -65,7 +65,7 @@ def measure_core_hours() -> float:
 
 def write_page(options: argparse.Namespace, result: dict[str, Any]) -> str:
     """Return the page as Markdown."""
-    effects = parts(read_search(NAME, STORAGE))
+    effects = parts(load(NAME, storage=STORAGE))
     lines = [
         "# Findings on Imagenette",
         "",

@@ -40,7 +40,9 @@ def read_contracts() -> tuple[list[str], list[list[str]], list[str]]:
     """Return the packages and the layers of automl, highest first, and the modules without Ray and MLflow."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = {"containers" in contract: contract["layers"] for contract in contracts if "layers" in contract}
-    (restricted,) = (rule["source_modules"] for rule in contracts if "ray" in rule.get("forbidden_modules", ()))
+    (restricted,) = (
+        rule["source_modules"] for rule in contracts if "ray" in rule.get("forbidden_modules", ())
+    )
     return layers[False], [layer.split(" | ") for layer in layers[True] if layer != "__main__"], restricted
 
 

@@ -12,7 +12,6 @@ from mkdocs.structure.files import File, Files
 
 import automl
 from automl.cli.main import app
-from automl.config.settings import Settings
 
 CLI = """# Command line
 
@@ -25,15 +24,34 @@ API = """# Python
 """
 
 
+# Exported classes and functions, by their paths. Options complete docstrings and signatures at run time.
+EXPORTED = {
+    f"{value.__module__}.{value.__qualname__}": value
+    for value in (getattr(automl, name) for name in automl.__all__)
+}
+
+
 class Examples(griffe.Extension):
     """Griffe reads "Examples:" as code, and "Example:" as a note."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Rename the section of one docstring. That of `Settings` is complete only at run time."""
-        if obj.docstring is not None and obj.path == f"{Settings.__module__}.Settings":
-            obj.docstring.value = inspect.getdoc(Settings) or ""
+        """Take docstring and signature from the object, which its options complete. Rename a section."""
+        value = EXPORTED.get(obj.path)
+        if obj.docstring is not None and value is not None:
+            obj.docstring.value = inspect.getdoc(value) or ""
+        if isinstance(obj, griffe.Function) and hasattr(value, "__signature__"):
+            obj.parameters = griffe.Parameters(
+                *map(read_parameter, inspect.signature(value).parameters.values())
+            )
         if obj.docstring is not None:
             obj.docstring.value = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.M)
+
+
+def read_parameter(parameter: inspect.Parameter) -> griffe.Parameter:
+    """Convert a parameter of a signature."""
+    default = None if parameter.default is parameter.empty else repr(parameter.default)
+    kind = griffe.ParameterKind(parameter.kind.description)
+    return griffe.Parameter(parameter.name, annotation=None, kind=kind, default=default)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

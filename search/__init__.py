@@ -3,11 +3,9 @@
 config               The configuration of one trial
 metric               Metrics: direction, unit, display, and the score of guessing
 class_metrics        Metrics of classifiers, with their computation
-class_statistics     Arithmetic of metrics of classes
-score_card           Recall, precision and F1 of each class, from counts of answers
+class_statistics     Arithmetic of classes: imbalance, guessing, recall, precision and F1
 record               The record of a trial, and its reports
 callback             Callbacks on the events of a search, a confirmation and their trials
-memory_study         A study in memory, for trials that are drawn but not trained
 space                A search space: a function that draws configurations, with its settings
 spaces               The search spaces by name, and loading user-defined ones
 image_spaces         Built-in spaces of images
@@ -20,8 +18,7 @@ detection_spaces     Built-in spaces of detection
 segmentation_spaces  Built-in space of segmentation
 language_spaces      Built-in spaces of hybrid decoders
 study_spaces         Grids of published tables, for `--sampler grid`
-choices              Building blocks of spaces: draw a placement, draw hyperparameters
-drawn_choices        The attention types and options between which a study's trials could choose
+choices              Building blocks of spaces: draw placement and hyperparameters, read them back
 fixed_parameters     Checks the parameters that a space fixes: `baseline`, `published`, `plain`
 size                 The size of a space, estimated from draws
 samplers             Optuna's samplers, the sampler of placements, and user-defined ones

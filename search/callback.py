@@ -88,7 +88,7 @@ class Callback:
         """React to the end of a search, also of one that was interrupted.
 
         Args:
-            result: The `SearchResult`.
+            result: The `Search`.
         """
 
     def on_confirmation_start(self, search: SearchRecord) -> None:

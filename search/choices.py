@@ -1,4 +1,4 @@
-"""Building blocks of spaces: draw a placement and hyperparameters from an Optuna trial."""
+"""Building blocks of spaces: draw a placement and hyperparameters from a trial, and read them back."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +16,9 @@ from search.config import ClassWeights, ImageTraining, Optimizer, Schedule, Trai
 
 if TYPE_CHECKING:
     from backbones.site import Site
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.trial import FrozenTrial
 
 AnyTraining = TypeVar("AnyTraining", bound=Training)
 
@@ -177,7 +180,7 @@ def attention(trial: optuna.Trial, i: int, channels: int, kinds: Sequence[str] =
     elif kind == "multihead":
         options["heads"] = gcd(trial.suggest_categorical(f"heads{i}", [1, 2, 4, 8]), channels)
     elif kind not in TYPES:
-        from attention.references import find_attention  # imports torch, which takes seconds
+        from attention.attention_table import find_attention  # imports torch, which takes seconds
 
         options = find_attention(name).suggest(trial, f"{OWN}{i}.{kind}.", channels)
     return Spec(name, options)
@@ -246,3 +249,41 @@ def class_weights(trial: optuna.Trial) -> ClassWeights:
     """Draw the weights of the classes in the loss."""
     chosen: ClassWeights = trial.suggest_categorical("class_weights", list(get_args(ClassWeights)))
     return chosen
+
+
+NO_TYPE = ""  # type of modules in a space that draws no types
+
+
+class DrawnChoices:
+    """Choices of the trials that were added.
+
+    Attributes:
+        types: All attention types that trials could choose.
+        options: For each type, the values of each option.
+        numbers: The latest value of each option with a range of numbers, by type and name.
+    """
+
+    def __init__(self) -> None:
+        self.types: dict[str, None] = {}
+        self.options: dict[str, dict[str, Sequence[Any]]] = {}
+        self.numbers: dict[tuple[str, str], float] = {}
+
+    def add(self, trial: FrozenTrial) -> None:
+        """Add the choices of a trial."""
+        distribution: Any
+        for name, distribution in trial.distributions.items():
+            parameter = parse_parameter(name)
+            if parameter is None or parameter.kind in (MODULES, SITE):
+                continue
+            kind = trial.params.get(f"{TYPE}{parameter.module}", NO_TYPE)
+            if parameter.kind == TYPE:
+                self.types.update(dict.fromkeys(distribution.choices))
+            elif has_choices(distribution):
+                self.options.setdefault(kind, {})[parameter.kind] = distribution.choices
+            elif name in trial.params:
+                self.numbers[kind, parameter.kind] = trial.params[name]
+
+
+def has_choices(distribution: BaseDistribution) -> bool:
+    """Return whether a parameter is a choice, not a number of a range."""
+    return isinstance(distribution, CategoricalDistribution)

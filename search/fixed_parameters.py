@@ -10,10 +10,9 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from automl.base.errors import InputError
 from search.config import TrialConfig
-from search.memory_study import memory_study
 from search.optuna_internals import identifier_of
 from search.record import placement_name
-from search.space import Space
+from search.space import Space, memory_study
 
 DRAWS = 20  # per set of parameters, since a parameter may be drawn in some of the trials only
 

@@ -18,8 +18,7 @@ from optuna.trial import FrozenTrial
 
 from automl.base.errors import InputError
 from search.config import TrialConfig
-from search.memory_study import memory_study
-from search.space import Space
+from search.space import Space, memory_study
 
 GRID = "grid"  # the sampler's name; `search.grid_scheduler` replaces the sampler
 MOST_CELLS = 10_000

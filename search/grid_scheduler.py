@@ -1,7 +1,8 @@
 """The scheduler of a grid: each cell once for each seed, in order, without pruning."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import optuna
 
@@ -65,21 +66,28 @@ class GridScheduler(FixedScheduler):
 
     @property
     def missing(self) -> list[MissingCell]:
-        """Return the planned trials without a result: not started, not finished, or ended in an error."""
-        latest = {(record.variant, record.config.seed): record for record in self.records.values()}
-        missing = []
-        for planned in self.planned_trials:
-            record = latest.get(planned.key)
-            reason = ""
-            if record is None:
-                reason = "not started"
-            elif record.state in (State.RUNNING, State.PRUNED):
-                reason = "not finished"
-            elif record.state is State.ERROR:
-                reason = record.reason or "error"
-            if reason:
-                missing.append(MissingCell(label=planned.variant, seed=planned.config.seed, reason=reason))
-        return missing
+        """Return the planned trials without a result."""
+        return find_missing(self.records.values(), [cell.label for cell in self.cells], self.seeds)
 
     def _enter(self, record: TrialRecord) -> bool | None:
         return None  # there are no rungs, and running trials finish after the time limit
+
+
+def find_missing(
+    records: Iterable[TrialRecord], labels: Iterable[str], seeds: Iterable[int]
+) -> list[MissingCell]:
+    """Return the cells without a result of a seed: not started, not finished, or ended in an error."""
+    latest = {(record.variant, record.config.seed): record for record in records}
+    missing = []
+    for seed, label in product(seeds, labels):
+        record = latest.get((label, seed))
+        reason = ""
+        if record is None:
+            reason = "not started"
+        elif record.state in (State.RUNNING, State.PRUNED):
+            reason = "not finished"
+        elif record.state is State.ERROR:
+            reason = record.reason or "error"
+        if reason:
+            missing.append(MissingCell(label=label, seed=seed, reason=reason))
+    return missing

@@ -15,8 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from scipy.special import expit, ndtri  # importing scipy.stats takes half a second
 
 from automl.base.errors import InputError
-from search.choices import MODULES
-from search.drawn_choices import NO_TYPE, DrawnChoices
+from search.choices import MODULES, NO_TYPE, DrawnChoices
 from search.placement_model import (
     BLOCK,
     CELL,

@@ -30,8 +30,17 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from automl.base.errors import InputError
-from search.choices import MODULES, SITE, SITES, TYPE, PlacementParameter, parse_parameter
-from search.drawn_choices import NO_TYPE, DrawnChoices, has_choices
+from search.choices import (
+    MODULES,
+    NO_TYPE,
+    SITE,
+    SITES,
+    TYPE,
+    DrawnChoices,
+    PlacementParameter,
+    has_choices,
+    parse_parameter,
+)
 from search.optuna_internals import TrialLimit
 from search.placement_model import (
     BLOCK,

@@ -15,6 +15,7 @@ from search.config.language_config import FULL
 TRIALS_FOLDER = "trials"  # in the search's folder
 SHARED_FOLDER = "shared_trainings"  # shared partial trainings, in the search's folder
 CHECKPOINT_FILE = "checkpoint.pt"  # in a trial's folder
+PLAIN, MIXED = "plain", "mixed"  # kinds of a trial that are no attention's name
 MAX_LISTED = 3  # modules in the short name of a placement
 MIXER = re.compile(r"block(\d{1,6})\.mixer")  # the site of a decoder's layer
 
@@ -100,6 +101,7 @@ class TrialRecord:
         state: `running`, `complete`, `pruned`, `infeasible` or `error`.
         history: The metrics of each epoch.
         profile: The measurements before training: parameters, MACs, memory, latency, time ratio.
+        params: The parameters that the sampler chose in the space.
         reason: Why the trial is infeasible or failed.
         traceback: The traceback of an error in the code of the trial.
         variant: In a confirmation, the name of what the training repeats with another seed.
@@ -120,6 +122,7 @@ class TrialRecord:
     state: State = State.RUNNING
     history: list[Metrics] = field(default_factory=list)
     profile: dict[str, float] = field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict)
     reason: str | None = None
     traceback: str | None = None
     variant: str = ""
@@ -147,6 +150,21 @@ class TrialRecord:
         return int(self.history[-1]["steps"]) if self.history and "steps" in self.history[-1] else None
 
     @property
+    def resource(self) -> float:
+        """Return the resource of the last epoch, in epochs of the baseline's time."""
+        return self.history[-1]["resource"] if self.history else 0.0
+
+    @property
+    def types(self) -> list[str]:
+        """Return the types of its attention modules without repetition, or `plain`."""
+        return sorted({spec.name for spec in self.config.model.placement.values()}) or [PLAIN]
+
+    @property
+    def kind(self) -> str:
+        """Return the type of its attention, `plain` or `mixed`."""
+        return self.types[0] if len(self.types) == 1 else MIXED
+
+    @property
     def folder(self) -> str:
         """Return the folder of the checkpoint, relative to the folder of the search."""
         return f"{TRIALS_FOLDER}/{self.number:04d}"
@@ -158,6 +176,7 @@ class TrialRecord:
             vars(self),
             history=tuple(MappingProxyType(dict(metrics)) for metrics in self.history),
             profile=MappingProxyType(dict(self.profile)),
+            params=MappingProxyType(dict(self.params)),
         )
         return copy
 
@@ -198,13 +217,13 @@ def placement_name(config: TrialConfig, *, options: bool = True) -> str:
     names = [f"{module} @ {', '.join(group)}" for module, group in sites.items()]
     if len(listed) < len(modules):
         names.append(f"{len(modules) - len(listed)} more")
-    return " + ".join(names) or "plain"
+    return " + ".join(names) or PLAIN
 
 
 def describe_placement(config: TrialConfig) -> str:
     """Return the name of a placement with its options, or `no attention`."""
     name = placement_name(config)
-    return "no attention" if name == "plain" else name
+    return "no attention" if name == PLAIN else name
 
 
 def _layers_name(model: LanguageModel, options: bool) -> str:
@@ -248,7 +267,7 @@ def placement_names(configs: Sequence[TrialConfig]) -> list[str]:
 
 def placement_key(config: TrialConfig) -> str:
     """Return all modules of a placement, for programs: `decomposed(heads=8)@stage1.block2`, or `plain`."""
-    return " + ".join(f"{spec}@{site}" for site, spec in config.model.placement.items()) or "plain"
+    return " + ".join(f"{spec}@{site}" for site, spec in config.model.placement.items()) or PLAIN
 
 
 def model_name(config: TrialConfig) -> str:

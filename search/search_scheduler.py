@@ -12,13 +12,12 @@ from optuna.trial import FrozenTrial, TrialState
 from automl.base.errors import InputError
 from search.choices import parse_parameter
 from search.config import TrialConfig
-from search.memory_study import memory_study
 from search.placement_posterior import estimate_posterior
 from search.placement_sampler import SHARED_TRAINING, GrowingModel, PlacementSampler
 from search.prior import read_prior, write_prior
 from search.record import Role, State, TrialRecord
 from search.shared_trainings import PERTURB, SharedTrainings, is_shared_training
-from search.space import Space
+from search.space import Space, memory_study
 from search.study import ENQUEUED, EXPECTED, PLACEMENT_VERDICT, WARM_START, read_record, update_expected
 from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import optuna
 from optuna.distributions import distribution_to_json
+from optuna.samplers import BaseSampler
+from optuna.study import StudyDirection
 
 from automl.base import loading
 from automl.base.errors import InputError, describe_error
 from search.choices import types_of
 from search.config import TrialConfig
-from search.memory_study import memory_study
 
 SpaceFunction = Callable[[optuna.Trial], TrialConfig]
 
@@ -247,3 +248,21 @@ def get_source(space: Space) -> str:
     name = getattr(draw, "__name__", "draw")
     lines += [f"{name}.{key} = {getattr(draw, key)!r}" for key in ATTRIBUTES if hasattr(draw, key)]
     return "\n".join(lines) + "\n"
+
+
+def memory_study(sampler: BaseSampler, *, directions: Sequence[StudyDirection] | None = None) -> optuna.Study:
+    """Create an empty study in memory, without Optuna's log message.
+
+    Args:
+        sampler: The sampler of its trials.
+        directions: The directions of its objectives. By default one that is minimised.
+
+    Returns:
+        The study.
+    """
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        return optuna.create_study(directions=directions, sampler=sampler)
+    finally:
+        optuna.logging.set_verbosity(verbosity)

@@ -97,14 +97,14 @@ def resume_study(folder: Path, *, name: str, needed: Collection[str] = ()) -> op
 
 def open_records(
     folder: Path, *, name: str, needed: Collection[str] = ()
-) -> tuple[optuna.Study, list[tuple[FrozenTrial, TrialRecord]]]:
-    """Return the study in `folder`, and the trials that this search created, with their records.
+) -> tuple[optuna.Study, list[TrialRecord]]:
+    """Return the study in `folder`, and the trials that this search created.
 
     Each completed trial must have the metrics `needed`. Raises KeyError if there is no study yet, and
     InputError, which names the line, if the file is damaged.
     """
     study, lines = _open(folder, name)
-    pairs = []
+    records = []
     for trial in own_trials(study):
         try:
             record = read_record(trial)
@@ -113,8 +113,8 @@ def open_records(
         except _DamagedAttributeError as error:
             raise lines.damage(lines.line_of(trial.number, error.attribute), str(error)) from error
         if record is not None:
-            pairs.append((trial, record))
-    return study, pairs
+            records.append(record)
+    return study, records
 
 
 def add_trial(study: optuna.Study, trial: FrozenTrial) -> optuna.Trial:
@@ -223,6 +223,7 @@ def read_record(trial: FrozenTrial) -> TrialRecord | None:
         state=_state(trial),
         history=[{**read(key, dict[str, float]), **attributes[key]} for key in _epochs(attributes)],
         profile=read(PROFILE, dict[str, float], {}),
+        params=dict(trial.params),
         reason=read(REASON, str | None),
         variant=read(VARIANT, str, ""),
         device=read(DEVICE, str, ""),
@@ -242,6 +243,8 @@ def _check_metrics(trial: FrozenTrial, record: TrialRecord, needed: Collection[s
 
 def read_attribute(folder: Path, name: str, key: str) -> Any:
     """Return an attribute of the study in `folder`, or None if it does not exist yet."""
+    if not (folder / STUDY_FILE).exists():
+        return None
     try:
         return open_study(folder, name=name).user_attrs.get(key)
     except KeyError:  # killed between the file and the study in it
@@ -253,26 +256,19 @@ def read_records(folder: Path, name: str, needed: Collection[str] = ()) -> list[
 
     Each completed trial must have the metrics `needed`. Raises InputError if the file is damaged.
     """
-    return [record for _, record in read_trials(folder, name, needed)]
-
-
-def read_trials(
-    folder: Path, name: str, needed: Collection[str] = ()
-) -> list[tuple[FrozenTrial, TrialRecord]]:
-    """Return the same with the Optuna trial of each record."""
     if not (folder / STUDY_FILE).exists():
         return []
     try:
-        study, pairs = open_records(folder, name=name, needed=needed)
+        study, records = open_records(folder, name=name, needed=needed)
     except KeyError:  # killed between the file and the study in it
         return []
     try:
-        update_expected(study, {record.number: record for _, record in pairs})
+        update_expected(study, {record.number: record for record in records})
     except InputError:
         raise
     except Exception as error:  # raised for parameters that no space draws
         raise InputError(f"{folder / STUDY_FILE} is damaged ({type(error).__name__}: {error})") from error
-    return pairs
+    return records
 
 
 def update_expected(

@@ -224,7 +224,9 @@ class TrialScheduler(ABC):
         )
         trial = add_trial(self.study, new) if waiting is None else begin_waiting(self.study, waiting, new)
         self._open[trial.number] = [(self.study, trial)]
-        self.records[trial.number] = TrialRecord(trial.number, config, role, variant=variant)
+        self.records[trial.number] = TrialRecord(
+            trial.number, config, role, params=dict(new.params), variant=variant
+        )
         return self.records[trial.number]
 
     def started(self, number: int) -> None:

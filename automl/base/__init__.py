@@ -2,19 +2,16 @@
 
 errors           `InputError`, for mistakes of the user
 loading          Loads user-defined objects, and sends their code to other machines
+own_imports      The imports of a user's files, and the finder of modules beside them
 live_objects     Functions of a notebook or a script
-child_processes  User-defined classes in the processes that user-defined code starts
-lazy             Exports that are loaded on first use
-extras           Packages that only one task needs, imported on first use
+lazy             Imports on first use: of exports, and of packages that only one task needs
 serialise        Convert dataclasses to JSON and back
 atomic           Temporary names of files that are being written, and their removal after a crash
 units            Parse and format quantities: `2h30m`, `5M`, `2GB`
 names            Names of searches and experiments
-escape           Escape names for each kind of output
-addresses        Redact users, passwords and tokens in addresses
+escape           Escape names for each kind of output, and redact tokens in addresses
 command_line     Text of commands and options, for messages
-terminal         Escape control characters in the output of commands
+terminal         Output on a terminal: control characters are escaped, and progress
 summary          Short text and notebook representations of results
-keywords         Copy the signature of a class to a function
-options          Declare a field of a dataclass that is also an option
+options          Declare options: fields of a dataclass give the command line, the API and the pages
 """

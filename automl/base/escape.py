@@ -1,4 +1,4 @@
-r"""Escape names for each kind of output.
+r"""Escape names for each kind of output, and redact users, passwords and tokens in addresses.
 
 Names of folders, classes, sites and options may contain any character. The code that writes them escapes
 them: `printable` for a terminal or a log, `markdown` and `markdown_code`, `shell`, `mlflow_key` and
@@ -9,7 +9,8 @@ them: `printable` for a terminal or a log, `markdown` and `markdown_code`, `shel
 import os
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 # Control characters, line separators, marks that change the direction of text, and surrogates, which stand
 # for bytes that are not UTF-8.
@@ -79,3 +80,32 @@ def _ansi_c(word: str) -> str:
         return f"\\x{ord(character):02x}" if character < "\x80" else f"\\u{ord(character):04x}"
 
     return "$'" + re.sub(rf"[\\']|{_CONTROLS.pattern}", escaped, word) + "'"
+
+
+# Words in the names of options with secrets.
+SECRETS = ("key", "secret", "token", "password", "credential", "signature", "sig")
+
+# An address that was treated as a path has a single slash.
+_USER = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):(?P<slashes>//?)(?P<user>[^\s/?#'\"]*)@", re.IGNORECASE)
+_OPTION = re.compile(rf"([?&][\w.-]*(?:{'|'.join(SECRETS)})[\w.-]*=)[^\s&#'\"]+", re.IGNORECASE)
+
+
+def redact(text: str) -> str:
+    """Replace credentials in all addresses of `text` by `***`: `http://***@host/path?token=***`."""
+    return _OPTION.sub(r"\1***", _USER.sub(_without_user, text))
+
+
+def redact_all(value: Any) -> Any:
+    """Redact each text in nested dictionaries and lists."""
+    if isinstance(value, Mapping):
+        return {key: redact_all(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [redact_all(item) for item in value]
+    return redact(value) if isinstance(value, str) else value
+
+
+def _without_user(match: re.Match[str]) -> str:
+    # Azure's addresses have a container instead of a user.
+    if match["scheme"].lower() in ("abfs", "abfss", "wasb", "wasbs") and ":" not in match["user"]:
+        return match[0]
+    return f"{match['scheme']}:{match['slashes']}***@"

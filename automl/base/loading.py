@@ -4,7 +4,6 @@ A file may import files beside it. It is sent to other machines with the files t
 `receive`), so that they need not share a disk.
 """
 
-import ast
 import atexit
 import importlib
 import importlib.util
@@ -12,17 +11,21 @@ import shutil
 import sys
 import tempfile
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, lru_cache, wraps
 from hashlib import sha256
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from multiprocessing.reduction import ForkingPickler
+from operator import attrgetter
 from pathlib import Path
+from types import FunctionType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
+import cloudpickle
+
 from automl.base import live_objects
-from automl.base.errors import OWN_PACKAGES, InputError, describe_error, unknown
+from automl.base.errors import InputError, describe_error, unknown
+from automl.base.own_imports import beside, check_names, with_imports
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -141,7 +144,7 @@ def load_file(name: str) -> Any:
         contents, module = _loaded[file]
         if _is_unchanged(contents):
             return module
-    contents = {path: path.read_bytes() for path in _with_imports(file)}
+    contents = {path: path.read_bytes() for path in with_imports(file)}
     _loaded[file] = contents, _module_of(file, contents)
     return _loaded[file][1]
 
@@ -181,7 +184,7 @@ def _run(file: Path, content: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     beside.look_in(str(file.parent))
-    _check_names(file)
+    check_names(file)
     with _importing(file):
         spec.loader.exec_module(module)
     return module
@@ -223,54 +226,6 @@ def outside_imports(function: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-def _check_names(file: Path) -> None:
-    """Raise InputError if a file would import an installed package instead of the file beside it."""
-    for path in _with_imports(file):
-        for level, (top, *_) in _statements(path.read_bytes()):
-            near = next(_files(file.parent, [top], relative=True), None)
-            if level or near is None or near == path:
-                continue
-            spec = sys.modules[top].__spec__ if top in sys.modules else importlib.util.find_spec(top)
-            # A folder without `__init__.py` has no origin.
-            origin = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), "itself"))
-            if origin and Path(origin).resolve() != near.resolve():
-                raise InputError(
-                    f"{path.name} imports {top!r}, which is not {near.name} beside it: Python finds {origin} "
-                    f"first. Rename {near.name}"
-                )
-
-
-class _Beside(MetaPathFinder):
-    """Import finder for files beside the loaded files. The folder of the last loaded file comes first.
-
-    It is the last finder, so that such files never hide an installed package.
-    """
-
-    def __init__(self) -> None:
-        self.folders: list[str] = []
-        self.imported: set[str] = set()
-
-    def look_in(self, folder: str) -> None:
-        """Search in `folder` first, and forget modules found beside other files."""
-        if self not in sys.meta_path:
-            sys.meta_path.append(self)
-        self.folders = [folder, *(other for other in self.folders if other != folder)]
-        for name in list(sys.modules):
-            if name.partition(".")[0] in self.imported:
-                del sys.modules[name]
-        self.imported.clear()
-        importlib.invalidate_caches()
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, self.folders, target) if path is None else None
-        if spec is not None:
-            self.imported.add(name)
-        return spec
-
-
-beside = _Beside()
-
-
 def load_module(name: str) -> Any:
     """Import a user's module, which may be in the current folder."""
     if str(Path.cwd()) not in sys.path:
@@ -298,7 +253,7 @@ def code(name: str) -> Code:
     original, local = _file_of(file)
     return {
         str(original.parent / path.relative_to(local.parent)): path.read_bytes()
-        for path in sorted(_with_imports(local))
+        for path in sorted(with_imports(local))
     }
 
 
@@ -345,7 +300,7 @@ def _module_files(module: str) -> Code:
         return {}
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
         return {}
-    return {str(path): path.read_bytes() for path in _with_imports(Path(spec.origin))}
+    return {str(path): path.read_bytes() for path in with_imports(Path(spec.origin))}
 
 
 def find_local_name(name: str, code_hash: str) -> str:
@@ -390,51 +345,31 @@ def _is_here(path: Path, content: bytes) -> bool:
     return copy.is_file() and copy.read_bytes() == content
 
 
-def _with_imports(file: Path) -> set[Path]:
-    """Return `file` and all files that it imports, directly or not, from its folder or below."""
-    files, waiting = set[Path](), [file]
-    while waiting:
-        path = waiting.pop()
-        if path not in files:
-            files.add(path)
-            waiting += _imports(path, file.parent)
-    return files
+def send_own_objects() -> None:
+    """Make pickles for other processes name the file of a class or function of the user.
 
-
-def _imports(path: Path, top: Path) -> Iterator[Path]:
-    try:
-        statements = _statements(path.read_bytes())
-    except SyntaxError as error:
-        raise InputError(f"{path.name}, line {error.lineno}, is no Python: {error.msg}") from None
-    # Null bytes, or code that is nested too deeply.
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise InputError(f"{path.name} is no Python: {error or type(error).__name__}") from None
-    for level, names in statements:
-        start = path.parents[min(level, len(path.parents)) - 1] if level else top
-        if start.is_relative_to(top):
-            yield from _files(start, names, relative=bool(level))
-
-
-@lru_cache(maxsize=256)
-def _statements(content: bytes) -> Sequence[tuple[int, Sequence[str]]]:
-    """Return the imports of a file: the number of leading dots and the parts of each name.
-
-    Raises `SyntaxError`.
+    A process that user-defined code spawns, as a `DataLoader` does, imports these by their module. It cannot
+    find a module that was read from a file, or a function of a notebook that this process has received.
     """
-    imports: list[tuple[int, Sequence[str]]] = []
-    for node in ast.walk(ast.parse(content)):
-        if isinstance(node, ast.Import):
-            imports += [(0, alias.name.split(".")) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = node.module.split(".") if node.module else []
-            imports += [(node.level, [*names, alias.name]) for alias in node.names]
-    return imports
+    ForkingPickler.reducer_override = _reduce  # type: ignore[method-assign, assignment]
 
 
-def _files(folder: Path, names: Sequence[str], *, relative: bool = False) -> Iterator[Path]:
-    """Return the files in `folder` that importing `a.b.c` runs: of a, a.b and a.b.c."""
-    if not relative and names[0] in OWN_PACKAGES:
-        return
-    for name in names:
-        folder /= name
-        yield from (p for p in (folder.with_suffix(".py"), folder / "__init__.py") if p.is_file())
+def _reduce(pickler: ForkingPickler, value: Any) -> Any:
+    if not isinstance(value, type | FunctionType) or "<" in value.__qualname__:
+        return NotImplemented
+    module, name = value.__module__, value.__qualname__
+    if module == live_objects.MAIN and not hasattr(sys.modules[module], name.partition(".")[0]):
+        return cloudpickle.loads, (cloudpickle.dumps(value),)
+    if module.startswith(OWN):
+        return _find, (sys.modules[module].__file__, None, [], name)
+    if module.partition(".")[0] in beside.imported:
+        return _find, (None, module, beside.folders, name)
+    return NotImplemented
+
+
+def _find(file: str | None, module: str, folders: list[str], name: str) -> Any:
+    """Return the object `name` of a file, or of a module beside the files in `folders`."""
+    if beside.folders[: len(folders)] != folders:
+        for folder in reversed(folders):
+            beside.look_in(folder)
+    return attrgetter(name)(load_file(file) if file else importlib.import_module(module))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from attention import ATTENTIONS
-from attention.references import TIMM_NAMES
+from attention.attention_table import TIMM_NAMES
 
 
 def describe_attentions() -> list[dict[str, Any]]:

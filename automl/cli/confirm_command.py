@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from automl.cli.json_output import print_json
-from automl.cli.options import CALLBACK_OPTION, JSON_OPTION, STORAGE_OPTION, option, passed_on
+from automl.cli.options import JSON_OPTION, with_options_of
+from automl.confirm.options import CompareOptions, ConfirmOptions
 
 if TYPE_CHECKING:
     from automl.confirm.compare import VariantScores
@@ -16,38 +17,13 @@ if TYPE_CHECKING:
 SHOWN_RUNS, SHOWN_LINES = 3, 15  # largest number of failed commands whose output is shown, and of its lines
 
 
-def confirm(
-    context: typer.Context,
-    search: str | None = option(None, "Name of the search.", shown="the latest"),
-    top: int | None = option(None, "Number of finalists.", shown="3"),
-    seeds: int | None = option(None, "Number of seeds of each variant.", shown="10"),
-    margin: float | None = option(
-        None, "Least difference that matters, in the metric's unit.", shown="the task's"
-    ),
-    sequential: bool | None = option(
-        None,
-        "Stop as soon as the verdict is certain.",
-        None,
-        "--sequential/--no-sequential",
-        shown="sequential",
-    ),
-    init: str | None = option(
-        None, "Start: scratch, or shared (one shared partial training per seed).", shown="the search's"
-    ),
-    solve: str | None = option(None, "Finalist, in a file of solve --out."),
-    controls: bool = option(False, "Train controls even if no finalist is better.", None, "--controls"),
-    ablate: bool = option(False, "Also train the winner without each of its modules.", None, "--ablate"),
-    again: bool = option(False, "Start a new confirmation with unused seeds.", None, "--again"),
-    space: str | None = option(None, "Space, if that of the search was in a notebook or its file has moved."),
-    storage: str = STORAGE_OPTION,
-    callbacks: list[str] | None = CALLBACK_OPTION,
-    as_json: bool = JSON_OPTION,
-) -> None:
+@with_options_of(ConfirmOptions)
+def confirm(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: Any) -> None:
     """Train finalists and the tuned baseline with fresh seeds, and test if any is better."""
     from automl.confirm.run_confirm import run_confirm
 
-    result = run_confirm(**passed_on(context))
-    print_confirm(result, storage)
+    result = run_confirm(**values)
+    print_confirm(result, values["storage"])
     if as_json:
         print_json(result.value)
     if not result.verdict.complete:
@@ -61,9 +37,8 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
 
     verdict = result.verdict
     which = f" (confirmation {result.number})" if result.number > 1 else ""
-    commands = verdict.design.commands
-    word = "compared " if commands else "confirmed"
-    print(f"{word} {result.search}{which}: {verdict.final or 'no verdict'}")
+    kind = verdict.design.kind
+    print(f"{kind.done:9} {result.search}{which}: {verdict.final or 'no verdict'}")
     print(f"verdict   {verdict.headline}")
     print(f"          {verdict.figures}")
     for comparison in result.value["comparisons"]:
@@ -76,18 +51,16 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
     if result.untracked:
         sync = format_command("sync", result.search, storage)
         print(f"warning   some trainings were not written to MLflow. When it is available: {sync}")
-    if commands:
+    if kind.opaque:
         shown = [(name, log) for name, log in result.logs.items() if log]
         for name, log in shown[:SHOWN_RUNS]:
             print(f"output    {name} ended with:")
             for line in log.splitlines()[-SHOWN_LINES:]:
                 print(f"          | {line}")
     if not verdict.complete:
-        resume = format_command(
-            "referee --resume" if commands else "confirm --search", result.search, storage
-        )
+        resume = format_command(kind.resume, result.search, storage)
         print(f"resume    {resume}  (errors are in {result.folder})")
-    if commands:
+    if kind.opaque:
         print(f"next      {format_command('report --search', result.search, storage)}")
         return
     # If no finalist is better, the baseline is the model to deploy.
@@ -100,24 +73,12 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
     print(f"          {export}")
 
 
-def compare(
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            help="Searches, SEARCH:VARIANT, or MLflow run IDs separated by commas. The first one is the "
-            "reference. If it is the only one, it is compared with the latest search."
-        ),
-    ],
-    margin: float | None = option(
-        None, "Least difference that matters, in the metric's unit.", shown="the task's"
-    ),
-    storage: str = STORAGE_OPTION,
-    as_json: bool = JSON_OPTION,
-) -> None:
+@with_options_of(CompareOptions)
+def compare(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: Any) -> None:
     """Compare trained models with the first one, by the statistics of a confirmation."""
     from automl.confirm.compare import run_compare
 
-    comparisons = run_compare(names, margin=margin, storage=storage)
+    comparisons = run_compare(**values)
     variants = [comparisons[0].reference, *(comparison.variant for comparison in comparisons)]
     for line in variants_table(variants):
         print(line)

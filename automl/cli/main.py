@@ -15,9 +15,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from automl.base.addresses import redact
 from automl.base.errors import InputError
-from automl.base.escape import printable
+from automl.base.escape import printable, redact
 from automl.cli.command import as_command
 from automl.cli.confirm_command import compare, confirm
 from automl.cli.export_command import export, predict

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import MISSING
 from typing import Any, TypeVar
 
 import typer
@@ -35,31 +36,33 @@ def option(
     return typer.Option(default, *flags, help=help, show_default=shown, hidden=rare, rich_help_panel=group)
 
 
-def with_options_of(source: type) -> Callable[[Command], Command]:
-    """Decorate a command whose `**values` are the options that a dataclass declares."""
+def with_options_of(*sources: type) -> Callable[[Command], Command]:
+    """Decorate a command whose `**values` are the options that dataclasses declare."""
 
     def decorate(command: Command) -> Command:
-        *own, _ = inspect.signature(command, eval_str=True).parameters.values()
-        context, *others = own
-        declared = [_parameter(*declaration) for declaration in options_of(source)]
-        command.__signature__ = inspect.Signature([context, *declared, *others])  # type: ignore[attr-defined]
+        context, *own, _ = inspect.signature(command, eval_str=True).parameters.values()
+        declared = [_parameter(*declaration) for source in sources for declaration in options_of(source)]
+        command.options = sources  # type: ignore[attr-defined]
+        command.__signature__ = inspect.Signature([context, *declared, *own])  # type: ignore[attr-defined]
         return command
 
     return decorate
 
 
 def _parameter(name: str, kind: Any, default: Any, declared: Option, help: str) -> inspect.Parameter:
-    described = option(
-        default, help, declared.group, *declared.flags, shown=declared.shown, rare=declared.rare
-    )
+    if declared.argument:
+        described = typer.Argument(
+            ... if default is MISSING else default, help=help, metavar="".join(declared.flags) or None
+        )
+    else:
+        described = option(
+            default, help, declared.group, *declared.flags, shown=declared.shown, rare=declared.rare
+        )
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=described, annotation=kind)
 
 
 STORAGE_OPTION = option(STORAGE, "Folder of all searches, or its address.")
 TRUST_OPTION = option(False, "Allow running user-defined code that only the files name.", None, "--trust")
-PRECISION_OPTION = option("auto", "Precision: auto, bf16, fp16 or fp32.", rare=True)
-COMPILE_OPTION = option("auto", "Execution of steps: auto, off, graphs or inductor.", rare=True)
-CALLBACK_OPTION = option(None, "Callback: file.py:Name; may be repeated.", None, "--callback", rare=True)
 JSON_OPTION = option(False, "Print JSON on standard output, and text on standard error.", None, "--json")
 
 

@@ -14,7 +14,7 @@ from automl.base.serialise import to_json
 from automl.cli.json_output import print_json
 from automl.cli.options import JSON_OPTION, only, option, with_options_of
 from automl.cli.search_words import print_search
-from automl.config.search_options import FILES, SEARCH, SPACE, SearchOptions
+from automl.config.search_options import FILES, SEARCH, SPACE, RuntimeOptions, SearchOptions
 
 NEW_WEIGHTS = (
     "random; with few photographs, pretrained weights score higher: --backbone torchvision:resnet18 "
@@ -23,10 +23,10 @@ NEW_WEIGHTS = (
 
 if TYPE_CHECKING:
     from automl.config.settings import Settings
-    from automl.search.result import SearchResult
+    from automl.search.search import Search
 
 
-@with_options_of(SearchOptions)
+@with_options_of(SearchOptions, RuntimeOptions)
 def search(
     ctx: typer.Context,
     *,
@@ -142,7 +142,7 @@ def _read_settings(values: dict[str, Any], init_from: str | None, seeds: int) ->
     return Settings(**{**values, **chosen, "trials": None if trials is None else int(trials), "seeds": seeds})
 
 
-def _confirm(result: "SearchResult", values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def _confirm(result: "Search", values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Confirm the search. Return the verdict for `--json`."""
     from automl.cli.confirm_command import print_confirm
     from automl.confirm.run_confirm import run_confirm

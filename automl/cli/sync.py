@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from automl.base.errors import InputError
-from automl.confirm.confirmation_run import confirmation_run_spec
 from automl.confirm.protocol import Confirmation, confirmations
-from automl.confirm.run_confirm import conclude_in, open_scheduler
+from automl.confirm.scheduler import open_scheduler
+from automl.confirm.trainings import conclude_in
 from automl.storage.folder import NamedSearch, SearchMetadata, check_not_lost, old_folder, resolve_search
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.tracker import Tracker
@@ -47,13 +47,7 @@ def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
             confirmation = Confirmation.read(confirmation_folder)
             scheduler = open_scheduler(confirmation_folder, metadata, confirmation, retry=False)
             scheduler.update(False)
-            tracker = Tracker(
-                MlflowWriter(
-                    confirmation_run_spec(
-                        metadata.location / confirmation_folder.name, metadata, confirmation
-                    )
-                )
-            )
+            tracker = Tracker(MlflowWriter(confirmation.run_spec(scheduler.location, metadata)))
             for record in scheduler.planned.records.values():
                 tracker.update(record)
             missing += conclude_in(tracker, metadata, scheduler, patience=PATIENCE)

@@ -1,39 +1,21 @@
 """`automl train`."""
 
 import sys
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from automl.base.errors import InputError
 from automl.base.escape import shell
-from automl.cli.options import COMPILE_OPTION, PRECISION_OPTION, only, option, split_option
+from automl.cli.options import only, split_option, with_options_of
+from automl.config.search_options import RuntimeOptions
+from automl.trials.train_options import KEYS, NewTraining, RunOptions, TrainOptions
 
-FITS = "by data"
-# The groups of the options in `automl train --help`.
-CONFIGURATION, MODEL, TRAINING_OPTIONS, STORAGE = (
-    "Configuration and data",
-    "Model",
-    "Training options",
-    "Storage",
-)
 # Side of the images, options of xresnet18 and epochs of each dataset, as in its search space.
 DEFAULTS: dict[str, tuple[int, dict[str, float], int]] = {"digits": (32, {"width": 0.25}, 6)}
 OTHERS: tuple[int, dict[str, float], int] = (128, {}, 5)
-TRAINING = ("batch_size", "learning_rate", "weight_decay", "optimizer", "schedule")
-# Keys of a configuration, of any task, that options set.
-KEYS: dict[str, str] = {
-    "data": "data.path",
-    "size": "data.size",
-    "subset": "data.subset",
-    "backbone": "model.backbone",
-    "width": "model.options.width",
-    **{name: f"training.{name}" for name in ("epochs", *TRAINING)},
-    **{name: f"training.{name}" for name in ("mixup", "label_smoothing", "class_weights")},
-    "metric": "metric",
-    "seed": "seed",
-}
 # Metrics of an epoch that are not scores.
 COURSE = frozenset(
     {
@@ -56,105 +38,63 @@ if TYPE_CHECKING:
     from search.record import Metrics
 
 
-def train(
-    context: typer.Context,
-    space: str | None = option(None, "Train the baseline of this search space.", CONFIGURATION),
-    like: str | None = option(None, "Train a search's best, or SEARCH:TRIAL.", CONFIGURATION),
-    assigned: list[str] | None = option(
-        None, "Set KEY=VALUE: heads=8, training.clip=1.", CONFIGURATION, "--set"
-    ),
-    dataset: str | None = option(
-        None, "Dataset: digits, nette, woof, woof1 or folder.", CONFIGURATION, shown="woof"
-    ),
-    data: str | None = option(None, "Folder or archive of data.", CONFIGURATION),
-    size: int | None = option(None, "Image side or tokens.", CONFIGURATION, shown=FITS),
-    subset: float = option(1.0, "Fraction of the data to use, stratified.", CONFIGURATION, rare=True),
-    backbone: str | None = option(None, "Backbone, such as timm:NAME.", MODEL, shown="xresnet18"),
-    width: float | None = option(None, "Factor of the channels of an xresnet.", MODEL, shown=FITS, rare=True),
-    weights: str = option("", "Initial weights: default or a file.", MODEL, shown="random"),
-    attention: str | None = option(
-        None, "Attention: a name of automl attentions, timm:NAME or file.py:Class.", MODEL
-    ),
-    symmetric: bool = option(False, "Use ssa-sym instead of ssa.", MODEL, "--symmetric"),
-    where: str | None = option(None, "Attention site.", MODEL, shown="end of stage 1"),
-    option: list[str] | None = option(None, "Option of the attention, NAME=VALUE.", MODEL),
-    epochs: int | None = option(None, "Number of epochs.", TRAINING_OPTIONS, shown=FITS),
-    batch_size: int = option(64, "Batch size.", TRAINING_OPTIONS),
-    learning_rate: float = option(0.003, "Peak learning rate.", TRAINING_OPTIONS, "--learning-rate", "--lr"),
-    weight_decay: float = option(0.01, "Weight decay.", TRAINING_OPTIONS, rare=True),
-    optimizer: str = option("adamw", "Optimizer.", TRAINING_OPTIONS),
-    schedule: str = option(
-        "one-cycle", "Schedule, such as one-cycle or flat-cosine.", TRAINING_OPTIONS, rare=True
-    ),
-    mixup: float = option(0.0, "Mixup alpha; 0 is off.", TRAINING_OPTIONS),
-    label_smoothing: float = option(0.1, "Label smoothing.", TRAINING_OPTIONS, rare=True),
-    class_weights: str = option(
-        "none", "Class weights of the loss: none or balanced.", TRAINING_OPTIONS, rare=True
-    ),
-    metric: str = option(
-        "",
-        "Metric to print: accuracy, balanced_accuracy, macro_f1, auc or loss.",
-        TRAINING_OPTIONS,
-        shown="accuracy",
-        rare=True,
-    ),
-    seed: int = option(0, "Seed of the training.", TRAINING_OPTIONS),
-    workers: int = option(1, "Data-parallel processes.", TRAINING_OPTIONS),
-    gpu: int | None = option(None, "Number of the GPU.", TRAINING_OPTIONS),
-    device: str = option("auto", "Device as PyTorch names it, or auto.", TRAINING_OPTIONS, rare=True),
-    precision: str = PRECISION_OPTION,
-    compile: str = COMPILE_OPTION,
-    lr_find: bool = option(False, "Suggest a learning rate without training.", None, "--lr-find"),
-    dump: bool = option(False, "Print the model without training.", None, "--dump"),
-    log: str | None = option(None, "CSV file with one line per epoch.", STORAGE),
-    name: str | None = option(None, "Name of the training.", STORAGE, shown="the time"),
-    resume: str | None = option(None, "Resume the training of this name.", STORAGE),
-    storage: str = option("searches", "Folder of all trainings.", STORAGE),
-) -> None:
+@with_options_of(TrainOptions, RuntimeOptions, RunOptions, NewTraining)
+def train(context: typer.Context, **values: Any) -> None:
     """Train one configuration without a search."""
     from automl.config.device import find_device, gpu_with_number
     from automl.config.runtime import Runtime
+    from automl.trials.train import resume_train
+
+    options = _options(context)
+    device = options.device
+    if options.gpu is not None:
+        if device != "auto":
+            raise InputError(
+                f"--gpu {options.gpu} and --device {device} both set the device; give one of them"
+            )
+        device = gpu_with_number(options.gpu)
+    runtime = Runtime(
+        device=find_device(device),
+        precision=options.precision,  # type: ignore[arg-type]
+        compile=options.compile,  # type: ignore[arg-type]
+    )
+    run = {"runtime": runtime, "tell": _print_epoch, **{k: values[k] for k in ("log", "storage", "workers")}}
+    if options.resume is not None:
+        only(context, "resume", "log", "storage", "workers", "gpu", "device", "precision", "compile")
+        _print_result(resume_train(options.resume, **run))
+        return
+    _check(options)
+    _run(options, read_config(context), values["name"], run)
+
+
+def _options(context: typer.Context) -> TrainOptions:
+    return TrainOptions(**{declared.name: context.params[declared.name] for declared in fields(TrainOptions)})
+
+
+def _check(options: TrainOptions) -> None:
+    """Raise InputError for options that contradict each other."""
+    if options.symmetric and options.attention != "ssa":
+        raise InputError(f"--symmetric needs --attention ssa; got {options.attention}")
+    if options.attention is None and (options.where or options.attention_options):
+        raise InputError("--where and --option need --attention; add --attention TYPE")
+    if (options.space is not None) + (options.like is not None) + (options.dataset is not None) > 1:
+        raise InputError("--space, --like and --dataset exclude each other; give one of them")
+
+
+def _run(options: TrainOptions, config: "TrialConfig", name: str | None, run: dict[str, Any]) -> None:
+    """Train, or print the model or a learning rate."""
     from automl.tasks import open_task
     from automl.training.lr_find import find_learning_rate, plot
-    from automl.trials.train import resume_train, run_train
+    from automl.trials.train import run_train
 
-    if gpu is not None:
-        if device != "auto":
-            raise InputError(f"--gpu {gpu} and --device {device} both set the device; give one of them")
-        device = gpu_with_number(gpu)
-    runtime = Runtime(device=find_device(device), precision=precision, compile=compile)  # type: ignore[arg-type]
-    if resume is not None:
-        only(context, "resume", "log", "storage", "workers", "gpu", "device", "precision", "compile")
-        result = resume_train(
-            resume, runtime=runtime, log=log, storage=storage, tell=_print_epoch, workers=workers
-        )
-        _print_result(result)
-        return
-    if symmetric and attention != "ssa":
-        raise InputError(f"--symmetric needs --attention ssa; got {attention}")
-    if attention is None and (where or option):
-        raise InputError("--where and --option need --attention; add --attention TYPE")
-    if (space is not None) + (like is not None) + (dataset is not None) > 1:
-        raise InputError("--space, --like and --dataset exclude each other; give one of them")
-    config = read_config(context)
-    if dump:
-        print(open_task(config, runtime).model())
-    elif lr_find:
-        test = find_learning_rate(open_task(config, runtime))
+    if options.dump:
+        print(open_task(config, run["runtime"]).model())
+    elif options.lr_find:
+        test = find_learning_rate(open_task(config, run["runtime"]))
         plot(test, Path("lr_find.png"))
         print(f"suggested learning rate {test.suggestion:g}; the plot is lr_find.png")
     else:
-        _print_result(
-            run_train(
-                config,
-                runtime=runtime,
-                log=log,
-                storage=storage,
-                name=name,
-                tell=_print_epoch,
-                workers=workers,
-            )
-        )
+        _print_result(run_train(config, name=name, **run))
 
 
 def read_config(context: typer.Context) -> "TrialConfig":
@@ -163,19 +103,20 @@ def read_config(context: typer.Context) -> "TrialConfig":
     from attention.spec import parse_option
     from automl.trials.train import insert_attention
 
-    options = context.params
-    if options["space"] is None and options["like"] is None:
-        config = _of_images(context)
+    options = _options(context)
+    if options.space is None and options.like is None:
+        config = _of_images(options)
     else:
-        config = _of_any_task(context)
-    if options["attention"] is None:
+        config = _of_any_task(options, context)
+    if options.attention is None:
         return config
-    name = "ssa-sym" if options["symmetric"] else options["attention"]
-    spec = Spec(name, {key: parse_option(value) for key, value in map(split_option, options["option"] or [])})
-    return insert_attention(config, spec, options["where"]).load()
+    name = "ssa-sym" if options.symmetric else options.attention
+    texts = map(split_option, options.attention_options or [])
+    spec = Spec(name, {key: parse_option(value) for key, value in texts})
+    return insert_attention(config, spec, options.where).load()
 
 
-def _of_images(context: typer.Context) -> "TrialConfig":
+def _of_images(options: TrainOptions) -> "TrialConfig":
     """Return the configuration of an image classifier. `--set` overrides other options."""
     from automl.base import loading
     from automl.data.images import SOURCES
@@ -183,38 +124,37 @@ def _of_images(context: typer.Context) -> "TrialConfig":
     from search.config import TrialConfig
     from search.spaces import SPACES
 
-    values = context.params
-    data, width = values["data"], values["width"]
-    dataset = values["dataset"] or ("folder" if data else "woof")
+    dataset = options.dataset or ("folder" if options.data else "woof")
     if dataset in SPACES and dataset not in SOURCES:
         raise InputError(f"unknown data source {dataset!r} of images; use --space {dataset}")
-    size, options, epochs = DEFAULTS.get(dataset, OTHERS)
-    training = (*TRAINING, "mixup", "label_smoothing", "class_weights")
+    size, model_options, epochs = DEFAULTS.get(dataset, OTHERS)
+    if options.width is not None:
+        model_options = {"width": options.width}
+    elif options.backbone:
+        model_options = {}
+    training = {name: getattr(options, name) for name, key in KEYS.items() if key.startswith("training.")}
     config = TrialConfig.from_json(
         {
             "data": {
                 "source": dataset,
-                "path": data and str(Path(data).expanduser().resolve()),
-                "size": size if values["size"] is None else values["size"],
-                "subset": values["subset"],
+                "path": options.data and str(Path(options.data).expanduser().resolve()),
+                "size": size if options.size is None else options.size,
+                "subset": options.subset,
             },
             "model": {
-                "backbone": loading.make_absolute(values["backbone"] or "xresnet18"),
-                "options": ({} if values["backbone"] else options) if width is None else {"width": width},
-                **_chosen(values["weights"]),
+                "backbone": loading.make_absolute(options.backbone or "xresnet18"),
+                "options": model_options,
+                **_chosen(options.weights),
             },
-            "training": {
-                **{name: values[name] for name in training},
-                "epochs": epochs if values["epochs"] is None else values["epochs"],
-            },
-            "metric": values["metric"],
-            "seed": values["seed"],
+            "training": training | {"epochs": epochs if options.epochs is None else options.epochs},
+            "metric": options.metric,
+            "seed": options.seed,
         }
     )
-    return set_values(config, read_settings(values["assigned"] or []))
+    return set_values(config, read_settings(options.assigned or []))
 
 
-def _of_any_task(context: typer.Context) -> "TrialConfig":
+def _of_any_task(options: TrainOptions, context: typer.Context) -> "TrialConfig":
     """Return the configuration of a space or a trial, changed by the command line."""
     from automl.base import loading
     from automl.config.user_code import announce
@@ -228,23 +168,23 @@ def _of_any_task(context: typer.Context) -> "TrialConfig":
     from search.record import placement_name
     from search.spaces import load_space
 
-    options = context.params
-    values = read_settings(options["assigned"] or [])
+    values = read_settings(options.assigned or [])
     dotted = {key: value for key, value in values.items() if is_dotted(key)}
     parameters = {key: value for key, value in values.items() if not is_dotted(key)}
     explicit = {
-        key: str(options[option])
-        for option, key in KEYS.items()
-        if (source := context.get_parameter_source(option)) and source.name in ("COMMANDLINE", "DEFAULT_MAP")
+        key: str(getattr(options, name))
+        for name, key in KEYS.items()
+        if (source := context.get_parameter_source(name)) and source.name in ("COMMANDLINE", "DEFAULT_MAP")
     }
-    if options["like"] is not None:
-        config = config_of_trial(options["like"], options["storage"])
-        announce(f"--like {options['like']}", config.user_code())
+    if options.like is not None:
+        config = config_of_trial(options.like, context.params["storage"])
+        announce(f"--like {options.like}", config.user_code())
         explicit |= parameters  # set_values rejects them with a message
     else:
-        chosen = load_space(options["space"])
-        if options["backbone"] is not None and chosen.with_backbone is not None:
-            chosen = load_space(options["space"], loading.make_absolute(options["backbone"]), options["size"])
+        assert options.space is not None
+        chosen = load_space(options.space)
+        if options.backbone is not None and chosen.with_backbone is not None:
+            chosen = load_space(options.space, loading.make_absolute(options.backbone), options.size)
             explicit.pop("model.backbone")
         config, drawn = config_of_space(chosen, parameters)
         for key, value in drawn.items():
@@ -255,8 +195,8 @@ def _of_any_task(context: typer.Context) -> "TrialConfig":
         explicit["data.context"] = explicit.pop("data.size")
     for key in explicit.keys() & dotted.keys():
         raise InputError(f"--set {key} and another option both set {key}; give one of them")
-    if options["weights"]:
-        config = config.change(model=_chosen(options["weights"]))
+    if options.weights:
+        config = config.change(model=_chosen(options.weights))
     return set_values(config, {**explicit, **dotted})
 
 

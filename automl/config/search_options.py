@@ -13,6 +13,19 @@ LIMITS, RESOURCES, FILES = "Limits", "Resources", "Storage"
 
 
 @dataclass(frozen=True, kw_only=True)
+class RuntimeOptions:
+    """Options of a training that do not change its result beyond rounding.
+
+    Attributes:
+        precision: Precision: auto, bf16, fp16 or fp32.
+        compile: Execution of steps: auto, off, graphs or inductor.
+    """
+
+    precision: str = option("auto", rare=True)
+    compile: str = option("auto", rare=True)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SearchOptions:
     """The fields of `Settings`, in a module that imports nothing slow, for `automl --help`.
 
@@ -100,8 +113,6 @@ class SearchOptions:
             `shared`, otherwise `never`.
         concurrent: Maximum number of trials at once. It is requested from Ray even beyond the current
             capacity, which triggers autoscaling. Default: as many as fit.
-        precision: Precision: auto, bf16, fp16 or fp32.
-        compile: Execution of steps: auto, off, graphs or inductor.
         study: Name of the study that the search belongs to. `run_study` sets it. It names the MLflow
             experiment, and the epochs are the study's whatever the amount of data.
         storage: Folder of all searches, or its address. The address is one of an object store. The search
@@ -163,8 +174,6 @@ class SearchOptions:
     pruning: bool = option(True, SEARCH, "--pruning/--no-pruning", rare=True)
     stop: str | None = option(None, SEARCH, shown="never; decided with --init shared", rare=True)
     concurrent: int | None = option(None, RESOURCES, shown="as many as fit")
-    precision: str = option("auto", rare=True)
-    compile: str = option("auto", rare=True)
     study: str | None = None
     storage: str = option(STORAGE)
     callbacks: Sequence[Any] = option((), None, "--callback", rare=True, kind=list[str] | None)

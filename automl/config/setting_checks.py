@@ -108,7 +108,7 @@ def _check_function(settings: "Settings") -> None:
 
 
 def _check_attention(settings: "Settings") -> None:
-    from attention.references import check_name as check_type  # imports torch, which takes seconds
+    from attention.attention_table import check_name as check_type  # imports torch, which takes seconds
 
     types = settings.attention_types or []
     if settings.attention is not None and not types:

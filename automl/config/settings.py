@@ -14,7 +14,7 @@ from automl.base.options import document_fields
 from automl.base.serialise import convert_fields
 from automl.base.units import parse_amounts, parse_count, parse_labels, parse_seconds, parse_size
 from automl.config.limits import Limits
-from automl.config.search_options import SearchOptions
+from automl.config.search_options import RuntimeOptions, SearchOptions
 from automl.config.setting_checks import check_settings
 from automl.config.shared_training import with_shared_training
 from cluster.resources import TrialResources
@@ -41,7 +41,7 @@ SCHEDULING_OPTIONS = ("resource", "label", "concurrent", "callbacks", "stop")
 
 @document_fields
 @dataclass(frozen=True, kw_only=True)
-class Settings(SearchOptions):
+class Settings(RuntimeOptions, SearchOptions):
     """Settings of a search. `run_search` takes them as keyword arguments.
 
     They are stored in `search.json`. A function is stored by its name, and only callbacks given by name

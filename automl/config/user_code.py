@@ -3,8 +3,8 @@
 import sys
 from collections.abc import Iterable
 
-from automl.base.addresses import redact
 from automl.base.errors import InputError
+from automl.base.escape import redact
 from automl.config.settings import Settings
 from search.record import TrialRecord
 

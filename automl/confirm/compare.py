@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from math import inf
@@ -12,14 +12,16 @@ from typing import Any
 
 from automl.base.command_line import format_command
 from automl.base.errors import InputError, unknown
+from automl.base.options import with_keywords_of
 from automl.base.units import decimals
 from automl.confirm.decision import Outcome, holm_factors, step_down
+from automl.confirm.options import CompareOptions
 from automl.confirm.protocol import confirmations
 from automl.confirm.statistics import ALPHA, Difference, paired, unpaired
 from automl.confirm.wording import confidence_interval
 from automl.confirm.written import VERDICT_FILE, read_verdict
 from automl.data.manifest import Manifest
-from automl.storage.folder import NamedSearch, SearchMetadata, exists, find_model_search, resolve_search
+from automl.storage.folder import SearchMetadata, exists, find_model_search, resolve_search
 from automl.tasks.same_data import check_same_manifests, read_manifest
 from search.config import TrialConfig
 from search.metric import Metric, signed_unit
@@ -61,7 +63,7 @@ class Sample:
         metric: The metric of the trainings.
         scores: The score of each split at each seed.
         label: A short name of the model; empty to use `name`.
-        best: The score of the best epoch, of each split at each seed.
+        best: The validation score of the best epoch at each seed.
         resolution: The effect of one test input, in the metric's unit, or 0 if it is not known.
         digest: The first 16 characters of the digest of the search's data, or None without a search.
         images: The manifest of the search's data, if its folder was named.
@@ -72,14 +74,14 @@ class Sample:
     metric: Metric | None
     scores: Mapping[str, Mapping[int, float]]
     label: str = ""
-    best: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    best: Mapping[int, float] = field(default_factory=dict)
     resolution: float = 0.0
     digest: str | None = None
     images: Manifest | None = None
 
     def variant(self, split: str, label: str) -> VariantScores:
         """Summarize the scores of a split."""
-        scores, best = self.scores[split].values(), self.best.get(split, {}).values()
+        scores, best = self.scores[split].values(), self.best.values() if split == "validation" else ()
         return VariantScores(
             name=self.name,
             label=label,
@@ -133,22 +135,13 @@ class Compared:
         }
 
 
-def run_compare(
-    searches: Sequence[str | NamedSearch], *, margin: float | None = None, storage: str | None = None
-) -> list[Compared]:
+@with_keywords_of(CompareOptions)
+def run_compare(*searches: Any, **options: Any) -> list[Compared]:
     """Compare the second and further models with the first.
 
     Scores are those of the test split if all models have them, otherwise of the validation split. Models with
     two or more common seeds are compared pair by pair. Holm's procedure covers all comparisons of the call.
     It does not cover the choice of a finalist by the scores of its confirmation: for that, see the verdict.
-
-    Args:
-        searches: Two or more models. One alone is compared with the latest search. A confirmed search, by
-            name or result, stands for its winner or leading finalist. `SEARCH:VARIANT` names another variant
-            by a part of its name. MLflow run IDs of one configuration are joined by commas.
-        margin: The smallest difference that matters, in the unit of the metric. By default the metric's own,
-            and at least the effect of one test input.
-        storage: The storage of the searches. By default that of each result, or `searches`.
 
     Returns:
         A comparison for each model after the first.
@@ -162,18 +155,19 @@ def run_compare(
         >>> compared.paired
         True
     """
-    if not searches or isinstance(searches, str):
+    asked = CompareOptions(*searches, **options)
+    if not asked.searches or isinstance(asked.searches, str):
         raise InputError(
             "name the models to compare in a list: searches, SEARCH:VARIANT, or MLflow run IDs with commas"
         )
-    named = [resolve_search(search, storage) for search in searches]
+    named = [resolve_search(search, asked.storage) for search in asked.searches]
     if len(named) == 1:
-        latest = resolve_search(None, storage or named[0][1])
+        latest = resolve_search(None, asked.storage or named[0][1])
         if named[0] == latest:
             raise InputError(f"{latest[0]!r} is the latest search itself; name two or more to compare")
         named = [*named, latest]
-    if margin is not None and not 0 <= margin < inf:
-        raise InputError(f"--margin must be 0 or more; got {margin:g}")
+    if asked.margin is not None and not 0 <= asked.margin < inf:
+        raise InputError(f"--margin must be 0 or more; got {asked.margin:g}")
     samples = [_read_sample(name, location) for name, location in named]
     first = samples[0]
     for other in samples[1:]:
@@ -182,57 +176,34 @@ def run_compare(
     if split is None:
         has = "; ".join(f"{sample.name} has {', '.join(sample.scores)}" for sample in samples)
         raise InputError(f"no split has scores of all: {has}")
-    return _compare(samples, split, margin)
+    return _compare(samples, split, asked.margin)
 
 
 def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> list[Compared]:
-    first = samples[0]
+    first, *others = samples
     metric = first.metric
     assert metric is not None, "_check_comparable reports it"
-    sign = metric.sign * metric.scale
     resolution = max(sample.resolution for sample in samples) if split == "test" else 0.0
     margin = metric.margin_over(resolution) if margin is None else margin
     digits, gap = decimals(margin), signed_unit(metric.gap_unit, metric.maximize)
+    tests = [_test(first, other, split, margin, resolution) for other in others]
+    ps = [test().p for test in tests]
+    factors = holm_factors(ps)
+    details = f", adjusted for {len(ps)} comparisons" if len(ps) > 1 else ""
     coarse = f", margin {margin:.3g}, the effect of one input" if 0 < margin == resolution else ""
-    tests: list[tuple[Callable[..., Difference], bool]] = []
-    for other in samples[1:]:
-        reference_scores, scores = first.scores[split], other.scores[split]
-        both = sorted(scores.keys() & reference_scores.keys())
-        if len(both) >= 2:
-            gaps = [sign * (scores[seed] - reference_scores[seed]) for seed in both]
-            test: Callable[..., Difference] = partial(paired, gaps, margin=margin, resolution=resolution)
-        elif min(len(scores), len(reference_scores)) >= 2:
-            a, b = ([sign * score for score in by_seed.values()] for by_seed in (scores, reference_scores))
-            test = partial(unpaired, a, b, margin=margin)
-        else:
-            raise InputError(
-                f"one seed does not show the spread over seeds: {first.name} has {len(reference_scores)} "
-                f"and {other.name} has {len(scores)}. Name runs with two or more seeds each."
-            )
-        tests.append((test, len(both) >= 2))
-    ps = [test().p for test, _ in tests]
-    rejected = step_down(ps, lambda alpha: alpha)
-    family = f", adjusted for {len(ps)} comparisons" if len(ps) > 1 else ""
+    reference_label, *labels = _labels(samples)
+    reference = first.variant(split, reference_label)
     comparisons = []
-    labels = _labels(samples)
-    reference = first.variant(split, labels[0])
-    for sample, label, (test, is_paired), claimed, factor in zip(
-        samples[1:], labels[1:], tests, rejected, holm_factors(ps), strict=True
-    ):
-        d = test(alpha=ALPHA / factor)
-        p = min(1.0, factor * d.p)
-        outcome: Outcome = "undecided"
-        if claimed:
-            outcome = "better" if d.mean > 0 else "worse"
-        elif d.p_margin <= ALPHA:
-            outcome = "equivalent"
-        spread = d.bounded and d.low < d.high
-        if outcome in ("equivalent", "undecided") and (not spread or 0 < margin < resolution):
-            outcome = "cannot tell"  # The spread is not known, or the margin is below one input.
+    for i, (sample, label) in enumerate(zip(others, labels, strict=True)):
+        d = tests[i](alpha=ALPHA / factors[i])
+        p, is_paired = min(1.0, factors[i] * d.p), tests[i].func is paired
+        outcome = _outcome(
+            d, is_claimed=step_down(ps, lambda alpha: alpha)[i], is_coarse=0 < margin < resolution
+        )
         seeds = f"{d.count} paired seeds" if is_paired else f"{d.count} or more seeds each, not paired"
         sentence = (
-            f"{label} against {labels[0]}: {outcome}, {d.mean:+.{digits}f} {gap} "
-            f"({confidence_interval(d, digits)}, p = {p:.2g}{family}, {seeds}, {split} split{coarse})"
+            f"{label} against {reference_label}: {outcome}, {d.mean:+.{digits}f} {gap} "
+            f"({confidence_interval(d, digits)}, p = {p:.2g}{details}, {seeds}, {split} split{coarse})"
         )
         comparisons.append(
             Compared(
@@ -249,13 +220,42 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
     return comparisons
 
 
+def _test(first: Sample, other: Sample, split: str, margin: float, resolution: float) -> partial[Difference]:
+    """Return the test of two models' difference, which takes its level: pair by pair if possible."""
+    assert first.metric is not None, "_check_comparable reports it"
+    sign = first.metric.sign * first.metric.scale
+    reference, scores = first.scores[split], other.scores[split]
+    both = sorted(scores.keys() & reference.keys())
+    if len(both) >= 2:
+        gaps = [sign * (scores[seed] - reference[seed]) for seed in both]
+        return partial(paired, gaps, margin=margin, resolution=resolution)
+    if min(len(scores), len(reference)) < 2:
+        raise InputError(
+            f"one seed does not show the spread over seeds: {first.name} has {len(reference)} and "
+            f"{other.name} has {len(scores)}. Name runs with two or more seeds each."
+        )
+    ours, theirs = ([sign * score for score in by_seed.values()] for by_seed in (scores, reference))
+    return partial(unpaired, ours, theirs, margin=margin)
+
+
+def _outcome(d: Difference, *, is_claimed: bool, is_coarse: bool) -> Outcome:
+    if is_claimed:
+        return "better" if d.mean > 0 else "worse"
+    if is_coarse or not d.bounded or d.low == d.high:
+        return "cannot tell"  # The margin is below one input, or the spread is not known.
+    return "equivalent" if d.p_margin <= ALPHA else "undecided"
+
+
 def _labels(samples: Sequence[Sample]) -> list[str]:
     """Return a unique short name for each sample.
 
     Equal models are distinguished by the settings in which they differ, or else by the first run ID.
     """
     labels = [sample.label or sample.name for sample in samples]
-    flat = [_settings(sample.config) for sample in samples]
+    flat = [  # the settings of each training, with those of its model
+        {**c.to_json()["training"], **c.model.options, "size": getattr(c.data, "size", None)}
+        for c in (sample.config for sample in samples)
+    ]
     unique = []
     for i, label in enumerate(labels):
         same = [j for j, other in enumerate(labels) if other == label]
@@ -267,33 +267,20 @@ def _labels(samples: Sequence[Sample]) -> list[str]:
     return unique
 
 
-def _settings(config: TrialConfig) -> dict[str, Any]:
-    """Return the settings of a training as one flat mapping, with the backbone's options."""
-    return {
-        **config.to_json()["training"],
-        **config.model.options,
-        "size": getattr(config.data, "size", None),
-    }
-
-
 def _check_comparable(sample: Sample, other: Sample) -> None:
     if sample.config.task != other.config.task:
-        raise InputError(
-            f"{sample.name} is of task {sample.config.task}, {other.name} of {other.config.task}; their "
-            f"scores are not comparable"
-        )
+        tasks = f"{sample.name} is of task {sample.config.task}, {other.name} of {other.config.task}"
+        raise InputError(f"{tasks}; their scores are not comparable")
     for compared in (sample, other):
         if compared.metric is None:
             raise InputError(
                 f"the metric of the user-defined task {compared.config.task} is not logged with "
                 f"{compared.name}, and compare does not run its code. Name the search and its variant."
             )
-    metrics = [compared.metric.name for compared in (sample, other) if compared.metric]
-    if metrics[0] != metrics[1]:
-        raise InputError(
-            f"{sample.name} has the metric {metrics[0]}, {other.name} has {metrics[1]}; their scores are not "
-            f"comparable"
-        )
+    first, second = (compared.metric.name for compared in (sample, other) if compared.metric)
+    if first != second:
+        metrics = f"{sample.name} has the metric {first}, {other.name} has {second}"
+        raise InputError(f"{metrics}; their scores are not comparable")
     # The size of images is an option of the model. The set of images is not.
     listed = sample.images is not None and other.images is not None  # then their folders do not matter
     data = [
@@ -307,15 +294,12 @@ def _check_comparable(sample: Sample, other: Sample) -> None:
         )
     if sample.images is not None and other.images is not None:
         check_same_manifests(sample.images, other.images, (sample.name, other.name))
-    elif (
-        sample.config.data == other.config.data
-        and sample.digest
-        and other.digest
-        and sample.digest != other.digest
-    ):
+        return
+    digests = [compared.digest for compared in (sample, other) if compared.digest]
+    if sample.config.data == other.config.data and len(set(digests)) > 1:
         raise InputError(
-            f"{sample.name} and {other.name} were trained on different data ({sample.digest}, "
-            f"{other.digest}); `automl compare` names the first that differ when both searches are named"
+            f"{sample.name} and {other.name} were trained on different data ({', '.join(digests)}); "
+            f"`automl compare` names the first that differ when both searches are named"
         )
 
 
@@ -381,7 +365,6 @@ def _read_runs_sample(name: str, storage: str) -> Sample:
     config, primary = runs[0].config, runs[0].primary
     metric = "" if primary is None else primary.name
     scores: dict[str, dict[int, float]] = {}
-    best: dict[str, dict[int, float]] = {"validation": {}}
     for run in runs:
         if run.config.change(seed=0) != config.change(seed=0):
             raise InputError(
@@ -392,8 +375,6 @@ def _read_runs_sample(name: str, storage: str) -> Sample:
                 if run.config.seed in scores.setdefault(split, {}):
                     raise InputError(f"two runs of {name!r} have the seed {run.config.seed}")
                 scores[split][run.config.seed] = run.metrics[key]
-        if run.best is not None:
-            best["validation"][run.config.seed] = run.best
     whole = {split: values for split, values in scores.items() if len(values) == len(runs)}
     if not whole and primary is not None:
         raise InputError(f"not all runs of {name!r} have a score; have they completed?")
@@ -407,6 +388,6 @@ def _read_runs_sample(name: str, storage: str) -> Sample:
         metric=primary,
         scores=whole,
         label=f"{model_name(config)} {placement_name(config)}",
-        best=best,
+        best={run.config.seed: run.best for run in runs if run.best is not None},
         digest=digests.pop() if digests else None,
     )

@@ -46,17 +46,16 @@ class ConfirmResult(Summary):
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines that the command prints, as label and text."""
         number = f" (confirmation {self.number})" if self.number > 1 else ""
-        word = "compared" if self.verdict.design.commands else "confirmed"
-        yield word, f"{self.search}{number}: {self.verdict.final or 'no verdict'}"
+        kind = self.verdict.design.kind
+        yield kind.done, f"{self.search}{number}: {self.verdict.final or 'no verdict'}"
         yield "verdict", self.verdict.headline
         yield "figures", self.verdict.figures
-        each = "candidate" if self.verdict.design.commands else "finalist"
-        yield "seeds", f"{len(self.verdict.used)} of the baseline and each {each}"
+        yield "seeds", f"{len(self.verdict.used)} of the baseline and each {kind.finalist}"
         for warning in self.value["warnings"]:
             yield "warning", warning
         yield "folder", str(self.folder)
         storage = None if self.storage == STORAGE else self.storage
-        if self.verdict.design.commands:
+        if kind.opaque:
             function = "run_report" if self.verdict.complete else "resume_referee"
             yield "next", call(function, self.search, storage=storage)
         elif not self.verdict.complete:

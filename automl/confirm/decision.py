@@ -1,4 +1,4 @@
-"""Outcome of several differences, at one analysis or at several: Holm's procedure, alpha spending, power.
+"""Tests of several differences, at one analysis or at several: Holm's procedure, alpha spending, power.
 
 Several comparisons with one baseline and interim analyses both keep the rate of type I errors.
 
@@ -10,7 +10,7 @@ several hypotheses in such a design, W. Maurer and F. Bretz (2013).
 """
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Literal, get_args
 
@@ -19,7 +19,7 @@ from scipy import stats
 from scipy.optimize import brentq
 from scipy.special import nctdtr
 
-from automl.confirm.statistics import ALPHA, Difference, least_pairs, quantile
+from automl.confirm.statistics import ALPHA, least_pairs, quantile
 
 POWER = 0.8  # rate at which an existing difference is detected
 MAX_PAIRS = 100_000  # largest number of seeds that is reported
@@ -67,64 +67,6 @@ def holm_factors(p: Sequence[float], *, family: int | None = None) -> list[float
         adjusted / single if single else float(family)
         for adjusted, single in zip(holm(p, family=family), p, strict=True)
     ]
-
-
-def select_ahead(
-    finalists: Sequence[Difference],
-    *,
-    level: Level,
-    family: int,
-    fair: Sequence[Collection[Outcome]],
-) -> list[bool]:
-    """Return which finalists are better than the baseline. The arguments are those of `decide`."""
-    rejected = step_down([f.p for f in finalists], level, family=family)
-    return [
-        r and f.mean > 0 and "better" in words for r, f, words in zip(rejected, finalists, fair, strict=True)
-    ]
-
-
-def decide(
-    finalists: Sequence[Difference],
-    *,
-    level: Level = lambda alpha: alpha,
-    alpha: float = ALPHA,
-    family: int | None = None,
-    fair: Sequence[Collection[Outcome]] | None = None,
-) -> tuple[Outcome, int]:
-    """Return the outcome for finalists against one baseline, and the index of the leading finalist.
-
-    - `better`: a finalist is better by Holm's procedure over all of them. The leading one is the best of
-        these.
-    - `worse`: the best of all is worse.
-    - `equivalent`: each is within the margin.
-    - `cannot tell`: one of these, but the comparison was not fair.
-    - `undecided`: otherwise. The leading one has the largest mean.
-
-    Args:
-        finalists: The differences of the finalists from the baseline.
-        level: The level of one analysis, from the level of all together.
-        alpha: The level of all analyses together.
-        family: The planned number of finalists. If some dropped out, the others are not called equivalent.
-        fair: The outcomes that the comparison of each finalist allows. By default all.
-    """
-    fair = fair if fair is not None else [OUTCOMES] * len(finalists)
-    rejected = step_down([f.p for f in finalists], level, alpha, family=family)
-    order = sorted(range(len(finalists)), key=lambda i: finalists[i].mean, reverse=True)
-    ahead = [i for i in order if rejected[i] and finalists[i].mean > 0]
-    better = [i for i in ahead if "better" in fair[i]]
-    if better:
-        return "better", better[0]
-    if ahead:
-        return "cannot tell", ahead[0]
-    lead = order[0]
-    if rejected[lead]:
-        return ("worse" if "worse" in fair[lead] else "cannot tell"), lead
-    # Every one of them has to pass, which needs no correction (R. Berger 1982). Each of a pair of one-sided
-    # tests has half the nominal level of a two-sided one of twice the rate.
-    whole = family is None or family == len(finalists)
-    if whole and all(f.p_margin <= level(2 * alpha) / 2 for f in finalists):
-        return ("equivalent" if all("equivalent" in words for words in fair) else "cannot tell"), lead
-    return "undecided", lead
 
 
 def compute_power(difference: float, sd: float, count: int, alpha: float = ALPHA) -> float:

@@ -1,10 +1,53 @@
-"""The design of a confirmation: what it tests."""
+"""The design of a confirmation: what it compares, and what it tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from automl.base import units
 from search.metric import Chance, signed_unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingKind:
+    """Kind of trainings that a confirmation compares, with its words.
+
+    Attributes:
+        finalist: The noun of what may win.
+        baseline: The noun of what it is compared with.
+        doing: What a confirmation of them does, as in "confirming".
+        done: What it has done.
+        resume: The command that resumes it, before its name.
+        split: The split of the scores, or empty if only the program knows it.
+        opaque: True if only the metric of a training is known, as of a command. No search chose it. It may
+            ignore its seed, fail because of it, or work on another machine.
+    """
+
+    finalist: str
+    baseline: str
+    doing: str
+    done: str
+    resume: str
+    split: str
+    opaque: bool = False
+
+
+MODELS = TrainingKind(
+    finalist="finalist",
+    baseline="tuned baseline",
+    doing="confirming",
+    done="confirmed",
+    resume="confirm --search",
+    split="test",
+)
+COMMANDS = TrainingKind(
+    finalist="candidate",
+    baseline="baseline",
+    doing="comparing",
+    done="compared",
+    resume="referee --resume",
+    split="",
+    opaque=True,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +67,7 @@ class Design:
         chance: The score of guessing on the test split, or None if it is not known.
         shared_trainings: True if placements are inserted into shared partial trainings, one for each seed,
             which all variants continue.
-        commands: True if the trainings are commands, of which only the metric is known.
+        kind: The kind of trainings.
     """
 
     seeds: Sequence[int]
@@ -38,7 +81,7 @@ class Design:
     inputs: int
     chance: Chance | None
     shared_trainings: bool = False
-    commands: bool = False
+    kind: TrainingKind = MODELS
 
     @property
     def decimals(self) -> int:
@@ -54,3 +97,8 @@ class Design:
     def resolution(self) -> float:
         """Effect of one test input on the score, in `unit`, or 0 if it is not known."""
         return self.scale * self.chance.step if self.chance is not None else 0.0
+
+    @property
+    def sign(self) -> int:
+        """Sign with which a larger score is better."""
+        return 1 if self.maximize else -1

@@ -1,68 +1,24 @@
 """Judge the finalists of a confirmation from the scores so far."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from statistics import fmean
+from functools import cached_property
+from itertools import takewhile
 
 import numpy as np
 
 from automl.base.units import pluralize
-from automl.confirm import decision, statistics
-from automl.confirm.decision import OUTCOMES, Outcome, pairs_needed
+from automl.confirm import statistics, wording
+from automl.confirm.decision import holm_factors, nominal_levels, pairs_needed
 from automl.confirm.design import Design
-from automl.confirm.scores import Scores
-from automl.confirm.statistics import ALPHA, EQUAL_TIME, Difference, Ratio, least_pairs, paired
+from automl.confirm.rules import Evidence, Rule, decide
+from automl.confirm.scores import Scores, time_ratio
+from automl.confirm.statistics import ALPHA, Difference, Ratio, least_pairs, paired
 from automl.confirm.variants import CONTROL_ROLES, Variant
 from automl.confirm.verdict import Comparison, Verdict
 from search.record import Role
 
-# Reasons for `cannot tell`, each with an explanation.
-_HYPERPARAMETERS = (
-    "the gain may come from the hyperparameters",
-    "The plain backbone with the finalist's own hyperparameters is not shown to be worse.",
-)
-_LONGER = "the gain may come from longer training"
-_SHORTER = "the loss may come from shorter training"
-_OTHER_TIME = "finalists and baseline may have trained for different times"
 CONSTANT = 5  # number of equal scores that show that a command ignores its seed
-_UNEQUAL_TIME = {"better": _LONGER, "worse": _SHORTER, "equivalent": _OTHER_TIME}
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Analysis:
-    """Result of an analysis after some seeds.
-
-    Attributes:
-        outcome: What the scores show.
-        reason: The reason of `cannot tell`, as part of the headline.
-        explanation: The reason in a full sentence.
-        lead: The index of the leading finalist in `standing`.
-        standing: The finalists that have not dropped out.
-        differences: The difference of each from the baseline.
-        plain: The difference of each from the plain variant with its hyperparameters. None if that is the
-            baseline or has no scores.
-        factors: The factors by which Holm's procedure multiplies p.
-        awaited: The plain variants whose scores are needed to call a finalist better.
-        times: The time ratio of each finalist.
-        used: The seeds at which all are compared.
-        level: The significance level of an interim analysis, or None without these.
-        is_constant: True if a command gave the same score with so many seeds that it must ignore them.
-    """
-
-    outcome: Outcome
-    reason: str
-    explanation: str
-    lead: int
-    standing: Sequence[Variant]
-    differences: Sequence[Difference]
-    plain: Sequence[Difference | None]
-    factors: Sequence[float]
-    awaited: Sequence[Variant]
-    times: Sequence[Ratio | None]
-    used: Sequence[int]
-    level: float | None
-    is_constant: bool = False
 
 
 def judge(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scores]) -> Verdict:
@@ -75,385 +31,329 @@ def judge(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scor
     A command may fail because of its seed, so a seed without a score leaves a verdict on commands open.
     Otherwise a command could end early wherever its score is low.
 
-    A finalist is better if it beats the baseline and the plain variant with its own hyperparameters, both at
-    the same level. Because both have to be shown, neither needs a stricter level (R. Berger 1982). If only
-    the first is shown and the plain variant has no scores yet, the verdict waits for these.
+    If a finalist beats the baseline and the plain variant with its own hyperparameters has no scores yet, the
+    verdict waits for these.
     """
-    baseline, *others = variants
-    finalists = [variant for variant in others if variant.role is Role.FINALIST]
-    first = min(least_pairs(ALPHA / len(finalists)), len(design.seeds))
-    analyses = tuple(range(first, len(design.seeds) + 1)) if design.sequential else ()
-    if len(analyses) == 1:
-        analyses = ()  # The only analysis is the final one.
-    plain = {variant.name: variant for variant in others if variant.role is Role.PLAIN}
-    seen: list[int] = []
-    analysis: _Analysis | None = None
-    awaited: Sequence[Variant] = ()
-    is_final = False
-    for seed in design.seeds:
-        competing = [scores[variant.name] for variant in (baseline, *finalists)]
-        if not all(s.ended(seed) and not (design.commands and seed in s.errors) for s in competing):
-            break
-        seen.append(seed)
-        last = len(seen) == len(design.seeds)
-        if last or len(seen) in analyses:
-            analysis = _analyse(design, baseline, finalists, plain, scores, seen, analyses)
-            awaited = analysis.awaited if analysis is not None else ()
-            shown = analysis is not None and (
-                analysis.outcome in ("better", "worse", "equivalent") or analysis.is_constant
-            )
-            is_final = not awaited and (last or shown)
+    return _Judge(design, variants, scores).judge()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Analysis:
+    """Result of an analysis after some seeds.
+
+    Attributes:
+        seen: The seeds that had ended.
+        used: Those at which all are compared.
+        finalists: The finalists that have not dropped out.
+        evidence: What their scores show.
+        rule: The rule that decides.
+        awaited: The plain variants whose scores are needed to call a finalist better.
+        level: The significance level of an interim analysis, or None without these.
+    """
+
+    seen: Sequence[int]
+    used: Sequence[int]
+    finalists: Sequence[Variant]
+    evidence: Evidence
+    rule: Rule
+    awaited: Sequence[Variant]
+    level: float | None
+
+
+@dataclass(frozen=True)
+class _Judge:
+    design: Design
+    variants: Sequence[Variant]
+    scores: Mapping[str, Scores]
+
+    @property
+    def baseline(self) -> Variant:
+        return self.variants[0]
+
+    @cached_property
+    def finalists(self) -> list[Variant]:
+        return [variant for variant in self.variants if variant.role is Role.FINALIST]
+
+    @cached_property
+    def plain(self) -> dict[str, Variant]:
+        """Plain variants with the finalists' hyperparameters by name, without the baseline."""
+        return {variant.name: variant for variant in self.variants[1:] if variant.role is Role.PLAIN}
+
+    @cached_property
+    def least(self) -> int:
+        """Least number of seeds that can show a difference."""
+        return least_pairs(ALPHA / len(self.finalists))
+
+    @cached_property
+    def analyses(self) -> tuple[int, ...]:
+        """Numbers of seeds at which interim analyses are made. Empty if only the final one is made."""
+        planned = len(self.design.seeds)
+        return (
+            tuple(range(self.least, planned + 1)) if self.design.sequential and self.least < planned else ()
+        )
+
+    def judge(self) -> Verdict:
+        ended = list(takewhile(self._has_ended, self.design.seeds))
+        seen, awaited, is_final = ended, [], False
+        analysis: _Analysis | None = None
+        for count in self.analyses or (len(self.design.seeds),):
+            if count > len(ended):
+                break
+            seen = ended[:count]
+            analysis = self._analyse(seen, self.analyses)
+            awaited = list(analysis.awaited) if analysis is not None else []
+            stops = analysis is not None and analysis.rule.stops
+            is_final = not awaited and (stops or count == len(self.design.seeds))
             if is_final or awaited:
                 break
-    if not is_final:  # This is an intermediate state, not an interim analysis.
-        analysis = _analyse(design, baseline, finalists, plain, scores, seen, ())
-    warnings = [
-        f"{variant.name} failed with seed {seed}: {reason}"
-        for variant in variants
-        for seed, reason in {**scores[variant.name].failed, **scores[variant.name].errors}.items()
-    ]
-    mixed = [
-        seed for seed in seen if len({s.devices[seed] for s in scores.values() if seed in s.devices}) > 1
-    ]
-    if mixed:
-        names = sorted({device for s in scores.values() for device in s.devices.values()})
-        warnings.append(
-            f"Restrict a search to nodes of one kind with --label: the variants of "
-            f"{pluralize(len(mixed), 'seed')} trained on different devices ({', '.join(names)}), so their "
-            f"times are not comparable."
+        if not is_final:  # This is an intermediate state, not an interim analysis.
+            seen = seen if awaited else ended
+            analysis = self._analyse(seen, ())
+        warnings = [*self._failures(), *self._unequal_trainings(seen)]
+        if analysis is None:
+            return Verdict(design=self.design, complete=is_final, warnings=warnings)
+        verdict = self._verdict(analysis, awaited, is_final=is_final)
+        return replace(verdict, warnings=[*warnings, *self._doubts(analysis, verdict)])
+
+    def _has_ended(self, seed: int) -> bool:
+        competing = [self.scores[variant.name] for variant in (self.baseline, *self.finalists)]
+        return all(
+            scores.ended(seed) and not (self.design.kind.opaque and seed in scores.errors)
+            for scores in competing
         )
-    estimated = [variant.name for variant in variants if scores[variant.name].estimated]
-    if estimated and design.equal == "time":
-        warnings.append(
-            f"Do not rely on equal time for {', '.join(estimated)}: the time ratio was partly estimated from "
-            f"operation counts."
+
+    def _analyse(self, seen: Sequence[int], analyses: tuple[int, ...]) -> _Analysis | None:
+        """Return the result after the seeds `seen`, or None if fewer than two seeds can be compared.
+
+        `analyses` are the numbers of seeds of interim analyses, of which this is one, or empty.
+        """
+        scores, family = self.scores, len(self.finalists)
+        standing = [
+            variant
+            for variant in self.finalists
+            if not any(seed in scores[variant.name].failed for seed in seen)
+        ]
+        competing = [self.baseline, *standing]
+        used = [seed for seed in seen if all(seed in scores[variant.name].scores for variant in competing)]
+        if not standing or len(used) < 2:
+            return None
+
+        def level(alpha: float) -> float:
+            return nominal_levels(analyses, alpha)[analyses.index(len(seen))] if analyses else alpha
+
+        evidence = Evidence(
+            differences=[self._difference(variant, self.baseline, used) for variant in standing],
+            plain=[self._from_plain(variant, used) for variant in standing],
+            times=self._times(standing, used) if self.design.equal == "time" else (),
+            family=family,
+            level=level,
+            constant=self._constant(competing, used) if len(used) >= CONSTANT else "",
+            is_guessing=self._is_guessing(competing, used),
+            is_coarse=0 < self.design.margin < self.design.resolution,
+            of_commands=self.design.kind.opaque,
         )
-    if design.commands and analysis is not None and not analysis.is_constant:
-        warnings += _equal_scores(scores, [baseline, *finalists], analysis.used)
-    if analysis is None:
-        return Verdict(design=design, complete=is_final, warnings=warnings)
-    least = least_pairs(ALPHA / len(finalists))
-    is_undecided = is_final and analysis.outcome == "undecided"
-    if is_undecided and len(analysis.used) < least:
-        warnings.append(
-            f"Run at least {least} seeds: {len(analysis.used)} seeds cannot show any difference with "
-            f"{pluralize(len(finalists), 'finalist')}."
+        return _Analysis(
+            seen=seen,
+            used=used,
+            finalists=standing,
+            evidence=evidence,
+            rule=decide(evidence),
+            awaited=[
+                self.plain[standing[i].plain]
+                for i in sorted(evidence.ahead_of_baseline)
+                if standing[i].plain in self.plain and not self._is_whole(standing[i].plain, used)
+            ],
+            # The level of the adjusted p: Holm's factors multiply p instead of dividing the level.
+            level=family * level(ALPHA / family) if analyses else None,
         )
-    level = analysis.level or ALPHA
-    comparisons = [
-        Comparison(
-            variant=variant,
-            difference=d,
-            plain=plain_d,
-            p_holm=min(1.0, factor * d.p),
-            images=_images(
-                design, d, scores[variant.name], scores[baseline.name], analysis.used, level / factor
-            ),
-            time=time,
+
+    def _verdict(self, analysis: _Analysis, awaited: Sequence[Variant], *, is_final: bool) -> Verdict:
+        evidence, rule, used = analysis.evidence, analysis.rule, analysis.used
+        finalists = self._finalists(analysis)
+        lead = finalists[evidence.lead]
+        scores, baseline = self.scores[lead.variant.name], self.scores[self.baseline.name]
+        is_undecided = is_final and rule.outcome == "undecided"
+        steps = (scores.mean_steps(used), baseline.mean_steps(used))
+        words = wording.fields(self.design, lead, evidence.constant)
+        return Verdict(
+            design=self.design,
+            outcome=rule.outcome,
+            words=rule.words.format(**words),
+            explanation=rule.explanation.format(**words),
+            complete=is_final,
+            lead=lead,
+            comparisons=[*finalists, *self._others(lead, used)],
+            used=used,
+            level=analysis.level,
+            needed=self._needed(self.design.margin, lead.difference) if is_undecided else None,
+            needed_here=self._needed(abs(lead.difference.mean), lead.difference) if is_undecided else None,
+            steps=None if steps[0] is None or steps[1] is None else (steps[0], steps[1]),
+            gate=scores.largest_gate(used),
+            awaited=awaited,
+            is_constant=bool(evidence.constant),
+            pending=[
+                variant
+                for variant in self.variants
+                if variant.role in CONTROL_ROLES
+                and not all(self.scores[variant.name].ended(seed) for seed in used)
+            ],
         )
-        for variant, d, plain_d, factor, time in zip(
-            analysis.standing,
-            analysis.differences,
-            analysis.plain,
-            analysis.factors,
-            analysis.times,
-            strict=True,
-        )
-    ]
-    lead = comparisons[analysis.lead]
-    for variant in others:
-        both = [seed for seed in analysis.used if seed in scores[variant.name].scores]
-        # A candidate for the baseline may have scores at the first seeds only.
-        partial_scores = variant.name in plain and len(both) < len(analysis.used)
-        if variant.role is not Role.FINALIST and len(both) >= 2 and not partial_scores:
-            d = _difference(design, scores, variant, baseline, both)
+
+    def _finalists(self, analysis: _Analysis) -> list[Comparison]:
+        """Compare each finalist with the baseline.
+
+        Holm's procedure changes p and the interval alike, so the interval excludes 0 if p is small enough.
+        """
+        used, finalists = analysis.used, analysis.finalists
+        factors = holm_factors([d.p for d in analysis.evidence.both], family=len(self.finalists))
+        comparisons = []
+        for variant, time, factor in zip(finalists, self._times(finalists, used), factors, strict=True):
+            alpha = (analysis.level or ALPHA) / factor
+            d = self._difference(variant, self.baseline, used, alpha)
             comparisons.append(
                 Comparison(
                     variant=variant,
                     difference=d,
-                    lead=_difference(design, scores, lead.variant, variant, both),
-                    images=_images(design, d, scores[variant.name], scores[baseline.name], both, ALPHA),
-                    time=time_ratio(scores[variant.name], scores[baseline.name], both),
+                    plain=self._from_plain(variant, used, alpha),
+                    p_holm=min(1.0, factor * d.p),
+                    images=self._images(d, variant, used, alpha),
+                    time=time,
                 )
             )
-    needed = partial(_needed, d=lead.difference, finalists=len(finalists), analyses=analyses)
-    return Verdict(
-        design=design,
-        outcome=analysis.outcome,
-        reason=analysis.reason,
-        explanation=analysis.explanation,
-        complete=is_final,
-        lead=lead,
-        comparisons=comparisons,
-        used=analysis.used,
-        level=analysis.level,
-        needed=needed(design.margin) if is_undecided else None,
-        needed_here=needed(abs(lead.difference.mean)) if is_undecided else None,
-        steps=_steps(scores[lead.variant.name], scores[baseline.name], analysis.used),
-        gate=_gate(scores[lead.variant.name], analysis.used),
-        awaited=awaited,
-        is_constant=analysis.is_constant,
-        pending=[
-            variant
-            for variant in others
-            if variant.role in CONTROL_ROLES
-            and not all(scores[variant.name].ended(seed) for seed in analysis.used)
-        ],
-        warnings=warnings,
-    )
+        return comparisons
 
+    def _others(self, lead: Comparison, used: Sequence[int]) -> Iterator[Comparison]:
+        """Yield the other variants that have scores, compared with the baseline and the leading finalist."""
+        for variant in self.variants[1:]:
+            scores = self.scores[variant.name]
+            both = [seed for seed in used if seed in scores.scores]
+            # A candidate for the baseline may have scores at the first seeds only.
+            partial_scores = variant.name in self.plain and len(both) < len(used)
+            if variant.role is not Role.FINALIST and len(both) >= 2 and not partial_scores:
+                d = self._difference(variant, self.baseline, both)
+                yield Comparison(
+                    variant=variant,
+                    difference=d,
+                    lead=self._difference(lead.variant, variant, both),
+                    images=self._images(d, variant, both, ALPHA),
+                    time=time_ratio(scores, self.scores[self.baseline.name], both),
+                )
 
-def _analyse(
-    design: Design,
-    baseline: Variant,
-    finalists: Sequence[Variant],
-    plain: Mapping[str, Variant],
-    scores: Mapping[str, Scores],
-    seen: Sequence[int],
-    analyses: tuple[int, ...],
-) -> _Analysis | None:
-    """Return the result after the seeds `seen`, or None if fewer than two seeds can be compared.
+    def _failures(self) -> Iterator[str]:
+        for variant in self.variants:
+            scores = self.scores[variant.name]
+            for seed, reason in {**scores.failed, **scores.errors}.items():
+                yield f"{variant.name} failed with seed {seed}: {reason}"
 
-    Args:
-        design: The design of the confirmation.
-        baseline: The tuned baseline.
-        finalists: All finalists.
-        plain: The plain variants with the finalists' hyperparameters by name, without the baseline.
-        scores: The scores of each variant.
-        seen: The seeds that have ended.
-        analyses: The numbers of seeds at which interim analyses are made, or empty without these.
-    """
-    standing = [
-        variant for variant in finalists if not any(seed in scores[variant.name].failed for seed in seen)
-    ]
-    competing = [baseline, *standing]
-    used = [seed for seed in seen if all(seed in scores[variant.name].scores for variant in competing)]
-    if not standing or len(used) < 2:
-        return None
+    def _unequal_trainings(self, seen: Sequence[int]) -> Iterator[str]:
+        """Yield warnings of trainings whose times are not comparable."""
+        devices = [scores.devices for scores in self.scores.values()]
+        mixed = [seed for seed in seen if len({names[seed] for names in devices if seed in names}) > 1]
+        if mixed:
+            names = ", ".join(sorted({name for by_seed in devices for name in by_seed.values()}))
+            yield (
+                f"Restrict a search to nodes of one kind with --label: the variants of "
+                f"{pluralize(len(mixed), 'seed')} trained on different devices ({names}), so their "
+                f"times are not comparable."
+            )
+        estimated = [variant.name for variant in self.variants if self.scores[variant.name].estimated]
+        if estimated and self.design.equal == "time":
+            yield (
+                f"Do not rely on equal time for {', '.join(estimated)}: the time ratio was partly estimated "
+                f"from operation counts."
+            )
 
-    def level(alpha: float) -> float:
-        return decision.nominal_levels(analyses, alpha)[analyses.index(len(seen))] if analyses else alpha
+    def _doubts(self, analysis: _Analysis, verdict: Verdict) -> Iterator[str]:
+        """Yield warnings of suspicious scores, and of too few seeds."""
+        used = analysis.used
+        if self.design.kind.opaque and not analysis.evidence.constant:
+            competing = [self.baseline, *analysis.finalists]
+            if name := self._constant(competing, used):
+                count = len(used)
+                yield f"Check that {name} uses its seed: its {count} scores so far are equal in every digit."
+            baseline, *rows = ([self.scores[v.name].scores[seed] for seed in used] for v in competing)
+            for variant, row in zip(analysis.finalists, rows, strict=True):
+                if row == baseline:
+                    names = f"{variant.name} differs from {self.baseline.name}"
+                    yield f"Check that {names}: their scores are equal at every seed."
+        if verdict.final == "undecided" and len(used) < self.least:
+            yield (
+                f"Run at least {self.least} seeds: {len(used)} seeds cannot show any difference with "
+                f"{pluralize(len(self.finalists), 'finalist')}."
+            )
 
-    family = len(finalists)
-    differences = [_difference(design, scores, variant, baseline, used) for variant in standing]
-    times = [time_ratio(scores[variant.name], scores[baseline.name], used) for variant in standing]
-    fair = [_fair_outcomes(time) if design.equal == "time" else OUTCOMES for time in times]
-    ahead = decision.select_ahead(differences, level=level, family=family, fair=fair)
-    awaited = [
-        plain[variant.plain]
-        for variant, is_ahead in zip(standing, ahead, strict=True)
-        if is_ahead and variant.plain in plain and not _is_whole(scores[variant.plain], used)
-    ]
-    of_plain = [_from_plain(design, scores, variant, plain, used) for variant in standing]
-    both = [
-        d if other is None or d.mean <= 0 else replace(d, p=max(d.p, other.p) if other.mean > 0 else 1.0)
-        for d, other in zip(differences, of_plain, strict=True)
-    ]
-    outcome, lead = decision.decide(both, level=level, family=family, fair=fair)
-    reason = explanation = ""
-    alone, first = decision.decide(differences, level=level, family=family, fair=fair)
-    if outcome == "undecided" and alone == "better":
-        outcome, lead, (reason, explanation) = "cannot tell", first, _HYPERPARAMETERS
-    elif outcome == "cannot tell":
-        unchecked, _ = decision.decide(both, level=level, family=family)
-        reason = _UNEQUAL_TIME[unchecked]
-        explanation = (
-            f"Time counts as equal if its 95 % CI is within {1 - EQUAL_TIME:g} to {1 + EQUAL_TIME:g}."
+    def _difference(
+        self, variant: Variant, other: Variant, seeds: Sequence[int], alpha: float = ALPHA
+    ) -> Difference:
+        design, factor = self.design, self.design.sign * self.design.scale
+        values, other_values = self.scores[variant.name].scores, self.scores[other.name].scores
+        return paired(
+            [factor * (values[seed] - other_values[seed]) for seed in seeds],
+            margin=design.margin,
+            resolution=design.resolution,
+            alpha=alpha,
         )
-        if None in times:
-            explanation = f"{reason[0].upper()}{reason[1:]}."
-            reason = "training times were not measured"
-    # Holm's procedure changes p and the interval alike, so the interval excludes 0 if p is small enough.
-    factors = decision.holm_factors([d.p for d in both], family=family)
-    nominal = family * level(ALPHA / family) if analyses else ALPHA
-    differences = [
-        _difference(design, scores, variant, baseline, used, alpha=nominal / factor)
-        for variant, factor in zip(standing, factors, strict=True)
-    ]
-    of_plain = [
-        _from_plain(design, scores, variant, plain, used, alpha=nominal / factor)
-        for variant, factor in zip(standing, factors, strict=True)
-    ]
-    constant = _constant(scores, competing, used) if design.commands else ""
-    if len(used) >= CONSTANT and constant:
-        outcome, reason = "cannot tell", f"{constant} gives the same score with every seed"
-        explanation = (
-            f"The {len(used)} scores of {constant} are equal in every digit. Either it ignores its seed, or "
-            f"the metric is too coarse. Use {{seed}} in the training script for the initial weights and the "
-            f"order of the data, or choose another metric."
+
+    def _from_plain(self, variant: Variant, seeds: Sequence[int], alpha: float = ALPHA) -> Difference | None:
+        """Return the difference of a finalist from the plain variant with its hyperparameters.
+
+        Returns None if that is the baseline, if it is not trained with all seeds, or if it cannot be trained.
+        A variant that cannot be trained shows that the gain does not come from its hyperparameters.
+        """
+        name = variant.plain
+        if name not in self.plain or self.scores[name].failed or not self._is_whole(name, seeds):
+            return None
+        both = [seed for seed in seeds if seed in self.scores[name].scores]
+        return self._difference(variant, self.plain[name], both, alpha) if len(both) >= 2 else None
+
+    def _times(self, variants: Sequence[Variant], seeds: Sequence[int]) -> list[Ratio | None]:
+        baseline = self.scores[self.baseline.name]
+        return [time_ratio(self.scores[variant.name], baseline, seeds) for variant in variants]
+
+    def _is_whole(self, name: str, seeds: Sequence[int]) -> bool:
+        """Return whether all seeds of a variant have ended, or one of them cannot be trained."""
+        scores = self.scores[name]
+        return bool(scores.failed) or all(scores.ended(seed) for seed in seeds)
+
+    def _constant(self, variants: Sequence[Variant], seeds: Sequence[int]) -> str:
+        """Return the name of the first command with equal scores at all seeds, or an empty string."""
+        if not self.design.kind.opaque:
+            return ""
+        names = [variant.name for variant in variants]
+        return next((n for n in names if len({self.scores[n].scores[seed] for seed in seeds}) == 1), "")
+
+    def _is_guessing(self, variants: Sequence[Variant], seeds: Sequence[int]) -> bool:
+        """Return whether no variant is shown to beat guessing, if its score is known."""
+        chance, sign = self.design.chance, self.design.sign
+        return chance is not None and not any(
+            statistics.above_chance(
+                [sign * self.scores[variant.name].scores[seed] for seed in seeds],
+                sign * chance.value,
+                chance.error,
+            )
+            for variant in variants
         )
-    elif guess := _guessing(design, [scores[variant.name] for variant in competing], used):
-        outcome, reason, explanation = "cannot tell", "no variant is shown to beat guessing", guess
-    elif 0 < design.margin < design.resolution and outcome in ("equivalent", "undecided"):
-        outcome, reason = "cannot tell", "the margin is smaller than the effect of one test input"
-        explanation = (
-            f"Set a larger --margin than {design.margin:g} {design.unit}: one of the {design.inputs} test "
-            f"inputs changes the score by {design.resolution:.2g} {design.unit}."
-        )
-    return _Analysis(
-        outcome=outcome,
-        reason=reason,
-        explanation=explanation,
-        lead=lead,
-        standing=standing,
-        differences=differences,
-        plain=of_plain,
-        factors=factors,
-        awaited=awaited,
-        times=times,
-        used=used,
-        # The level of the adjusted p: Holm's factors multiply p instead of dividing the level.
-        level=nominal if analyses else None,
-        is_constant=len(used) >= CONSTANT and bool(constant),
-    )
 
+    def _images(
+        self, d: Difference, variant: Variant, seeds: Sequence[int], alpha: float
+    ) -> tuple[float, float] | None:
+        """Return the interval over seeds and test inputs, or None without answers to each input."""
+        if not d.bounded:
+            return None
+        trained = [self.scores[name] for name in (variant.name, self.baseline.name)]
+        values = [[scores.values.get(seed) for seed in seeds] for scores in trained]
+        sizes = {None if answers is None else len(answers) for rows in values for answers in rows}
+        inputs, chance = self.design.inputs, self.design.chance
+        if len(sizes) != 1 or None in sizes or (inputs and sizes != {inputs}):
+            return None
+        first, second = (np.array(rows, float) for rows in values)
+        step = (chance.step or None) if chance is not None else None
+        reach = self.design.scale * statistics.reach_over_inputs(first - second, alpha, step=step)
+        return min(d.low, d.mean - reach), max(d.high, d.mean + reach)
 
-def _constant(scores: Mapping[str, Scores], variants: Sequence[Variant], seeds: Sequence[int]) -> str:
-    """Return the name of the first variant with equal scores at all seeds, or an empty string."""
-    names = [variant.name for variant in variants]
-    return next((n for n in names if len({scores[n].scores[seed] for seed in seeds}) == 1), "")
-
-
-def _equal_scores(
-    scores: Mapping[str, Scores], variants: Sequence[Variant], seeds: Sequence[int]
-) -> Iterator[str]:
-    """Yield warnings of scores that are equal at several seeds, or to those of the baseline."""
-    if name := _constant(scores, variants, seeds):
-        yield f"Check that {name} uses its seed: its {len(seeds)} scores so far are equal in every digit."
-    rows = {variant.name: [scores[variant.name].scores.get(seed) for seed in seeds] for variant in variants}
-    baseline, *others = rows
-    for name in others:
-        if rows[name] == rows[baseline]:
-            yield f"Check that {name} differs from {baseline}: their scores are equal at every seed."
-
-
-def _is_whole(variant: Scores, seeds: Sequence[int]) -> bool:
-    """Return whether all seeds of a variant have ended, or one of them cannot be trained."""
-    return bool(variant.failed) or all(variant.ended(seed) for seed in seeds)
-
-
-def _from_plain(
-    design: Design,
-    scores: Mapping[str, Scores],
-    variant: Variant,
-    plain: Mapping[str, Variant],
-    seeds: Sequence[int],
-    alpha: float = ALPHA,
-) -> Difference | None:
-    """Return the difference of a finalist from the plain variant with its hyperparameters.
-
-    Returns None if that is the baseline, if it is not trained with all seeds, or if it cannot be trained. A
-    variant that cannot be trained shows that the gain does not come from its hyperparameters.
-    """
-    if (
-        variant.plain not in plain
-        or scores[variant.plain].failed
-        or not _is_whole(scores[variant.plain], seeds)
-    ):
-        return None
-    both = [seed for seed in seeds if seed in scores[variant.plain].scores]
-    return _difference(design, scores, variant, plain[variant.plain], both, alpha) if len(both) >= 2 else None
-
-
-def _steps(finalist: Scores, baseline: Scores, seeds: Sequence[int]) -> tuple[float, float] | None:
-    """Return the mean steps of two variants' trainings, or None if they are not known."""
-    steps = [
-        [variant.costs[seed].steps for seed in seeds if seed in variant.costs]
-        for variant in (finalist, baseline)
-    ]
-    known = [[count for count in counts if count is not None] for counts in steps]
-    if any(len(counts) < len(seeds) for counts in known):
-        return None
-    return fmean(known[0]), fmean(known[1])
-
-
-def time_ratio(variant: Scores, baseline: Scores, seeds: Sequence[int]) -> Ratio | None:
-    """Return the ratio of two variants' training times at the same seeds, or None if it is not known.
-
-    Processor time is used if all trainings have it, because other processes on the machine hardly change it.
-    """
-    for name in ("processor_seconds", "seconds"):
-        first, second = (
-            [getattr(trained.costs.get(seed), name, None) or 0.0 for seed in seeds]
-            for trained in (variant, baseline)
-        )
-        if len(seeds) >= 2 and all(seconds > 0 for seconds in first + second):
-            return statistics.paired_ratio(first, second)
-    return None
-
-
-def _fair_outcomes(time: Ratio | None) -> Collection[Outcome]:
-    """Return the outcomes that a measured time ratio allows."""
-    if time is None:
-        return ()
-    allowed: list[Outcome] = []
-    if time.no_longer:
-        allowed.append("better")
-    if time.low >= 1 - EQUAL_TIME:
-        allowed.append("worse")
-    return [*allowed, "equivalent"] if time.equal else allowed
-
-
-def _guessing(design: Design, variants: Iterable[Scores], seeds: Sequence[int]) -> str:
-    """Return a sentence with the score of guessing if all variants may be guessing, else an empty string."""
-    chance, sign = design.chance, 1 if design.maximize else -1
-    if chance is None or any(
-        statistics.above_chance(
-            [sign * variant.scores[seed] for seed in seeds], sign * chance.value, chance.error
-        )
-        for variant in variants
-    ):
-        return ""
-    unit = "" if design.unit == design.metric else f" {design.unit}"
-    value = f"{chance.value:.4f}{unit}" if design.scale == 1 else f"{100 * chance.value:.1f} %"
-    return f"The {design.metric} of guessing is {value}."
-
-
-def _images(
-    design: Design, d: Difference, variant: Scores, baseline: Scores, seeds: Sequence[int], alpha: float
-) -> tuple[float, float] | None:
-    """Return the interval over seeds and test inputs, or None without answers to each input."""
-    if not d.bounded:
-        return None
-    values = [[trained.values.get(seed) for seed in seeds] for trained in (variant, baseline)]
-    sizes = {None if answers is None else len(answers) for rows in values for answers in rows}
-    if len(sizes) != 1 or None in sizes or (design.inputs and sizes != {design.inputs}):
-        return None
-    first, second = (np.array(rows, float) for rows in values)
-    step = (design.chance.step or None) if design.chance is not None else None
-    reach = design.scale * statistics.reach_over_inputs(first - second, alpha, step=step)
-    return min(d.low, d.mean - reach), max(d.high, d.mean + reach)
-
-
-def _difference(
-    design: Design,
-    scores: Mapping[str, Scores],
-    variant: Variant,
-    other: Variant,
-    seeds: Sequence[int],
-    alpha: float = ALPHA,
-) -> Difference:
-    sign = design.scale if design.maximize else -design.scale
-    values, other_values = scores[variant.name].scores, scores[other.name].scores
-    return paired(
-        [sign * (values[seed] - other_values[seed]) for seed in seeds],
-        margin=design.margin,
-        resolution=design.resolution,
-        alpha=alpha,
-    )
-
-
-def _gate(variant: Scores, seeds: Sequence[int]) -> float | None:
-    """Return the largest absolute gate that a variant has learned, or None if not all seeds have it."""
-    gates = [variant.gates[seed] for seed in seeds if seed in variant.gates]
-    return max(gates) if len(gates) == len(seeds) else None
-
-
-def _needed(size: float, d: Difference, finalists: int, analyses: tuple[int, ...]) -> int | None:
-    """Return the seeds that detect `size` with 80 % power, at the level of the last analysis."""
-    if size <= 0 or d.sd is None:
-        return None
-    alpha = ALPHA / finalists
-    if analyses:
-        alpha = decision.nominal_levels(analyses, alpha)[-1]
-    return pairs_needed(size, d.sd, alpha)
+    def _needed(self, size: float, d: Difference) -> int | None:
+        """Return the seeds that detect `size` with 80 % power, at the level of the last analysis."""
+        if size <= 0 or d.sd is None:
+            return None
+        alpha = ALPHA / len(self.finalists)
+        return pairs_needed(size, d.sd, nominal_levels(self.analyses, alpha)[-1] if self.analyses else alpha)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,19 @@ import optuna
 from optuna.study import StudyDirection
 
 from automl.base.errors import InputError, unknown
-from automl.base.serialise import from_json, read_json
+from automl.base.escape import redact_all
+from automl.base.serialise import from_json, read_json, to_json
 from automl.config.setting_checks import INIT
-from automl.confirm.design import Design
+from automl.confirm.design import COMMANDS, MODELS, Design, TrainingKind
 from automl.confirm.statistics import ALPHA, least_pairs
 from automl.confirm.variants import CONTROL_ROLES, VariantSet
 from automl.confirm.written import CONFIRM_FOLDER, VERDICT_FILE, WrittenVerdict, read_verdict
 from automl.storage.folder import SearchMetadata
 from automl.storage.provenance import Provenance
-from search.config import COMMAND, CommandModel
+from automl.storage.storage import Storage
+from automl.tracking.run_spec import RunSpec, below, source
+from automl.tracking.tags import CONFIRMS
+from search.config import CommandModel
 from search.metric import Chance, Metric
 from search.record import Role, State, TrialRecord
 from search.study import STUDY_FILE, create_study, resume_study
@@ -102,6 +107,11 @@ class Confirmation:
         return read_json(cls, folder / CONFIRM_FILE, format=FORMAT)
 
     @property
+    def folder(self) -> str:
+        """Name of its folder in that of the search."""
+        return CONFIRM_FOLDER if self.number == 1 else f"{CONFIRM_FOLDER}-{self.number}"
+
+    @property
     def least(self) -> int:
         """Least number of seeds that can show a difference."""
         return least_pairs(
@@ -109,9 +119,9 @@ class Confirmation:
         )
 
     @property
-    def of_commands(self) -> bool:
-        """Return True if the variants are commands."""
-        return self.variant_set.variants[0].config.task == COMMAND
+    def kind(self) -> TrainingKind:
+        """Kind of the trainings."""
+        return COMMANDS if self.commands() else MODELS
 
     def commands(self) -> list[str]:
         """Return the commands that the variants run."""
@@ -138,17 +148,14 @@ class Confirmation:
             unit=metric.gap_unit,
             inputs=self.inputs,
             chance=self.chance,
-            commands=self.of_commands,
+            kind=self.kind,
         )
 
     def plan(self, search: Plan) -> Plan:
-        """Return the plan of the trials that are needed in any case, scored on the test split.
-
-        A command reports one metric. Its program knows what that is measured on.
-        """
-        metric = search.metric
-        if not self.of_commands:
-            metric = replace(metric, name=f"test_{metric.name}")
+        """Return the plan of the trials that are needed in any case, scored on the kind's split."""
+        metric, split = search.metric, self.kind.split
+        if split:
+            metric = replace(metric, name=f"{split}_{metric.name}")
         compared = [variant for variant in self.variant_set.variants if variant.role not in CONTROL_ROLES]
         return Plan(
             trials=len(self.seeds) * len(compared)
@@ -157,6 +164,33 @@ class Confirmation:
             metric=metric,
             objectives=[metric.name],
             baseline_share=0,
+        )
+
+    def run_spec(self, location: Storage, metadata: SearchMetadata) -> RunSpec:
+        """Return the confirmation's run in MLflow, below the run of the search.
+
+        Commands have no search. Their first comparison is the run of the whole folder.
+
+        Args:
+            location: The folder of the confirmation in the storage.
+            metadata: The metadata of the search.
+        """
+        number = self.number
+        alone = self.kind.opaque and number == 1
+        name = f"{metadata.name} confirm" + (f" {number}" if number > 1 else "")
+        return RunSpec(
+            name=metadata.name if alone else name,
+            tags={CONFIRMS: metadata.name},
+            source=source(self.provenance, metadata.scale),
+            data=metadata.data,
+            splits=() if self.kind.opaque else ("training", "validation", "testing"),
+            identity=metadata.identity if alone else f"{metadata.identity}-confirm-{number}",
+            above="" if alone else metadata.identity,
+            experiment=metadata.settings.title,
+            checkpoint=partial(below, location),
+            primary=metadata.plan.metric,
+            params={**vars(self.options), "first_seed": self.seeds[0]},
+            settings=redact_all(to_json(self)),
         )
 
 
@@ -195,9 +229,8 @@ def best_of_variant(records: Iterable[TrialRecord], variant: str, design: Design
 
     The test split has no part in the choice.
     """
-    sign = 1 if design.maximize else -1
     done = [record for record in records if record.variant == variant and record.state is State.COMPLETE]
-    return max(done, key=lambda record: sign * record.value(design.metric), default=None)
+    return max(done, key=lambda record: design.sign * record.value(design.metric), default=None)
 
 
 def study_in(

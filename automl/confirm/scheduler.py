@@ -12,13 +12,14 @@ import numpy as np
 from automl.base.serialise import write_json
 from automl.confirm.design import Design
 from automl.confirm.judge import judge
-from automl.confirm.protocol import Confirmation, best_of_variant, chosen_baseline
+from automl.confirm.protocol import Confirmation, best_of_variant, chosen_baseline, study_in
 from automl.confirm.scores import Scores, collect
 from automl.confirm.variants import CONTROL_ROLES, Variant, ablations, best_validated
 from automl.confirm.verdict import Verdict
 from automl.confirm.wording import confidence_interval
 from automl.confirm.written import VERDICT_FILE
 from automl.storage.answers import read_answers
+from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from search.callback import Callback
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
@@ -97,7 +98,7 @@ class ConfirmationScheduler(Callback):
             seeds = [seed for seed in seeds if seed in self.verdict.used]
         own_trials = [trial for trial in _planned_trials(own, seeds) if trial.key in ended]
         awaited = _planned_trials(self.verdict.awaited, self.verdict.used)
-        compared = _planned_trials([baseline, *now], seeds, alternate=self.design.commands)
+        compared = _planned_trials([baseline, *now], seeds, alternate=self.design.kind.opaque)
         planned.planned_trials = _unique([*selection, *own_trials, *awaited, *compared])
         # Continuations wait for shared partial trainings, which take longest, so these are first.
         planned.planned_trials.sort(
@@ -111,7 +112,7 @@ class ConfirmationScheduler(Callback):
                 self.variants += without
                 planned.planned_trials += _planned_trials(without, seeds)
                 self._judge()
-        if self.design.commands and self._failed_twice:
+        if self.design.kind.opaque and self._failed_twice:
             started = {(record.variant, record.config.seed) for record in planned.standing}
             planned.planned_trials = [trial for trial in planned.planned_trials if trial.key in started]
         if self.verdict.complete:  # The list of trials is complete, too.
@@ -120,14 +121,18 @@ class ConfirmationScheduler(Callback):
 
     def _baseline(self, ended: Mapping[tuple[str, int], TrialRecord]) -> Variant:
         """Return the candidate with the best validation over the seeds of the selection."""
-        metric, seeds = self.design.metric, self.confirmation.selection
-        sign = 1 if self.design.maximize else -1
+        metric, sign, seeds = self.design.metric, self.design.sign, self.confirmation.selection
         scores: dict[str, list[float]] = {}
         for variant in self.confirmation.variant_set.baselines:
             records = [ended[variant.name, seed] for seed in seeds]
             if all(record.state is State.COMPLETE for record in records):
                 scores[variant.name] = [sign * record.value(metric) for record in records]
         return best_validated(self.confirmation.variant_set.baselines, scores)
+
+    @property
+    def has_stopped(self) -> bool:
+        """Return True if the trainings that are running cannot change the verdict, nor explain it."""
+        return self.design.kind.opaque and self.verdict.complete
 
     @property
     def _failed_twice(self) -> bool:
@@ -160,7 +165,7 @@ class ConfirmationScheduler(Callback):
         ]
         warnings = [*self.confirmation.variant_set.warnings, *broken, *value["warnings"]]
         value["warnings"] = warnings + (
-            self._unseen_work() if self.design.commands and self.design.equal == "time" else []
+            self._unseen_work() if self.design.kind.opaque and self.design.equal == "time" else []
         )
         return {"search": self.name, "confirmation": self.confirmation.number, **value}
 
@@ -215,3 +220,38 @@ def _planned_trials(
         for i, seed in enumerate(seeds)
         for variant in (reversed(variants) if alternate and i % 2 else variants)
     ]
+
+
+def open_scheduler(
+    folder: Path,
+    metadata: SearchMetadata,
+    confirmation: Confirmation,
+    *,
+    retry: bool = True,
+    controls: bool = False,
+) -> ConfirmationScheduler:
+    """Open the scheduler of the confirmation in `folder`, with all trials so far.
+
+    Args:
+        folder: The folder of the confirmation.
+        metadata: The metadata of the search.
+        confirmation: The content of `confirm.json`.
+        retry: Train again after an error.
+        controls: Train the controls whatever the verdict.
+    """
+    plan = metadata.plan
+    design = confirmation.design(plan.metric, metadata.settings.equal)
+    variants = confirmation.plan(plan)
+    study = study_in(
+        folder, metadata, maximize=design.maximize, needed=[plan.metric.name, variants.metric.name]
+    )
+    planned = FixedScheduler(study, variants, [], retry=retry)
+    return ConfirmationScheduler(
+        folder,
+        metadata.name,
+        confirmation,
+        design,
+        planned,
+        location=metadata.location / folder.name,
+        controls=controls,
+    )

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import numpy as np
 
+from automl.confirm.statistics import Ratio, paired_ratio
 from automl.confirm.variants import Variant
 from search.record import State, TrialRecord
 
@@ -54,6 +56,32 @@ class Scores:
     def ended(self, seed: int) -> bool:
         """Return whether the training with this seed has ended, with or without a score."""
         return seed in self.scores or seed in self.failed or seed in self.errors
+
+    def mean_steps(self, seeds: Sequence[int]) -> float | None:
+        """Return the mean steps of the trainings, or None if not all are known."""
+        steps = [self.costs[seed].steps for seed in seeds if seed in self.costs]
+        known = [count for count in steps if count is not None]
+        return fmean(known) if len(known) == len(seeds) else None
+
+    def largest_gate(self, seeds: Sequence[int]) -> float | None:
+        """Return the largest absolute gate that was learned, or None if not all seeds have it."""
+        gates = [self.gates[seed] for seed in seeds if seed in self.gates]
+        return max(gates) if len(gates) == len(seeds) else None
+
+
+def time_ratio(variant: Scores, baseline: Scores, seeds: Sequence[int]) -> Ratio | None:
+    """Return the ratio of two variants' training times at the same seeds, or None if it is not known.
+
+    Processor time is used if all trainings have it, because other processes on the machine hardly change it.
+    """
+    for name in ("processor_seconds", "seconds"):
+        first, second = (
+            [getattr(trained.costs.get(seed), name, None) or 0.0 for seed in seeds]
+            for trained in (variant, baseline)
+        )
+        if len(seeds) >= 2 and all(seconds > 0 for seconds in first + second):
+            return paired_ratio(first, second)
+    return None
 
 
 def training_cost(record: TrialRecord) -> TrainingCost:

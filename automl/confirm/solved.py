@@ -54,7 +54,7 @@ def with_placement(space: Space, config: TrialConfig, params: Mapping[str, Any])
 
 
 def read_finalist(
-    file: Path, metadata: SearchMetadata, space: Space, trials: Iterable[tuple[Any, TrialRecord]]
+    file: Path, metadata: SearchMetadata, space: Space, trials: Iterable[TrialRecord]
 ) -> TrialRecord:
     """Return the finalist in a file of `automl solve`, as a trial of the search.
 
@@ -62,7 +62,7 @@ def read_finalist(
         file: The file.
         metadata: The search.
         space: The space of the search.
-        trials: The trials of the search with their records.
+        trials: The trials of the search.
 
     Raises:
         InputError: The file is damaged, or is that of another search.
@@ -71,11 +71,10 @@ def read_finalist(
     if solved.identity != metadata.identity:
         again = format_command("solve", metadata.name, metadata.settings.storage, "--out", str(file))
         raise InputError(f"{file} is the answer of another search, {solved.search!r}; run {again}")
-    pair = next(((trial, record) for trial, record in trials if record.number == solved.trial), None)
-    if pair is None:
+    trial = next((trial for trial in trials if trial.number == solved.trial), None)
+    if trial is None:
         raise InputError(f"{file} names trial {solved.trial}, which search {metadata.name!r} does not have")
-    trial, record = pair
-    config = with_placement(space, record.config, {**trial.params, **solved.params})
+    config = with_placement(space, trial.config, {**trial.params, **solved.params})
     if space.as_baseline(config) == config:
         raise InputError(f"{file} has the baseline as its answer, so there is nothing to confirm")
-    return TrialRecord(record.number, config)
+    return TrialRecord(trial.number, config)

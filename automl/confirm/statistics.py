@@ -238,12 +238,17 @@ class Ratio:
     @property
     def equal(self) -> bool:
         """Return whether the interval shows that the ratio is near 1."""
-        return self.low >= 1 - EQUAL_TIME and self.no_longer
+        return self.no_shorter and self.no_longer
 
     @property
     def no_longer(self) -> bool:
         """Return whether the interval shows that the ratio is at most slightly above 1."""
         return self.high <= 1 + EQUAL_TIME
+
+    @property
+    def no_shorter(self) -> bool:
+        """Return whether the interval shows that the ratio is at most slightly below 1."""
+        return self.low >= 1 - EQUAL_TIME
 
 
 def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:

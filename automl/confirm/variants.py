@@ -122,11 +122,7 @@ def select_variants(
         key=lambda r: plan.signed_value(r, metric),
         reverse=True,
     )
-    # Trials that differ only in the seed count once.
-    different: list[TrialRecord] = []
-    for record in done:
-        if all(record.config.change(seed=0) != other.config.change(seed=0) for other in different):
-            different.append(record)
+    different = _different(done)
     plain = [r for r in different if space.as_baseline(r.config) == r.config]
     controls = [r for r in different if _types(r.config) == {CONTROL}]
     finalists = [r for r in different if r not in plain and r not in controls][:top]
@@ -144,14 +140,7 @@ def select_variants(
             f"Only {len(finalists)} of {top} finalists are confirmed: the search has no other finished "
             f"trials besides baselines and controls."
         )
-    noise = noise or _seed_noise(done, metric)
-    reach = math.inf if noise is None else 2 * math.sqrt(2) * noise
-    near = [
-        r
-        for r in plain[:PLAIN]
-        if plan.signed_value(plain[0], metric) - plan.signed_value(r, metric) <= reach
-    ]
-    baselines = [_baseline(record) for record in near]
+    baselines = [_baseline(record) for record in _near_best(plain, plan, noise or _seed_noise(done, metric))]
     variants = [baselines[0]]
     placements = placement_names([record.config for record in finalists])
     for record, placement in zip(finalists, placements, strict=True):
@@ -159,29 +148,13 @@ def select_variants(
         if own not in baselines:
             baselines.append(own)
         title = placement if record.config.model.placement else model_name(record.config)
-        is_trial = record is not finalist
-        name = f"{title} (trial {record.number})" if is_trial else f"{title} (solved)"
-        number = record.number if is_trial else None
+        number = record.number if record is not finalist else None
+        name = f"{title} (solved)" if number is None else f"{title} (trial {number})"
         variants.append(
             Variant(name=name, role=Role.FINALIST, plain=own.name, config=record.config, trial=number)
         )
     first = finalists[0].config
-    if space.controls is not None:
-        for what, config in space.controls(first).items():
-            if all(config.model.placement != variant.config.model.placement for variant in variants):
-                name = f"{what}: {placement_name(config, options=False)}"
-                variants.append(Variant(name=name, role=Role.RANDOM, config=config))
-    elif controls:
-        name = f"control: {placement_name(controls[0].config, options=False)} (trial {controls[0].number})"
-        variants.append(Variant(name=name, role=Role.CONTROL, **_origin(controls[0])))
-    elif first.model.placement:
-        model = replace(first.model, placement={site: Spec(CONTROL) for site in first.model.placement})
-        config = replace(first, model=model)
-        variants.append(
-            Variant(
-                name=f"control: {placement_name(config, options=False)}", role=Role.CONTROL, config=config
-            )
-        )
+    variants += _controls(first, controls, variants, space)
     if first.model.placement:
         random = _random_placement(first, [v.config for v in variants], space, settings)
         if random is None:
@@ -189,19 +162,52 @@ def select_variants(
                 "No variant has a random placement: the space drew no other placement with as many modules."
             )
         else:
-            variants.append(
-                Variant(
-                    name=f"random placement: {placement_name(random, options=False)}",
-                    role=Role.RANDOM,
-                    config=random,
-                )
-            )
+            variants.append(_explaining("random placement", random, Role.RANDOM))
     others = baselines[1:]
     if (init or settings.init) == "shared":
         variants, others = _with_shared_trainings(variants), []
     elif settings.shares_training:
         variants, others = _from_scratch(variants), _from_scratch(others)
     return VariantSet(variants=variants, baseline_candidates=others, warnings=warnings)
+
+
+def _different(records: Iterable[TrialRecord]) -> list[TrialRecord]:
+    """Return the first of the trials that differ only in the seed."""
+    different: list[TrialRecord] = []
+    for record in records:
+        if all(record.config.change(seed=0) != other.config.change(seed=0) for other in different):
+            different.append(record)
+    return different
+
+
+def _near_best(plain: Sequence[TrialRecord], plan: Plan, noise: float | None) -> list[TrialRecord]:
+    """Return the plain trials that may become the baseline: those in reach of the noise between seeds."""
+    reach = math.inf if noise is None else 2 * math.sqrt(2) * noise
+    scores = [plan.signed_value(record, plan.metric.name) for record in plain[:PLAIN]]
+    return [record for record, score in zip(plain, scores, strict=False) if scores[0] - score <= reach]
+
+
+def _explaining(what: str, config: TrialConfig, role: Role) -> Variant:
+    """Return a variant that explains a gain."""
+    return Variant(name=f"{what}: {placement_name(config, options=False)}", role=role, config=config)
+
+
+def _controls(
+    first: TrialConfig, controls: Sequence[TrialRecord], variants: Sequence[Variant], space: Space
+) -> list[Variant]:
+    """Return the controls of the first finalist, as in `select_variants`."""
+    if space.controls is not None:
+        taken = [variant.config.model.placement for variant in variants]
+        configs = space.controls(first).items()
+        return [_explaining(what, c, Role.RANDOM) for what, c in configs if c.model.placement not in taken]
+    if controls:
+        name = f"control: {placement_name(controls[0].config, options=False)} (trial {controls[0].number})"
+        return [Variant(name=name, role=Role.CONTROL, **_origin(controls[0]))]
+    if not first.model.placement:
+        return []
+    placement = {site: Spec(CONTROL) for site in first.model.placement}
+    config = replace(first, model=replace(first.model, placement=placement))
+    return [_explaining("control", config, Role.CONTROL)]
 
 
 def _seed_noise(records: Iterable[TrialRecord], metric: str) -> float | None:

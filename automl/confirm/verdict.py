@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from automl.base.addresses import redact_all
+from automl.base.escape import redact_all
 from automl.base.serialise import to_json
 from automl.confirm import wording
 from automl.confirm.decision import Outcome
@@ -63,7 +63,7 @@ class Verdict:
         design: The seeds, the margin and the metric of the comparison.
         outcome: `better`, `worse`, `equivalent`, `undecided` or `cannot tell`. None with fewer than two
             seeds.
-        reason: The reason of `cannot tell`, as part of the headline.
+        words: The words of the rule that decided: the headline, or the reason of `cannot tell`.
         explanation: The reason in a full sentence.
         complete: True if nothing more will be trained.
         lead: The leading finalist. It is the winner if the final outcome is `better`.
@@ -89,7 +89,7 @@ class Verdict:
 
     design: Design
     outcome: Outcome | None = None
-    reason: str = ""
+    words: str = ""
     explanation: str = ""
     complete: bool = False
     lead: Comparison | None = None
@@ -114,6 +114,11 @@ class Verdict:
     def final(self) -> Outcome | None:
         """Return the outcome if nothing more will be trained, otherwise None."""
         return self.outcome if self.complete else None
+
+    @property
+    def reason(self) -> str:
+        """Return the reason of `cannot tell`, as part of the headline."""
+        return self.words if self.outcome == "cannot tell" else ""
 
     @property
     def headline(self) -> str:
@@ -157,7 +162,7 @@ class Verdict:
             "margin": design.margin,
             "unit": design.unit,
             "metric": design.metric,
-            "split": "" if design.commands else "test",
+            "split": design.kind.split,
             "inputs": design.inputs,
             "chance": design.chance and design.chance.value,
             "resolution": design.resolution,

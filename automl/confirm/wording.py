@@ -1,7 +1,7 @@
 """The text of a verdict: a headline, a line of figures, and remarks."""
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from automl.confirm.statistics import EQUAL_TIME, Ratio
 from search.record import Role
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 CLOSED_GATE = 0.05  # an absolute gate below which a module hardly changes its input
 FEW_SEEDS = 10  # below this number, the figures say "only"
-INCOMPLETE = "A seed counts once the baseline and all finalists have trained with it."
+INCOMPLETE = "A seed counts once the baseline and all {finalist}s have trained with it."
 
 # The conclusion if the winner is not shown to be better than a control.
 _CONCLUSIONS = {
@@ -24,32 +24,46 @@ _CONCLUSIONS = {
 
 def headline(verdict: "Verdict") -> str:
     """Return the verdict in at most 15 words."""
-    design, lead = verdict.design, verdict.lead
-    finalist, baseline = ("candidate", "baseline") if design.commands else ("finalist", "tuned baseline")
-    if verdict.outcome is None or lead is None:
+    if verdict.outcome is None or verdict.lead is None:
         return "No verdict: fewer than two seeds are complete"
-    difference = f"{abs(lead.difference.mean):.{design.decimals}f} {design.unit}"
-    match verdict.final:
-        case None:
-            return f"No verdict yet: {lead.difference.count} of {len(design.seeds)} seeds are complete"
-        case "better":
-            return f"{lead.variant.title} beats the {baseline} by {difference}"
-        case "worse":
-            return f"No {finalist} beats the {baseline}: the best is worse by {difference}"
-        case "equivalent":
-            return f"No {finalist} differs from the {baseline} by as much as {design.margin:g} {design.unit}"
-        case "cannot tell":
-            return f"Cannot tell: {verdict.reason}"
-        case "undecided" if design.commands:
-            return f"No detectable difference from the baseline in {lead.difference.count} seeds"
-        case "undecided":
-            return f"Undecided: {lead.difference.count} seeds show no difference from the tuned baseline"
+    if not verdict.complete:
+        count = verdict.lead.difference.count
+        return f"No verdict yet: {count} of {len(verdict.design.seeds)} seeds are complete"
+    return f"Cannot tell: {verdict.words}" if verdict.outcome == "cannot tell" else verdict.words
+
+
+def fields(design: "Design", lead: "Comparison", constant: str) -> dict[str, Any]:
+    """Return the values of the fields in the words of a rule.
+
+    Args:
+        design: The design.
+        lead: The finalist that the verdict is about.
+        constant: The name of the command that ignores its seed, if there is one.
+    """
+    guess = ""
+    if design.chance is not None:
+        unit = "" if design.unit == design.metric else f" {design.unit}"
+        value = design.chance.value
+        guess = f"{value:.4f}{unit}" if design.scale == 1 else f"{100 * value:.1f} %"
+    return {
+        "winner": lead.variant.title,
+        "finalist": design.kind.finalist,
+        "baseline": design.kind.baseline,
+        "difference": f"{abs(lead.difference.mean):.{design.decimals}f} {design.unit}",
+        "count": lead.difference.count,
+        "constant": constant,
+        "metric": design.metric,
+        "guess": guess,
+        "margin": f"{design.margin:g} {design.unit}",
+        "inputs": design.inputs,
+        "resolution": f"{design.resolution:.2g} {design.unit}",
+    }
 
 
 def figures(verdict: "Verdict") -> str:
     """Return the difference, its interval, p, the seeds and the time, in short sentences."""
     if verdict.outcome is None or verdict.lead is None:
-        return INCOMPLETE.replace("finalists", "candidates") if verdict.design.commands else INCOMPLETE
+        return INCOMPLETE.format(finalist=verdict.design.kind.finalist)
     design, lead = verdict.design, verdict.lead
     d, decimals = lead.difference, design.decimals
     sentences = [
@@ -112,8 +126,8 @@ def _probability(verdict: "Verdict") -> str:
     if verdict.level is not None:
         text += f" at level {verdict.level:.2g} of this interim analysis"
     finalists = sum(comparison.p_holm is not None for comparison in verdict.comparisons)
-    noun = "candidates" if verdict.design.commands else "finalists"
-    return f"{text}, adjusted for {finalists} {noun}" if finalists > 1 else text
+    noun = verdict.design.kind.finalist
+    return f"{text}, adjusted for {finalists} {noun}s" if finalists > 1 else text
 
 
 def _seeds(count: int, noun: str) -> str:

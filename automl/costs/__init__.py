@@ -8,8 +8,7 @@ model         Costs of a model, without a dataset
 module_costs  Costs of a placement as sums over its modules
 profile       Measures the costs of a configuration before it is trained
 subject       The models of all tasks without a dataset: how to build each, and its input
-time_ratio    Epoch time relative to the baseline, measured before training. The ratio of a confirmation
-              is `confirm.statistics.paired_ratio`
+time_ratio    Epoch time relative to the baseline, measured before training or counted. The ratio of a
+              confirmation is `confirm.statistics.paired_ratio`
 trimmed_mean  The mean of paired measurements without their extremes
-work          Counts the operations, MACs and bytes of a training step, and measures their unit costs
 """

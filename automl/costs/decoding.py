@@ -19,7 +19,7 @@ def cache_bytes(config: TrialConfig) -> int:
     Raises:
         InputError: A type of the placement cannot decode.
     """
-    from attention.references import find_attention  # imports torch, which takes seconds
+    from attention.attention_table import find_attention  # imports torch, which takes seconds
 
     model, context = config.model, decoding_context(config)
     if not isinstance(model, LanguageModel):

@@ -26,9 +26,9 @@ from automl.base.errors import InputError
 from automl.base.serialise import read_json, write_json
 from search import choices
 from search.config import TrialConfig
-from search.memory_study import memory_study
 from search.placement_model import IndexedModule
 from search.solver import AdditiveCost
+from search.space import memory_study
 
 if TYPE_CHECKING:
     from torch import nn
@@ -145,9 +145,9 @@ def export_costs(
     Raises:
         InputError: The file cannot be written.
     """
+    from automl.base.terminal import progress
     from automl.config.device import device_name
     from automl.costs.model import measure_costs
-    from automl.data.preparation_progress import progress
     from backbones import insert, sites
     from backbones.attention_cost import attention_cost
     from backbones.torch_internals import tree_leaves

@@ -21,7 +21,7 @@ from typing import IO, NamedTuple
 
 from automl.base.errors import InputError
 from automl.data.digest import hash_file
-from automl.data.walk import is_clutter
+from automl.data.files import is_clutter
 from automl.storage.cache_folder import cache_root, once
 
 SUFFIXES = (".tgz", ".tar.gz", ".tar", ".zip")

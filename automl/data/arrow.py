@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from automl.base.terminal import progress
 from automl.data.digest import SIZE, count_cores
-from automl.data.preparation_progress import progress
 from automl.data.tally import Tally
 from automl.storage.cache_folder import cache_root, once
 

@@ -1,4 +1,9 @@
-"""Read tables in CSV files with the line of each row."""
+"""Read tables in CSV files with the line of each row, among them the `labels.csv` of a folder.
+
+A folder assigns groups of similar inputs, such as the images of a patient or the frames of a scene, in
+`labels.csv`, with the columns `file` and `group`, in every layout. Data in a table have a column `group`. An
+input without a group stands alone. A group is in one split (`automl.data.splits`).
+"""
 
 import csv
 import io
@@ -7,8 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automl.base.errors import InputError
+from automl.data.files import find_on_disk, is_file, normalise_nfc
 
 Row = dict[str, str]
+
+LABELS = "labels.csv"
+COLUMNS = {
+    "file": ("file", "filename", "file_name", "image", "path"),
+    "label": ("label", "class", "category"),
+    "split": ("split", "set"),
+    "group": ("group",),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,3 +78,42 @@ def iterate_rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
             line = reader.line_num + 1
     except csv.Error as error:
         raise InputError(f"{path}, line {line}: not a row of a CSV ({error})") from error
+
+
+def read_labels(root: Path) -> Table | None:
+    """Read `labels.csv` in `root`, with its columns renamed to those of COLUMNS; None if there is none."""
+    table = root / LABELS
+    if not table.is_file():
+        return None
+    content = read_table(table)
+    originals = {name.strip().lower(): name for name in content.columns}
+    known = {column: next((n for n in names if n in originals), None) for column, names in COLUMNS.items()}
+    columns = {originals[name]: column for column, name in known.items() if name is not None}
+    rows = [(line, {column: row[name] for name, column in columns.items()}) for line, row in content.rows]
+    return Table(columns=[columns.get(name, lower) for lower, name in originals.items()], rows=rows)
+
+
+def resolve_file(root: Path, name: str, line: int) -> Path:
+    """Return the file in `root` that a line of its table names. Raises InputError if it does not exist."""
+    table, file = root / LABELS, find_on_disk(root, name)
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise InputError(f"{table}, line {line}: {name} must be in the folder of the table")
+    if not is_file(file):
+        raise InputError(f"{table}, line {line}: there is no file {file}")
+    return file
+
+
+def read_groups(root: Path, table: Table | None) -> dict[Path, str]:
+    """Return the group of each file in `root` that has one, from the table of `read_labels`.
+
+    Raises InputError for a missing file, and for a file in two groups.
+    """
+    groups: dict[Path, str] = {}
+    for line, row in table.rows if table and {"file", "group"} <= {*table.columns} else ():
+        file, group = resolve_file(root, row["file"], line), normalise_nfc(row["group"].strip())
+        if group and groups.setdefault(file, group) != group:
+            raise InputError(
+                f"{root / LABELS}, line {line}: {row['file']} has the groups {groups[file]!r} and {group!r}; "
+                f"keep one"
+            )
+    return groups

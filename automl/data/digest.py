@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from automl.base.errors import InputError
-from automl.data.preparation_progress import progress
+from automl.base.terminal import progress
 from automl.storage.cache_folder import once
 
 SIZE = 32  # bytes of a SHA-256

@@ -20,10 +20,10 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
-from automl.base.addresses import redact
 from automl.base.errors import InputError
+from automl.base.escape import redact
+from automl.base.terminal import progress
 from automl.data.archive import MAX_FRACTION_OF_DISK, enter_single_folder, unpack
-from automl.data.preparation_progress import progress
 from automl.storage.cache_folder import once
 from automl.storage.disk import NO_ROOM
 

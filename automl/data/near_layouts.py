@@ -6,9 +6,9 @@ from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.data.archive import enter_single_folder, extract_if_archive
-from automl.data.groups import read_labels
+from automl.data.csv_table import read_labels
+from automl.data.files import is_clutter, walk
 from automl.data.images.image_formats import is_image
-from automl.data.walk import is_clutter, walk
 
 SPLIT = re.compile(r"(train|val|test)\w*", re.I)
 IMAGES = re.compile(r"(jpeg)?(image|img|photo|picture)s?", re.I)

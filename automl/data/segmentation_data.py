@@ -28,17 +28,16 @@ from torch import Tensor
 from automl.base.errors import InputError, unknown
 from automl.data import shared
 from automl.data.arrow import map_in_threads, write_rows
+from automl.data.csv_table import read_groups, read_labels
 from automl.data.detection import scenes
 from automl.data.digest import SIZE, hash_contents
-from automl.data.files import name_to_text
-from automl.data.groups import read_groups, read_labels
+from automl.data.files import name_to_text, walk
 from automl.data.images.folders import SPLIT_NAMES
 from automl.data.images.image_formats import is_image
 from automl.data.images.picture import Picture, open_picture, read_channel
 from automl.data.records import RecordFile, Records
 from automl.data.splits import SPLITS
 from automl.data.tally import join_examples
-from automl.data.walk import walk
 from automl.storage.cache_folder import cache_root
 from search.config import SegmentationData
 

@@ -8,19 +8,20 @@ split that changed with a trial's seed would let one trial train on inputs that 
 
 Copies have one key. They count once and stay together, even in different classes.
 
-Groups are held out as a whole, in the order of the hashes of their names, so their fractions are not exact
-(`automl.data.groups`). For subjects of sequences and near duplicates of functions only the hash itself
+Groups are held out as a whole, in the order of the hashes of their names, so their fractions are not exact.
+For subjects of sequences and near duplicates of functions only the hash itself
 decides, whether it is below the fraction (`hash_fractions`): moving one of these would move many inputs at
 once.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence, Sized
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Sized
 
 import numpy as np
 
 from automl.base.errors import InputError
-from automl.data.groups import assign_units, hold_out_units
+from automl.data.tally import Tally
 
 SPLITS = ("train", "validation", "test")
 TEST, VALIDATION, SUBSET = range(3)  # which 64 bits of a key decide
@@ -73,8 +74,8 @@ def hold_out_split(
     if grouped:
         is_alone = np.array([not group for group in groups])
         group_keys = np.where(is_alone[:, None], keys, hash_names(group or "" for group in groups))
-        units = assign_units(_bits(keys, purpose), _bits(group_keys, purpose))
-        held = hold_out_units(labels, units, fraction)
+        units = _assign_units(_bits(keys, purpose), _bits(group_keys, purpose))
+        held = _hold_out_units(labels, units, fraction)
     else:
         held = _first_by_rank(labels, keys, fraction, purpose, spare=1)
     if not held.any():
@@ -129,3 +130,67 @@ def _first_by_rank(
     ranks[order] = np.arange(len(contents)) - (counts.cumsum() - counts)[kinds[order]]
     chosen: np.ndarray = (ranks < counts_to_choose[kinds])[copy_of]
     return chosen
+
+
+def _assign_units(inputs: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Number the units that are held out as a whole, int64 `(N,)`: groups, joined if they share a copy.
+
+    `inputs` and `groups` are uint64 `(N,)`: equal numbers for copies, and for members of a group. Units are
+    ranked by their smallest number in `groups`.
+    """
+    ranks, previous = groups, np.empty(0, np.uint64)
+    while not np.array_equal(ranks, previous):
+        previous = ranks
+        for numbers_of in (inputs, groups):
+            values, index = np.unique(numbers_of, return_inverse=True)
+            least = np.full(len(values), np.iinfo(np.uint64).max, np.uint64)
+            np.minimum.at(least, index, ranks)
+            ranks = least[index]
+    units: np.ndarray = np.unique(ranks, return_inverse=True)[1]
+    return units
+
+
+def _hold_out_units(labels: np.ndarray, units: np.ndarray, fraction: float) -> np.ndarray:
+    """Return whether each input is held out, bool `(N,)`, by whole units in order of their numbers.
+
+    A unit is held out if this brings the counts of its classes nearer to `fraction` of each, in least
+    squares. Then a class with nothing held out gives its smallest unit. No class gives all its inputs.
+    """
+    classes = int(labels.max()) + 1
+    inside: dict[int, list[tuple[int, int]]] = {}  # the classes of each unit, with their numbers of inputs
+    pairs, counts = np.unique(units * classes + labels, return_counts=True)
+    for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+        inside.setdefault(pair // classes, []).append((pair % classes, count))
+    totals = np.bincount(labels, minlength=classes).tolist()
+    held, chosen = [0] * classes, set[int]()
+
+    def is_spare(unit: int) -> bool:
+        return unit not in chosen and all(held[c] + n < totals[c] for c, n in inside[unit])
+
+    def choose(unit: int) -> None:
+        chosen.add(unit)
+        for c, n in inside[unit]:
+            held[c] += n
+
+    for unit, members in inside.items():
+        if sum(n * (2 * (fraction * totals[c] - held[c]) - n) for c, n in members) >= 0 and is_spare(unit):
+            choose(unit)
+    for label in range(classes):
+        if not held[label]:
+            candidates = [
+                unit for unit, members in inside.items() if label in dict(members) and is_spare(unit)
+            ]
+            for unit in sorted(candidates, key=lambda unit: sum(n for _, n in inside[unit]))[:1]:
+                choose(unit)
+    return np.isin(units, list(chosen))
+
+
+def count_crossing(groups: Mapping[str, Iterable[str | None]], noun: str) -> Tally:
+    """Count the groups, called `noun`, that are in several splits."""
+    counts = Counter(group for split in groups.values() for group in {*split} - {None})
+    tally = Tally()
+    tally.keep(
+        f"{noun}s that are in several splits, so that scores may be too high (assign each to one split)",
+        sorted(group for group, count in counts.items() if group and count > 1),
+    )
+    return tally

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from automl.base.command_line import format_command
 from automl.base.errors import InputError
-from automl.confirm.confirmation_run import confirmation_run_spec
 from automl.confirm.protocol import Confirmation, best_of_variant, latest_verdict, study_name
 from automl.confirm.written import CONFIRM_FOLDER, WrittenVerdict
 from automl.storage.folder import SearchMetadata, check_not_lost, find_model_search
@@ -179,6 +178,6 @@ def _trained(metadata: SearchMetadata, verdict_folder: Path, variant: str) -> Ch
         checkpoint=location / best.folder,
         what="",
         search=metadata.name,
-        identity=confirmation_run_spec(location, metadata, confirmation).identity,
+        identity=confirmation.run_spec(location, metadata).identity,
         number=best.number,
     )

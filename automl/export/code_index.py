@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from automl.base.terminal import progress
 from automl.data.arrow import ArrowFile, write_columns
 from automl.data.code.function import Function
 from automl.data.code.source_folder import (
@@ -31,7 +32,6 @@ from automl.data.code.source_folder import (
     resolve_code_folder,
 )
 from automl.data.files import name_to_text
-from automl.data.preparation_progress import progress
 from automl.export.text_encoder import TextEncoder
 from automl.storage.cache_folder import cache_root, once
 

@@ -5,7 +5,7 @@ import numpy as np
 from automl.tasks import Task
 from automl.tasks.base import Split
 from automl.tasks.deployment import Deployment, Run, as_arrays
-from search.score_card import ScoreCard
+from search.class_statistics import ScoreCard
 
 
 def score_card(task: Task, deployment: Deployment, split: Split, run: Run) -> ScoreCard | None:

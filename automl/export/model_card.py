@@ -15,9 +15,9 @@ from automl.export.speed import Speed
 from automl.tasks import Task
 from automl.tasks.base import SPLITS
 from automl.tasks.deployment import Interface
+from search.class_statistics import ScoreCard
 from search.config import OwnTraining
 from search.metric import Metric
-from search.score_card import ScoreCard
 
 if TYPE_CHECKING:
     from automl.export.run_export import ExportResult

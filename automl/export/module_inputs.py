@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from attention import AttentionMap, Gated, Layout, Spec
-from attention.maps import map_of
+from attention.attention_map import map_of
 from attention.padding import padding
 from automl.export.onnx_session import open_onnx
 from automl.tasks.deployment import Arrays

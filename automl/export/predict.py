@@ -14,7 +14,7 @@ import numpy as np
 from automl.base import loading
 from automl.base.errors import InputError
 from automl.config.user_code import announce
-from automl.data.walk import walk
+from automl.data.files import walk
 from automl.export.formats import CONFIG, ONNX, onnx_file
 from automl.export.onnx_session import open_onnx
 from automl.export.text_decoder import open_decoder

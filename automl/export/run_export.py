@@ -52,8 +52,8 @@ from automl.tracking.registry import Registered, check_registry, register
 from automl.tracking.runs import find_trial_run
 from automl.tracking.tags import FIGURES, VERDICT
 from automl.training import checkpoint
+from search.class_statistics import ScoreCard
 from search.config import TrialConfig
-from search.score_card import ScoreCard
 
 INPUTS = 100  # number of test inputs for comparing the exported forms
 COPIES = 5  # number of written copies of the weights: four forms and MLflow's copy

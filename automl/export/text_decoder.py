@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from automl.base.extras import optional
+from automl.base.lazy import optional
 from automl.export.formats import onnx_file
 from automl.export.onnx_session import open_onnx
 from automl.export.served_decoder import TextDecoder

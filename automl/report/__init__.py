@@ -50,7 +50,7 @@ from automl.report.page import Section, write_page
 from automl.report.per_class import per_class
 from automl.report.plot import Plot
 from automl.report.ranks import ranks
-from automl.report.read import Search, read_search
+from automl.report.read import SearchData, read_search
 from automl.report.sensitivity import sensitivity
 from automl.report.site_effects import placement
 from automl.report.training_curves import training_curves
@@ -151,7 +151,7 @@ def _prepare(folder: Path) -> None:
         tempfile.TemporaryFile(dir=folder).close()
 
 
-def sections(search: Search) -> list[Section]:
+def sections(search: SearchData) -> list[Section]:
     """Return the sections with plots, in the order of the page. Commands have none beside the verdict."""
     if search.metadata.settings.is_referee:
         return []
@@ -184,11 +184,11 @@ def sections(search: Search) -> list[Section]:
     ]
 
 
-def _verdict(search: Search) -> Plot | None:
+def _verdict(search: SearchData) -> Plot | None:
     return forest(search.verdicts[-1]) if search.verdicts else None
 
 
-def _make(search: Search, folder: Path) -> list[str]:
+def _make(search: SearchData, folder: Path) -> list[str]:
     """Write the whole report into an empty folder, and return the names of its plots."""
     (folder / PLOTS).mkdir()
     top, parts = _verdict(search), sections(search)
@@ -253,7 +253,7 @@ def _earlier(folder: Path) -> list[str]:
     return [name for name in names if name == Path(name).name]
 
 
-def _send(search: Search, folder: Path, files: Sequence[str]) -> None:
+def _send(search: SearchData, folder: Path, files: Sequence[str]) -> None:
     """Put the report beside its search, where that is kept in an object store."""
     location = search.metadata.location / REPORT_FOLDER
     if location.local is not None:
@@ -265,7 +265,7 @@ def _send(search: Search, folder: Path, files: Sequence[str]) -> None:
         print(f"warning: the report is not in {location}: {error}", file=sys.stderr)
 
 
-def _links(search: Search) -> dict[int, str]:
+def _links(search: SearchData) -> dict[int, str]:
     """Return the addresses of the trials' runs, or none if MLflow does not answer."""
     from automl.tracking.runs import trial_links  # takes seconds to import
 
@@ -275,7 +275,7 @@ def _links(search: Search) -> dict[int, str]:
         return {}
 
 
-def _track(search: Search, folder: Path, files: Sequence[str]) -> str | None:
+def _track(search: SearchData, folder: Path, files: Sequence[str]) -> str | None:
     """Log the report to MLflow; the report is whole without it."""
     from automl.tracking.runs import log_report  # takes seconds to import
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from automl.confirm.protocol import study_name
 from automl.confirm.written import CONFIRM_FOLDER, WrittenVerdict
-from automl.report.read import Search, Trial
+from automl.report.read import SearchData
 from automl.storage.answers import Answers, read_answers
 from automl.storage.storage import Storage
-from search.record import State
+from search.record import State, TrialRecord
 from search.study import STUDY_FILE, read_records
 
 
@@ -46,7 +46,7 @@ class AnsweredSplit:
         return f"Of {' and '.join(group.what for group in self.of)}, on the {self.split} split{many}."
 
 
-def answered(search: Search) -> AnsweredSplit:
+def answered(search: SearchData) -> AnsweredSplit:
     """Return the answers of the latest confirmation on the test split, or else of the search on validation.
 
     `of` is empty where there are no answers to go by: before a trial is done, or of a task that keeps none.
@@ -57,15 +57,15 @@ def answered(search: Search) -> AnsweredSplit:
     return AnsweredSplit(split="validation", of=_searched(search))
 
 
-def _searched(search: Search) -> list[Answered]:
+def _searched(search: SearchData) -> list[Answered]:
     """Return answers of the best trial and the best baseline, with trials that differ only in the seed."""
-    trials: list[tuple[str, Trial]] = []
+    trials: list[tuple[str, TrialRecord]] = []
     for what, trial in (("best", search.best), ("best baseline", search.baseline)):
         if trial is None or any(trial is other for _, other in trials):
             continue
         trials.append((what, trial))
     answers = [
-        (f"the {what} trial, {trial.number}: {trial.where}", _of([_folder(search, trial)]), trial)
+        (f"the {what} trial, {trial.number}: {search.where(trial)}", _of([_folder(search, trial)]), trial)
         for what, trial in trials
     ]
     return [
@@ -78,22 +78,22 @@ def _searched(search: Search) -> list[Answered]:
     ]
 
 
-def _alike(search: Search, trial: Trial) -> list[Trial]:
+def _alike(search: SearchData, trial: TrialRecord) -> list[TrialRecord]:
     """Return the finished trials that differ from this one only in the seed."""
-    config = trial.record.config.change(seed=0)
-    return [t for t in search.done if t is not trial and t.record.config.change(seed=0) == config]
+    config = trial.config.change(seed=0)
+    return [t for t in search.done if t is not trial and t.config.change(seed=0) == config]
 
 
-def _folder(search: Search, trial: Trial) -> Storage:
-    return search.metadata.location / trial.record.folder
+def _folder(search: SearchData, trial: TrialRecord) -> Storage:
+    return search.metadata.location / trial.folder
 
 
-def finalist_folders(search: Search, verdict: WrittenVerdict) -> list[Storage]:
+def finalist_folders(search: SearchData, verdict: WrittenVerdict) -> list[Storage]:
     """Return the folders of the complete trainings of a confirmation's leading finalist."""
     return _folders(search, verdict, verdict.finalist) if verdict.finalist else []
 
 
-def _confirmed(search: Search, verdict: WrittenVerdict) -> list[Answered]:
+def _confirmed(search: SearchData, verdict: WrittenVerdict) -> list[Answered]:
     """Return the answers of a confirmation's leading finalist and baseline."""
     baseline = next((variant.name for variant in verdict.variants if variant.role == "baseline"), "")
     groups = []
@@ -104,7 +104,7 @@ def _confirmed(search: Search, verdict: WrittenVerdict) -> list[Answered]:
     return groups
 
 
-def _folders(search: Search, verdict: WrittenVerdict, variant: str) -> list[Storage]:
+def _folders(search: SearchData, verdict: WrittenVerdict, variant: str) -> list[Storage]:
     """Return the folders of a variant's complete trainings that the verdict counts."""
     number = verdict.confirmation
     folder = search.folder / (CONFIRM_FOLDER if number == 1 else f"{CONFIRM_FOLDER}-{number}")

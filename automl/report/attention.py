@@ -9,7 +9,7 @@ from automl.report.answered import finalist_folders
 from automl.report.map_pictures import MapPictures, describe
 from automl.report.page import Section
 from automl.report.plot import Plot, Table, absent
-from automl.report.read import Search
+from automl.report.read import SearchData
 
 NAME, TITLE = "attention", "Attention maps"
 TASKS = ("image-classification", "sequence-classification", "code-retrieval")
@@ -27,9 +27,9 @@ NOTE = (
 )
 
 
-def attention(search: Search) -> Sequence[Section]:
+def attention(search: SearchData) -> Sequence[Section]:
     """Return the section with the maps. There is none for tasks whose inputs are not drawn."""
-    if not search.trials or search.trials[0].record.config.task not in TASKS:
+    if not search.trials or search.trials[0].config.task not in TASKS:
         return []
     return [
         Section(
@@ -41,7 +41,7 @@ def attention(search: Search) -> Sequence[Section]:
     ]
 
 
-def _plot(search: Search) -> Plot:
+def _plot(search: SearchData) -> Plot:
     if not search.verdicts:
         command = format_command("confirm --search", search.metadata.name, search.metadata.settings.storage)
         return absent(NAME, TITLE, f"A confirmation records the maps of its finalists: {command}")

@@ -14,8 +14,8 @@ from automl.base.units import pluralize
 from automl.report import style
 from automl.report.figure import Figure
 from automl.report.plot import Plot, Table, absent
-from automl.report.read import Search, Trial
-from search.record import State
+from automl.report.read import SearchData
+from search.record import State, TrialRecord
 
 NAME, TITLE = "audit", "Rung audit"
 EVERY = "all"
@@ -52,11 +52,11 @@ class Check:
         )
 
 
-def checks(search: Search) -> list[Check]:
+def checks(search: SearchData) -> list[Check]:
     """Return a check of all trials and of each type. A trial with several types counts for each."""
     kinds = [EVERY, *style.order({kind for trial in search.trials for kind in trial.types})]
 
-    def of(trials: list[Trial], kind: str) -> list[Trial]:
+    def of(trials: list[TrialRecord], kind: str) -> list[TrialRecord]:
         return [trial for trial in trials if kind == EVERY or kind in trial.types]
 
     stopped = [trial for trial in search.trials if trial.state is State.PRUNED]
@@ -85,7 +85,7 @@ def _rank(pairs: list[tuple[float, float]]) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def audit(search: Search) -> Plot:
+def audit(search: SearchData) -> Plot:
     """Plot the checks as points on a line from -1 to 1."""
     if not search.milestones:
         return absent(

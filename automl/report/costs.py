@@ -9,10 +9,10 @@ from automl.callbacks.retention import NOISE, front
 from automl.report import style
 from automl.report.figure import ZOOM, Chart, Figure
 from automl.report.plot import Cell, Plot, Table, absent
-from automl.report.read import Search, Trial
+from automl.report.read import SearchData
 from automl.report.trials import TRIALS, pointer_selection, source
 from search.halving import dominates
-from search.record import State
+from search.record import State, TrialRecord
 
 NAME, TITLE = "costs", "What it costs"
 
@@ -24,15 +24,15 @@ COSTS = {
 }
 
 
-def pareto(search: Search, cost: str) -> list[Trial]:
+def pareto(search: SearchData, cost: str) -> list[TrialRecord]:
     """Return the finished trials that no other trial beats in both metric and cost, the cheapest first.
 
     Differences within the noise do not count, nor do trials that may be guessing.
     """
     scores = {
-        trial.number: (search.sign * search.score(trial), -trial.record.profile[cost])
+        trial.number: (search.sign * search.score(trial), -trial.profile[cost])
         for trial in search.done
-        if cost in trial.record.profile and not search.plan.guesses(trial.record)
+        if cost in trial.profile and not search.plan.guesses(trial)
     }
     noise = (0.0, NOISE.get(cost, 0.0))
     best = [
@@ -41,12 +41,12 @@ def pareto(search: Search, cost: str) -> list[Trial]:
         if trial.number in scores
         and not any(dominates(other, scores[trial.number], noise) for other in scores.values())
     ]
-    return sorted(best, key=lambda trial: trial.record.profile[cost])
+    return sorted(best, key=lambda trial: trial.profile[cost])
 
 
-def costs(search: Search) -> Plot:
+def costs(search: SearchData) -> Plot:
     """Plot the metric over each cost, with a mark for each finished trial."""
-    shown = [cost for cost in COSTS if any(cost in trial.record.profile for trial in search.done)]
+    shown = [cost for cost in COSTS if any(cost in trial.profile for trial in search.done)]
     if not shown:
         return absent(NAME, TITLE, "No trial whose costs were measured has completed yet.")
     fronts = {cost: pareto(search, cost) for cost in shown}
@@ -70,11 +70,11 @@ def costs(search: Search) -> Plot:
         + (" A click on a trial opens its run in MLflow." if search.links else "")
     )
     if len(search.plan.objectives) > 1:
-        whole = front((trial.record for trial in search.done), search.plan)
+        whole = front((trial for trial in search.done), search.plan)
         numbers = ", ".join(str(record.number) for record in whole[:40])
         note += f" On the front of {', '.join(search.plan.objectives)} together: trials {numbers}."
     rows: list[list[Cell]] = [
-        [cost, trial.number, trial.where, trial.record.profile[cost], search.score(trial)]
+        [cost, trial.number, search.where(trial), trial.profile[cost], search.score(trial)]
         for cost, trials in fronts.items()
         for trial in trials
     ]
@@ -84,8 +84,8 @@ def costs(search: Search) -> Plot:
     )  # fmt: skip
 
 
-def _cost(trial: Trial, cost: str) -> str:
-    value = trial.record.profile[cost]
+def _cost(trial: TrialRecord, cost: str) -> str:
+    value = trial.profile[cost]
     return (
         format_count(value)
         if cost in ("params", "macs")
@@ -97,7 +97,7 @@ def _title(cost: str) -> str:
     return COSTS[cost].partition(",")[0].partition(" of ")[0]
 
 
-def _draw(search: Search, fronts: dict[str, list[Trial]]) -> Figure:
+def _draw(search: SearchData, fronts: dict[str, list[TrialRecord]]) -> Figure:
     kinds = style.by_kind(search, (trial.kind for trial in search.done))
     y = alt.Y("score:Q", title=search.label, scale=alt.Scale(zero=False, padding=8))
     charts: list[Chart] = []
@@ -116,7 +116,7 @@ def _draw(search: Search, fronts: dict[str, list[Trial]]) -> Figure:
             .encode(x=x, y=y, **kinds, **pointer_selection(search, tip))
         )
         data[f"front-{cost}"] = [
-            {cost: trial.record.profile[cost], "score": search.score(trial)} for trial in trials
+            {cost: trial.profile[cost], "score": search.score(trial)} for trial in trials
         ]
         # Until the next dearer trial, the cheaper one is the best that there is.
         front = (

@@ -12,9 +12,9 @@ from automl.base.units import pluralize
 from automl.report import style
 from automl.report.figure import ZOOM, Figure
 from automl.report.plot import Plot, Table, absent
-from automl.report.read import Search, Trial
+from automl.report.read import SearchData
 from automl.report.trials import TRIALS, pointer_selection, source
-from search.record import State
+from search.record import State, TrialRecord
 from search.trial_scheduler import RESOURCE
 
 CROSS = "M-1,-1L1,1M-1,1L1,-1"
@@ -22,10 +22,10 @@ CURVES = 120  # of a kind that are drawn at most
 POINTS = 40  # of a curve
 
 
-def curves(search: Search) -> Plot:
+def curves(search: SearchData) -> Plot:
     """Plot the metric over the resource: completed and pruned trials, the best one and the best baseline."""
     title = "Learning curves"
-    running = [t for t in search.trials if t.state is State.RUNNING and t.record.history]
+    running = [t for t in search.trials if t.state is State.RUNNING and t.history]
     ways = {
         f"trained to the end ({len(search.done)})": (search.done, style.SKY),
         f"pruned at a rung ({len(search.pruned)})": (search.pruned, style.ORANGE),
@@ -34,7 +34,7 @@ def curves(search: Search) -> Plot:
     if not any(trials for trials, _ in ways.values()):
         return absent("curves", title, "No trial has completed an epoch yet.")
     rows = [
-        [trial.number, trial.where, str(trial.state), trial.resource, search.final(trial)]
+        [trial.number, search.where(trial), str(trial.state), trial.resource, search.final(trial)]
         for trial in [search.baseline, search.best]
         if trial is not None
     ]
@@ -80,7 +80,7 @@ def curves(search: Search) -> Plot:
     )  # fmt: skip
 
 
-def _rows(search: Search, trial: Trial, label: str) -> list[dict[str, Any]]:
+def _rows(search: SearchData, trial: TrialRecord, label: str) -> list[dict[str, Any]]:
     """Return the curve of a trial as rows of data. `end` marks its last point."""
     curve = _curve(search, trial)
     return [
@@ -91,7 +91,7 @@ def _rows(search: Search, trial: Trial, label: str) -> list[dict[str, Any]]:
 
 
 def _chart(
-    search: Search, colours: dict[str, str], strong: list[str], seen: Sequence[float]
+    search: SearchData, colours: dict[str, str], strong: list[str], seen: Sequence[float]
 ) -> alt.LayerChart:
     most = max(search.plan.budget, max((trial.resource for trial in search.trials), default=0.0))
     equal_time = search.metadata.settings.equal == "time"
@@ -139,9 +139,9 @@ def _chart(
     return style.layer(thin, rungs, wide, ends, thick, height=260)
 
 
-def _curve(search: Search, trial: Trial) -> NDArray[np.float64]:
+def _curve(search: SearchData, trial: TrialRecord) -> NDArray[np.float64]:
     """Return resource and metric of a trial, at most POINTS pairs, the last one included."""
-    history = [m for m in trial.record.history if search.metric in m]
+    history = [m for m in trial.history if search.metric in m]
     values: NDArray[np.float64] = np.array(
         [(m[RESOURCE], search.factor * m[search.metric]) for m in history], dtype=float
     ).reshape(-1, 2)
@@ -151,7 +151,7 @@ def _curve(search: Search, trial: Trial) -> NDArray[np.float64]:
     return values
 
 
-def _spread(search: Search, trials: Sequence[Trial]) -> list[Trial]:
+def _spread(search: SearchData, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     """Return at most CURVES of the trials, spread evenly over their last scores."""
     if len(trials) <= CURVES:
         return list(trials)

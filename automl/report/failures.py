@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from automl.report import style
 from automl.report.plot import Cell, Table
-from automl.report.read import Search
+from automl.report.read import SearchData
 from search.record import State
 
 SHOWN = 12  # trials of a group that are named
@@ -26,17 +26,17 @@ class Reason:
     kinds: Counter[str]
 
 
-def reasons(search: Search) -> list[Reason]:
+def reasons(search: SearchData) -> list[Reason]:
     """Return the groups of failed trials, the largest first."""
     groups = defaultdict(list)
     for trial in search.trials:
         if trial.state in (State.INFEASIBLE, State.ERROR):
-            text = trial.record.reason or "no reason was given"
+            text = trial.reason or "no reason was given"
             groups[trial.state, re.sub(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?[kMGT]?", "#", text)].append(trial)
     texts = [
         Reason(
             state=state,
-            text=trials[0].record.reason or "no reason was given",
+            text=trials[0].reason or "no reason was given",
             numbers=[trial.number for trial in trials],
             kinds=Counter(kind for trial in trials for kind in trial.types),
         )
@@ -45,7 +45,7 @@ def reasons(search: Search) -> list[Reason]:
     return sorted(texts, key=lambda reason: -len(reason.numbers))
 
 
-def failures(search: Search) -> Table:
+def failures(search: SearchData) -> Table:
     """Return the groups of failed trials as a table."""
     rows: list[list[Cell]] = []
     for reason in reasons(search):

@@ -8,20 +8,20 @@ import altair as alt
 from automl.report import style
 from automl.report.figure import Figure
 from automl.report.plot import Plot, Table, absent
-from automl.report.read import Search
+from automl.report.read import SearchData
 from automl.report.site_effects import natural
 
 NAME, TITLE = "gates", "Learned gates"
 PREFIX = "gate."
 
 
-def gates(search: Search) -> Plot:
+def gates(search: SearchData) -> Plot:
     """Plot the absolute gate of each module of the finished trials after the last epoch, by site and type."""
     values_of: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     modules = 0
     for trial in search.done:
-        last = trial.record.history[-1]
-        for site, spec in trial.record.config.model.placement.items():
+        last = trial.history[-1]
+        for site, spec in trial.config.model.placement.items():
             modules += 1
             if PREFIX + site in last:
                 values_of[site, spec.name].append(abs(last[PREFIX + site]))

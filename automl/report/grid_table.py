@@ -19,7 +19,7 @@ from automl.base.atomic import replacing
 from automl.base.escape import markdown
 from automl.report.page import Section
 from automl.report.plot import Cell, Plot, Table
-from automl.report.read import Search, Trial
+from automl.report.read import SearchData
 from search.grid import GRID
 from search.metric import DETECTION, MRR, Metric
 from search.record import State, TrialRecord
@@ -101,25 +101,27 @@ def outcome(record: TrialRecord) -> str:
     return "too slow for the epochs" if reason.startswith("too slow") else str(record.state)
 
 
-def read_grid(search: Search) -> list[GridCell]:
+def read_grid(search: SearchData) -> list[GridCell]:
     """Return the cells of a grid in its order, those without a run among them."""
     params: dict[str, dict[str, Any]] = read_attribute(search.folder, search.metadata.name, CELLS) or {}
-    runs: dict[str, list[Trial]] = {label: [] for label in params}
+    runs: dict[str, list[TrialRecord]] = {label: [] for label in params}
     for trial in search.trials:
-        label = trial.record.variant
+        label = trial.variant
         params.setdefault(label, trial.params)
         runs.setdefault(label, []).append(trial)
     return [_cell(search, label, params[label], _latest(trials)) for label, trials in runs.items()]
 
 
-def _latest(trials: Sequence[Trial]) -> list[Trial]:
+def _latest(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     """Leave out the runs that were started again with the same seed."""
-    return list({trial.record.config.seed: trial for trial in trials}.values())
+    return list({trial.config.seed: trial for trial in trials}.values())
 
 
-def _cell(search: Search, label: str, params: Mapping[str, Any], trials: Sequence[Trial]) -> GridCell:
-    done = [trial.record for trial in trials if trial in search.done]
-    counts = Counter(outcome(trial.record) for trial in trials)
+def _cell(
+    search: SearchData, label: str, params: Mapping[str, Any], trials: Sequence[TrialRecord]
+) -> GridCell:
+    done = [trial for trial in trials if trial in search.done]
+    counts = Counter(outcome(trial) for trial in trials)
     if not trials:
         text = "not started"
     elif len(counts) == 1:
@@ -130,19 +132,19 @@ def _cell(search: Search, label: str, params: Mapping[str, Any], trials: Sequenc
         label=label,
         params=params,
         outcome=text,
-        records=[trial.record for trial in trials],
+        records=list(trials),
         scores={metric.name: _scores(metric, done) for metric in metrics_of(search)},
     )
 
 
-def metrics_of(search: Search) -> list[Metric]:
+def metrics_of(search: SearchData) -> list[Metric]:
     """Return the metric that the search ranks by, and the others of published tables that were measured."""
     known = {search.plan.metric.name: search.plan.metric}
-    for task in sorted({trial.record.config.task for trial in search.trials}):
+    for task in sorted({trial.config.task for trial in search.trials}):
         named = {metric.name: metric for metric in PUBLISHED.get(task, ())}
         known = {**named, **known} if search.plan.metric.name in named else {**known, **named}
     known |= {f"{TEST}{name}": replace(metric, name=f"{TEST}{name}") for name, metric in known.items()}
-    measured = {name for trial in search.trials for epoch in trial.record.history for name in epoch}
+    measured = {name for trial in search.trials for epoch in trial.history for name in epoch}
     return [m for name, m in known.items() if name in measured or name == search.plan.metric.name]
 
 
@@ -175,7 +177,7 @@ def _text(choice: object) -> str:
     return f"{choice:.4g}" if isinstance(choice, float) else str(choice)
 
 
-def grid_table(search: Search, cells: Sequence[GridCell] | None = None) -> Table:
+def grid_table(search: SearchData, cells: Sequence[GridCell] | None = None) -> Table:
     """Return the table of a grid: choices, runs, outcome, and of each metric means and deviations."""
     cells = read_grid(search) if cells is None else cells
     names = list(dict.fromkeys(name for cell in cells for name in cell.params))
@@ -206,9 +208,9 @@ def _kinds(metric: Metric) -> list[str]:
     return ["last"] if metric.name.startswith(TEST) else ["last", "max" if metric.maximize else "min"]
 
 
-def grid(search: Search) -> list[Section]:
+def grid(search: SearchData) -> list[Section]:
     """Return the section of a search whose sampler was `grid`, none for other searches."""
-    if search.metadata.settings.sampler != GRID or not any(trial.record.variant for trial in search.trials):
+    if search.metadata.settings.sampler != GRID or not any(trial.variant for trial in search.trials):
         return []
     cells = read_grid(search)
     trained = sum(cell.outcome == TRAINED for cell in cells)
@@ -275,7 +277,7 @@ def csv_text(table: Table, scale: str = "") -> str:
     return out.getvalue()
 
 
-def write_grid(search: Search, folder: Path) -> Table:
+def write_grid(search: SearchData, folder: Path) -> Table:
     """Write the table of a grid as `grid.csv` and `grid.md` into a folder, and return it."""
     table = grid_table(search)
     scale = search.metadata.scale

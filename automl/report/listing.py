@@ -9,8 +9,8 @@ from typing import Any
 from automl.base.escape import shell
 from automl.base.serialise import to_json
 from automl.report.plot import Cell, Table
-from automl.report.read import Search, Trial
-from search.record import State, format_options, model_options
+from automl.report.read import SearchData
+from search.record import State, TrialRecord, format_options, model_options
 
 KEPT = ("trial", "state", "what", "epochs", "steps")  # columns with one value that are kept
 WORDS = 200  # letters of a reason in a row; the groups and `error.txt` have all of it
@@ -29,7 +29,7 @@ class Listing:
     same: Mapping[str, Cell]
 
 
-def listing(search: Search) -> Listing:
+def listing(search: SearchData) -> Listing:
     """Return the trials by number, with the columns in which they differ."""
     whole = _runs(search) if search.metadata.settings.is_referee else _columns(search)
     same = {
@@ -45,9 +45,9 @@ def listing(search: Search) -> Listing:
     )
 
 
-def _columns(search: Search) -> dict[str, list[Cell]]:
+def _columns(search: SearchData) -> dict[str, list[Cell]]:
     costs = {"time_ratio": "time ratio", "latency": "latency, ms", "params": "parameters", "macs": "MACs"}
-    values = [trial.record.config.training.hyperparameters() for trial in search.trials]
+    values = [trial.config.training.hyperparameters() for trial in search.trials]
     learned = [name for name in dict.fromkeys(chain.from_iterable(values)) if name != "epochs"]
     columns = [
         "trial", "role", "state", "kind", "what", "backbone", "options", search.label, "epochs", "steps",
@@ -55,9 +55,9 @@ def _columns(search: Search) -> dict[str, list[Cell]]:
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     for trial, chosen in zip(search.trials, values, strict=True):
-        record = trial.record
+        record = trial
         rows.append([
-            trial.number, str(record.role), _state(trial), trial.kind, trial.where,
+            trial.number, str(record.role), _state(trial), trial.kind, search.where(trial),
             record.config.model.backbone,
             format_options(model_options(record.config)) or None, search.final(trial), trial.resource or None,
             record.steps, *(record.profile.get(cost) for cost in costs), _by(record.profile),
@@ -66,16 +66,16 @@ def _columns(search: Search) -> dict[str, list[Cell]]:
     return {name: [row[i] for row in rows] for i, name in enumerate(columns)}
 
 
-def _runs(search: Search) -> dict[str, list[Cell]]:
+def _runs(search: SearchData) -> dict[str, list[Cell]]:
     """Return the columns of the runs of commands."""
 
-    def spent(trial: Trial, name: str) -> float | None:
-        return trial.record.history[-1].get(name) if trial.record.history else None
+    def spent(trial: TrialRecord, name: str) -> float | None:
+        return trial.history[-1].get(name) if trial.history else None
 
     return {
         "trial": [trial.number for trial in search.trials],
-        "what": [trial.record.variant for trial in search.trials],
-        "seed": [str(trial.record.config.seed) for trial in search.trials],
+        "what": [trial.variant for trial in search.trials],
+        "seed": [str(trial.config.seed) for trial in search.trials],
         "state": [_state(trial) for trial in search.trials],
         search.label: [search.final(trial) for trial in search.trials],
         "seconds": [spent(trial, "seconds") for trial in search.trials],
@@ -83,8 +83,8 @@ def _runs(search: Search) -> dict[str, list[Cell]]:
     }
 
 
-def _state(trial: Trial) -> str:
-    reason = trial.record.reason
+def _state(trial: TrialRecord) -> str:
+    reason = trial.reason
     failed = trial.state in (State.INFEASIBLE, State.ERROR) and reason
     return f"{trial.state}: {reason[:WORDS]}" if failed and reason else str(trial.state)
 
@@ -113,7 +113,7 @@ class Repeat:
     configs: Mapping[str, str]
 
 
-def repeat(search: Search) -> Repeat:
+def repeat(search: SearchData) -> Repeat:
     """Return the instructions from `search.json`, the best trials and the latest confirmation."""
     metadata = search.metadata
     source = metadata.provenance
@@ -132,7 +132,7 @@ def repeat(search: Search) -> Repeat:
     configs = {}
     for title, trial in (("best trial", search.best), ("best baseline", search.baseline)):
         if trial is not None:
-            configs[f"{title}: {_name(trial)}"] = _json(trial.record.config.to_json())
+            configs[f"{title}: trial {trial.number}, {search.where(trial)}"] = _json(trial.config.to_json())
     for variant in search.verdicts[-1].variants if search.verdicts else ():
         configs[f"confirmed, {variant.role}: {variant.name}"] = _json(variant.config.to_json())
     if metadata.settings.is_referee:
@@ -154,19 +154,15 @@ def _gpus(names: list[str]) -> str:
     return ", ".join(f"{count} × {name}" for name, count in counts.items())
 
 
-def _seeds(search: Search) -> str:
+def _seeds(search: SearchData) -> str:
     if search.metadata.settings.is_referee:
-        return ", ".join(sorted({str(trial.record.config.seed) for trial in search.trials}))
+        return ", ".join(sorted({str(trial.config.seed) for trial in search.trials}))
     text = f"sampler and trials {search.metadata.settings.seed}"
     if search.verdicts:
         seeds = sorted({int(seed) for variant in search.verdicts[-1].variants for seed in variant.scores})
         if seeds:
             text += f"; confirmation {', '.join(map(str, seeds))}"
     return text
-
-
-def _name(trial: Trial) -> str:
-    return f"trial {trial.number}, {trial.where}"
 
 
 def _json(value: Mapping[str, Any]) -> str:

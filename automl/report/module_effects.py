@@ -16,12 +16,12 @@ from automl.base.units import pluralize
 from automl.report import style
 from automl.report.figure import Figure
 from automl.report.plot import Plot, Table, absent
-from automl.report.read import Search, Trial
+from automl.report.read import SearchData
 from search.placement_model import CELL, COST, OPTION, PAIR, SITE, TYPE
 from search.placement_posterior import EffectRow, Posterior, earlier_coefficients, estimate_posterior
 from search.placement_sampler import parse_placement
 from search.prior import describe_coefficients
-from search.record import Role
+from search.record import Role, TrialRecord
 from search.shared_trainings import is_shared_training
 from search.study import open_study
 
@@ -32,7 +32,7 @@ MOST = 400  # finished trials beyond which the model takes too long for a page
 Sites = dict[tuple[str, int], str]
 
 
-def parts(search: Search) -> Plot:
+def parts(search: SearchData) -> Plot:
     """Plot effects with 90 % intervals, and name the placements that are expected to be best."""
     if len(search.plan.objectives) > 1:
         return absent(NAME, TITLE, "A model of placements knows one objective; this search has several.")
@@ -72,14 +72,14 @@ def parts(search: Search) -> Plot:
     )
 
 
-def _verdict(search: Search, posterior: Posterior) -> str:
+def _verdict(search: SearchData, posterior: Posterior) -> str:
     sentence = posterior.verdict.replace(
         f"{posterior.margin:g}", f"{search.factor * posterior.margin:g} {search.unit}"
     )
     return f"{sentence[0].upper()}{sentence[1:]}."
 
 
-def _best(search: Search, posterior: Posterior, sites: Sites) -> str:
+def _best(search: SearchData, posterior: Posterior, sites: Sites) -> str:
     first = posterior.placements[0]
     where = " + ".join(
         f"{module.type} at {sites.get((first.placement.prefix, module.site), module.site)}"
@@ -91,14 +91,17 @@ def _best(search: Search, posterior: Posterior, sites: Sites) -> str:
     return f"Highest expectation: {where or 'no attention'}, {adds} ({span}) in {trials}."
 
 
-def _replicates(search: Search) -> str:
+def _replicates(search: SearchData) -> str:
     """Return the sentence on the noise between replicates of one shared partial training."""
     metric = search.plan.metric.name
-    done = [trial.record for trial in search.done]
-    plain = {record.config.seed: record.value(metric) for record in done if is_shared_training(record.config)}
+    plain = {
+        record.config.seed: record.value(metric)
+        for record in search.done
+        if is_shared_training(record.config)
+    }
     apart = [
         record.value(metric) - plain[record.config.seed]
-        for record in done
+        for record in search.done
         if record.role is Role.REPLICATE and record.config.seed in plain
     ]
     if not apart:
@@ -133,16 +136,16 @@ def _audit(posterior: Posterior) -> str:
     )
 
 
-def _sites(search: Search) -> Sites:
+def _sites(search: SearchData) -> Sites:
     result: Sites = {}
     for trial in search.trials:
         result |= _sites_of(trial)
     return result
 
 
-def _sites_of(trial: Trial) -> Sites:
+def _sites_of(trial: TrialRecord) -> Sites:
     placement = parse_placement(trial.params)
-    names = list(trial.record.config.model.placement)
+    names = list(trial.config.model.placement)
     if placement is None or len(names) != len(placement.modules):
         return {}
     return {
@@ -180,7 +183,7 @@ def _title(row: EffectRow, sites: Sites) -> str:
     return " with ".join(map(str, key)) if row.term in (PAIR, TYPE) else str(key)
 
 
-def _draw(search: Search, shown: list[tuple[str, EffectRow]]) -> Figure:
+def _draw(search: SearchData, shown: list[tuple[str, EffectRow]]) -> Figure:
     scale = search.factor
     rows = [
         {

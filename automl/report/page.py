@@ -16,7 +16,7 @@ from automl.report.failures import failures, reasons
 from automl.report.figure import scripts, stylesheet
 from automl.report.listing import listing, repeat
 from automl.report.plot import Cell, Plot, Table
-from automl.report.read import Search
+from automl.report.read import SearchData
 from search.config import CommandModel
 from search.record import State
 from search.study import STUDY_FILE
@@ -90,7 +90,7 @@ class _Part:
     dense: bool = False
 
 
-def write_page(search: Search, forest: Plot | None, sections: Sequence[Section]) -> str:
+def write_page(search: SearchData, forest: Plot | None, sections: Sequence[Section]) -> str:
     """Return the page as a string."""
     environment = Environment(
         loader=PackageLoader("automl.report", ""),
@@ -169,7 +169,7 @@ def _time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(seconds)).strip()
 
 
-def banners(search: Search) -> list[str]:
+def banners(search: SearchData) -> list[str]:
     """Return the lines at the top of the page: the scale of a study, and warnings."""
     scale = [search.metadata.scale] if search.metadata.scale else []
     if not search.unfinished:
@@ -185,12 +185,12 @@ def banners(search: Search) -> list[str]:
     ]
 
 
-def _command(words: str, search: Search) -> str:
+def _command(words: str, search: SearchData) -> str:
     """Return a path relative to the folder where the report was made."""
     return format_command(words, search.metadata.name, search.metadata.settings.storage)
 
 
-def _dashboard(search: Search) -> str:
+def _dashboard(search: SearchData) -> str:
     """Return the command that plots hyperparameters."""
     return shell(["optuna-dashboard", str(search.folder / STUDY_FILE)])
 
@@ -200,7 +200,7 @@ FEW_EPOCHS = 3  # below which a headline says how few they were
 _MARKS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", "cannot tell": "?"}
 
 
-def headline(search: Search) -> Headline:
+def headline(search: SearchData) -> Headline:
     """Return the verdict, or how to get one."""
     command = _command("confirm --search", search)
     if not search.verdicts:
@@ -245,18 +245,18 @@ def headline(search: Search) -> Headline:
     )
 
 
-def _open(search: Search, command: str) -> Headline:
+def _open(search: SearchData, command: str) -> Headline:
     best, baseline = search.best, search.baseline
     lines = []
     if best is None:
         title = "No trial has completed."
     elif baseline is None:
-        title = f"Best so far: {best.where}, {search.show(best)}. No baseline has completed."
+        title = f"Best so far: {search.where(best)}, {search.show(best)}. No baseline has completed."
     elif best is baseline:
         title = f"The best trial is a baseline: {search.show(best)}."
     else:
         title = (
-            f"Not confirmed: {best.where} scored {search.show(best)}, the best baseline "
+            f"Not confirmed: {search.where(best)} scored {search.show(best)}, the best baseline "
             f"{search.show(baseline)}."
         )
         gain = search.sign * (search.score(best) - search.score(baseline))
@@ -280,7 +280,7 @@ def _line(verdict: WrittenVerdict) -> str:
     return f"Confirmation {verdict.confirmation}: {verdict.headline}. {verdict.figures}"
 
 
-def numbers(search: Search) -> list[tuple[str, str, str]]:
+def numbers(search: SearchData) -> list[tuple[str, str, str]]:
     """Return the figures at the top of the page: title, value, detail."""
     counts, items = search.counts, []
     referee = search.metadata.settings.is_referee
@@ -294,7 +294,7 @@ def numbers(search: Search) -> list[tuple[str, str, str]]:
     ):
         value = search.show(trial) if trial else "none"
         what = (
-            f"validation {search.metric}, trial {trial.number}: {trial.where}"
+            f"validation {search.metric}, trial {trial.number}: {search.where(trial)}"
             if trial
             else "none has completed"
         )
@@ -311,7 +311,7 @@ def numbers(search: Search) -> list[tuple[str, str, str]]:
     plan, equal = search.plan, search.metadata.settings.equal
     if referee:
         return [*items, *_command_numbers(search)]
-    seconds = sum(m.get("seconds", 0.0) for trial in search.trials for m in trial.record.history)
+    seconds = sum(m.get("seconds", 0.0) for trial in search.trials for m in trial.history)
     items.append(
         (
             "budget of a trial",
@@ -322,7 +322,7 @@ def numbers(search: Search) -> list[tuple[str, str, str]]:
     return items
 
 
-def _command_numbers(search: Search) -> Iterator[tuple[str, str, str]]:
+def _command_numbers(search: SearchData) -> Iterator[tuple[str, str, str]]:
     """Yield the commands of a comparison and their time as figures at the top of the page."""
     verdict = search.verdicts[-1] if search.verdicts else None
     for variant in verdict.variants if verdict else ():
@@ -334,7 +334,7 @@ def _command_numbers(search: Search) -> Iterator[tuple[str, str, str]]:
         yield variant.name, spent, variant.config.model.command
 
 
-def _failed(search: Search) -> str:
+def _failed(search: SearchData) -> str:
     groups = reasons(search)
     infeasible, errors = search.counts[State.INFEASIBLE], search.counts[State.ERROR]
     if search.metadata.settings.is_referee:

@@ -12,8 +12,8 @@ from automl.report.answered import Answered, answered
 from automl.report.figure import Figure
 from automl.report.page import Section
 from automl.report.plot import Cell, Plot, Table, absent
-from automl.report.read import Search
-from search.score_card import ScoreCard
+from automl.report.read import SearchData
+from search.class_statistics import ScoreCard
 
 MOST, WORST = 20, 10  # classes of a figure; and those of the lowest F1 that are shown of more
 PAIRS = 10  # the most confused ones that are listed
@@ -30,7 +30,7 @@ class _Scored:
     card: ScoreCard
 
 
-def per_class(search: Search) -> list[Section]:
+def per_class(search: SearchData) -> list[Section]:
     """Return the section with results by class.
 
     There is no section for a task without classes, or before a trial has completed.

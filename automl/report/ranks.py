@@ -13,7 +13,7 @@ from automl.report.answered import Answered, answered
 from automl.report.figure import Figure
 from automl.report.page import Section
 from automl.report.plot import Cell, Plot, Table
-from automl.report.read import Search
+from automl.report.read import SearchData
 from automl.storage.answers import Example
 
 BINS = ((1, 1), (2, 5), (6, 10), (11, 50), (51, 100), (101, None))  # first and last rank
@@ -46,7 +46,7 @@ class _Ranked:
         return [float(((ranks >= low) & (ranks <= (high or np.inf))).mean()) for low, high in BINS]
 
 
-def ranks(search: Search) -> list[Section]:
+def ranks(search: SearchData) -> list[Section]:
     """Return the section with ranks. There is none for other tasks, or before a trial has completed."""
     answers = answered(search)
     groups = [ranked for group in answers.of if (ranked := _ranked(group)) is not None]

@@ -26,78 +26,26 @@ from automl.storage.folder import (
     resolve_search,
 )
 from search.record import State, TrialRecord, describe_placement, format_options, model_options
-from search.study import read_trials
+from search.study import read_records
 from search.trial_scheduler import RESOURCE, Plan, select_leaders
 
-PLAIN, MIXED = "plain", "mixed"  # kinds of a trial that are no attention's name
-
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
-    """A trial with the parameters that the sampler chose.
-
-    `varied` are the options of its backbone in which the trials of the search differ.
-    """
-
-    record: TrialRecord
-    params: dict[str, Any]
-    varied: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def number(self) -> int:
-        """Return the number of the trial."""
-        return self.record.number
-
-    @property
-    def state(self) -> State:
-        """Return the state of the trial."""
-        return self.record.state
-
-    @property
-    def types(self) -> list[str]:
-        """Types of its attention modules without repetition, or `plain`."""
-        return sorted({spec.name for spec in self.record.config.model.placement.values()}) or [PLAIN]
-
-    @property
-    def kind(self) -> str:
-        """Type of its attention, `plain` or `mixed`."""
-        return self.types[0] if len(self.types) == 1 else MIXED
-
-    @property
-    def where(self) -> str:
-        """Return the placement in words, and the options that differ between trials."""
-        config = self.record.config
-        sites = describe_placement(config)
-        return f"{sites}, {format_options(self.varied)}" if self.varied else sites
-
-    @property
-    def resource(self) -> float:
-        """Return the resource of the last epoch, in epochs of the baseline's time."""
-        return self.record.history[-1][RESOURCE] if self.record.history else 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Search:
-    """A search that is read from its folder, as the report shows it.
+class SearchData:
+    """A search that is read from its folder, with what the report shows of it.
 
     Attributes:
         folder: The folder of the search on this machine.
         metadata: The content of `search.json`.
-        trials: The trials with their parameters and records.
+        trials: The trials.
         verdicts: The confirmations, the latest last.
         links: The address of each trial's run in MLflow, by its number.
         read_at: Time of reading, in seconds since 1970.
-
-    Example:
-        After the example of `read_search`:
-
-        >>> search.metric, search.best.number in range(4)
-        ('accuracy', True)
     """
 
     folder: Path
     metadata: SearchMetadata
-    trials: Sequence[Trial]
+    trials: Sequence[TrialRecord]
     verdicts: Sequence[WrittenVerdict] = ()
     links: Mapping[int, str] = field(default_factory=dict)
     read_at: float = field(default_factory=time.time)
@@ -137,7 +85,7 @@ class Search:
         """Return the title of an axis with the metric."""
         return self.plan.metric.label
 
-    def show(self, trial: Trial) -> str:
+    def show(self, trial: TrialRecord) -> str:
         """Return the final score of a completed trial, with its unit."""
         value = self.score(trial)
         return f"{value:.4g} {self.plan.metric.unit}".rstrip()
@@ -153,7 +101,7 @@ class Search:
         return Counter(trial.state for trial in self.trials)
 
     @cached_property
-    def done(self) -> list[Trial]:
+    def done(self) -> list[TrialRecord]:
         """Completed trials with a finite score."""
         return [
             trial
@@ -164,28 +112,22 @@ class Search:
         ]
 
     @cached_property
-    def pruned(self) -> list[Trial]:
+    def pruned(self) -> list[TrialRecord]:
         """Return the pruned trials that completed an epoch."""
-        return [trial for trial in self.trials if trial.state is State.PRUNED and trial.record.history]
+        return [trial for trial in self.trials if trial.state is State.PRUNED and trial.history]
 
     @cached_property
-    def _leaders(self) -> tuple[Trial | None, Trial | None]:
-        trials = {trial.number: trial for trial in self.done}
+    def _leaders(self) -> tuple[TrialRecord | None, TrialRecord | None]:
         # What the page shows is the metric, whatever else was searched for.
-        plan = replace(self.plan, objectives=[self.metric])
-        best, baseline = select_leaders((trial.record for trial in self.done), plan)
-        return (
-            None if best is None else trials[best.number],
-            None if baseline is None else trials[baseline.number],
-        )
+        return select_leaders(self.done, replace(self.plan, objectives=[self.metric]))
 
     @property
-    def best(self) -> Trial | None:
+    def best(self) -> TrialRecord | None:
         """Best completed trial by the metric."""
         return self._leaders[0]
 
     @property
-    def baseline(self) -> Trial | None:
+    def baseline(self) -> TrialRecord | None:
         """Best completed trial without attention."""
         return self._leaders[1]
 
@@ -201,6 +143,24 @@ class Search:
         """Return the resources at which the rungs lie."""
         return self.plan.rungs().milestones
 
+    @cached_property
+    def _varied(self) -> set[str]:
+        """Return the options of each backbone that differ between its trials."""
+        models = [(trial.config.model.backbone, model_options(trial.config)) for trial in self.trials]
+        options = {(backbone, key) for backbone, values in models for key in values}
+        return {
+            key
+            for backbone, key in options
+            if len({repr(values.get(key)) for other, values in models if other == backbone}) > 1
+        }
+
+    def where(self, trial: TrialRecord) -> str:
+        """Return the placement of a trial in words, and the options in which the trials differ."""
+        sites = describe_placement(trial.config)
+        options = model_options(trial.config)
+        varied = {key: value for key, value in options.items() if key in self._varied}
+        return f"{sites}, {format_options(varied)}" if varied else sites
+
     @property
     def unfinished(self) -> int:
         """Return the number of trials that were running."""
@@ -211,26 +171,26 @@ class Search:
         digits = ".2f" if self.plan.metric.unit == "%" else ".3g"
         return f"{difference:+{digits}} {self.unit}"
 
-    def final(self, trial: Trial) -> float | None:
+    def final(self, trial: TrialRecord) -> float | None:
         """Return the metric after the last epoch as it is shown, or None if there is none."""
-        history = trial.record.history
+        history = trial.history
         return self.factor * history[-1][self.metric] if history and self.metric in history[-1] else None
 
-    def score(self, trial: Trial) -> float:
+    def score(self, trial: TrialRecord) -> float:
         """Return `final` of a completed trial."""
         value = self.final(trial)
         assert value is not None
         return value
 
-    def at(self, trial: Trial, milestone: float) -> float | None:
+    def at(self, trial: TrialRecord, milestone: float) -> float | None:
         """Return the metric of a trial at a rung, or None if the trial did not reach it."""
-        for metrics in trial.record.history:
+        for metrics in trial.history:
             if metrics[RESOURCE] >= milestone:
                 value = metrics.get(self.metric, math.nan)
                 return self.factor * value if math.isfinite(value) else None
         return None
 
-    def rung(self, trial: Trial) -> int | None:
+    def rung(self, trial: TrialRecord) -> int | None:
         """Return the highest rung that a trial reached, from 0 on, or None if it reached none."""
         reached = [i for i, milestone in enumerate(self.milestones) if trial.resource >= milestone]
         return reached[-1] if reached else None
@@ -238,68 +198,34 @@ class Search:
 
 def read_search(
     search: str | NamedSearch | None = None, storage: str | PathLike[str] | None = None
-) -> Search:
-    """Read a search from its folder, whether it is running or has ended.
-
-    Args:
-        search: The name of the search, or its result. By default the latest search in `storage`.
-        storage: The storage of the search. By default that of the result, or `searches`.
-
-    Returns:
-        The search.
-
-    Raises:
-        InputError: There is no such search, it has no trials yet, or one of its files is damaged.
-
-    Example:
-        >>> import automl
-        >>> search = automl.read_search("example")
-        >>> len(search.trials)
-        4
-    """
+) -> SearchData:
+    """Read a search for its report, by default the latest. Raise InputError if it has no trials yet."""
     name, storage = resolve_search(search, storage)
     folder, metadata = find_search(name, storage)
-    trials = _read_trials(folder, metadata)
-    if not trials:
+    data = read_folder(folder, storage)
+    if not data.trials:
         check_not_lost(folder, metadata)
         raise InputError(
             f"search {metadata.name!r} has no trials yet, so there is nothing to report; "
             f"wait for its first one, or resume it: "
             f"{format_command('search --resume', metadata.name, storage)}"
         )
-    return Search(folder=folder, metadata=metadata, trials=trials, verdicts=read_verdicts(folder))
+    return data
 
 
-def read_folder(folder: Path) -> Search:
-    """Read the search in a folder of this machine. Raise InputError as `read_search` does."""
-    metadata = read_metadata(folder, str(folder.parent))
+def read_folder(folder: Path, storage: str | None = None) -> SearchData:
+    """Read the search in a folder of this machine. Raise InputError if one of its files is damaged.
+
+    Its storage is by default the folder above.
+    """
+    metadata = read_metadata(folder, storage or str(folder.parent))
     trials, verdicts = _read_trials(folder, metadata), read_verdicts(folder)
-    return Search(folder=folder, metadata=metadata, trials=trials, verdicts=verdicts)
+    return SearchData(folder=folder, metadata=metadata, trials=trials, verdicts=verdicts)
 
 
-def _read_trials(folder: Path, metadata: SearchMetadata) -> list[Trial]:
+def _read_trials(folder: Path, metadata: SearchMetadata) -> list[TrialRecord]:
     """Return the trials of a search. A referee has those of its latest comparison alone."""
     name = metadata.name
     if metadata.settings.is_referee and (compared := confirmations(folder)):
         folder, name = compared[-1], study_name(compared[-1], metadata)
-    pairs = read_trials(folder, name, metadata.plan.needed)
-    varied = _varied([record for _, record in pairs])
-    return [
-        Trial(
-            record=record,
-            params=dict(trial.params),
-            varied={key: value for key, value in model_options(record.config).items() if key in varied},
-        )
-        for trial, record in pairs
-    ]
-
-
-def _varied(records: Sequence[TrialRecord]) -> set[str]:
-    """Return the options of each backbone that differ between its trials."""
-    models = [(record.config.model.backbone, model_options(record.config)) for record in records]
-    options = {(backbone, key) for backbone, values in models for key in values}
-    return {
-        key
-        for backbone, key in options
-        if len({repr(values.get(key)) for other, values in models if other == backbone}) > 1
-    }
+    return read_records(folder, name, metadata.plan.needed)

@@ -5,14 +5,14 @@ from scipy.stats import spearmanr
 from automl.base.serialise import read_json
 from automl.report import style
 from automl.report.plot import Plot, Table
-from automl.report.read import Search
+from automl.report.read import SearchData
 from automl.report.site_effects import Effect, draw_cells, effects, natural
 
 NAME, TITLE = "sensitivity", "Effect of one layer without training"
 LEAST = 4  # cells of a rank correlation
 
 
-def sensitivity(search: Search) -> list[Plot]:
+def sensitivity(search: SearchData) -> list[Plot]:
     """Plot the one-layer sensitivity, if the search has measured it."""
     from automl.tasks.layer_sensitivity import FILE, FORMAT, Sensitivity  # imports torch, which takes seconds
 

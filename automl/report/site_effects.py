@@ -11,7 +11,7 @@ import altair as alt
 from automl.report import style
 from automl.report.figure import Figure
 from automl.report.plot import Plot, Table, absent
-from automl.report.read import Search
+from automl.report.read import SearchData
 from search.record import Role
 
 NAME, TITLE = "placement", "Effect of each type at each site"
@@ -32,7 +32,7 @@ class Effect:
     count: int
 
 
-def effects(search: Search) -> tuple[dict[tuple[str, str], Effect], int]:
+def effects(search: SearchData) -> tuple[dict[tuple[str, str], Effect], int]:
     """Return the effect of each (site, type), and the number of finished trials without a baseline.
 
     A trial's effect is its final score minus that of the best finished baseline with the same backbone.
@@ -40,15 +40,15 @@ def effects(search: Search) -> tuple[dict[tuple[str, str], Effect], int]:
     """
     best: dict[str, float] = {}
     for trial in search.done:
-        model = trial.record.config.model
-        if not model.placement or trial.record.role is Role.BASELINE:
+        model = trial.config.model
+        if not model.placement or trial.role is Role.BASELINE:
             score = search.sign * search.score(trial)
             best[model.backbone] = max(best.get(model.backbone, -math.inf), score)
     gains: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     scores: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     alone = 0
     for trial in search.done:
-        model = trial.record.config.model
+        model = trial.config.model
         if model.placement and model.backbone not in best:
             alone += 1
             continue
@@ -66,7 +66,7 @@ def effects(search: Search) -> tuple[dict[tuple[str, str], Effect], int]:
     }, alone
 
 
-def placement(search: Search) -> Plot:
+def placement(search: SearchData) -> Plot:
     """Plot `effects` as a heatmap."""
     cells, alone = effects(search)
     if not cells:
@@ -106,7 +106,7 @@ def placement(search: Search) -> Plot:
     )  # fmt: skip
 
 
-def _sentence(search: Search, cell: tuple[str, str], cells: Mapping[tuple[str, str], Effect]) -> str:
+def _sentence(search: SearchData, cell: tuple[str, str], cells: Mapping[tuple[str, str], Effect]) -> str:
     effect = cells[cell]
     trials = "trial" if effect.count == 1 else "trials"
     score = f"{effect.score:.4g} {search.plan.metric.unit}".rstrip()
@@ -125,7 +125,7 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def draw_cells(
-    search: Search,
+    search: SearchData,
     cells: Mapping[tuple[str, str], Effect],
     sites: Sequence[str],
     types: Sequence[str],

@@ -14,7 +14,8 @@ import altair as alt
 import numpy as np
 
 from attention import ATTENTIONS
-from automl.report.read import MIXED, PLAIN, Search
+from automl.report.read import SearchData
+from search.record import MIXED, PLAIN
 
 WIDTH = 340  # CSS pixels of a figure in a file: what a phone has between its margins
 HEIGHT = 190
@@ -76,7 +77,7 @@ def order(kinds: Iterable[str]) -> list[str]:
     return sorted(set(kinds), key=lambda kind: (known.index(kind) if kind in known else 99, kind))
 
 
-def by_kind(search: Search, kinds: Iterable[str], *, columns: int = 3) -> dict[str, Any]:
+def by_kind(search: SearchData, kinds: Iterable[str], *, columns: int = 3) -> dict[str, Any]:
     """Return the encodings of a mark for a trial of each kind, which are common to a search's figures."""
     present = order(kinds)
     every = colours_and_shapes(kind for trial in search.trials for kind in (*trial.types, trial.kind))

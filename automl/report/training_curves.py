@@ -9,7 +9,7 @@ import altair as alt
 from automl.report import style
 from automl.report.figure import Figure
 from automl.report.plot import Plot, Table, absent
-from automl.report.read import Search
+from automl.report.read import SearchData
 from search.record import Metrics
 
 NAME, TITLE = "training", "Training loss"
@@ -17,7 +17,7 @@ LOSS, ACCURACY = "train_loss", "train_accuracy"
 EPOCH_MEAN, RUNNING_MEAN = "mean of the epoch", "running mean"
 
 
-def training_curves(search: Search) -> Plot:
+def training_curves(search: SearchData) -> Plot:
     """Plot loss per epoch, accuracy per epoch, and the mean accuracy of all steps so far."""
     colours: dict[str, str] = {}
     losses: list[dict[str, Any]] = []
@@ -27,7 +27,7 @@ def training_curves(search: Search) -> Plot:
         (search.baseline, "best without attention", style.VERMILION),
         (search.best, "best", style.BLUE),
     ):
-        history = [m for m in trial.record.history if isfinite(m.get(LOSS, nan))] if trial else []
+        history = [m for m in trial.history if isfinite(m.get(LOSS, nan))] if trial else []
         if trial is None or not history:
             continue
         label = f"{name} (trial {trial.number})"

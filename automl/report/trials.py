@@ -4,13 +4,13 @@ from typing import Any
 
 import altair as alt
 
-from automl.report.read import Search
+from automl.report.read import SearchData
 
 TRIALS = "trials"
 COSTS = ("time_ratio", "latency", "params", "macs")
 
 
-def rows(search: Search) -> list[dict[str, Any]]:
+def rows(search: SearchData) -> list[dict[str, Any]]:
     """Return a row for each trial with a score."""
     result = []
     for trial in search.trials:
@@ -18,24 +18,24 @@ def rows(search: Search) -> list[dict[str, Any]]:
         if score is None or score != score:
             continue
         row: dict[str, Any] = {
-            "trial": trial.number, "what": trial.where, "kind": trial.kind, "state": str(trial.state),
+            "trial": trial.number, "what": search.where(trial), "kind": trial.kind, "state": str(trial.state),
             "score": float(f"{score:.6g}"), "epochs": round(trial.resource, 2),
         }  # fmt: skip
-        if trial.record.steps is not None:
-            row["steps"] = trial.record.steps
-        row |= {key: float(f"{v:.5g}") for key in COSTS if (v := trial.record.profile.get(key)) is not None}
+        if trial.steps is not None:
+            row["steps"] = trial.steps
+        row |= {key: float(f"{v:.5g}") for key in COSTS if (v := trial.profile.get(key)) is not None}
         if trial.number in search.links:
             row["link"] = search.links[trial.number]
         result.append(row)
     return result
 
 
-def source(search: Search) -> dict[str, list[dict[str, Any]]]:
+def source(search: SearchData) -> dict[str, list[dict[str, Any]]]:
     """Return the data of a figure about trials."""
     return {TRIALS: search.rows}
 
 
-def pointer_selection(search: Search, *more: alt.Tooltip) -> dict[str, Any]:
+def pointer_selection(search: SearchData, *more: alt.Tooltip) -> dict[str, Any]:
     """Return the encodings of a mark for a trial: its tooltip, and a link to its run in MLflow."""
     tips = [
         alt.Tooltip("trial:Q", title="trial", format="d"),

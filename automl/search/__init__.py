@@ -4,7 +4,7 @@ __main__       `python -m automl.search ...` is `automl search ...`
 configuration  Create one configuration from a space or a trial
 checks         Check settings before anything is trained
 default_space  Defaults that depend on the data: space, backbone, size, epochs
-result         The result of a search, as an object and as JSON
+search         A search with its trials, and what can be done with it
 run_search     Start and resume a search
 prior          Read the effects that earlier searches estimated, for `--prior`
 solve          Find the best placement under limits after a search, without training

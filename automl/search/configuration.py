@@ -22,8 +22,7 @@ from automl.storage.folder import find_model_search
 from backbones import BACKBONES, DECODERS, ENCODERS, STEREO, find
 from search.config import TrialConfig
 from search.fixed_parameters import is_allowed
-from search.memory_study import memory_study
-from search.space import Space
+from search.space import Space, memory_study
 from search.study import read_records
 from search.trial_scheduler import rank_trials
 

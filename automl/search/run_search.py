@@ -1,6 +1,5 @@
 """Start and resume searches."""
 
-import json
 import sys
 import time
 from collections import Counter
@@ -16,15 +15,15 @@ from optuna.study import StudyDirection
 from automl.base import loading
 from automl.base.command_line import format_command, format_option
 from automl.base.errors import InputError
-from automl.base.keywords import with_keywords_of
-from automl.base.serialise import to_json
+from automl.base.options import with_keywords_of
+from automl.base.serialise import write_json
 from automl.callbacks.user import UserCallbacks, check_callbacks
 from automl.config.baseline import draw_baseline
 from automl.config.settings import SCHEDULING_OPTIONS, Settings
 from automl.config.user_code import announce, user_code
+from automl.confirm.written import read_verdicts
 from automl.costs.forecast import Forecast, check_limits
 from automl.data import shared
-from automl.data.balance import describe_imbalance
 from automl.data.manifest import Manifest, compare_manifests
 from automl.search.checks import (
     cells_of,
@@ -36,7 +35,7 @@ from automl.search.checks import (
 )
 from automl.search.default_space import fit_epochs, may_fit_epochs
 from automl.search.prior import read_effects
-from automl.search.result import SearchResult, make_result
+from automl.search.search import RESULT_FILE, Search
 from automl.search.warm_start import incomparable
 from automl.storage.folder import (
     SPACE_FILE,
@@ -62,6 +61,7 @@ from automl.tracking.silence import MlflowSilent
 from automl.tracking.tracker import Tracker
 from automl.trials.interrupt import Stopped
 from search.callback import Callback
+from search.class_statistics import describe_imbalance
 from search.config import TrialConfig
 from search.grid_scheduler import GridScheduler
 from search.prior import write_prior
@@ -75,7 +75,7 @@ from search.trial_scheduler import Plan, rank_trials
 
 
 @with_keywords_of(Settings)
-def run_search(*positional: Any, **settings: Any) -> SearchResult:
+def run_search(*positional: Any, **settings: Any) -> Search:
     """Search a space on Ray and log every trial to MLflow.
 
     The first trial is the baseline with published defaults. The next ones are published placements. A fixed
@@ -86,7 +86,7 @@ def run_search(*positional: Any, **settings: Any) -> SearchResult:
         **settings: The fields of `Settings`, such as `space`, `data`, `trials` and `callbacks`.
 
     Returns:
-        The best trials, the baseline and the number of trials in each state.
+        The search with its trials. Its methods continue with it: `confirm`, `report`, `export`, `resume`.
 
     Raises:
         InputError: A setting is invalid. It is raised before anything is trained.
@@ -94,7 +94,7 @@ def run_search(*positional: Any, **settings: Any) -> SearchResult:
     Example:
         >>> import automl
         >>> result = automl.run_search(space="digits", trials=3, epochs=2, subset=0.3, name="example")
-        >>> result.n_trials
+        >>> len(result.trials)
         3
     """
     return start_search(Settings(*positional, **settings))
@@ -126,7 +126,7 @@ class Prepared:
 
 
 @prepared()
-def start_search(settings: Settings, describe: Callable[[Prepared], str] = lambda ready: "") -> SearchResult:
+def start_search(settings: Settings, describe: Callable[[Prepared], str] = lambda ready: "") -> Search:
     """Run a new search with these settings, as `run_search` does.
 
     `describe` returns the `scale` of a study's search.
@@ -207,7 +207,7 @@ def resume_search(
     budget: str | None = None,
     callbacks: Sequence[str | Callback] | None = None,
     scheduling: Mapping[str, Any] | None = None,
-) -> SearchResult:
+) -> Search:
     """Resume an interrupted search, or extend a finished one.
 
     Finished trials are kept. Interrupted trials resume from their last epoch.
@@ -223,15 +223,14 @@ def resume_search(
         scheduling: New values of settings that do not change the trials, such as `label`.
 
     Returns:
-        The result of the whole search.
+        The whole search.
 
     Raises:
         InputError: The search does not exist, it is running, or its space or data have changed.
 
     Example:
         >>> import automl
-        >>> result = automl.resume_search("example", trials="+1")
-        >>> result.n_trials
+        >>> len(automl.resume_search("example", trials="+1").trials)
         4
     """
     begun = time.monotonic()
@@ -268,9 +267,7 @@ def resume_search(
         return _run(folder, metadata, chosen, task, begun)
 
 
-def start_or_resume(
-    settings: Settings, describe: Callable[[Prepared], str] = lambda ready: ""
-) -> SearchResult:
+def start_or_resume(settings: Settings, describe: Callable[[Prepared], str] = lambda ready: "") -> Search:
     """Resume the search called `settings.name`, or start it, for jobs that are repeated after a failure.
 
     Raise InputError if there is no name, or the search has other settings. Number of trials, time limit and
@@ -316,7 +313,7 @@ def start_or_resume(
     )
 
 
-def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun: float) -> SearchResult:
+def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun: float) -> Search:
     # Importing Ray takes seconds. Invalid arguments are reported before.
     from automl.callbacks.retention import CheckpointRetention
     from automl.callbacks.search_progress import search_summary
@@ -395,28 +392,27 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
                 ranking=[record.number for record in leading],
             )
             delete_tune_files(folder)
-    result = make_result(
-        folder,
-        metadata.name,
-        scheduler,
-        settings=settings,
-        runs=tracker.runs,
-        begun=begun,
+    result = Search(
+        folder=folder,
+        metadata=metadata,
+        trials=list(scheduler.records.values()),
+        verdicts=read_verdicts(folder),
+        seconds=round(time.monotonic() - begun, 1),
+        devices=workers.devices,
         untracked=missing,
         page=page,
-        devices=workers.devices,
+        runs=dict(tracker.runs),
     )
     if isinstance(scheduler, SearchScheduler) and scheduler.all_infeasible:
         callbacks.on_search_end(result)
         raise InputError(f"{scheduler.all_infeasible}. Relax the limits, or search another space")
-    (folder / "result.json").write_text(json.dumps(to_json(result), indent=2))
+    write_json(folder / RESULT_FILE, result)
     if workers.interrupt.signal is None:
         write_sensitivity(folder, task, leading)
     if settings.is_grid and scheduler.records:
         from automl.report.grid_table import write_grid  # importing plots takes seconds
-        from automl.report.read import read_folder
 
-        result = replace(result, grid=write_grid(read_folder(folder), folder))
+        write_grid(result, folder)
     callbacks.on_search_end(result)
     if workers.interrupt.signal is not None:
         print(advice, file=sys.stderr)

@@ -36,9 +36,8 @@ from automl.storage.folder import (
 )
 from automl.storage.storage import Storage
 from backbones import hugging_face
-from search.choices import MODULES, OWN, SITE, SITES, TYPE
+from search.choices import MODULES, NO_TYPE, OWN, SITE, SITES, TYPE, DrawnChoices
 from search.config import LanguageModel, TrialConfig
-from search.drawn_choices import NO_TYPE, DrawnChoices
 from search.metric import Metric
 from search.placement_model import (
     IN_BLOCK,
@@ -56,7 +55,7 @@ from search.placement_sampler import fit_model, parse_placement, trial_weights
 from search.record import TrialRecord, describe_placement
 from search.solver import AdditiveCost, PlacementSolver
 from search.space import Space, SpaceFunction
-from search.study import open_study, read_record, read_trials
+from search.study import open_study, read_record, read_records
 from search.trial_scheduler import select_leaders
 
 POINTS = 8  # limits of a Pareto front
@@ -175,11 +174,10 @@ def run_solve(
             f"{', '.join(metadata.plan.objectives)}"
         )
     shared.use_saved(folder, Storage(storage))
-    pairs = read_trials(folder, metadata.name, metadata.plan.needed)
-    records = [record for _, record in pairs]
+    records = read_records(folder, metadata.name, metadata.plan.needed)
     _check_names(metadata, records, space, trust)
     loaded = metadata.load_space(space)
-    study = open_study(folder, name=metadata.name) if pairs else None
+    study = open_study(folder, name=metadata.name) if records else None
     model = None if study is None else fit_model(study)
     tried = [] if model is None else model.tried[0]
     if study is None or model is None or not any(placement.modules for placement in tried):
@@ -192,7 +190,7 @@ def run_solve(
     record = read_record(best)
     assert record is not None, "a search created it"
     problem = _Problem(loaded, best, record, trials, full)
-    measured = [(placement, other) for trial, other in pairs if (placement := parse_placement(trial.params))]
+    measured = [(placement, trial) for trial in records if (placement := parse_placement(trial.params))]
     additive = {limit: _costs(limit, problem, measured, metadata.settings, costs) for limit in limits}
     solver = PlacementSolver(model, problem.choices, problem.tried, additive)
     solved = solver.solve(limits)

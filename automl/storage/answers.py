@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from automl.storage.storage import Storage
-from search.score_card import ScoreCard
+from search.class_statistics import ScoreCard
 
 ANSWERS_FILE = "answers.npz"
 EXAMPLES = 20  # maximum number of stored examples of a retrieval

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from automl.base.addresses import redact
+from automl.base.escape import redact
 
 LIBRARY_LOGGERS = ("ray", "ray.tune", "ray.train", "optuna", "mlflow", "alembic", "py.warnings")
 

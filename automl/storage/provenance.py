@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from automl.base.addresses import redact
+from automl.base.escape import redact
 
 PACKAGES = (
     "attention-automl",

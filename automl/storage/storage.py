@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 import pyarrow as pa
 import pyarrow.fs
 
-from automl.base.addresses import SECRETS
 from automl.base.atomic import replacing
 from automl.base.errors import InputError, check_utf8, error_message
+from automl.base.escape import SECRETS
 
 BLOCK = 16 << 20  # block size of copies [bytes]
 ATOMIC = ("s3", "gcs", "abfs")  # file systems where a file is visible only when it is complete

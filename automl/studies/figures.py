@@ -18,7 +18,7 @@ from automl.report.grid_table import (
     text_lines,
 )
 from automl.report.plot import Cell, Table
-from automl.report.read import Search
+from automl.report.read import SearchData
 from automl.studies.study_table import Study
 
 
@@ -45,7 +45,7 @@ def table_of(rows: Sequence[Mapping[str, Cell]]) -> Table:
     return Table(columns=list(rows[0]), rows=[list(row.values()) for row in rows])
 
 
-def compare(study: Study, search: Search) -> TitledTable:
+def compare(study: Study, search: SearchData) -> TitledTable:
     """Return the published table with the figures of a grid beside each published one."""
     cells = read_grid(search)
     columns = ["in the source", *(heading(name) for name in cells[0].params), "runs", "result"]

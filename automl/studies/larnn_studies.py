@@ -9,7 +9,7 @@ import numpy as np
 from automl.base.atomic import replacing
 from automl.report.grid_table import metrics_of
 from automl.report.plot import Cell
-from automl.report.read import Search
+from automl.report.read import SearchData
 from automl.studies.figures import TitledTable, table_of
 from automl.studies.study_table import Study
 
@@ -50,15 +50,15 @@ def write_sequences(folder: Path) -> Path:
     return folder / DATA
 
 
-def rounds_table(study: Study, searches: Mapping[str, Search]) -> TitledTable:
+def rounds_table(study: Study, searches: Mapping[str, SearchData]) -> TitledTable:
     """Return the best accuracy of a LARNN in each round, given the searches by their spaces."""
     rows: list[dict[str, Cell]] = []
     notes, scales = [*study.notes], []
     for number, (space, search) in enumerate(searches.items(), start=1):
         metric, published = metrics_of(search)[0], ROUNDS[space]
-        trials = [trial for trial in search.done if trial.record.config.model.backbone == "larnn"]
+        trials = [trial for trial in search.done if trial.config.model.backbone == "larnn"]
         best = max(trials, key=search.score, default=None)
-        scores = [] if best is None else [e[metric.name] for e in best.record.history if metric.name in e]
+        scores = [] if best is None else [e[metric.name] for e in best.history if metric.name in e]
         rows.append(
             {
                 "round": number,

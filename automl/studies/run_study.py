@@ -8,12 +8,13 @@ from typing import Any
 
 from automl.base.command_line import STORAGE
 from automl.base.errors import InputError, unknown
+from automl.base.options import with_keywords_of
 from automl.config.settings import Settings
-from automl.report.read import read_search
-from automl.search.result import SearchResult
 from automl.search.run_search import start_or_resume
+from automl.search.search import Search
 from automl.studies.figures import TitledTable, compare, write_tables
 from automl.studies.larnn_studies import ROUNDS, SMALL_TRIALS, rounds_table, write_sequences
+from automl.studies.options import StudyOptions
 from automl.studies.scale import describe_scale
 from automl.studies.ssa_studies import best_rate, comparison_tables, sweep_table
 from automl.studies.study_table import STUDIES, Study
@@ -31,7 +32,7 @@ class StudyResult:
     Attributes:
         study: The study.
         tables: The tables, with results and published figures.
-        results: The results of its searches.
+        results: Its searches.
         files: The files that hold the tables.
 
     Example:
@@ -43,7 +44,7 @@ class StudyResult:
 
     study: Study
     tables: Sequence[TitledTable]
-    results: Sequence[SearchResult]
+    results: Sequence[Search]
     files: Sequence[Path]
 
     @property
@@ -52,24 +53,14 @@ class StudyResult:
         return [cell for result in self.results for cell in result.missing]
 
 
-def run_study(
-    name: str,
-    *,
-    small: bool = False,
-    seeds: int = 1,
-    data: str | None = None,
-    storage: str = STORAGE,
-    **settings: Any,
-) -> StudyResult:
+@with_keywords_of(StudyOptions)
+def run_study(name: str, *, small: bool = False, **settings: Any) -> StudyResult:
     """Run a study, or resume it, and compare its results with the published ones.
 
     Args:
         name: The name of the study, as `automl studies` lists it.
         small: Run the small version, on data of the package or on `data`.
-        seeds: The number of trainings of each cell.
-        data: The folder or archive of the data.
-        storage: The storage of its searches, which have the name of the study.
-        **settings: Further fields of `Settings`.
+        **settings: Fields of `Settings`, such as `data`, `seeds`, `epochs` and `storage`.
 
     Returns:
         The study with its tables.
@@ -86,6 +77,7 @@ def run_study(
     if name not in STUDIES:
         raise unknown("study", name, STUDIES)
     study = STUDIES[name]
+    data = settings.get("data")
     if data is None and study.data and not small:
         raise InputError(f"study {name!r} needs {study.data}. Or run its small version with --small")
     if data is None and small and study.reads_code:
@@ -94,14 +86,14 @@ def run_study(
         "equal": "epochs",
         **study.settings,
         **(study.small if small else {}),
+        "seeds": 1,
+        "storage": STORAGE,
         **settings,
-        "seeds": seeds,
         "data": data,
-        "storage": storage,
         "study": name,
     }
     results, tables = {EQUAL_TIME: _equal_time, LARNN: _rounds}.get(name, _grid)(study, small, fields)
-    files = write_tables(tables, study.source, Path(results[-1].folder), FILES)
+    files = write_tables(tables, study.source, results[-1].folder, FILES)
     return StudyResult(study=study, tables=tables, results=results, files=files)
 
 
@@ -116,42 +108,36 @@ def _called(study: Study, small: bool) -> str:
     return f"{study.name}{SMALL if small else ''}"
 
 
-def _train(study: Study, space: str, name: str, settings: Mapping[str, Any]) -> SearchResult:
+def _train(study: Study, space: str, name: str, settings: Mapping[str, Any]) -> Search:
     grid = Settings(space=space, sampler=GRID, name=name, **settings)
     return start_or_resume(grid, partial(describe_scale, study.setup))
 
 
-def _grid(
-    study: Study, small: bool, settings: Mapping[str, Any]
-) -> tuple[list[SearchResult], list[TitledTable]]:
+def _grid(study: Study, small: bool, settings: Mapping[str, Any]) -> tuple[list[Search], list[TitledTable]]:
     result = _train(study, f"{study.name}{_form(study, small, settings)}", _called(study, small), settings)
-    return [result], [compare(study, read_search(result.search, settings["storage"]))]
+    return [result], [compare(study, result)]
 
 
 def _equal_time(
     study: Study, small: bool, settings: Mapping[str, Any]
-) -> tuple[list[SearchResult], list[TitledTable]]:
+) -> tuple[list[Search], list[TitledTable]]:
     """Run the sweep of learning rates, and then both models with the best one."""
-    form, called, storage = _form(study, small, settings), _called(study, small), settings["storage"]
+    form, called = _form(study, small, settings), _called(study, small)
     sweep = _train(study, f"{SWEEP}{form}", f"{called}-sweep", settings)
-    swept = read_search(sweep.search, storage)
-    if sweep.missing or not swept.done:
-        return [sweep], [sweep_table(swept)] if swept.done else []
-    rate = best_rate(swept)
+    if sweep.missing or not sweep.done:
+        return [sweep], [sweep_table(sweep)] if sweep.done else []
+    rate = best_rate(sweep)
     compared = _train(study, equal_time_grid(rate, form), f"{called}-{rate:g}", {**settings, "equal": "time"})
-    search = read_search(compared.search, storage)
-    return [sweep, compared], [sweep_table(swept), *comparison_tables(search, rate)]
+    return [sweep, compared], [sweep_table(sweep), *comparison_tables(compared, rate)]
 
 
-def _rounds(
-    study: Study, small: bool, settings: Mapping[str, Any]
-) -> tuple[list[SearchResult], list[TitledTable]]:
+def _rounds(study: Study, small: bool, settings: Mapping[str, Any]) -> tuple[list[Search], list[TitledTable]]:
     """Search the space of each round, as the source did. These are not grids."""
     if settings["seeds"] > 1:
         raise InputError(f"study {study.name!r} consists of two searches without cells; leave --seeds out")
-    called, storage = _called(study, small), settings["storage"]
+    called = _called(study, small)
     if small and settings["data"] is None:
-        settings = {**settings, "data": str(write_sequences(Path(storage)))}
+        settings = {**settings, "data": str(write_sequences(Path(settings["storage"])))}
     results = []
     for space, published in ROUNDS.items():
         trials = SMALL_TRIALS if small else published.trials
@@ -160,5 +146,4 @@ def _rounds(
         )
         setup = {**study.setup, "epochs": str(published.epochs)}
         results.append(start_or_resume(search_settings, partial(describe_scale, setup)))
-    searches = [read_search(result.search, storage) for result in results]
-    return results, [rounds_table(study, dict(zip(ROUNDS, searches, strict=True)))]
+    return results, [rounds_table(study, dict(zip(ROUNDS, results, strict=True)))]

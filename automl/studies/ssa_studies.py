@@ -15,7 +15,7 @@ from automl.base.units import format_duration
 from automl.confirm.statistics import paired
 from automl.report.grid_table import GridCell, deviation, read_grid
 from automl.report.plot import Cell
-from automl.report.read import Search
+from automl.report.read import SearchData
 from automl.studies.figures import TitledTable, compare, mean_and_deviation, table_of
 from automl.studies.study_table import STUDIES
 
@@ -28,21 +28,21 @@ PUBLISHED_TEST = "difference 0.007, 95% interval 0.0014 to 0.0124, P = 0.0157"
 ACCURACY = "accuracy"
 
 
-def best_rate(search: Search) -> float:
+def best_rate(search: SearchData) -> float:
     """Return the learning rate of a sweep with the best mean of the maximum accuracy."""
     cells = [cell for cell in read_grid(search) if cell.scores[ACCURACY].best]
     best = max(cells, key=lambda cell: statistics.fmean(cell.scores[ACCURACY].best))
     return float(best.params["learning_rate"])
 
 
-def sweep_table(search: Search) -> TitledTable:
+def sweep_table(search: SearchData) -> TitledTable:
     """Return the table of learning rates."""
     table = compare(STUDIES["ssa-lr-sweep"], search)
     note = f"The best mean of the maximum is at learning rate {best_rate(search):g}; published: 0.008."
     return replace(table, title="1. The plain model at a range of learning rates", notes=[note])
 
 
-def comparison_tables(search: Search, rate: float) -> list[TitledTable]:
+def comparison_tables(search: SearchData, rate: float) -> list[TitledTable]:
     """Return the table of times and that of accuracies, with the tests below it."""
     cells, scale = read_grid(search), search.metadata.scale
     times: list[dict[str, Cell]] = []

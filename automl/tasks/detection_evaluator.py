@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from automl.base.extras import optional
+from automl.base.lazy import optional
 from automl.config.runtime import Runtime
 from automl.data.detection import Objects
 from automl.data.detection.masks import encode_masks, mask_areas

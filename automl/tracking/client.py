@@ -16,10 +16,9 @@ from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_TIMEOUT as TIMEOUT
 from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT as QUIET
 from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
 
-from automl.base.addresses import redact
 from automl.base.atomic import locked, replacing, sweep
 from automl.base.errors import InputError, error_message
-from automl.base.escape import mlflow_value
+from automl.base.escape import mlflow_value, redact
 from automl.storage.working_dir import local_path
 from automl.tracking.silence import MlflowSilent
 

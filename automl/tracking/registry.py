@@ -9,8 +9,8 @@ import mlflow
 from mlflow.entities import LoggedModelOutput, LoggedModelStatus
 from mlflow.exceptions import MlflowException
 
-from automl.base.addresses import redact
 from automl.base.errors import InputError
+from automl.base.escape import redact
 from automl.tracking.client import open_client
 
 

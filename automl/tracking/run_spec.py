@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from automl.base.addresses import redact
-from automl.base.escape import markdown, markdown_code, shell
+from automl.base.escape import markdown, markdown_code, redact, shell
 from automl.base.serialise import to_json
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage

@@ -16,8 +16,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.time import get_current_time_millis
 
 from automl.base import loading
-from automl.base.addresses import redact, redact_all
-from automl.base.escape import markdown, mlflow_key, mlflow_value
+from automl.base.escape import markdown, mlflow_key, mlflow_value, redact, redact_all
 from automl.base.serialise import to_json
 from automl.tracking import child_runs
 from automl.tracking.client import (

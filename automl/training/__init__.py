@@ -1,16 +1,13 @@
 """The training loop of one model: steps, optimiser, checkpoints.
 
-loop             The training loop: a generator that yields one record of metrics per epoch
-step             One training step, and the modes of running it
+loop             The training loop: a generator that yields one record of metrics per epoch; averaged weights
+step             One training step, the modes of running it, and the compiled layers
 fast_step        A step on a CUDA GPU that measures its first steps, then runs in the fastest way
-regions          The repeated layers of a model, which are compiled one by one
 optimiser        Optimisers and learning-rate schedules, as functions of the training's configuration
 checkpoint       Checkpoints: configuration, weights and optimiser state in one file, loaded without executing
                  code
-continuation     Continues a shared partial training with attention inserted
 running_trial    Runs a whole training function in a thread, and yields what it reports
-shared_training  Stores and loads shared partial trainings
-average          A running average of a model's weights
+shared_training  Stores and loads shared partial trainings, and continues them with attention inserted
 clock            Timers that are robust to other load: processor time on a CPU, events on a GPU
 sync_norm        Batch norm over the batches of all workers
 lr_find          A learning-rate range test

@@ -20,8 +20,7 @@ from automl.base.errors import describe_error
 from automl.config.device import Replay, capture, is_out_of_memory, synchronise, synchronising_calls
 from automl.config.runtime import log
 from automl.tasks.base import Batch, Task
-from automl.training.regions import Regions, find_layers
-from automl.training.step import Mode, Step
+from automl.training.step import Mode, Regions, Step, find_layers
 from backbones.torch_internals import tree_leaves, tree_map
 
 WARM_UP = 3  # steps that load kernels, choose algorithms and create the optimiser's state

@@ -16,5 +16,6 @@ interrupt       Ctrl-C and SIGTERM: the first stops a search gracefully, the sec
 sent_code       User-defined code on its way to the processes of trials
 failure         Classifies the error that ends a trial: the trial's or the node's
 train           Trains one configuration without a search
+train_options   The options of `train`
 train_workers   Trains one configuration with several workers, without Tune
 """

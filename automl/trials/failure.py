@@ -2,8 +2,8 @@
 
 import traceback
 
-from automl.base.addresses import redact
 from automl.base.errors import InputError, error_line
+from automl.base.escape import redact
 from automl.config.device import UnusableGpu
 from automl.storage.cache_folder import cache_root
 from automl.storage.disk import DiskFull, format_disk_full, full_disk_errno

@@ -4,7 +4,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from automl.base.child_processes import send_own_objects
+from automl.base.loading import send_own_objects
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from search.config import COMMAND, TrialConfig

@@ -26,8 +26,7 @@ from automl.trials.multi_worker import make_trainable
 from automl.trials.sent_code import make_sender
 from automl.trials.trial import TrialActor, build_assignment
 from cluster.capacity import ClusterCapacity
-from cluster.connect import connect, joins_cluster, list_nodes, wait_for_capacity
-from cluster.head import watch_head
+from cluster.connect import connect, joins_cluster, list_nodes, wait_for_capacity, watch_head
 from cluster.resources import TrialResources, count_slots
 from search.callback import Callback
 from search.config import TrialConfig

@@ -3,7 +3,7 @@
 import csv
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -16,6 +16,7 @@ from attention import Spec
 from automl.base.errors import InputError
 from automl.base.escape import shell
 from automl.base.names import check_name
+from automl.base.options import with_keywords_of
 from automl.config.device import SHARING, can_share_batches, find_device
 from automl.config.runtime import Runtime
 from automl.config.user_code import announce
@@ -31,6 +32,7 @@ from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
 from automl.training.loop import Diverged
 from automl.trials.job import Job, train
+from automl.trials.train_options import EarlierTraining, NewTraining, RunOptions
 from automl.trials.train_workers import train_on_workers
 from backbones import sites
 from search import record
@@ -81,28 +83,9 @@ def insert_attention(config: TrialConfig, spec: Spec, site: str | None = None) -
     return config.change(model={"placement": {site or find_default_site(config): spec}})
 
 
-def run_train(
-    config: TrialConfig,
-    *,
-    runtime: Runtime | None = None,
-    log: str | Path | None = None,
-    storage: str | Path = "searches",
-    name: str | None = None,
-    tell: Callable[[Task, Metrics], None] | None = None,
-    workers: int = 1,
-) -> TrainResult:
+@with_keywords_of(NewTraining)
+def run_train(*config: Any, **options: Any) -> TrainResult:
     """Train one configuration, track it in MLflow's experiment `train`, and keep its checkpoint.
-
-    Args:
-        config: The configuration.
-        runtime: The device, precision and compilation. The best of this machine by default.
-        log: A CSV file that gets one line per epoch.
-        storage: The folder in which the training's folder is created. The checkpoint in it is written after
-            each epoch.
-        name: The name of that folder and of the run in MLflow. By default it contains the time.
-        tell: Called with the task and its metrics after each epoch.
-        workers: The number of Ray processes that share each batch. Each has its own device: a GPU, unless
-            there is none or `runtime` is on the CPU.
 
     Returns:
         The finished training.
@@ -117,43 +100,29 @@ def run_train(
         >>> len(trained.history)
         1
     """
-    config = config.load()
-    remember(config.user_code())
-    runtime = runtime or Runtime(device=find_device())
-    task = _open(config, runtime, workers)
+    asked = NewTraining(*config, **options)
+    loaded = asked.config.load()
+    remember(loaded.user_code())
+    runtime = asked.runtime or Runtime(device=find_device())
+    task = _open(loaded, runtime, asked.workers)
     for note in task.notes():
         print(note, file=sys.stderr)
-    check_attentions([config], runtime)
+    check_attentions([loaded], runtime)
     task.model()  # Mistakes in the placement are reported before anything is written.
-    with new_folder(Path(storage).resolve(), name) as folder:
-        trial = record.TrialRecord(0, config)
-        if workers > 1:
-            epochs = train_on_workers(config, folder, workers, runtime)
+    with new_folder(Path(asked.storage).resolve(), asked.name) as folder:
+        trial = record.TrialRecord(0, loaded)
+        if asked.workers > 1:
+            epochs = train_on_workers(loaded, folder, asked.workers, runtime)
         else:
-            epochs = _epochs(config, runtime, folder)
-        if log:
-            _empty(Path(log))
-        return _train(task, epochs, trial, folder, log, tell)
+            epochs = _epochs(loaded, runtime, folder)
+        if asked.log:
+            _empty(Path(asked.log))
+        return _train(task, epochs, trial, folder, asked)
 
 
-def resume_train(
-    name: str,
-    *,
-    runtime: Runtime | None = None,
-    log: str | Path | None = None,
-    storage: str | Path = "searches",
-    tell: Callable[[Task, Metrics], None] | None = None,
-    workers: int = 1,
-) -> TrainResult:
+@with_keywords_of(EarlierTraining)
+def resume_train(*name: Any, **options: Any) -> TrainResult:
     """Continue a training after its last epoch, with its configuration and its run in MLflow.
-
-    Args:
-        name: The name of the training.
-        runtime: The device, precision and compilation. The best of this machine by default.
-        log: A CSV file that gets one line per epoch.
-        storage: The folder that contains the training's folder.
-        tell: Called with the task and its metrics after each epoch.
-        workers: The number of Ray processes that share each batch.
 
     Returns:
         The finished training, with all its epochs.
@@ -168,23 +137,24 @@ def resume_train(
         Traceback (most recent call last):
         automl.base.errors.InputError: training 'short' has ended after 1 epochs; there is nothing to resume
     """
-    folder = Path(storage).resolve() / name
-    runtime = runtime or Runtime(device=find_device())
+    asked = EarlierTraining(*name, **options)
+    folder = Path(asked.storage).resolve() / asked.name
+    runtime = asked.runtime or Runtime(device=find_device())
     content = checkpoint.read(Storage(str(folder)), runtime.device)
     config = TrialConfig.from_json(content["config"])
-    announce(f"training {name!r}", config.user_code())
+    announce(f"training {asked.name!r}", config.user_code())
     config = config.load()
     if _ended(content["history"], config):
         raise InputError(
-            f"training {name!r} has ended after {content['epoch']} epochs; there is nothing to resume"
+            f"training {asked.name!r} has ended after {content['epoch']} epochs; there is nothing to resume"
         )
-    task = _open(config, runtime, workers)
+    task = _open(config, runtime, asked.workers)
     trial = record.TrialRecord(0, config, history=content["history"])
-    if workers > 1:
-        epochs = train_on_workers(config, folder, workers, runtime, epoch=content["epoch"])
+    if asked.workers > 1:
+        epochs = train_on_workers(config, folder, asked.workers, runtime, epoch=content["epoch"])
     else:
         epochs = _epochs(config, runtime, folder, content)
-    return _train(task, epochs, trial, folder, log, tell)
+    return _train(task, epochs, trial, folder, asked)
 
 
 def _open(config: TrialConfig, runtime: Runtime, workers: int) -> Task:
@@ -222,8 +192,7 @@ def _train(
     epochs: Iterator[Metrics],
     trial: record.TrialRecord,
     folder: Path,
-    log: str | Path | None,
-    tell: Callable[[Task, Metrics], None] | None,
+    asked: RunOptions,
 ) -> TrainResult:
     location = Storage(str(folder))
     spec = RunSpec(
@@ -245,10 +214,10 @@ def _train(
         for metrics in epochs:
             trial.history.append(metrics)
             tracker.on_epoch_end(trial)
-            if log:
-                append_line(Path(log), metrics)
-            if tell is not None:
-                tell(task, metrics)
+            if asked.log:
+                append_line(Path(asked.log), metrics)
+            if asked.tell is not None:
+                asked.tell(task, metrics)
         trial.state = record.State.COMPLETE
     except Diverged as error:
         trial.state, trial.reason = record.State.INFEASIBLE, str(error)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from attention import AttentionMap, Gated, Spec, attention_map, attention_maps
 from attention.attention_map import rescaling_map
+from attention.attention_type import Wrapped
 from attention.padding import padding
-from attention.wrapped import Wrapped
 from automl.base.errors import InputError
 
 SHAPES = {"1d": (3, CHANNELS, 30), "2d": (3, CHANNELS, 6, 5)}

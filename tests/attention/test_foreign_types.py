@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from attention import Choices, Spec, find_attention
+from attention.attention_type import Wrapped
 from attention.padding import padding
-from attention.wrapped import Wrapped
 from automl.base.errors import InputError
 
 FILE = """

@@ -14,7 +14,7 @@ from automl.base.serialise import write_json
 from automl.config.settings import Settings
 from automl.confirm.design import Design
 from automl.confirm.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options
-from automl.confirm.run_confirm import open_scheduler
+from automl.confirm.scheduler import open_scheduler
 from automl.confirm.scores import Scores, TrainingCost
 from automl.confirm.variants import Variant, VariantSet
 from automl.confirm.written import CONFIRM_FOLDER

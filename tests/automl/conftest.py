@@ -10,7 +10,7 @@ from confirm_cases import NoTracker
 from imitated_gpus import Driver, OnCpu, imitate_gpus
 from mlflow import MlflowClient
 
-import automl.confirm.run_confirm
+import automl.confirm.trainings
 import automl.search.run_search
 import automl.tracking.process
 from automl.export.run_export import ExportResult, run_export
@@ -90,8 +90,8 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(automl.tracking.process, "_begin", lambda: (Mock(), Mock()))  # nothing imports MLflow
     monkeypatch.setattr(automl.search.run_search, "MlflowProcess", lambda run_spec: nullcontext(Mock()))
-    monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
-    for module in (automl.search.run_search, automl.confirm.run_confirm):
+    monkeypatch.setattr(automl.confirm.trainings, "MlflowProcess", nullcontext)
+    for module in (automl.search.run_search, automl.confirm.trainings):
         monkeypatch.setattr(module, "Tracker", NoTracker)
 
 

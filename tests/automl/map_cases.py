@@ -46,7 +46,7 @@ def leave_maps(folder: Path, kind: str, confirmation: int = 1) -> None:
     confirmed = folder / ("confirm" if confirmation == 1 else f"confirm-{confirmation}")
     name = study_name(confirmed, search.metadata)
     study = create_study(confirmed, name=name, directions=[StudyDirection.MAXIMIZE])
-    record = search.done[0].record
+    record = search.done[0]
     trial = frozen({}, {}, record.config.change(seed=1000), plan_of(), record.state, record.history)
     trial.set_user_attr(VARIANT, SSA)
     study.add_trial(trial)

@@ -1,7 +1,6 @@
 """The public API: the names of `automl`, how they are loaded, and what they take."""
 
 import inspect
-import pydoc
 import re
 import subprocess
 import sys
@@ -41,7 +40,7 @@ def test_the_table_of_names() -> None:
 
 
 def test_the_documentation_lists_every_name_on_a_screen() -> None:
-    text = pydoc.render_doc(automl, renderer=pydoc.plaintext)
+    text = inspect.getdoc(automl) or ""
     listed = re.search(r"Run: .*?(?=\n\s*\n)", text, re.S)
     assert listed is not None
     assert set(re.findall(r"\w+", re.sub(r"(?m)^\s*\w+:", "", listed[0]))) == set(automl.__all__)
@@ -100,7 +99,7 @@ def test_a_result_stands_for_its_search(tmp_path: Path) -> None:
 
 def test_a_search_that_was_read_stands_for_itself(tmp_path: Path) -> None:
     fake_search(tmp_path)
-    assert resolve_search(automl.read_search("mine", tmp_path)) == ("mine", str(tmp_path))
+    assert resolve_search(automl.load("mine", storage=tmp_path)) == ("mine", str(tmp_path))
 
 
 def test_an_export_stands_for_its_folder() -> None:

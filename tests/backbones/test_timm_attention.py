@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from timm.layers import get_attn
 
-from attention.references import TIMM_NAMES
+from attention.attention_table import TIMM_NAMES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 import attention_contract_table as table

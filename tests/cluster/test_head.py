@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import ray
 
-from cluster.head import watch_head
+from cluster.connect import watch_head
 
 
 @pytest.mark.parametrize("ends", [True, False])

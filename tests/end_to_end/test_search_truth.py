@@ -126,12 +126,12 @@ def test_a_search_reads_no_test_split_and_its_study_is_everybodys(storage, unrea
     monkeypatch.setattr(Rungs, "enter", lambda self, number, *more: number % 3 != 2)
     result = run_search(space=drawn, data=unreadable_tests, trials=4, concurrent=1, name="plots")
     assert Path("searches/plots/space.py").read_text().startswith("def drawn(trial):")
-    assert (result.n_trials, result.errors) == (4, 0)
+    assert (len(result.trials), result.counts["error"]) == (4, 0)
     assert result.best is not None
     check_runs()
     study = open_study(Path("searches/plots"), name="plots")
     pruned = [trial for trial in study.trials if trial.state is TrialState.PRUNED]
-    assert len(pruned) == result.pruned > 0
+    assert len(pruned) == result.counts["pruned"] > 0
     for trial in pruned:
         assert trial.intermediate_values
         assert max(trial.intermediate_values) < 3
@@ -243,7 +243,7 @@ def test_the_sampler_learns_a_limit(storage):
     )
     limit = needed[len(needed) // 2]
     result = run_search(space="small.py:draw", trials=40, subset=0.2, name="limited", max_memory=str(limit))
-    assert (result.n_trials, result.errors) == (40, 0)
+    assert (len(result.trials), result.counts["error"]) == (40, 0)
     study = open_study(Path("searches/limited"), name="limited")
     late = [trial for trial in study.trials if any(v > 0 for v in trial.constraints.values())]
     assert sum(trial.number >= 20 for trial in late) <= 2
@@ -375,7 +375,7 @@ def check_mirror(uri):
 @pytest.mark.long
 def test_several_objectives_give_a_front(storage):
     result = run_search(space="small.py:draw", trials=12, epochs=8, objective="accuracy,params", name="front")
-    assert (result.n_trials, result.errors) == (12, 0)
+    assert (len(result.trials), result.counts["error"]) == (12, 0)
     assert result.front, "trials that may guess are on none"
     search = read_search("front", "searches")
     learned = {trial.number for trial in search.done if not search.plan.guesses(trial.record)}
@@ -395,8 +395,8 @@ def test_several_objectives_give_a_front(storage):
 def test_a_time_limit_ends_the_search(storage):
     result = run_search(space="small.py:draw", budget="20s", subset=0.2, name="brief")
     assert not result.stopped
-    assert result.n_trials == result.completed + result.pruned
-    assert result.errors == 0
+    assert len(result.trials) == result.counts["complete"] + result.counts["pruned"]
+    assert result.counts["error"] == 0
 
 
 @pytest.mark.long  # the lock is tested in tests/automl/storage
@@ -414,7 +414,7 @@ def test_an_earlier_search_is_the_prior_of_a_new_one(storage):
     assert Effect(COST) in prior["old"]
     shutil.rmtree("searches/old")
     result = resume_search("new", trials="+2")
-    assert result.n_trials == 5
+    assert len(result.trials) == 5
     assert read_prior(open_study(Path("searches/new"), name="new")) == prior
     assert "old counts" in "\n".join(read_status("new").lines())
     assert "Earlier searches" in run_report("new").index.read_text()
@@ -424,10 +424,10 @@ def test_an_earlier_search_is_the_prior_of_a_new_one(storage):
 def test_an_old_search_is_known_to_a_new_one(storage):
     run_search(space="small.py:draw", trials=6, subset=0.2, name="old")
     result = run_search(space="small.py:draw", trials=3, subset=0.2, name="new", warm_start="old")
-    assert result.n_trials == 3, "what is known already does not count"
+    assert len(result.trials) == 3, "what is known already does not count"
     study = open_study(Path("searches/new"), name="new")
     assert len(study.trials) == 9
     other = run_search(space="small.py:draw", trials=3, subset=0.25, name="other", warm_start="old")
-    assert other.n_trials == 3
+    assert len(other.trials) == 3
     study = open_study(Path("searches/other"), name="other")
     assert len(study.trials) == 3, "scores on other data are no knowledge; the best are tried first"

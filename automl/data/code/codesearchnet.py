@@ -21,9 +21,8 @@ from automl.data.code.function import Function
 from automl.data.code.other_languages import LANGUAGES, parse_functions
 from automl.data.code.python import parse_python
 from automl.data.code.source_folder import SourceFunctions
-from automl.data.files import name_to_text
+from automl.data.files import is_clutter, name_to_text
 from automl.data.splits import SPLITS
-from automl.data.walk import is_clutter
 
 FOLDERS = {"train": "train", "valid": "validation", "validation": "validation", "test": "test"}
 SUFFIXES = (".jsonl", ".jsonl.gz")

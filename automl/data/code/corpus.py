@@ -15,9 +15,9 @@ from automl.data.code.codesearchnet import is_codesearchnet, list_codesearchnet_
 from automl.data.code.cosqa import CORPUS, QUERIES, RealQuery, is_cosqa, read_cosqa
 from automl.data.code.function import Function
 from automl.data.code.source_folder import join_reasons, list_source_files, read_source_folder
+from automl.data.files import is_clutter
 from automl.data.images.image_formats import SUFFIXES as IMAGES
 from automl.data.splits import SPLITS
-from automl.data.walk import is_clutter
 
 WITHIN = (".", "final/jsonl", "python/final/jsonl")  # folders of the splits in CodeSearchNet's archives
 MIN_DOCUMENTED = 2  # documented functions of a split, so that a search has a choice

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from automl.base.extras import optional
+from automl.base.lazy import optional
 from automl.data.code.comments import Line, extract_docstring
 from automl.data.code.function import Function
 

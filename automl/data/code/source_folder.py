@@ -9,8 +9,7 @@ from automl.base.errors import InputError
 from automl.data.code.function import Function
 from automl.data.code.other_languages import BY_SUFFIX, LANGUAGES, parse_functions
 from automl.data.code.python import parse_python
-from automl.data.files import name_to_text
-from automl.data.walk import is_clutter
+from automl.data.files import is_clutter, name_to_text
 
 PYTHON = ".py"
 SUFFIXES = (PYTHON, *BY_SUFFIX)

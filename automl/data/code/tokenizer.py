@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from automl.base.errors import InputError
-from automl.base.extras import optional
+from automl.base.lazy import optional
 from automl.data.code.ragged import PADDING, pad_rows
 
 tokenizers = optional("tokenizers", "code")

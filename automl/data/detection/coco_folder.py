@@ -19,14 +19,13 @@ from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.data.archive import extract_if_archive
+from automl.data.csv_table import read_groups, read_labels
 from automl.data.detection.annotations import Annotations, check_names, read_annotations, read_content
 from automl.data.detection.objects import Photo
 from automl.data.digest import hash_contents
-from automl.data.files import find_on_disk, is_file, name_to_text, normalise_nfc
-from automl.data.groups import read_groups, read_labels
-from automl.data.items import Listing
+from automl.data.files import find_on_disk, is_clutter, is_file, name_to_text, normalise_nfc
+from automl.data.records import Listing
 from automl.data.tally import Tally
-from automl.data.walk import is_clutter
 from automl.storage.cache_folder import cache_root
 
 SPLIT_PREFIXES = {

@@ -10,7 +10,7 @@ from automl.data.detection.coco_folder import DetectionListing, read_coco_folder
 from automl.data.detection.detection_cache import DetectionCache, open_detection_cache
 from automl.data.detection.objects import Objects
 from automl.data.detection.scenes import read_scenes
-from automl.data.items import ImageRecords
+from automl.data.records import ImageRecords
 from automl.data.splits import make_single_class_labels, select_subset
 from automl.data.tally import Tally
 

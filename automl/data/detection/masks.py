@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from automl.base.extras import optional
+from automl.base.lazy import optional
 from automl.data.detection.objects import Rle
 
 coco = optional("pycocotools.mask", "detection")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from automl.data.items import Item
+from automl.data.records import Item
 
 Rle = bytes  # the counts of a mask's run lengths, as pycocotools compresses them
 

@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from automl.base.errors import InputError
+from automl.base.terminal import progress
 from automl.data.detection.objects import Photo
 from automl.data.digest import count_cores
 from automl.data.images.picture import read_size
-from automl.data.preparation_progress import progress
 
 EXAMPLES = 3
 

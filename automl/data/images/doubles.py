@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from automl.data.items import Item
+from automl.data.records import Item
 from automl.data.tally import Tally
 
 CONTRADICTION = "images that are in two classes"

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from automl.base.errors import InputError
-from automl.data.csv_table import Table
+from automl.data.csv_table import LABELS, Table, read_groups, read_labels
 from automl.data.digest import hash_contents
-from automl.data.files import name_to_text, normalise_nfc
-from automl.data.groups import LABELS, read_groups, read_labels
+from automl.data.files import is_clutter, links_to_parent, name_to_text, normalise_nfc, walk
 from automl.data.images.doubles import drop_contradictions
 from automl.data.images.image_formats import (
     FORMATS,
@@ -29,9 +28,8 @@ from automl.data.images.image_formats import (
 )
 from automl.data.images.labels import list_labelled
 from automl.data.images.tiny_imagenet import has_annotations, is_unlabelled, read_validation_labels
-from automl.data.items import Item, Listing
+from automl.data.records import Item, Listing
 from automl.data.tally import Tally, join_examples
-from automl.data.walk import is_clutter, links_to_parent, walk
 
 SPLIT_NAMES = {
     "train": ("train", "training"),

@@ -19,7 +19,7 @@ from automl.base.errors import InputError
 from automl.data.arrow import ArrowFile, map_in_threads, write_rows
 from automl.data.digest import SIZE, hash_all
 from automl.data.images.decode import decode
-from automl.data.items import Item
+from automl.data.records import Item
 from automl.data.tally import Tally
 
 FORMAT = 4  # Raise it when the format of the file or the result of `decode` changes.

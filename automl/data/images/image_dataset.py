@@ -11,7 +11,7 @@ from automl.data import shared
 from automl.data.images.decode import cache_side
 from automl.data.images.image_cache import ImageCache, open_image_cache
 from automl.data.images.image_sources import get_archive_name, list_images
-from automl.data.items import ImageRecords, Item, Listing
+from automl.data.records import ImageRecords, Item, Listing
 from automl.data.splits import SPLITS, hash_names, select_subset
 from automl.data.tally import Tally
 

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from automl.data.balance import describe_imbalance
+from automl.base.terminal import progress
 from automl.data.images.image_dataset import Images, open_image_records, open_split
 from automl.data.images.picture import read_size
-from automl.data.preparation_progress import progress
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally, join_examples
+from search.class_statistics import describe_imbalance
 
 MAX_DISTANCE = 3  # bits of 64 in which images that look alike may differ
 HASH_SIDE = 64  # pixels per side that are used for a hash; larger images are subsampled

@@ -12,7 +12,7 @@ from automl.data.digest import hash_contents
 from automl.data.digits import read_digits
 from automl.data.download import Checksum, download_archive
 from automl.data.images.folders import read_image_folder
-from automl.data.items import Item, Listing
+from automl.data.records import Item, Listing
 from automl.storage.cache_folder import cache_root
 
 NETTE = {

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from automl.base.errors import InputError
-from automl.data.csv_table import Table
+from automl.data.csv_table import COLUMNS, LABELS, Table, resolve_file
 from automl.data.files import normalise_nfc
-from automl.data.groups import COLUMNS, LABELS, resolve_file
 
 
 def list_labelled(

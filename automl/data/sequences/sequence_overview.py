@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from automl.data.balance import describe_imbalance
 from automl.data.sequences.sequence_dataset import open_sequence_records, open_sequences
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally
+from search.class_statistics import describe_imbalance
 
 SHOWN = 20  # most classes and channels that are listed
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from automl.base.errors import InputError
+from automl.data.files import is_clutter
 from automl.data.sequences.number_text import NANS, NotANumber, parse_numbers, quote, read_text
 from automl.data.sequences.recording import Recording, SplitSequences, make_recording
-from automl.data.walk import is_clutter
 
 SUFFIX, TRAIN, TEST = ".ts", "_TRAIN", "_TEST"
 MISSING = ("?", *NANS)

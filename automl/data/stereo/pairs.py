@@ -16,11 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from automl.base.errors import InputError
-from automl.data.csv_table import read_table
-from automl.data.files import find_on_disk, is_file, name_to_text
-from automl.data.groups import read_groups, read_labels
+from automl.data.csv_table import read_groups, read_labels, read_table
+from automl.data.files import find_on_disk, is_clutter, is_file, name_to_text, walk
 from automl.data.splits import SPLITS
-from automl.data.walk import is_clutter, walk
 
 COLUMNS = ("left", "right", "disparity")
 FRAMES = ("frames_cleanpass", "frames_finalpass")  # The first that exists is used, as PSMNet does.

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.data.code.source_folder import OTHERS
-from automl.data.files import name_to_text
+from automl.data.files import name_to_text, walk
 from automl.data.images.image_formats import SUFFIXES as IMAGES
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally
-from automl.data.walk import walk
 
 COMPRESSED = ".jsonl.gz"
 LINES = (".jsonl", COMPRESSED)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from automl.base.errors import InputError
-from automl.base.extras import optional
+from automl.base.lazy import optional
 from search.config.language_config import BYTES
 
 tokenizers = optional("tokenizers", "text")

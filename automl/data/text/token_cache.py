@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from automl.base.terminal import progress
 from automl.data import shared
 from automl.data.arrow import write_columns
 from automl.data.digest import SIZE
-from automl.data.preparation_progress import progress
 from automl.data.records import File, RecordFile, Records
 from automl.data.splits import SPLITS, order_subsets
 from automl.data.tally import Tally

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from automl.base.addresses import redact
 from automl.base.errors import InputError
+from automl.base.escape import redact
 from automl.storage.logs import capture_library_logs
 from automl.storage.provenance import collect_provenance
 from automl.tracking import client

@@ -11,7 +11,7 @@ import pytest
 
 import backbones
 from automl.base.errors import InputError
-from automl.base.extras import EXTRAS
+from automl.base.lazy import EXTRAS
 from automl.data.code import other_languages
 from automl.data.code.tokenizer import train_tokenizer
 from automl.data.detection.masks import encode_masks

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import automl
-from automl.base import child_processes, loading
+from automl.base import loading
 from automl.base.errors import OWN_PACKAGES, InputError
 from backbones.libraries import LIBRARIES
 
@@ -201,7 +201,7 @@ def test_spawned_processes_get_objects_of_files_of_the_user(project: Path) -> No
     (project / "layers.py").write_text("NAME = 'layers '\n\nclass Rows:\n    class Inner:\n        pass\n")
     (project / "net.py").write_text("import layers\n\nclass Net:\n    pass\n\ndef collate(rows):\n    pass\n")
     net = loading.load_file(f"{project}/net.py")
-    child_processes.send_own_objects()
+    loading.send_own_objects()
     content = ForkingPickler.dumps([net.Net(), net.collate, net.layers.Rows.Inner()])
     names = "[getattr(each, '__name__', type(each).__name__) for each in pickle.load(sys.stdin.buffer)]"
     code = f"import pickle, sys; print({names})"

@@ -12,7 +12,7 @@ from confirm_cases import FakeWorkers, PlayedWorkers, fake_search
 from mlflow import MlflowClient
 
 import automl
-import automl.confirm.run_confirm
+import automl.confirm.trainings
 import automl.search.run_search
 import automl.tracking.process
 import automl.trials.session
@@ -68,7 +68,7 @@ def test_a_callback_sees_every_event_of_a_search(played, monkeypatch, caplog) ->
     assert [len(record.history) for record in records[:4]] == [0, 1, 2, 2], "a record does not grow later"
     assert [str(record.state) for record in records[:4]] == ["running", "running", "running", "complete"]
     assert ended is result
-    assert result.completed == 2
+    assert result.counts["complete"] == 2
     failed = [record for record in caplog.records if record.name == "automl"]
     assert [record.args[1] for record in failed] == list(dict.fromkeys(heard.names())), "each once"
     assert all("ValueError: no on_" in record.exc_text for record in failed)

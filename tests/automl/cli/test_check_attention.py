@@ -10,7 +10,7 @@ import pytest
 from automl_cases import HERE, tiny
 
 from attention import ATTENTIONS, Spec
-from attention.references import TIMM_NAMES
+from attention.attention_table import TIMM_NAMES
 from automl.config.settings import Settings
 from automl.search.checks import check_attentions
 from automl.tasks.attention_check import MOST_OPTIONS

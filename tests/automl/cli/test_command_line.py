@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,10 @@ import automl
 from attention import ATTENTIONS
 from automl.base.errors import InputError
 from automl.base.loading import load_object
-from automl.base.options import options_of
 from automl.cli.command import as_command
 from automl.cli.config_file import COMMON
 from automl.cli.main import app
 from automl.cli.sites import sites_table
-from automl.config.search_options import SearchOptions
 from automl.config.settings import Settings
 from automl.search import run_search as search
 from automl.search.solve import run_solve
@@ -81,42 +79,11 @@ def test_all_options(command: str, cli: Cli) -> None:
     assert "--precision" in every
 
 
-def test_each_setting_is_declared_once() -> None:
-    """The declaration of a setting gives the option, its default and help, and the text in Python."""
-    parameters: Any = typer.main.get_command(app).commands["search"].params  # type: ignore[attr-defined]
-    options = {parameter.name: parameter for parameter in parameters}
-    pydoc = " ".join(str(Settings.__doc__).replace("`", "").split())
-    for name, _, default, _, text in options_of(SearchOptions):
-        assert options[name].help == text
-        assert text in pydoc
-        assert options[name].default == default
-    assert {field.name for field in fields(Settings)} - options.keys() == {"weights_digest", "study"}
-
-
-@pytest.mark.parametrize(
-    ("command", "function", "others"),
-    [
-        ("confirm", automl.run_confirm, set()),
-        ("export", automl.run_export, set()),
-        ("referee", automl.run_referee, {"baseline", "candidates"}),
-        ("solve", run_solve, set()),
-    ],
-)
-def test_options_are_the_arguments_in_python(
-    command: str, function: Callable[..., Any], others: set[str]
-) -> None:
+@pytest.mark.parametrize(("command", "function"), [("export", automl.run_export), ("solve", run_solve)])
+def test_options_are_the_arguments_in_python(command: str, function: Callable[..., Any]) -> None:
     parameters: Any = typer.main.get_command(app).commands[command].params  # type: ignore[attr-defined]
     own = {"as_json", *COMMON, *({"out"} if command == "solve" else ())}
-    if command == "referee":
-        own |= {"baseline", "candidate", "resume"}
-    names = {parameter.name for parameter in parameters} - own
-    assert names | others == {*inspect.signature(function).parameters}
-
-
-def test_options_of_a_study_are_settings() -> None:
-    parameters: Any = typer.main.get_command(app).commands["study"].params  # type: ignore[attr-defined]
-    names = {parameter.name for parameter in parameters} - {"name", "small", "out", *COMMON}
-    assert names <= {field.name for field in fields(Settings)}
+    assert {parameter.name for parameter in parameters} - own == {*inspect.signature(function).parameters}
 
 
 def test_script_is_installed(automl: Script) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confirm_cases import RECORDS, FakeWorkers, NoTracker, fake_search
 
-import automl.confirm.run_confirm
+import automl.confirm.trainings
 import automl.report
 import automl.trials.session
 from automl.base.errors import InputError
@@ -54,8 +54,8 @@ def compared(storage: str) -> str:
 def test_all_commands_use_the_search_that_was_used_last(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.confirm.trainings, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.trainings, "Tracker", NoTracker)
     monkeypatch.setattr(
         CheckpointRetention, "on_trial_end", lambda self, trial: None
     )  # the server of the test deletes slowly

@@ -10,7 +10,7 @@ import pytest
 from confirm_cases import CONV, RECORDS, SSA, FakeWorkers, NoTracker, fake_search, record
 from filelock import FileLock
 
-import automl.confirm.run_confirm
+import automl.confirm.trainings
 import automl.trials.session
 from automl.cli.status import read_status
 from automl.confirm.run_confirm import run_confirm
@@ -137,8 +137,8 @@ def test_command(folder: Path, cli) -> None:
 
 @pytest.mark.parametrize("records", [RECORDS, [*RECORDS, record(4, 0.5, SSA), record(5, 0.5, CONV)]])
 def test_status_of_a_confirmation(records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.confirm.trainings, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.trainings, "Tracker", NoTracker)
     folder = fake_search(tmp_path, records)
     storage = str(tmp_path)
 

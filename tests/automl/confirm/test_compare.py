@@ -9,7 +9,7 @@ import pytest
 from confirm_cases import SSA, FakeWorkers, NoTracker, config, fake_search
 from mlflow import MlflowClient
 
-import automl.confirm.run_confirm
+import automl.confirm.trainings
 import automl.trials.session
 from automl.base.errors import InputError
 from automl.confirm.compare import run_compare
@@ -128,8 +128,8 @@ def confirmed(store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return 0.9 + noise + (0.02 if variant.startswith(LEAD) else 0)
 
     monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score).open)
-    monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.confirm.trainings, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.trainings, "Tracker", NoTracker)
     result = run_confirm("mine", top=2, seeds=8, sequential=False)
     assert run_compare(["mine:baseline", result])[0].outcome == "better", "a result stands for its search"
     return folder

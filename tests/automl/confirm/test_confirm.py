@@ -13,7 +13,7 @@ from automl_cases import HERE, tiny
 from confirm_cases import RECORDS, SAGAN, SSA, FakeWorkers, NoTracker, fake_search
 from mlflow import MlflowClient
 
-import automl.confirm.run_confirm
+import automl.confirm.trainings
 import automl.trials.session
 from attention import Spec
 from automl.base.errors import InputError
@@ -57,8 +57,8 @@ def tracked(store: MlflowClient, tmp_path: Path) -> Path:
 @pytest.fixture
 def search(tracked: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of a search whose confirmation does not use MLflow."""
-    monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.confirm.trainings, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.trainings, "Tracker", NoTracker)
     return tracked
 
 

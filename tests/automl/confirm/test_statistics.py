@@ -1,5 +1,6 @@
 """Agreement with scipy and statsmodels, and error rates on noise from real trainings."""
 
+from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -14,13 +15,13 @@ from statsmodels.stats.weightstats import ttost_ind, ttost_paired
 from automl.confirm.decision import (
     EXTRA_PAIRS,
     compute_power,
-    decide,
     holm,
     nominal_levels,
     pairs_needed,
     spent_alpha,
     step_down,
 )
+from automl.confirm.rules import Evidence, decide
 from automl.confirm.statistics import (
     ALPHA,
     Ratio,
@@ -132,7 +133,7 @@ def test_equal_differences_are_known_to_a_step_of_the_scores_alone():
 def test_without_a_step_equal_differences_are_no_equivalence():
     for zero in (paired([0.0] * 8, margin=0.5), unpaired([1, 1], [1, 1], margin=0.5)):
         assert (zero.mean, zero.p, zero.p_margin) == (0, 1, 1)
-        assert decide([zero]) == ("undecided", 0)
+        assert decide(Evidence(differences=[zero])).outcome == "undecided"
     assert paired([0.6, 0.6], margin=0.5).p_margin == 1
 
 
@@ -198,22 +199,6 @@ def test_the_error_over_images_does_not_shrink_with_seeds():
     assert above([0.4] * 5, 1000)
     assert not above([0.2, 0.6, 0.5, 0.3], 10_000), "nor is it the only error"
     assert not above([1 / 3], 100)
-
-
-def test_outcomes_that_are_not_fair_give_cannot_tell():
-    def of(mean):
-        return paired(mean + np.linspace(-0.1, 0.1, 10), margin=0.5)
-
-    ahead, second, behind, level_ = of(2.0), of(1.0), of(-1.0), of(0.01)
-    everything = ("better", "worse", "equivalent")
-    assert decide([ahead, second], fair=[everything, everything]) == ("better", 0)
-    assert decide([ahead, second], fair=[("worse",), everything]) == ("better", 1)
-    assert decide([ahead, second], fair=[("worse",), ()]) == ("cannot tell", 0)
-    assert decide([behind], fair=[("worse",)]) == ("worse", 0)
-    assert decide([behind], fair=[("better",)]) == ("cannot tell", 0)
-    assert decide([level_, level_], fair=[everything, everything]) == ("equivalent", 0)
-    assert decide([level_, level_], fair=[everything, ("better",)]) == ("cannot tell", 0)
-    assert decide([paired([-3, 4.0], margin=0.5)], fair=[()]) == ("undecided", 0)
 
 
 def test_a_margin_of_zero_is_never_met():
@@ -309,13 +294,18 @@ def experiments(noise, seeds, finalists, gains=0.0, count=EXPERIMENTS):
 
 
 def decide_all(differences):
-    return [decide([paired(d, margin=0.5) for d in sample])[0] for sample in differences]
+    samples = ([paired(d, margin=0.5) for d in sample] for sample in differences)
+    return [decide(Evidence(differences=sample)).outcome for sample in samples]
 
 
 @pytest.mark.parametrize("finalists", [1, 3])
 def test_no_effect_is_called_better_or_worse_at_most_in_5_percent(noise, finalists):
     outcomes = decide_all(experiments(noise, 10, finalists))
     assert np.isin(outcomes, ["better", "worse"]).mean() <= 0.05
+
+
+def nominal_level(analyses, i, alpha):
+    return nominal_levels(analyses, alpha)[i]
 
 
 @pytest.mark.parametrize("finalists", [1, 3])
@@ -325,7 +315,8 @@ def test_interim_analyses_keep_the_error_rate(noise, finalists):
     for differences in experiments(noise, analyses[-1], finalists, count=3000):
         for i, seeds in enumerate(analyses):
             now = [paired(d[:seeds], margin=0.5) for d in differences]
-            outcome, _ = decide(now, level=lambda alpha, i=i: nominal_levels(analyses, alpha)[i])
+            level = partial(nominal_level, analyses, i)
+            outcome = decide(Evidence(differences=now, level=level)).outcome
             if outcome != "undecided":
                 claims += outcome in ("better", "worse")
                 break
@@ -339,7 +330,7 @@ def test_the_interval_covers_the_truth(noise, finalists):
     covered = []
     for differences in experiments(noise, 10, finalists, gains):
         results = [paired(d, margin=0.5) for d in differences]
-        _, lead = decide(results)
+        lead = Evidence(differences=results).lead
         covered.append(results[lead].low <= gains[lead] <= results[lead].high)
     assert 0.93 <= np.mean(covered) <= 0.97
 

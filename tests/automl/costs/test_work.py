@@ -4,7 +4,7 @@ import torch
 from automl_cases import HERE
 from torch import nn
 
-from automl.costs.work import Work, count_work, measure_unit_costs
+from automl.costs.time_ratio import Work, count_work, measure_unit_costs
 
 
 def test_operators_flops_and_bytes_of_a_product() -> None:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from automl.data.balance import describe_imbalance
-from search.class_statistics import RATIO
+from search.class_statistics import RATIO, describe_imbalance
 
 
 def test_imbalanced_classes_are_reported_with_options() -> None:

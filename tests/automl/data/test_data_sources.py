@@ -13,7 +13,7 @@ from automl.data.digits import read_digits
 from automl.data.images import SOURCES, open_image_records
 from automl.data.images.image_formats import SUFFIXES
 from automl.data.images.image_sources import list_images
-from automl.data.items import Item, Listing
+from automl.data.records import Item, Listing
 
 
 def counts(listing: Listing[Item]) -> dict[str, int]:

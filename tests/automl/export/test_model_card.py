@@ -21,7 +21,7 @@ from automl.storage.storage import Storage
 from automl.tasks import Task
 from automl.tasks.deployment import Interface, as_arrays
 from automl.trials.train import TrainResult
-from search.score_card import ScoreCard
+from search.class_statistics import ScoreCard
 
 RUN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named", run_id="abc")
 BEST = replace(RUN, what="the search's best", search="mine", run_id=None)

@@ -15,7 +15,7 @@ from automl.export.export_scores import score_card
 from automl.export.predict import run_predict
 from automl.export.run_export import ExportResult
 from automl.tasks import open_task
-from search.score_card import ScoreCard
+from search.class_statistics import ScoreCard
 
 
 def test_counts_match_predictions(registered: ExportResult, tmp_path: Path) -> None:

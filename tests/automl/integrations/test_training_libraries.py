@@ -210,6 +210,6 @@ def test_search_of_four_trials(
         seed=1,
         name="library",
     )
-    assert (result.n_trials, result.completed + result.pruned) == (4, 4)
-    assert (result.pruned > 0) == prunes
-    assert result.best.value > 0.5
+    assert result.counts["complete"] + result.counts["pruned"] == len(result.trials) == 4
+    assert (result.counts["pruned"] > 0) == prunes
+    assert result.best.value(result.metric) > 0.5

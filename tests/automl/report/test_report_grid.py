@@ -10,7 +10,7 @@ from report_cases import frozen, plan_of, save_search
 
 from automl.report.grid_table import FILES, grid, merged, outcome, read_grid, text_lines, write_grid
 from automl.report.page import write_page
-from automl.report.read import Search, read_search
+from automl.report.read import SearchData, read_search
 from search.config import TrialConfig
 from search.grid import grid_cells
 from search.metric import BOX_AP
@@ -27,7 +27,7 @@ def saved(
     folder: Path,
     space: str,
     trials_of_cells: list[tuple[dict[str, Any], int, State, list[float], str | None]],
-) -> Search:
+) -> SearchData:
     """A grid's search with these trials: parameters, seed, state, box AP by epoch and reason."""
     trials = []
     for params, seed, state, scores, reason in trials_of_cells:

@@ -21,7 +21,7 @@ from automl.report.failures import reasons
 from automl.report.gates import gates
 from automl.report.module_effects import parts
 from automl.report.per_class import per_class
-from automl.report.read import Search, read_search
+from automl.report.read import SearchData, read_search
 from automl.report.sensitivity import sensitivity
 from automl.report.site_effects import effects, placement
 from automl.storage.answers import Answers
@@ -38,7 +38,7 @@ def trials() -> list[FrozenTrial]:
 
 
 @pytest.fixture(scope="module")
-def search(trials: list[FrozenTrial], tmp_path_factory: pytest.TempPathFactory) -> Search:
+def search(trials: list[FrozenTrial], tmp_path_factory: pytest.TempPathFactory) -> SearchData:
     storage = tmp_path_factory.mktemp("storage")
     save_search(storage, trials)
     return read_search("made-up", str(storage))
@@ -55,12 +55,14 @@ def scheduling(trial: FrozenTrial) -> dict[str, str]:
     return {site: spec["type"] for site, spec in placement.items()}
 
 
-def make_search(storage: Path, trials: list[FrozenTrial], **plan: Any) -> Search:
+def make_search(storage: Path, trials: list[FrozenTrial], **plan: Any) -> SearchData:
     save_search(storage, trials, plan=plan_of(**plan))
     return read_search("made-up", str(storage))
 
 
-def test_the_heatmap_is_the_mean_over_the_best_baseline(trials: list[FrozenTrial], search: Search) -> None:
+def test_the_heatmap_is_the_mean_over_the_best_baseline(
+    trials: list[FrozenTrial], search: SearchData
+) -> None:
     final = finals(trials)
     baseline = max(score for i, score in final.items() if not scheduling(trials[i]))
     rows = [
@@ -146,7 +148,7 @@ def test_where_less_is_better_a_gain_is_above_zero(tmp_path: Path) -> None:
     assert "less error is better" in placement(search).note
 
 
-def test_the_audit_is_spearmans_correlation(trials: list[FrozenTrial], search: Search) -> None:
+def test_the_audit_is_spearmans_correlation(trials: list[FrozenTrial], search: SearchData) -> None:
     rows = []
     for trial in trials:
         history = read_history(trial.user_attrs)
@@ -219,11 +221,11 @@ def test_the_front_is_what_nobody_beats(objectives: tuple[str, ...], tmp_path: P
     }
     front = pareto(search, "latency")
     assert {trial.number for trial in front} == expected
-    costs = [trial.record.profile["latency"] for trial in front]
+    costs = [trial.profile["latency"] for trial in front]
     assert costs == sorted(costs)
 
 
-def test_reasons_that_differ_in_numbers_alone_are_one(trials: list[FrozenTrial], search: Search) -> None:
+def test_reasons_that_differ_in_numbers_alone_are_one(trials: list[FrozenTrial], search: SearchData) -> None:
     failures = reasons(search)
     texts = Counter(t.user_attrs.get("reason") for t in trials if t.constraints)
     infeasible = {r.text: len(r.numbers) for r in failures if r.state is State.INFEASIBLE}
@@ -233,7 +235,7 @@ def test_reasons_that_differ_in_numbers_alone_are_one(trials: list[FrozenTrial],
     assert any(r.text == "no reason was given" for r in failures if r.state is State.ERROR)
 
 
-def test_gates_are_the_last_ones(trials: list[FrozenTrial], search: Search) -> None:
+def test_gates_are_the_last_ones(trials: list[FrozenTrial], search: SearchData) -> None:
     values = defaultdict(list)
     for trial in trials:
         if trial.values:
@@ -302,7 +304,7 @@ def test_results_by_class_are_those_of_the_best_and_the_baseline(
         answers = Answers(
             labels=labels, true=true, answered=answered, values=(true == answered).astype(float)
         )
-        answers.save(search.metadata.location / trial.record.folder)
+        answers.save(search.metadata.location / trial.folder)
         kept[trial.number] = true, answered
     (section,) = per_class(search)
     assert "on the validation split" in section.lead
@@ -331,7 +333,7 @@ def test_worst_ten_of_many_classes_are_shown(trials: list[FrozenTrial], tmp_path
     answered = np.where(np.arange(600) % 20 < true // 2, (true + 1) % 30, true)  # the later, the worse
     names = [f"class {i}" for i in range(30)]
     answers = Answers(labels=names, true=true, answered=answered, values=np.zeros(600))
-    answers.save(search.metadata.location / search.best.record.folder)
+    answers.save(search.metadata.location / search.best.folder)
     (section,) = per_class(search)
     classes, confusions = section.plots
     assert classes.table is not None
@@ -343,7 +345,7 @@ def test_worst_ten_of_many_classes_are_shown(trials: list[FrozenTrial], tmp_path
     assert len(confusions.table.rows) == 10
 
 
-def test_parts_are_what_was_planted_in_words(search: Search) -> None:
+def test_parts_are_what_was_planted_in_words(search: SearchData) -> None:
     """Points of `report_cases.EFFECTS` for each module, under whatever the hyperparameters do."""
     plot = parts(search)
     assert plot.table is not None
@@ -390,4 +392,4 @@ def test_replicates_tell_how_far_trainings_of_one_shared_training_are_apart(tmp_
         "millionth: 0.35 points from that" in says
     )
     assert search.baseline is not None
-    assert search.baseline.record.config.training.perturb == 0
+    assert search.baseline.config.training.perturb == 0

@@ -20,7 +20,7 @@ from attention import Spec
 from automl.base.escape import printable
 from automl.report import ReportResult, _make, run_report, sections
 from automl.report.figure import Figure
-from automl.report.read import Search, Trial, read_search
+from automl.report.read import SearchData, read_search
 from automl.storage.folder import read_metadata
 from automl.storage.storage import Storage
 from automl.tracking.run_spec import search_run_spec
@@ -336,19 +336,21 @@ def test_it_says_how_to_repeat_it(page: Page, written: ReportResult) -> None:
     configs = re.findall(r'class="config"><summary>best trial.*?<pre>(.*?)</pre>', page.source, re.S)
     search = read_search("made-up", str(written.folder.parents[1]))
     assert search.best is not None
-    assert TrialConfig.from_json(json.loads(html.unescape(configs[0]))) == search.best.record.config
+    assert TrialConfig.from_json(json.loads(html.unescape(configs[0]))) == search.best.config
 
 
 @pytest.mark.long
 def test_a_thousand_trials_stay_below_five_megabytes(storage: Path, tmp_path: Path) -> None:
     trials = [
-        Trial(record=record, params=dict(trial.params))
+        record
         for trial in made_up(1000, pruning=False)  # a trial that is not pruned takes more bytes
         if (record := read_record(trial)) is not None
     ]
     for number, trial in enumerate(trials):
-        trial.record.number = number
-    search = Search(folder=storage, metadata=read_metadata(storage / "made-up", str(storage)), trials=trials)
+        trial.number = number
+    search = SearchData(
+        folder=storage, metadata=read_metadata(storage / "made-up", str(storage)), trials=trials
+    )
     names = _make(search, tmp_path)
     assert set(names) >= PLOTS
     assert (tmp_path / "index.html").stat().st_size < 5e6

@@ -16,9 +16,10 @@ from automl.report.forest import forest
 from automl.report.page import write_page
 from automl.report.per_class import per_class
 from automl.report.ranks import BINS, interval, ranks
-from automl.report.read import Search, Trial, read_search
+from automl.report.read import SearchData, read_search
 from automl.storage.answers import EXAMPLES, Answers, Example, select_examples
 from search.metric import MRR
+from search.record import TrialRecord
 from search.study import VARIANT, create_study, read_records
 
 QUERIES = 400
@@ -26,7 +27,7 @@ SEED = 3  # of a made-up search whose best trial has attention
 PLAN: dict[str, Any] = {"metric": MRR, "objectives": ["mrr"]}
 
 
-def make_search(storage: Path, count: int = 60) -> Search:
+def make_search(storage: Path, count: int = 60) -> SearchData:
     plan = plan_of(**PLAN)
     save_search(storage, made_up(count, plan=plan, seed=SEED), plan=plan)
     return read_search("made-up", str(storage))
@@ -49,9 +50,9 @@ def answers_of(ranks: np.ndarray) -> Answers:
     return Answers(values=1 / ranks, examples=examples)
 
 
-def leave(search: Search, trial: Trial | None, ranks: np.ndarray) -> None:
+def leave(search: SearchData, trial: TrialRecord | None, ranks: np.ndarray) -> None:
     assert trial is not None
-    answers_of(ranks).save(search.metadata.location / trial.record.folder)
+    answers_of(ranks).save(search.metadata.location / trial.folder)
 
 
 def test_the_mean_and_the_shares_are_those_of_the_ranks(tmp_path: Path) -> None:
@@ -90,7 +91,7 @@ def test_no_ranks_of_classes_and_no_classes_of_ranks(tmp_path: Path) -> None:
         labels=["cat"], true=np.zeros(3, np.int64), answered=np.zeros(3, np.int64), values=np.ones(3)
     )
     assert search.best is not None
-    labels.save(search.metadata.location / search.best.record.folder)
+    labels.save(search.metadata.location / search.best.folder)
     assert ranks(search) == []
     assert len(per_class(search)) == 1
 
@@ -132,7 +133,7 @@ def test_trials_that_differ_by_the_seed_alone_count_together(tmp_path: Path) -> 
     save_search(tmp_path / "one", trials, plan=plan)
     best = read_search("made-up", str(tmp_path / "one")).best
     assert best is not None
-    record = best.record
+    record = best
     again = frozen(
         {}, {}, record.config.change(seed=77), plan, best.state,
         [{**metrics, "mrr": metrics["mrr"] - 0.01} for metrics in record.history],
@@ -164,7 +165,7 @@ def test_a_confirmation_is_on_the_test_split_over_its_seeds(tmp_path: Path) -> N
     seeds = [1000 + i for i in range(6)]
     for variant in (SSA, "baseline"):
         for seed in seeds:
-            record = search.best.record
+            record = search.best
             trial = frozen({}, {}, record.config.change(seed=seed), plan, record.state, record.history)
             trial.set_user_attr(VARIANT, variant)
             study.add_trial(trial)

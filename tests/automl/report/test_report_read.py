@@ -32,13 +32,13 @@ def test_a_search_is_read_as_its_study_has_it(tmp_path: Path, few: list[FrozenTr
     search = read_search("made-up", str(tmp_path))
     assert [trial.params for trial in search.trials] == [trial.params for trial in few]
     states = [trial.user_attrs["config"] for trial in few]
-    assert [trial.record.config.to_json() for trial in search.trials] == states
+    assert [trial.config.to_json() for trial in search.trials] == states
     assert search.unfinished == search.counts[State.RUNNING] == 2
     assert {State.COMPLETE, State.PRUNED, State.INFEASIBLE, State.ERROR} <= set(search.counts)
     assert search.milestones == [2.0]
     assert all(trial.state is State.COMPLETE for trial in search.done)
     assert search.best is not None
-    assert search.best.record.history[-1]["accuracy"] == max(
+    assert search.best.history[-1]["accuracy"] == max(
         read_history(trial.user_attrs)[-1]["accuracy"] for trial in few if trial.values
     )
 

@@ -1,8 +1,8 @@
 """Colours and shapes of the report's marks."""
 
 from attention import ATTENTIONS
-from automl.report.read import MIXED, PLAIN
 from automl.report.style import colours_and_shapes
+from search.record import MIXED, PLAIN
 
 
 def test_types_differ_in_colour_or_shape() -> None:

@@ -30,7 +30,7 @@ def test_both_accuracies_of_the_best_and_of_the_baseline(tmp_path) -> None:
     assert {row["mean"] for row in accuracies} == {"running mean", "mean of the epoch"}
     assert len({row["way"] for row in accuracies}) == 2
     assert len(accuracies) == 2 * len(losses)
-    last = search.best.record.history[-1]
+    last = search.best.history[-1]
     row = plot.table.rows[-1]
     assert row[2] == last["train_loss"]
     assert row[3] == pytest.approx(100 * last["train_accuracy"])
@@ -41,7 +41,7 @@ def test_a_task_without_a_training_accuracy_has_the_loss_alone(tmp_path) -> None
     save_search(tmp_path, made_up(12))
     search = read_search("made-up", storage=str(tmp_path))
     for trial in search.trials:
-        for metrics in trial.record.history:
+        for metrics in trial.history:
             metrics.pop("train_accuracy", None)
     plot = training_curves(search)
     assert list(plot.figure.data) == ["training_loss"]
@@ -52,5 +52,5 @@ def test_nothing_was_recorded_yet(tmp_path) -> None:
     save_search(tmp_path, made_up(2, running=2))
     search = read_search("made-up", storage=str(tmp_path))
     for trial in search.trials:
-        trial.record.history = ()
+        trial.history = ()
     assert training_curves(search).figure is None

@@ -18,7 +18,7 @@ from cluster.capacity import ClusterCapacity
 from cluster.resources import TrialResources
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler
-from search.memory_study import memory_study
+from search.space import memory_study
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from optuna.study import StudyDirection
 from attention import Spec
 from automl.config.settings import Settings
 from automl.report.listing import listing
-from automl.report.read import read_folder
-from automl.search.result import make_result
+from automl.search.search import load
 from automl.storage.folder import new_folder
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.writer import MlflowWriter
@@ -94,11 +93,8 @@ def test_options_tell_trials_apart(case: str, store: MlflowClient, tmp_path: Pat
             scheduler.end(number, Report(history=[metrics], profile={"time_ratio": 1.0}, finished=True))
             writer.write(scheduler.records[number])
         runs = writer.runs()
-        result = make_result(
-            folder, "mine", scheduler, settings=settings, runs=runs, begun=0, untracked=0, page="", devices=1
-        )
-        record = read_folder(folder)
-    leading = {trial.number: str(trial) for trial in result.leading}
+        record = load("mine", storage=tmp_path)
+    leading = {trial.number: record.describe(trial) for trial in record.leading}
     rows = [" ".join(map(str, row)) for row in listing(record).table.rows]
     for number, (_, seen) in enumerate(tried):
         run, trial = store.get_run(runs[number]), study.trials[number]
@@ -109,5 +105,5 @@ def test_options_tell_trials_apart(case: str, store: MlflowClient, tmp_path: Pat
             names = (scheduler.records[number].name, run.info.run_name, leading[number], rows[number])
             assert all(text in name for name in names), text
             assert text in trial.user_attrs["model"] + trial.user_attrs["placement"]
-    whats = [trial.where for trial in record.trials]
+    whats = [record.where(trial) for trial in record.trials]
     assert len(set(whats)) == len(tried), whats

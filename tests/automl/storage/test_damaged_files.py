@@ -15,7 +15,7 @@ from automl.cli.searches import list_searches, searches_table
 from automl.cli.status import read_status
 from automl.confirm.compare import run_compare
 from automl.confirm.protocol import Confirmation
-from automl.confirm.run_confirm import open_scheduler
+from automl.confirm.scheduler import open_scheduler
 from automl.export.chosen import choose
 from automl.report.read import read_search
 from automl.search.run_search import resume_search

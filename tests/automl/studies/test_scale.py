@@ -16,8 +16,8 @@ from automl.base.escape import markdown
 from automl.config.settings import Settings
 from automl.report.grid_table import FILES, markdown_lines, merged, write_grid
 from automl.report.page import write_page
-from automl.report.read import read_search
 from automl.search.default_space import may_fit_epochs
+from automl.search.search import load
 from automl.storage.folder import find_search
 from automl.studies.run_study import run_study
 from automl.studies.scale import scale_line
@@ -71,7 +71,7 @@ def finish_at_once(settings: Settings, describe: Callable[[Any], str]) -> Any:
     if settings.is_grid:
         cells = {cell.label: dict(cell.params) for cell, _, _ in drawn}
         resume_study(folder, name=settings.name).set_user_attr(CELLS, cells)
-    return SimpleNamespace(search=settings.name, folder=folder, missing=[])
+    return load(settings.name, storage=settings.storage)
 
 
 @pytest.mark.parametrize("small", [True, False])
@@ -85,8 +85,7 @@ def test_every_output_has_the_line(
     pages = [(tmp_path / str(r.search) / "study.md") for r in result.results]
     page = next(path for path in pages if path.exists()).read_text()
     lines = []
-    for searched in result.results:
-        search = read_search(searched.search, str(tmp_path))
+    for search in result.results:
         line = search.metadata.scale
         lines.append(line)
         for fact in ("model", "data", "inputs 1,000 ", "epochs 3", "subset 0.5", "Source: ", "Different: "):
@@ -101,8 +100,8 @@ def test_every_output_has_the_line(
         assert spec.source[VERSION]
         assert markdown(line) in spec.note
         if search.metadata.settings.is_grid:
-            write_grid(search, searched.folder)
-            texts = [(searched.folder / file).read_text() for file in FILES]
+            write_grid(search, search.folder)
+            texts = [(search.folder / file).read_text() for file in FILES]
             assert [row["scale"] for row in csv.DictReader(texts[0].splitlines())] == [line] * len(
                 search.trials
             )

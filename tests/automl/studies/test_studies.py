@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from automl.base.errors import InputError
 from automl.cli.main import app
-from automl.report.read import Search, read_search
+from automl.report.read import SearchData, read_search
 from automl.studies.figures import compare, write_tables
 from automl.studies.run_study import run_study
 from automl.studies.ssa_studies import best_rate, comparison_tables, sweep_table
@@ -29,7 +29,7 @@ OVER = "memory 61MB exceeds the limit of 55MB"
 Runs = dict[tuple[int, int], list[dict[str, float]] | str]  # by cell and seed: epochs, or why there are none
 
 
-def saved(storage: Path, space: str, runs: Runs, metric: Any = BOX_AP) -> Search:
+def saved(storage: Path, space: str, runs: Runs, metric: Any = BOX_AP) -> SearchData:
     cells = grid_cells(load_space(space))
     plan = plan_of(metric=metric, objectives=[metric.name])
     trials = []

@@ -28,8 +28,8 @@ from automl.tasks.language_evaluator import UNMARKED, divergence
 from automl.tasks.language_modelling import LanguageModelling
 from automl.tasks.layer_sensitivity import FILE, FORMAT, Sensitivity, measure_sensitivity, write_sensitivity
 from automl.training import checkpoint
-from automl.training.continuation import continue_training
 from automl.training.loop import fit, start
+from automl.training.shared_training import continue_training
 from search.config import LanguageData, LanguageModel, LanguageTraining, TrialConfig
 from search.config.language_config import BYTES
 from search.language_spaces import mixer

@@ -14,7 +14,7 @@ from confirm_cases import PLAN, RECORDS, FakeWorkers, NoTracker, fake_search
 from optuna.study import StudyDirection
 from PIL import Image
 
-import automl.confirm.run_confirm
+import automl.confirm.trainings
 import automl.trials.session
 from automl.base.errors import InputError
 from automl.confirm.compare import run_compare
@@ -122,8 +122,8 @@ def quiet(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return 0.9 + 0.001 * (seed % 3)
 
     monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score).open)
-    monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.confirm.trainings, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.trainings, "Tracker", NoTracker)
     folder = Storage("searches") / "mine" / "confirm" / "trials" / "0000"
     chosen = Chosen(name="000", checkpoint=folder, what="the run that was named", run_id="abc")
     monkeypatch.setattr(export, "choose_run", lambda run: chosen)

@@ -10,8 +10,8 @@ from torch import Tensor
 from attention import Spec
 from automl.base.errors import InputError
 from automl.tasks import Task
-from automl.training.continuation import continue_training
 from automl.training.loop import TrainingState, fit, start
+from automl.training.shared_training import continue_training
 
 PLACEMENT = {"stage1.block2.branch": Spec("ssa"), "stage2.block1": Spec("decomposed")}
 TRAINING = {"epochs": 3, "schedule": "flat-cosine"}

@@ -15,7 +15,7 @@ from automl.config.runtime import Runtime
 from automl.training import fast_step, step
 from automl.training.fast_step import WARM_UP, FastStep, Pace
 from automl.training.loop import fit, start
-from automl.training.regions import Regions, find_layers
+from automl.training.step import Regions, find_layers
 
 SLOW = Pace(seconds=1.0, waiting=0.0)  # a pace at which a capture pays
 

@@ -1,0 +1,135 @@
+"""Declare the options of `confirm`, `compare` and `referee`, in a module that imports nothing slow."""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING
+
+from automl.base.command_line import STORAGE
+from automl.base.options import option, required
+
+if TYPE_CHECKING:
+    from automl.storage.folder import NamedSearch
+    from search.callback import Callback
+    from search.space import Space, SpaceFunction
+
+# The groups of the options in `automl referee --help`.
+METRIC, TEST, RESOURCES = "Metric", "Comparison", "Resources"
+LISTED = list[str] | None
+
+
+@dataclass(frozen=True)
+class ConfirmOptions:
+    """Arguments of `run_confirm`, and options of `automl confirm`.
+
+    Attributes:
+        search: Name of the search. Or its result. By default the latest search in `storage`.
+        top: Number of finalists. By default 3. A resumed confirmation keeps the options it began with.
+        seeds: Number of seeds of each variant. By default 10.
+        margin: Least difference that matters, in the metric's unit. By default the metric's own, and at least
+            the effect of one test input.
+        sequential: Stop as soon as the verdict is certain. True by default.
+        init: Start: scratch, or shared (one shared partial training per seed). By default as in the search.
+        solve: Finalist, in a file of solve --out. No trial may have had its placement.
+        controls: Train controls even if no finalist is better.
+        ablate: Also train the winner without each of its modules. Without a winner, the leading finalist.
+        again: Start a new confirmation with unused seeds. The earlier ones stay.
+        space: Space, if that of the search was in a notebook or its file has moved.
+        storage: Folder of all searches, or its address. By default that of the result, or `searches`.
+        callbacks: Callback: file.py:Name; may be repeated. In Python a list. They replace those that the
+            search was given by name.
+    """
+
+    search: "str | NamedSearch | None" = option(None, shown="the latest", kind=str | None)
+    _: KW_ONLY
+    top: int | None = option(None, shown="3")
+    seeds: int | None = option(None, shown="10")
+    margin: float | None = option(None, shown="the task's")
+    sequential: bool | None = option(None, None, "--sequential/--no-sequential", shown="sequential")
+    init: str | None = option(None, shown="the search's")
+    solve: str | None = option(None)
+    controls: bool = option(False, None, "--controls")
+    ablate: bool = option(False, None, "--ablate")
+    again: bool = option(False, None, "--again")
+    space: "str | SpaceFunction | Space | None" = option(None, kind=str | None)
+    storage: str | None = option(None, kind=str, cli_default=STORAGE)
+    callbacks: "Sequence[str | Callback] | None" = option(None, None, "--callback", rare=True, kind=LISTED)
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Arguments of `run_compare`, and options of `automl compare`.
+
+    Attributes:
+        searches: Searches, SEARCH:VARIANT, or MLflow run IDs separated by commas. The first one is the
+            reference. If it is the only one, it is compared with the latest search. A confirmed search, by
+            name or result, stands for its winner or leading finalist. `SEARCH:VARIANT` names another variant
+            by a part of its name. MLflow runs joined by commas have one configuration.
+        margin: Least difference that matters, in the metric's unit. By default the metric's own, and at least
+            the effect of one test input.
+        storage: Folder of all searches, or its address. By default that of each result, or `searches`.
+    """
+
+    searches: "Sequence[str | NamedSearch]" = field(
+        metadata=required(kind=list[str], argument=True, sentences=3)
+    )
+    _: KW_ONLY
+    margin: float | None = option(None, shown="the task's")
+    storage: str | None = option(None, kind=str, cli_default=STORAGE)
+
+
+@dataclass(frozen=True)
+class RefereeOptions:
+    """Arguments of `run_referee`, and options of `automl referee`.
+
+    Attributes:
+        baseline: Command to compare with. {seed} is the seed, {out} a folder of the run. Such as
+            `python train.py --seed {seed}`.
+        candidates: Command that may be better. Repeatable. In Python a command or a list.
+            p is adjusted for their number.
+        metric: Regular expression with a group, or key of a JSON line, in the output. The group is the
+            number, as in `val_acc=(.*)`. With `metric_file`, its column or key.
+        metric_file: CSV or JSON file below {out} with that column or key. A command writes it.
+        last: Use the last of several printed values. By default several are a mistake.
+        minimize: A smaller metric is better, or a larger one. By default larger, except for names of built-in
+            metrics such as `loss`. Other names with such a word need a direction.
+        unit: Unit of the metric, for the verdict.
+        margin: Least difference that matters, in the metric's unit. With 0, no outcome is `equivalent`.
+        chance: Score of guessing, which a command must beat. Otherwise no verdict is given.
+        seeds: Number of seeds of each command.
+        seed: First seed. By default a random one, so that nobody has tuned for it.
+        sequential: Stop as soon as the verdict is certain.
+        equal: time: better must not take longer. none: any time is fair.
+        name: Name of the comparison. It is unique in `storage`. By default it contains the time.
+        cpus_per_trial: CPU cores of each run.
+        gpus_per_trial: GPUs of each run; default 1 if the cluster has any.
+        resource: Custom Ray resource of each run, NAME=AMOUNT. In Python a list of them.
+        label: Label of the nodes that may run commands, KEY=VALUE. In Python a list of them.
+        concurrent: Maximum number of runs at once. By default as many as fit.
+        storage: Folder of all searches, or its address.
+        callbacks: Callback: file.py:Name; may be repeated. In Python a list, as in `Settings`.
+    """
+
+    baseline: str = field(metadata=required(kind=str | None, shown=False, sentences=2))
+    candidates: str | Sequence[str] = field(
+        metadata=required(None, "--candidate", kind=LISTED, shown=False, sentences=2)
+    )
+    _: KW_ONLY
+    metric: str = field(metadata=required(METRIC, kind=str | None, shown=False))
+    metric_file: str | None = option(None, METRIC, shown=False)
+    last: bool = option(False, METRIC, "--last")
+    minimize: bool | None = option(None, METRIC, "--minimize/--maximize", shown="by name")
+    unit: str = option("", METRIC, shown=False, rare=True)
+    margin: float = option(0.0, TEST)
+    chance: float | None = option(None, TEST, shown=False, rare=True)
+    seeds: int = option(10, TEST)
+    seed: int | None = option(None, TEST, shown="random")
+    sequential: bool = option(True, TEST, "--sequential/--no-sequential")
+    equal: str = option("time", TEST, sentences=2)
+    name: str | None = option(None, shown="the time")
+    cpus_per_trial: float = option(1, RESOURCES, rare=True)
+    gpus_per_trial: float | None = option(None, RESOURCES, shown=False, rare=True)
+    resource: Sequence[str] = option((), RESOURCES, rare=True, kind=LISTED)
+    label: Sequence[str] = option((), RESOURCES, rare=True, kind=LISTED)
+    concurrent: int | None = option(None, RESOURCES, shown="as many as fit", rare=True)
+    storage: str = option(STORAGE)
+    callbacks: "Sequence[str | Callback]" = option((), None, "--callback", rare=True, kind=LISTED)

@@ -1,0 +1,237 @@
+"""Train what a confirmation still needs, and judge it."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from automl.base.command_line import format_command
+from automl.callbacks.retention import CheckpointRetention
+from automl.callbacks.user import UserCallbacks
+from automl.confirm.confirm_result import ConfirmResult
+from automl.confirm.protocol import Confirmation, best_of_variant
+from automl.confirm.scheduler import ConfirmationScheduler, open_scheduler
+from automl.storage.folder import SearchMetadata
+from automl.storage.storage import Storage
+from automl.tasks import Task, open_task
+from automl.tasks.same_data import check_same_data
+from automl.tracking.process import MlflowProcess
+from automl.tracking.tracker import PATIENCE, Tracker
+from automl.trials.interrupt import Stopped
+from search.config import TrialConfig
+from search.record import CHECKPOINT_FILE, Report, State, TrialRecord
+from search.trial_scheduler import Plan
+
+
+def run_trainings(
+    folder: Path,
+    metadata: SearchMetadata,
+    confirmation: Confirmation,
+    callbacks: UserCallbacks,
+    *,
+    baseline: Callable[[], TrialConfig],
+    controls: bool = False,
+    ablate: bool = False,
+) -> ConfirmResult:
+    """Train what a confirmation still needs, and judge it.
+
+    Args:
+        folder: The folder of the confirmation.
+        metadata: The metadata of the search.
+        confirmation: The content of `confirm.json`.
+        callbacks: The callbacks of the user.
+        baseline: Returns the configuration whose epoch is the unit of time, if anything has to be trained.
+        controls: As in `run_confirm`.
+        ablate: As in `run_confirm`.
+
+    Raises:
+        InputError: The space or the data have changed, or nothing can be trained.
+    """
+    # Ray takes seconds to import, so mistakes in the arguments are reported before.
+    from automl.trials.session import delete_tune_files
+
+    advice = _advice(metadata, confirmation, controls=controls, ablate=ablate)
+    if len(confirmation.seeds) < confirmation.least:
+        print(
+            f"warning: run at least {confirmation.least} seeds; {len(confirmation.seeds)} cannot show any "
+            f"difference",
+            file=sys.stderr,
+        )
+    scheduler = open_scheduler(folder, metadata, confirmation, controls=controls)
+    planned, signal = scheduler.planned, None
+    scheduler.update(ablate)
+    # Its epoch is the unit of time. With shared partial trainings this is the plain training's.
+    unit = confirmation.variant_set.variants[0].config
+    if planned.left and not confirmation.kind.opaque:
+        drawn = baseline()  # Report a missing space before anything begins.
+        unit = unit if scheduler.design.shared_trainings else drawn
+    callbacks.on_confirmation_start(metadata.record(folder))
+    with MlflowProcess(confirmation.run_spec(scheduler.location, metadata)) as writer:
+        tracker = Tracker(writer)
+        try:
+            for record in planned.records.values():
+                tracker.update(record)
+            if planned.left:
+                signal = _train(metadata, scheduler, tracker, callbacks, unit, advice, ablate=ablate)
+            running = any(record.state is State.RUNNING for record in planned.records.values())
+            if scheduler.verdict.complete and not planned.left and not running:
+                _keep_exported(scheduler, tracker)
+        finally:
+            missing = conclude_in(tracker, metadata, scheduler)
+            delete_tune_files(folder)
+    result = _result(metadata, scheduler, missing)
+    callbacks.on_confirmation_end(result)
+    if signal is not None:
+        print(advice, file=sys.stderr)
+        raise Stopped(signal)
+    return result
+
+
+def _advice(metadata: SearchMetadata, confirmation: Confirmation, *, controls: bool, ablate: bool) -> str:
+    """Return the command that resumes the confirmation."""
+    command, *option = confirmation.kind.resume.split()
+    options = [name for name, is_set in (("--controls", controls), ("--ablate", ablate)) if is_set]
+    asked = " ".join([command, *options, *option])
+    return f"resume with: {format_command(asked, metadata.name, metadata.settings.storage)}"
+
+
+def _train(
+    metadata: SearchMetadata,
+    scheduler: ConfirmationScheduler,
+    tracker: Tracker,
+    callbacks: UserCallbacks,
+    unit: TrialConfig,
+    advice: str,
+    *,
+    ablate: bool,
+) -> int | None:
+    """Train until nothing is left, and return the signal that stopped it before, if one did."""
+    from automl.trials.session import open_workers, share_data
+
+    folder, location, planned = scheduler.folder, scheduler.location, scheduler.planned
+    kind, records = scheduler.design.kind, planned.records
+    task = None
+    if not kind.opaque:
+        task = open_data(folder.parent, metadata, scheduler.confirmation.variant_set.variants[0].config)
+    with open_workers(metadata.settings, folder / "log.txt", advice) as workers:
+        data = None
+        if task is not None:
+            data = share_data(task, folder.parent, metadata, "train", "validation", "test")
+        trials = planned.plan.trials
+        workers = workers.share_gpus(folder.parent, metadata, unit, trials=trials, data=data)
+        retention = _VariantRetention(
+            location,
+            planned.plan,
+            records.values(),
+            metric=scheduler.design.metric,
+            deleted=tracker.update,
+        )
+        print(f"{kind.doing} {metadata.name} in {location}; if it stops, {advice}", file=sys.stderr)
+        while planned.left and workers.interrupt.signal is None and not planned.repeated_failure:
+            before = len(records)
+            workers.run(
+                planned,
+                folder=folder,
+                location=location,
+                callbacks=[retention, tracker, scheduler, callbacks],
+                summary=scheduler.summary,
+                baseline=unit,
+                test=True,
+                data=data,
+                stop=lambda: scheduler.has_stopped,
+            )
+            if scheduler.has_stopped:
+                for record in records.values():  # their scores would change nothing
+                    if record.state is State.RUNNING:
+                        planned.end(record.number, Report())
+            scheduler.update(ablate)
+            if len(records) == before and not planned.unfinished:
+                break
+        return workers.interrupt.signal
+
+
+def _result(metadata: SearchMetadata, scheduler: ConfirmationScheduler, untracked: int) -> ConfirmResult:
+    variants = scheduler.confirmation.variant_set.variants
+    return ConfirmResult(
+        search=metadata.name,
+        number=scheduler.confirmation.number,
+        folder=scheduler.folder,
+        verdict=scheduler.verdict,
+        value=scheduler.value(),
+        storage=metadata.settings.storage,
+        untracked=untracked,
+        user_code=[name for variant in variants for name in variant.config.user_code()],
+        logs={
+            f"{record.variant} with seed {record.config.seed}": record.traceback or ""
+            for record in scheduler.planned.standing
+            if record.state is State.ERROR
+        },
+    )
+
+
+def open_data(folder: Path, metadata: SearchMetadata, config: TrialConfig) -> Task:
+    """Decode the data if they are not cached. Raise InputError if they are not the search's."""
+    config = config.load()
+    check_same_data(config, folder, metadata.name)
+    return open_task(config, metadata.settings.runtime)
+
+
+def conclude_in(
+    tracker: Tracker, metadata: SearchMetadata, scheduler: ConfirmationScheduler, patience: float = PATIENCE
+) -> int:
+    """End the confirmation's run in MLflow, with the verdict if there is one.
+
+    Returns the number of trials that MLflow did not take, 0 if it has all.
+    """
+    planned, best = scheduler.planned, scheduler.best_of_lead()
+    counts = Counter(record.state for record in planned.records.values())
+    missing = tracker.finish(
+        best=best,
+        metric=None,  # The largest score of many seeds has no meaning.
+        counts=counts,
+        stopped=planned.left + counts[State.RUNNING] > 0,
+        patience=patience,
+    )
+    if scheduler.verdict.complete:
+        winner = tracker.runs.get(best.number) if best is not None and scheduler.verdict.winner else None
+        missing += tracker.conclude(metadata.identity, scheduler.value(), winner)
+    return missing
+
+
+def _keep_exported(scheduler: ConfirmationScheduler, tracker: Tracker) -> None:
+    """Delete a finished confirmation's checkpoints, except those of the leading finalist and the baseline."""
+    records = scheduler.planned.records.values()
+    names = [
+        scheduler.variants[0].name,
+        *([scheduler.verdict.lead.variant.name] if scheduler.verdict.lead else []),
+    ]
+    kept = [best_of_variant(records, name, scheduler.design) for name in names]
+    for record in records:
+        if record not in kept:
+            with suppress(OSError):  # It was deleted before, or uses disk space until it is.
+                (scheduler.location / record.folder).remove(CHECKPOINT_FILE)
+                tracker.update(record)
+
+
+class _VariantRetention(CheckpointRetention):
+    """Keep the checkpoint of each variant's best validated training until the confirmation ends."""
+
+    def __init__(
+        self, location: Storage, plan: Plan, records: Iterable[TrialRecord], *, metric: str, deleted: Any
+    ) -> None:
+        super().__init__(location, plan, records, keep=1, deleted=deleted)
+        self.metric = metric
+
+    def staying(self) -> list[TrialRecord]:
+        sign = self.plan.metric.sign
+        best: dict[str, TrialRecord] = {}
+        for record in sorted(
+            self.held.values(), key=lambda r: r.number
+        ):  # the first of equals, as in the scheduler
+            if record.state is State.COMPLETE:
+                other = best.get(record.variant)
+                if other is None or sign * record.value(self.metric) > sign * other.value(self.metric):
+                    best[record.variant] = record
+        return list(best.values())

@@ -1,0 +1,339 @@
+"""A search: its trials, its result, and what can be done with it."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import automl
+from automl.base.command_line import STORAGE
+from automl.base.summary import Summary, call
+from automl.callbacks.retention import front
+from automl.report.read import SearchData, read_folder
+from automl.storage.folder import NamedSearch, find_search, resolve_search
+from automl.tracking.run_spec import flat
+from search.grid_scheduler import find_missing
+from search.record import (
+    State,
+    TrialRecord,
+    describe_placement,
+    format_options,
+    model_name,
+    model_options,
+    placement_key,
+)
+from search.study import CELLS, PLACEMENT_VERDICT, read_attribute
+from search.trial_scheduler import rank_trials, select_leaders
+
+if TYPE_CHECKING:
+    import pandas
+
+    from automl.confirm.confirm_result import ConfirmResult
+    from automl.export.predict import Predictions
+    from automl.export.run_export import ExportResult
+    from automl.report import ReportResult
+    from automl.report.plot import Table
+
+LEADING = 5
+RESULT_FILE = "result.json"
+EXPORTS = Path("exports")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Search(Summary, SearchData):
+    """Search with its trials. Its `repr` is a few lines, and a table in notebooks.
+
+    `run_search` returns it, and `load` reads it from the folder. It is the state at that time: `resume`
+    returns a new one. Its methods are the functions of `automl` with this search as their first argument.
+
+    Attributes:
+        folder: The folder of the search on this machine, with its study, checkpoints and log.
+        metadata: The content of `search.json`.
+        trials: The trials, sorted by number.
+        verdicts: The confirmations, the latest last.
+        links: The address of each trial's run in MLflow, by its number, once a report has asked for it.
+        read_at: Time of reading, in seconds since 1970.
+        seconds: The duration of the last run of the search.
+        devices: The number of devices (GPUs or cores) of one trial in it.
+        untracked: The number of trials that MLflow did not have in full at its end.
+        page: The address of the runs in MLflow.
+        runs: The ID of each trial's run in MLflow, by its number. Empty if the search was loaded.
+
+    Example:
+        After the example of `run_search`:
+
+        >>> result.counts["complete"] + result.counts["pruned"] + result.counts["infeasible"]
+        3
+        >>> result.best.value(result.metric) <= 1
+        True
+        >>> list(result.trials_dataframe()["number"])
+        [0, 1, 2]
+    """
+
+    seconds: float = 0.0
+    devices: float = 1.0
+    untracked: int = 0
+    page: str = ""
+    runs: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def space(self) -> str:
+        """Return the name of the space."""
+        return self.metadata.settings.space_name
+
+    @property
+    def hours(self) -> float:
+        """Return the device hours of training, over all runs of the search."""
+        return sum(epoch["seconds"] for trial in self.trials for epoch in trial.history) * self.devices / 3600
+
+    @cached_property
+    def _leaders(self) -> tuple[TrialRecord | None, TrialRecord | None]:
+        return select_leaders(self.trials, self.plan)
+
+    @property
+    def leading(self) -> list[TrialRecord]:
+        """Return the best trials by the first objective, five at most."""
+        return rank_trials(self.trials, self.plan)[:LEADING]
+
+    @property
+    def front(self) -> list[TrialRecord]:
+        """Return the trials that no other one dominates, if there are several objectives."""
+        return front(self.trials, self.plan) if len(self.plan.objectives) > 1 else []
+
+    @property
+    def stopped(self) -> bool:
+        """Return True if trials have not ended: the search is running, or can be resumed."""
+        return self.unfinished > 0
+
+    @property
+    def failure(self) -> str | None:
+        """Return the first error of a trial, or None."""
+        return next((trial.reason for trial in self.trials if trial.state is State.ERROR), None)
+
+    @cached_property
+    def placement_verdict(self) -> str:
+        """Return the reason why a search of placements ended early, or an empty text."""
+        return str(read_attribute(self.folder, self.metadata.name, PLACEMENT_VERDICT) or "")
+
+    @property
+    def saved(self) -> int:
+        """Return the number of planned trials that an early end made unnecessary."""
+        return max(0, (self.plan.trials or 0) - len(self.trials)) if self.placement_verdict else 0
+
+    @cached_property
+    def missing(self) -> list[str]:
+        """Return the cells of a grid without a result, with the reason."""
+        settings = self.metadata.settings
+        cells = read_attribute(self.folder, self.metadata.name, CELLS) if settings.is_grid else None
+        return list(map(str, find_missing(self.trials, cells or (), settings.grid_seeds)))
+
+    @cached_property
+    def grid(self) -> "Table | None":
+        """Return the table of a grid. None for other searches."""
+        from automl.report.grid_table import grid_table  # importing plots takes seconds
+
+        return grid_table(self) if self.metadata.settings.is_grid and self.trials else None
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return reasons to doubt the result."""
+        done, metric, plan = self.done, self.metric, self.plan
+        if not done or not all(map(plan.guesses, done)):
+            return []
+        best = max((trial.value(metric) for trial in done), key=lambda value: self.sign * value)
+        return [
+            f"train longer (--epochs) or validate on more data: no trial beats chance. The best validation "
+            f"{metric} is {best:.3f}, and guessing may reach {plan.guessing:.3f}"
+        ]
+
+    def trials_dataframe(self) -> "pandas.DataFrame":
+        """Return a table with one row per trial, sorted by number.
+
+        The columns are number, state, role and placement; the parameters as in MLflow; the objectives after
+        the last epoch, if the trial has them; epochs_done, steps and seconds of training; and the MLflow
+        run_id.
+        """
+        import pandas  # takes half a second
+
+        return pandas.DataFrame(map(self._row, self.trials))
+
+    def _row(self, trial: TrialRecord) -> dict[str, Any]:
+        return {
+            "number": trial.number,
+            "state": str(trial.state),
+            "role": str(trial.role),
+            "placement": placement_key(trial.config),
+            **flat(trial.config),
+            **{name: trial.value(name) if trial.has(name) else None for name in self.plan.objectives},
+            "epochs_done": len(trial.history),
+            "steps": trial.steps,
+            "seconds": sum(metrics["seconds"] for metrics in trial.history),
+            "run_id": self.runs.get(trial.number),
+        }
+
+    def confirm(self, **options: Any) -> "ConfirmResult":
+        """Compare the best trials with the baseline on fresh seeds, with the options of `run_confirm`."""
+        return automl.run_confirm(self, **options)
+
+    def report(self, **options: Any) -> "ReportResult":
+        """Write the page with all results. The options are those of `run_report`."""
+        return automl.run_report(self, **options)
+
+    def export(
+        self, out: str | Path | None = None, *, baseline: bool = False, **options: Any
+    ) -> "ExportResult":
+        """Export the confirmed winner or else the best trial. The options are those of `run_export`.
+
+        With `baseline`, export the best trial without attention.
+        """
+        return automl.run_export(out, best=not baseline, baseline=baseline, search=self, **options)
+
+    def predict(self, files: Sequence[str | Path], **options: Any) -> "Predictions":
+        """Run the exported model on files. The options are those of `run_predict`.
+
+        It is the model in `exports/NAME`, and is exported first if there is no such folder.
+        """
+        exported = EXPORTS / self.search
+        if not exported.exists():
+            self.export(exported, trust=bool(options.get("trust")))
+        return automl.run_predict(exported, files, **options)
+
+    def resume(self, **settings: Any) -> "Search":
+        """Resume the search, or extend it with `trials="+20"`. The settings are those of `resume_search`."""
+        return automl.resume_search(self, **settings)
+
+    def describe(self, trial: TrialRecord) -> str:
+        """Return the score of a completed trial, its number and its attention in one line."""
+        options = format_options(model_options(trial.config))
+        attention = describe_placement(trial.config) + (f", {options}" if options else "")
+        return f"{self.describe_score(trial)}, trial {trial.number}: {attention}"
+
+    def describe_score(self, trial: TrialRecord) -> str:
+        """Return metric, expected metric and training steps of a completed trial."""
+        expected = "" if trial.expected is None else f" (expected {trial.expected:.4f})"
+        steps = "" if trial.steps is None else f" after {trial.steps} steps"
+        return f"{self.metric} {trial.value(self.metric):.4f}{expected}{steps}"
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Yield the lines that describe the search, as label and text."""
+        yield "search", self.search
+        yield "space", self.space
+        counts = [f"{self.counts[state]} {name}" for name, state in STATES.items() if self.counts[state]]
+        yield "trials", f"{len(self.trials)}: {', '.join(counts)}" if counts else "none"
+        for name, trial in (("best", self.best), ("baseline", self.baseline)):
+            yield name, "no trial completed" if trial is None else self.describe(trial)
+        if self.placement_verdict:
+            yield "placements", f"{self.placement_verdict}. {self.saved} planned trials were not needed"
+        for warning in self.warnings:
+            yield "warning", warning
+        if self.missing:
+            yield "missing", missing_cells(self.missing)
+        if self.failure:
+            yield "error", self.failure
+        if self.verdicts:
+            yield "verdict", self.verdicts[-1].headline
+        yield "folder", str(self.folder)
+        if (verb := self._next()) is not None:
+            storage = None if self.storage == STORAGE else self.storage
+            yield "next", f"{call('load', self.search, storage=storage)}.{verb}()"
+
+    def _next(self) -> str | None:
+        """Return the method to call next."""
+        if self.stopped:
+            return "resume"
+        if self.best is None:
+            return None
+        return "export" if self.verdicts and self.verdicts[-1].complete else "confirm"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of `result.json`, which `--json` prints."""
+        return {
+            "search": self.search,
+            "trials": len(self.trials),
+            **{name: self.counts[state] for name, state in STATES.items()},
+            "seconds": self.seconds,
+            "hours": self.hours,
+            "devices": self.devices,
+            "best": None if self.best is None else self._trial_json(self.best),
+            "baseline": None if self.baseline is None else self._trial_json(self.baseline),
+            "leading": list(map(self._trial_json, self.leading)),
+            "front": list(map(self._trial_json, self.front)),
+            "stopped": self.stopped,
+            "folder": str(self.folder),
+            "failure": self.failure,
+            "untracked": self.untracked,
+            "page": self.page,
+            "warnings": self.warnings,
+            "decided": self.placement_verdict,
+            "saved": self.saved,
+            "missing": self.missing,
+            "objectives": list(self.plan.objectives),
+        }
+
+    def _trial_json(self, trial: TrialRecord) -> dict[str, Any]:
+        return {
+            "number": trial.number,
+            "run_id": self.runs.get(trial.number),
+            "metric": self.metric,
+            "value": trial.value(self.metric),
+            "objectives": {name: trial.value(name) for name in self.plan.objectives},
+            "profile": dict(trial.profile),
+            "config": trial.config.to_json(),
+            "expected": trial.expected,
+            "steps": trial.steps,
+        }
+
+
+# The names of the states in `result.json` and in texts.
+STATES = {
+    "completed": State.COMPLETE,
+    "pruned": State.PRUNED,
+    "infeasible": State.INFEASIBLE,
+    "errors": State.ERROR,
+    "running": State.RUNNING,
+}
+
+
+def load(search: str | NamedSearch | None = None, *, storage: str | PathLike[str] | None = None) -> Search:
+    """Load a search from its folder, whether it is running or has ended.
+
+    Args:
+        search: The name of the search, or its result. By default the latest search in `storage`.
+        storage: The storage of the search. By default that of the result, or `searches`.
+
+    Returns:
+        The search as `run_search` returns it.
+
+    Raises:
+        InputError: There is no such search, or one of its files is damaged.
+
+    Example:
+        After the example of `run_search`:
+
+        >>> search = automl.load("example")
+        >>> search.best.number == result.best.number
+        True
+    """
+    name, storage = resolve_search(search, storage)
+    folder, _ = find_search(name, storage)
+    data = read_folder(folder, storage)
+    of_run: dict[str, Any] = {}
+    with suppress(OSError, ValueError):  # it is written when a run of the search ends
+        result = json.loads((folder / RESULT_FILE).read_text())
+        of_run = {key: result[key] for key in ("seconds", "devices", "untracked", "page") if key in result}
+    return Search(**{**vars(data), **of_run})
+
+
+def describe_model(trial: TrialRecord) -> str:
+    """Return backbone with options, and placement of a trial."""
+    return f"{model_name(trial.config)}, {describe_placement(trial.config)}"
+
+
+def missing_cells(cells: Sequence[str]) -> str:
+    """Return a sentence that names the cells of a grid without a result."""
+    count = f"{len(cells)} trainings" if len(cells) > 1 else "1 training"
+    return f"{count} of the grid without a result: {'; '.join(cells)}"

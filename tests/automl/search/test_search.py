@@ -1,0 +1,159 @@
+"""The result of a search."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from automl_cases import Regression, opened
+from confirm_cases import fake_confirmation, fake_search
+
+import automl
+from automl.base.serialise import to_json, write_json
+from automl.config.settings import Settings
+from automl.search.run_search import make_plan
+from automl.search.search import EXPORTS, RESULT_FILE, Search, load
+from automl.storage.folder import new_folder
+from automl.tracking.run_spec import flat
+from search.class_metrics import ACCURACY
+from search.config import TrialConfig
+from search.record import Role, State, TrialRecord
+from search.trial_scheduler import Plan
+
+Result = Callable[..., Search]
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Result:
+    """Return a function that writes a search of baselines with these scores, and loads it."""
+
+    def result(values: list[float], guess: float | None, state: State = State.COMPLETE) -> Search:
+        plan = Plan(trials=9, budget=1, metric=ACCURACY, objectives=["accuracy"], guessing=guess)
+        settings = Settings(
+            space="digits", name=f"mine-{len(list(tmp_path.iterdir()))}", storage=str(tmp_path)
+        )
+        with new_folder(settings, plan, fingerprint="", data="") as (folder, metadata):
+            trials = [
+                TrialRecord(
+                    i,
+                    TrialConfig(),
+                    Role.BASELINE,
+                    state,
+                    [{"epoch": 1, "resource": 1.0, "accuracy": value, "seconds": 1.0, "steps": 84}],
+                )
+                for i, value in enumerate(values)
+            ]
+            return Search(folder=folder, metadata=metadata, trials=trials, runs={0: "abc"})
+
+    return result
+
+
+def test_search_at_chance_level_warns(result: Result) -> None:
+    (warning,) = result([0.10, 0.14], 0.155).warnings
+    assert warning.startswith("train longer (--epochs)")
+    assert "no trial beats chance. The best validation accuracy is 0.140" in warning
+    assert warning.endswith("guessing may reach 0.155")
+
+
+@pytest.mark.parametrize(
+    ("values", "guess", "state"),
+    [
+        ([0.1, 0.2], 0.155, State.COMPLETE),
+        ([0.1], None, State.COMPLETE),
+        ([0.1], 0.155, State.PRUNED),
+        ([], 0.155, State.COMPLETE),
+    ],
+)
+def test_otherwise_it_does_not(
+    result: Result, values: list[float], guess: float | None, state: State
+) -> None:
+    assert result(values, guess, state).warnings == []
+
+
+def test_plan_has_the_score_of_guessing() -> None:
+    task = opened()
+    plan = make_plan(Settings(space="digits"), task.config, task)
+    chance, inputs = task.chance("validation"), task.size("validation")
+    assert chance is not None
+    assert plan.guessing == ACCURACY.guessing(chance, inputs)
+    assert 0.1 < chance.value < plan.guessing < 0.5
+    line = Regression()
+    assert make_plan(Settings(space="digits"), line.config, line).guessing is None
+
+
+def test_repr_of_a_result(result: Result) -> None:
+    summary = result([0.8, 0.9], None)
+    assert repr(summary).splitlines() == [
+        "search    mine-0",
+        "space     digits",
+        "trials    2: 2 completed",
+        "best      accuracy 0.9000 after 84 steps, trial 1: no attention",
+        "baseline  accuracy 0.9000 after 84 steps, trial 1: no attention",
+        f"folder    {summary.folder}",
+        f"next      automl.load('mine-0', storage='{summary.storage}').confirm()",
+    ]
+    html = summary._repr_html_()
+    assert html.count("<tr>") == 7
+    assert ".confirm()<" in html
+    assert "no trial completed" in repr(result([0.8], None, State.PRUNED))
+
+
+def test_its_trials_are_a_table(result: Result) -> None:
+    summary = result([0.8, 0.9], None)
+    table = summary.trials_dataframe()
+    assert list(table.number) == [0, 1]
+    assert list(table.accuracy) == [0.8, 0.9]
+    shown = ["state", "role", "placement", "epochs_done", "steps", "seconds", "run_id"]
+    assert table.loc[0, shown].to_dict() == {
+        "state": "complete", "role": "baseline", "placement": "plain", "epochs_done": 1, "steps": 84,
+        "seconds": 1.0, "run_id": "abc",
+    }  # fmt: skip
+    assert set(flat(TrialConfig())) < set(table.columns)
+    assert to_json(summary)["trials"] == 2
+    assert json.dumps(to_json(summary))
+    assert result([0.8], None, State.INFEASIBLE).trials_dataframe().accuracy[0] == 0.8
+
+
+def test_a_loaded_search_is_the_one_that_was_run(tmp_path: Path) -> None:
+    folder = fake_search(tmp_path)
+    search = load("mine", storage=tmp_path)
+    write_json(folder / RESULT_FILE, replace(search, seconds=3.5, devices=2.0, page="http://mlflow/"))
+    again = load(search)
+    assert (again.seconds, again.devices, again.page) == (3.5, 2.0, "http://mlflow/")
+    assert again.to_json() == json.loads((folder / RESULT_FILE).read_text())
+    assert again.hours == 2 * search.hours > 0
+    (folder / RESULT_FILE).write_text("{")
+    assert load(search).seconds == 0, "the study is the record"
+
+
+def test_its_methods_are_the_functions_of_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: dict[str, tuple[object, ...]] = {}
+
+    def function(name: str) -> Callable[..., None]:
+        return lambda *arguments, **options: calls.update({name: (*arguments, options)})
+
+    for name in ("run_confirm", "run_report", "run_export", "run_predict", "resume_search"):
+        monkeypatch.setattr(automl, name, function(name))
+    fake_search(tmp_path)
+    search = load("mine", storage=tmp_path)
+    search.confirm(top=1)
+    search.report()
+    search.resume(trials="+2")
+    search.predict(["seven.png"], trust=True)
+    assert calls == {
+        "run_confirm": (search, {"top": 1}),
+        "run_report": (search, {}),
+        "resume_search": (search, {"trials": "+2"}),
+        "run_export": (EXPORTS / "mine", {"best": True, "baseline": False, "search": search, "trust": True}),
+        "run_predict": (EXPORTS / "mine", ["seven.png"], {"trust": True}),
+    }
+
+
+def test_the_next_step_follows_from_the_verdict(tmp_path: Path) -> None:
+    folder = fake_search(tmp_path)
+    assert repr(load("mine", storage=tmp_path)).endswith(".confirm()")
+    fake_confirmation(folder)
+    search = load("mine", storage=tmp_path)
+    assert search.verdicts[-1].headline in repr(search)
+    assert repr(search).endswith(".export()")
