@@ -21,15 +21,16 @@ from automl.config.device import processor
 from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.protocol import confirmations, study_name
 from automl.storage.folder import exists, find_search
-from search.config import LanguageData, LanguageModel, LanguageTraining, TrialConfig
-from search.config.language_config import site_name
-from search.language_spaces import (
+from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
+from automl.tasks.language_modelling.config import site_name
+from automl.tasks.language_modelling.space import (
     BASELINE,
     hybrid_space,
     interleaved_control,
     mixer,
     recall_space,
 )
+from search.config import TrialConfig
 from search.space import Space
 from search.study import open_study, read_history
 
@@ -88,7 +89,7 @@ def search_and_confirm(
     """Search and confirm what is missing. Return the name and the confirmation."""
     space = replace(space, controls=add_controls)
     if exists(name, STORAGE):
-        automl.resume_search(name, storage=STORAGE, space=space)
+        automl.run_search(resume=name, storage=STORAGE, space=space)
     else:
         automl.run_search(space=space, name=name, trials=options.trials, storage=STORAGE, **settings)
     confirmed = automl.run_confirm(
