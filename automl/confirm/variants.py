@@ -10,8 +10,7 @@ from typing import Any
 from attention import Spec
 from automl.base.command_line import format_command
 from automl.base.errors import InputError
-from automl.config.settings import Settings
-from automl.config.shared_training import with_shared_training
+from automl.config.settings import Settings, with_shared_training
 from backbones.placement import Placement
 from search.config import TrialConfig
 from search.record import Role, State, TrialRecord, model_name, placement_name, placement_names
