@@ -64,7 +64,10 @@ def test_each_path_exists() -> None:
 
 def test_each_name_of_a_module_or_page_exists() -> None:
     """Pages of the site and the README are left out, since they name files of the reader."""
-    known = {file.name for folder in FOLDERS for file in list_files(folder)} | {*TEXTS, "CHANGELOG.md"}
+    known = {file.name for folder in FOLDERS for file in (ROOT / folder).rglob("*.*")} | {
+        *TEXTS,
+        "CHANGELOG.md",
+    }
     files = [file for folder in FOLDERS if folder != "docs" for file in list_files(folder)]
     named = find(NAME, [*files, *(ROOT / name for name in TEXTS if name != "README.md")])
     assert {pair for pair in named if pair[1] not in known | EXAMPLES} == set()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from api_cases import run_examples
 from automl_cases import EVERY_ATTENTION, HERE, opened, sequence_config
 from PIL import Image
 from sklearn.datasets import load_digits
@@ -74,6 +75,13 @@ def brightest(file: Path) -> tuple[int, int]:
     light = pixels.mean(2).reshape(count, PATCH, count, PATCH).mean((1, 3))
     row, column = np.unravel_index(light.argmax(), light.shape)
     return int(column) * PATCH, int(row) * PATCH
+
+
+def test_the_example_runs(planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(planted, "exports/example")
+    shutil.move("exports/example/two.png", "seven.png")
+    run_examples(["run_maps"])
 
 
 @pytest.mark.parametrize(("looking", "other"), [(RED, GREEN), (GREEN, RED)], ids=["red", "green"])
@@ -229,13 +237,13 @@ def _module(about: dict[str, Any], **spec: str) -> None:
     ("change", "message"),
     [
         (lambda about: about["config"]["model"].update(placement={}), "has no inserted module"),
-        (lambda about: about.pop("modules"), "was exported by an earlier version"),
+        (lambda about: about.pop("modules"), "has no exported model"),
         (lambda about: _module(about, type="planted.py:Gate"), r"would run '.*planted.py:Gate'.*--trust"),
         (lambda about: about.update(left_out={"model.onnx": "no operator"}), r"lacks: no operator"),
         (lambda about: _module(about, type="conv1x1"), "fit"),
         (lambda about: about["modules"]["model"]["0"].update(path="nowhere"), "fit"),
     ],
-    ids=["no module", "earlier version", "code of its author", "left out", "other weights", "other path"],
+    ids=["no module", "no list of modules", "code of its author", "left out", "other weights", "other path"],
 )
 def test_exports_without_what_is_needed_are_refused(
     change: Callable[[dict], object], message: str, planted: Path, tmp_path: Path
