@@ -20,7 +20,7 @@ TEXTS = (
     "pyproject.toml",
 )
 PATH = re.compile(rf"(?<![\w./<{{-])(?:{'|'.join(FOLDERS)})/[\w./*-]*\w(?!\w*[$<{{])")
-NAME = re.compile(r"(?<![\w./<{*:-])\w+\.(?:py|md)\b")
+NAME = re.compile(r"(?<![\w./<{*:-])\w+\.(?:py|md)\b(?!\.\w)")
 # Names that stand for a file of the user, and what an export writes.
 EXAMPLES = {"file.py", "FILE.py", "mine.py", "name.py", "script.py", "sitecustomize.py", "MODEL_CARD.md"}
 SECRET = "cluster/manifests/mlflow.env"  # which the user writes
