@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 import scipy.linalg  # noqa: F401 (its BLAS, whose threads are limited)
 import torch
+from mlflow import MlflowClient
 from services import MlflowServer, ObjectStore, serve_mlflow, serve_objects, serve_postgres
 from threadpoolctl import threadpool_limits
 from xdist.scheduler import LoadScopeScheduling
@@ -27,21 +28,31 @@ ON_CPU = "AUTOML_GPU_TESTS_ON_CPU"  # runs the tests marked `gpu` on the CPU, to
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
-# Files that share exported models, which take long to make, so one process of `make test` runs them all.
-SHARED = ("tests/automl/export/", "tests/automl/tracking/test_registry.py", "tests/automl/cli/test_latest.py")
-# Files of a minute and more come first, so that at the end neither process waits long for the other.
+# Files that share the trained and the exported model of tests/automl/conftest.py, which take long to make, so
+# one process of `make test` runs them all.
+SHARED = (
+    "test_code_search.py",
+    "test_export.py",
+    "test_model_card.py",
+    "test_predict.py",
+    "test_registry.py",
+    "test_score_card.py",
+)
+# Other files of half a minute and more. They come first, so that at the end neither process waits long for
+# the other.
 LONGEST = (
     "test_planted_truth.py",
-    "test_any_model.py",
+    "test_own_attention.py",
     "test_ray_job.py",
-    "test_study_commands.py",
+    "test_any_model.py",
+    "test_detection_export.py",
     "test_tuner.py",
 )
 
 
 def scope_of(nodeid: str) -> str:
     file = nodeid.split("::")[0]
-    return "shared" if file.startswith(SHARED) else file
+    return "shared" if file.rpartition("/")[2] in SHARED else file
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -100,6 +111,14 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.delenv("RAY_ADDRESS", raising=False)
         yield
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MLflow database that has its tables and nothing in them: making them takes seconds."""
+    file = tmp_path_factory.mktemp("store") / "mlflow.db"
+    MlflowClient(f"sqlite:///{file}").search_experiments()
+    return file
 
 
 @pytest.fixture(scope="session")

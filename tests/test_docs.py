@@ -32,7 +32,6 @@ LINES = 200  # of a page that is written by hand
 GENERATED = ("docs/reference/backbones.md",)
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 OURS = ("attention", "backbones", "search", "cluster", "automl")
-FOLDERS = (*OURS, "tests", "scripts", "benchmarks", "docs")
 
 
 def find_commands() -> Iterator[tuple[str, str]]:
@@ -105,28 +104,11 @@ def test_a_page_is_short(page: str) -> None:
         assert len(DOCUMENTS[page].splitlines()) <= (120 if page == "README.md" else LINES)
 
 
-@pytest.mark.parametrize("page", DOCUMENTS)
-def test_every_file_that_a_page_names_exists(page: str) -> None:
-    names = re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]*)`", DOCUMENTS[page])
-    assert [name for name in names if not (ROOT / name).exists()] == []
-
-
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_every_link_of_a_document_outside_of_the_site_exists(document: str) -> None:
     text = (ROOT / document).read_text()
     links = re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", text) + re.findall(r"\bdocs/[\w./-]+\.\w+", text)
     assert [link for link in links if not (ROOT / link).exists()] == []
-
-
-def test_every_page_that_code_names_exists() -> None:
-    named = {
-        (file.name, page)
-        for package in ("attention", "backbones", "search", "cluster", "automl", "benchmarks", "scripts")
-        for file in (ROOT / package).rglob("*.py")
-        for page in re.findall(r"\bdocs/[\w./-]+\.md", file.read_text())
-    }
-    assert named
-    assert [page for page in sorted(named) if not (ROOT / page[1]).exists()] == []
 
 
 def test_benchmarks_are_the_recorded_ones() -> None:

@@ -25,14 +25,6 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
         yield driver
 
 
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow database that has its tables and nothing in them: making them takes seconds."""
-    file = tmp_path_factory.mktemp("store") / "mlflow.db"
-    MlflowClient(f"sqlite:///{file}").search_experiments()
-    return file
-
-
 @pytest.fixture
 def store(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
     """The test's own MLflow store in its own folder, which is the current one; and a client of it."""

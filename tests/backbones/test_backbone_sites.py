@@ -470,11 +470,15 @@ def test_tracing_does_not_change_the_models_state() -> None:
     assert (model.calls, model.seen.item()) == (2, 4)
 
 
-@pytest.mark.parametrize("name", ATTENTIONS)
+IMAGES = {Net: torch.empty(1, 3, 16, 16), Plain: torch.empty(2, 3, 8, 8), vit: torch.empty(2, 3, 32, 32)}
+
+
 @pytest.mark.parametrize(
-    ("make", "example"),
-    [(Net, torch.empty(1, 3, 16, 16)), (Plain, torch.empty(2, 3, 8, 8)), (vit, torch.empty(2, 3, 32, 32))],
-    ids=["net", "plain", "vit"],
+    ("name", "make", "example"),
+    [
+        *((name, make, IMAGES[make]) for name in ATTENTIONS for make in (Net, vit)),
+        ("ssa", Plain, IMAGES[Plain]),
+    ],
 )
 def test_sites_of_a_model_with_attention_are_the_same(
     name: str, make: Callable[[], nn.Module], example: Example

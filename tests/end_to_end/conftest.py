@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +10,9 @@ from killable import AUTOML
 
 
 @pytest.fixture
-def automl(tmp_path: Path) -> Callable[..., str]:
+def automl(tmp_path: Path, empty_store: Path) -> Callable[..., str]:
     """Run the installed script in the test's folder and MLflow, and return its output."""
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
 
     def run(*arguments: object) -> str:
         done = subprocess.run(

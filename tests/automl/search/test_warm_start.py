@@ -81,7 +81,9 @@ def metadata(settings: Settings, mark: str = "a-b", data: str = "d") -> SearchMe
 
 @pytest.mark.parametrize("field", [field.name for field in fields(Settings)])
 def test_each_setting_is_compared_or_has_no_influence_on_scores(field: str) -> None:
-    if "fingerprint" in NOT_COMPARED.get(field, ""):  # which tests/search and tests/automl/functions test
+    if "fingerprint" in NOT_COMPARED.get(
+        field, ""
+    ):  # which tests/search and tests/automl/tasks/function test
         return
     base = BASE
     if field in ("seeds", "test"):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import optuna
@@ -142,23 +142,26 @@ class TestSegmentation(TaskTestCase):
         with few_segmented(8, 5):
             yield
 
+    config = TrialConfig(
+        task="segmentation",
+        data=SegmentationData(size=64),
+        model=SEGMENTER,
+        training=SegmentationTraining(epochs=2, batch_size=4),
+    )
+
     def make(self, runtime: Any = HERE) -> Task:
-        config = TrialConfig(
-            task="segmentation",
-            data=SegmentationData(size=64),
-            model=SEGMENTER,
-            training=SegmentationTraining(epochs=2, batch_size=4),
-        )
-        return open_task(config, runtime)
+        return open_task(self.config, runtime)
 
     def may_stand_still(self, name: str) -> bool:
         return "convpath" in name  # of blocks that end with a zero-initialised norm
 
 
 class TestSegmentationFolder(TestSegmentation):
-    @pytest.fixture(autouse=True)
-    def few(self, tmp_path: Path) -> None:
-        self.path = write_folder(tmp_path / "scenes", 24)
+    path: ClassVar[Path]
+
+    @pytest.fixture(autouse=True, scope="class")
+    def few(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+        request.cls.path = write_folder(tmp_path_factory.mktemp("folder") / "scenes", 24)
 
     def make(self, runtime: Any = HERE) -> Task:
-        return open_task(super().make().config.change(data={"path": str(self.path)}), runtime)
+        return open_task(self.config.change(data={"path": str(self.path)}), runtime)
