@@ -10,7 +10,7 @@ from typing import Any
 from automl.base.command_line import format_command
 from automl.base.serialise import convert_fields
 from automl.base.units import format_duration
-from automl.confirm.protocol import Confirmation, confirmations, latest_verdict, study_name
+from automl.confirm.protocol import confirmations, latest_verdict, trials_of
 from automl.storage.folder import SearchMetadata, find_search, is_lost, is_running, resolve_search
 from search.record import State, TrialRecord
 from search.study import PLACEMENT_VERDICT, STUDY_FILE, open_study, read_attribute, read_records
@@ -116,14 +116,10 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     Raise InputError if it does not exist, or if one of its files is damaged.
     """
     folder, metadata = find_search(*resolve_search(name, storage))
-    plan, started = metadata.plan, confirmations(folder)
-    if metadata.settings.is_referee and started:
-        plan = Confirmation.read(started[-1]).plan(plan)
-        records = read_records(started[-1], study_name(started[-1], metadata), plan.needed)
-    else:
-        records = read_records(folder, metadata.name, plan.needed)
+    started = confirmations(folder)
+    trials_folder, study, plan = trials_of(folder, metadata)
+    records = read_records(trials_folder, study, plan.needed)
     counts = Counter(str(record.state) for record in records)
-    best, baseline = (None, None) if metadata.settings.is_referee else select_leaders(records, plan)
     first = plan.objectives[0]
 
     def shown(record: TrialRecord | None) -> tuple[str, float] | None:
@@ -141,14 +137,16 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     )
     unfinished = bool(started) and not is_complete
     if metadata.settings.is_referee:  # a verdict may need fewer runs than were planned
-        open_trials = not started
-        resume = format_command("referee --resume", metadata.name, storage)
+        open_trials, best, baseline = not started, None, None
+        resume = confirm = format_command("referee --resume", metadata.name, storage)
     else:
+        best, baseline = select_leaders(records, plan)
         is_open = len(records) < (plan.trials or 0)
         if is_open and records:
             is_open = not read_attribute(folder, metadata.name, PLACEMENT_VERDICT)
         open_trials = counts[State.RUNNING] > 0 or is_open
         resume = format_command("search --resume", metadata.name, storage)
+        confirm = format_command("confirm --search", metadata.name, storage)
     running = is_running(folder, metadata.location)
     if not records and is_lost(folder, metadata):
         state = "lost"
@@ -158,8 +156,7 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     else:
         counts[INTERRUPTED] = counts.pop(State.RUNNING, 0)
         state = "stopped" if open_trials or unfinished else "finished"
-        if unfinished and not metadata.settings.is_referee:
-            resume = format_command("confirm --search", metadata.name, storage)
+        resume = confirm if unfinished else resume
     return Status(
         search=metadata.name,
         space=metadata.settings.space_name,

@@ -206,6 +206,17 @@ def study_name(folder: Path, metadata: SearchMetadata) -> str:
     return f"{metadata.name}-{folder.name}"
 
 
+def trials_of(folder: Path, metadata: SearchMetadata) -> tuple[Path, str, Plan]:
+    """Return the folder, the name of the study and the plan of a search's trials.
+
+    Commands have no search. Their trials are those of their latest comparison, once it has begun.
+    """
+    if metadata.settings.is_referee and (compared := confirmations(folder)):
+        plan = Confirmation.read(compared[-1]).plan(metadata.plan)
+        return compared[-1], study_name(compared[-1], metadata), plan
+    return folder, metadata.name, metadata.plan
+
+
 def latest_verdict(folder: Path) -> tuple[Path, WrittenVerdict] | None:
     """Read the verdict of a search's latest confirmation that has one. Return it with its folder.
 
