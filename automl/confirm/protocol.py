@@ -38,19 +38,7 @@ SELECTION = 3  # number of seeds whose validation chooses the tuned baseline amo
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of a confirmation.
-
-    Attributes:
-        top: The number of finalists.
-        seeds: The number of seeds of each variant.
-        margin: The smallest difference that matters, in the unit of differences, or None for the metric's
-            own, and at least the effect of one test input.
-        sequential: Stop once the outcome is final. The levels of the interim analyses keep the error rate.
-        init: The start of trainings: `scratch` or `shared`, or None for that of the search.
-
-    Raises:
-        InputError: An option is out of its range.
-    """
+    """Options that a confirmation keeps, as in `ConfirmOptions`. Raises InputError if one is out of range."""
 
     top: int = 3
     seeds: int = 10

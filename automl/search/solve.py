@@ -22,7 +22,7 @@ from automl.base.serialise import convert_fields
 from automl.base.units import format_count
 from automl.config.settings import Settings
 from automl.config.user_code import check_trusted
-from automl.confirm.solved import with_placement
+from automl.confirm.variants import with_placement
 from automl.costs.exported import read_latencies
 from automl.costs.forecast import predict_cost
 from automl.costs.module_costs import LIMIT_SETTINGS, count_costs, fit_costs
