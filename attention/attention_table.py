@@ -7,8 +7,8 @@ the positions are joined or get a dimension of extent 1.
 """
 
 import inspect
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, ModuleType
 from typing import Any, get_args
 
 from torch import nn
@@ -20,74 +20,24 @@ from automl.base import loading
 from automl.base.errors import InputError, unknown
 
 
-def _table(*records: Attention) -> Mapping[str, Attention]:
-    table = {record.name: record for record in records}
-    assert len(table) == len(records), "two attentions of one name"
-    return MappingProxyType(table)
+def _record(name: str, file: ModuleType, module: Callable[..., nn.Module], source: str) -> Attention:
+    """Return the record of a module, with the formulas of its cost and its state in `file`."""
+    state = getattr(file, "state", None)
+    return Attention(name=name, module=module, cost=file.cost, source=source, state=state)
 
 
-ATTENTIONS = _table(
-    Attention(
-        name="ssa",
-        module=ssa.SimpleSelfAttention,
-        cost=ssa.cost,
-        source="SimpleSelfAttention, Doria 2019",
-    ),
-    Attention(
-        name="ssa-sym",
-        module=ssa.SymmetricSelfAttention,
-        cost=ssa.cost,
-        source="SimpleSelfAttention, mgrankin's symmetric variant",
-    ),
-    Attention(
-        name="sagan",
-        module=sagan.SelfAttention,
-        cost=sagan.cost,
-        source="arXiv 1805.08318",
-    ),
-    Attention(
-        name="decomposed",
-        module=decomposed.DecomposedAttention,
-        cost=decomposed.cost,
-        state=decomposed.state,
-        source="arXiv 1812.01243",
-    ),
-    Attention(
-        name="multihead",
-        module=multihead.MultiHeadAttention,
-        cost=multihead.cost,
-        state=multihead.state,
-        source="arXiv 1706.03762",
-    ),
-    Attention(
-        name="linear",
-        module=linear.LinearAttention,
-        cost=linear.cost,
-        state=linear.state,
-        source="arXiv 2006.16236",
-    ),
-    Attention(
-        name="sliding",
-        module=sliding.SlidingAttention,
-        cost=sliding.cost,
-        state=sliding.state,
-        source="arXiv 2004.05150",
-    ),
-    Attention(
-        name="shortconv",
-        module=shortconv.ShortConvolution,
-        cost=shortconv.cost,
-        state=shortconv.state,
-        source="arXiv 2511.23404",
-    ),
-    Attention(
-        name="conv1x1",
-        module=conv1x1.GatedConv1x1,
-        cost=conv1x1.cost,
-        source="control",
-    ),
+_RECORDS = (
+    _record("ssa", ssa, ssa.SimpleSelfAttention, "SimpleSelfAttention, Doria 2019"),
+    _record("ssa-sym", ssa, ssa.SymmetricSelfAttention, "SimpleSelfAttention, mgrankin's symmetric variant"),
+    _record("sagan", sagan, sagan.SelfAttention, "arXiv 1805.08318"),
+    _record("decomposed", decomposed, decomposed.DecomposedAttention, "arXiv 1812.01243"),
+    _record("multihead", multihead, multihead.MultiHeadAttention, "arXiv 1706.03762"),
+    _record("linear", linear, linear.LinearAttention, "arXiv 2006.16236"),
+    _record("sliding", sliding, sliding.SlidingAttention, "arXiv 2004.05150"),
+    _record("shortconv", shortconv, shortconv.ShortConvolution, "arXiv 2511.23404"),
+    _record("conv1x1", conv1x1, conv1x1.GatedConv1x1, "control"),
 )
-
+ATTENTIONS: Mapping[str, Attention] = MappingProxyType({record.name: record for record in _RECORDS})
 
 TIMM = "timm:"
 

@@ -5,14 +5,9 @@ from torch import Tensor
 
 
 def split(x: Tensor, size: int) -> Tensor:
-    """Split positions into blocks. The last position is repeated until the last block is full.
+    """Split positions `(..., N, d)` into blocks `(..., blocks, size, d)`.
 
-    Args:
-        x: Tensor `(..., N, d)`.
-        size: Number of positions in a block.
-
-    Returns:
-        Tensor `(..., blocks, size, d)`.
+    The last position is repeated until the last block is full.
     """
     N = x.shape[-2]
     if isinstance(N, torch.SymInt):

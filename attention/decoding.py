@@ -17,20 +17,13 @@ class Decodes(Protocol):
     """A module whose outputs at tokens can be computed one after another."""
 
     def prefill(self, x: Tensor) -> tuple[Tensor, State]:
-        """Return the outputs `(B, N, C)` at the first N tokens, and the state after them.
-
-        Args:
-            x: Features `(B, N, C)`.
-        """
+        """Return the outputs `(B, N, C)` at the first N tokens `(B, N, C)`, and the state after them."""
         ...
 
     def step(self, x: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
-        """Return the output `(B, 1, C)` at the next token, and the state after it.
+        """Return the output `(B, 1, C)` at the next token `(B, 1, C)`, and the state after it.
 
-        Args:
-            x: Features `(B, 1, C)`.
-            state: State after the earlier tokens.
-            position: Number of earlier tokens, an int64 scalar.
+        `position` is the number of earlier tokens, an int64 scalar.
         """
         ...
 
@@ -62,34 +55,18 @@ class TokenMixer(Gated):
         """Compute the update `(B, 1, C)` of the token at `position`, and the state after it."""
 
     def prefill(self, x: Tensor) -> tuple[Tensor, State]:
-        """Return the outputs at the first N tokens, and the state after them.
+        """Return the outputs at the first N tokens, or the updates if `replaces`, and the state after them.
 
-        Args:
-            x: Features `(B, N, C)`.
-
-        Returns:
-            Features `(B, N, C)`, or the update alone if `replaces` is set; the state.
-
-        Raises:
-            InputError: The module is not causal.
+        Raises `InputError` if the module is not causal.
         """
         self._check_causal()
         update, state = self.compute(x, self.begin)
         return self.add_gated(x, update), state
 
     def step(self, x: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
-        """Return the output at the next token, and the state after it.
+        """Return the output at the next token, or the update if `replaces`, and the state after it.
 
-        Args:
-            x: Features `(B, 1, C)`.
-            state: State after the earlier tokens.
-            position: Number of earlier tokens, an int64 scalar.
-
-        Returns:
-            Features `(B, 1, C)`, or the update alone if `replaces` is set; the state.
-
-        Raises:
-            InputError: The module is not causal.
+        Raises `InputError` if the module is not causal.
         """
         self._check_causal()
         update, state = self.compute(x, lambda x: self.advance(x, state, position))

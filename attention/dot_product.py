@@ -15,32 +15,16 @@ LONGEST = 1024  # keys that plain products are used for
 
 
 def attend_causally(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Let each query attend to the keys up to its own position.
-
-    Args:
-        q: Queries `(B, heads, N, d)`.
-        k: Keys `(B, heads, N, d)`.
-        v: Values `(B, heads, N, d)`.
-
-    Returns:
-        The mixed values `(B, heads, N, d)`.
-    """
+    """Let each query `(B, heads, N, d)` attend to the keys and values up to its own position."""
     if not _is_fused_slow(q, k):
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
     return _attend_in_blocks(*(t.flatten(0, 1) for t in (q, k, v))).view_as(v)
 
 
 def attend_where(q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
-    """Let each query attend to some keys.
+    """Let each query attend to some of M keys and values, in `(B, heads, N or M, d)`.
 
-    Args:
-        q: Queries `(B, heads, N, d)`.
-        k: Keys `(B, heads, M, d)`.
-        v: Values `(B, heads, M, d)`.
-        visible: Bool, broadcast to `(B, heads, N, M)`. True at the keys of a query, at least one for each.
-
-    Returns:
-        The mixed values `(B, heads, N, d)`.
+    `visible` is True at the keys of a query, at least one for each, and broadcasts to `(B, heads, N, M)`.
     """
     if not _is_fused_slow(q, k):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
@@ -56,17 +40,9 @@ def has_windows(q: Tensor) -> bool:
 
 
 def attend_in_window(q: Tensor, k: Tensor, v: Tensor, before: int, after: int) -> Tensor:
-    """Let each query attend to a window of keys around its position, by FlashAttention.
+    """Let each query attend to `before` keys before its position and `after` behind it, by FlashAttention.
 
-    Args:
-        q: Queries `(B, heads, N, d)`.
-        k: Keys `(B, heads, N, d)`.
-        v: Values `(B, heads, N, d)`.
-        before: Number of keys before the query's own.
-        after: Number of keys behind it.
-
-    Returns:
-        The mixed values `(B, heads, N, d)`.
+    All are `(B, heads, N, d)`.
     """
     from torch.nn.attention.varlen import varlen_attn
 

@@ -92,15 +92,9 @@ class Gated(nn.Module, ABC):
         """
 
     def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> "AttentionMap | None":
-        """Compute the weights that `attend` uses, for `attention.attention_map.attention_maps`.
+        """Compute the weights that `attend` uses, for `attention_maps`. None if the module has none.
 
-        Args:
-            x: As for `attend`, in float32 or float64.
-            mask: As for `attend`.
-            spatial: As for `attend`.
-
-        Returns:
-            The weights. None if the module has none.
+        The arguments are those of `attend`, with features in float32 or float64.
         """
         return None
 
@@ -142,13 +136,9 @@ class Gated(nn.Module, ABC):
         return torch.cat([torch.zeros_like(first) if self.replaces else first, self._positions(rest)], dim=1)
 
     def tokens(self, x: Tensor) -> tuple[Tensor, Tensor | None, Sequence[int]]:
-        """Arrange the positions of `x` as `attend` takes them.
+        """Arrange the positions of features, as for `forward` without class tokens, as `attend` takes them.
 
-        Args:
-            x: Features as for `forward`, without class tokens.
-
-        Returns:
-            Features `(B, N, C)`, zero at padding; the padding mask `(B, N)` or None; the extents.
+        Returns features `(B, N, C)`, zero at padding, the padding mask `(B, N)` or None, and the extents.
         """
         channels_last = self.layout == "B*C"
         spatial = x.shape[1:-1] if channels_last else x.shape[2:]

@@ -20,8 +20,7 @@ _state = local()
 def padding(mask: Tensor | None) -> Iterator[None]:
     """Mask positions for the attention modules that are called inside the context.
 
-    Args:
-        mask: Bool `(B, *spatial)`, False at padding. None if there is no padding.
+    `mask` is bool `(B, *spatial)`, False at padding, or None if there is no padding.
     """
     before = getattr(_state, "mask", None)
     _state.mask = mask
@@ -37,17 +36,10 @@ def is_padding() -> bool:
 
 
 def current_mask(batch: int, spatial: Sequence[int]) -> Tensor | None:
-    """Return the mask of the enclosing `padding` context.
+    """Return the mask of the enclosing `padding` context, bool `(B, N)`, for features of these extents.
 
-    Args:
-        batch: Batch size B of the features.
-        spatial: Extents of the features. N is their product.
-
-    Returns:
-        Bool `(B, N)`, True at real positions. None outside of `padding` or without padding.
-
-    Raises:
-        ValueError: The mask has another shape than `(batch, *spatial)`.
+    It is True at real positions, and None outside of `padding` or without padding. Raises `ValueError` if the
+    mask has another shape than `(batch, *spatial)`.
     """
     mask: Tensor | None = getattr(_state, "mask", None)
     if mask is None:
@@ -62,13 +54,8 @@ def current_mask(batch: int, spatial: Sequence[int]) -> Tensor | None:
 def gather_real(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Move the real positions of each row together, for modules to which the distance of positions matters.
 
-    Args:
-        x: Features `(B, N, C)`, zero at masked positions.
-        mask: Bool `(B, N)`, True at real positions.
-
-    Returns:
-        The real positions and then zeros, `(B, N, C)`; the new index of each position, int64 `(B, N, C)`.
-        `gather(1, ranks)` moves them back.
+    Returns the real positions and then zeros, `(B, N, C)`, and the new index of each position, int64
+    `(B, N, C)`. `gather(1, ranks)` moves them back. Features are zero where the mask `(B, N)` is False.
     """
     ranks = (mask.long().cumsum(1) - 1).clamp(min=0).unsqueeze(2).expand_as(x)
     return zeros_like(x).scatter_add(1, ranks, x), ranks  # Masked positions add zeros.

@@ -20,19 +20,10 @@ BUCKETS = 2 * (len(EDGES) + 1)  # For keys before and behind the query.
 
 
 def sinusoids(spatial: Sequence[int], channels: int, like: Tensor, start: Tensor | int = 0) -> Tensor:
-    """Compute sines and cosines of the coordinates.
+    """Compute sines and cosines of the coordinates, `(N, C)`, in the dtype and on the device of `like`.
 
     Each axis gets an equal number of channels, as in arXiv 2005.12872, appendix A.4. The remaining channels
-    are zero. Source: arXiv 1706.03762, section 3.5.
-
-    Args:
-        spatial: Extents of the feature map. N is their product.
-        channels: Number of channels C.
-        like: Tensor that gives dtype and device.
-        start: First coordinate of each axis.
-
-    Returns:
-        Encodings `(N, C)`.
+    are zero. Each axis begins at the coordinate `start`. Source: arXiv 1706.03762, section 3.5.
     """
     width = channels // len(spatial) // 2  # Number of sines, and of cosines, of one axis.
     precise = torch.promote_types(like.dtype, torch.float32)
@@ -58,9 +49,6 @@ def rotate(x: Tensor, positions: Tensor, base: float = ROTARY_BASE) -> Tensor:
         x: Queries or keys `(B, heads, N, d)` with an even d.
         positions: Positions `(N,)`, or one position without dimensions.
         base: Base of the wavelengths. The longest is nearly 2 pi times as many positions.
-
-    Returns:
-        Rotated queries or keys, of the same shape and dtype.
     """
     precise = torch.promote_types(x.dtype, torch.float32)
     return turn(x, *turns(positions.to(precise), x.shape[-1], base))

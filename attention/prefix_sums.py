@@ -18,15 +18,9 @@ MASKED = -1e30  # Logit of a masked key. It is finite, since a position may see 
 
 
 def causal_sums(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute `y_i = sum_{j <= i} (q_i . k_j) v_j`.
+    """Compute `y_i = sum_{j <= i} (q_i . k_j) v_j`, `(B, heads, N, e)`.
 
-    Args:
-        q: Queries `(B, heads, N, d)`.
-        k: Keys `(B, heads, N, d)`.
-        v: Values `(B, heads, N, e)`.
-
-    Returns:
-        Sums `(B, heads, N, e)`.
+    Queries and keys are `(B, heads, N, d)`, values `(B, heads, N, e)`.
     """
     N, dtype = q.shape[-2], q.dtype
     q, k, v = (split(_precise(t), CHUNK) for t in (q, k, v))  # (B, heads, chunks, CHUNK, d)
@@ -36,18 +30,10 @@ def causal_sums(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def causal_softmax_sums(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute `y_i = sum_c q_ic (sum_{j <= i} exp(k_jc) v_j) / (sum_{j <= i} exp(k_jc))`.
+    """Compute `y_i = sum_c q_ic (sum_{j <= i} exp(k_jc) v_j) / (sum_{j <= i} exp(k_jc))`, as `causal_sums`.
 
     With `L_i` as the logarithm of the denominator, a weight is `exp(k_j - L_i)`. It is split at an earlier
     position m into `exp(k_j - L_m) exp(L_m - L_i)`. Both exponents are at most zero, since L never falls.
-
-    Args:
-        q: Queries `(B, heads, N, d)`.
-        k: Keys `(B, heads, N, d)`.
-        v: Values `(B, heads, N, e)`.
-
-    Returns:
-        Sums `(B, heads, N, e)`.
     """
     N, dtype = q.shape[-2], q.dtype
     q, k, v = (_precise(t) for t in (q, k, v))
@@ -64,16 +50,9 @@ def last_sums(k: Tensor, v: Tensor) -> Tensor:
 
 
 def next_sums(q: Tensor, k: Tensor, v: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute `causal_sums` at one further position.
+    """Compute `causal_sums` at one further position, `(B, heads, 1, e)`, and `last_sums` with it.
 
-    Args:
-        q: Query `(B, heads, 1, d)`.
-        k: Key `(B, heads, 1, d)`.
-        v: Value `(B, heads, 1, e)`.
-        sums: `last_sums` of the earlier positions. Zero if there is none.
-
-    Returns:
-        The sum `(B, heads, 1, e)` at the position, and `last_sums` with it.
+    `sums` are `last_sums` of the earlier positions, zero if there is none.
     """
     sums = sums + last_sums(k, v)
     return (_precise(q) @ sums).to(q.dtype), sums
@@ -89,17 +68,9 @@ def last_softmax_sums(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 def next_softmax_sums(
     q: Tensor, k: Tensor, v: Tensor, sums: Tensor, log_sums: Tensor
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Compute `causal_softmax_sums` at one further position.
+    """Compute `causal_softmax_sums` at one further position, and `last_softmax_sums` with it.
 
-    Args:
-        q: Query `(B, heads, 1, d)`.
-        k: Key `(B, heads, 1, d)`.
-        v: Value `(B, heads, 1, e)`.
-        sums: First of `last_softmax_sums` of the earlier positions. Zero if there is none.
-        log_sums: Second of `last_softmax_sums` of the earlier positions. `MASKED` if there is none.
-
-    Returns:
-        The sum `(B, heads, 1, e)` at the position, and `last_softmax_sums` with it.
+    `sums` and `log_sums` are `last_softmax_sums` of the earlier positions, zero and `MASKED` without any.
     """
     key = _precise(k).mT
     total = torch.stack([_precise(log_sums), key]).logsumexp(dim=0)  # `logaddexp` would overflow in ONNX.
@@ -147,9 +118,8 @@ def _weights(q: Tensor, k: Tensor, log_sums: Tensor) -> Tensor:
 def _decayed_sums(sums: Tensor, last: Tensor) -> Tensor:
     """Return the context of the chunks before each chunk, `(B, heads, chunks, d, e)`, scaled by their last L.
 
-    Args:
-        sums: Keys times values of each chunk `(B, heads, chunks, d, e)`, scaled by its own last L.
-        last: The last L of each chunk `(B, heads, chunks, 1, d)`.
+    `sums` are the keys times values of each chunk, scaled by its own last L, and `last` is that L,
+    `(B, heads, chunks, 1, d)`.
     """
     before = shift(last, 1, MASKED)  # The last L of the chunk before.
     if isinstance(sums.shape[-3], torch.SymInt):  # An export cannot repeat a step an unknown number of times.
@@ -169,17 +139,10 @@ def _precise(x: Tensor) -> Tensor:
 
 
 def sums_cost(positions: int, keys: int, values: int, heads: int, *, softmax: bool) -> tuple[int, int]:
-    """Compute the cost of `causal_sums`, or of `causal_softmax_sums`.
+    """Compute the cost of `causal_sums`, or of `causal_softmax_sums`, of N positions, for one example.
 
-    Args:
-        positions: Number of positions N.
-        keys: Channels of the keys of all heads.
-        values: Channels of the values of all heads.
-        heads: Number of heads.
-        softmax: True for `causal_softmax_sums`.
-
-    Returns:
-        Multiply-accumulates, and values kept for the backward pass, of one example.
+    `keys` and `values` are the channels of all heads. Returns multiply-accumulates, and values kept for the
+    backward pass.
     """
     chunks, context = -(-positions // CHUNK), keys * values // heads
     N = chunks * CHUNK

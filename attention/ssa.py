@@ -113,14 +113,9 @@ class _Symmetric(nn.Module):
 
 
 def resolve_order(order: Order, *, channels: int, positions: int) -> Order:
-    """Return the order of products that `order` stands for.
+    """Return the order of products that an option stands for, with C channels and N positions.
 
     If N is a symbol, as in an export for any length, `auto` takes the order whose cost is linear in N.
-
-    Args:
-        order: The option of the module.
-        channels: C.
-        positions: N.
     """
     if order != "auto":
         return order

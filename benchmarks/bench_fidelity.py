@@ -26,16 +26,15 @@ from numpy.typing import NDArray
 from reliability import reliability
 
 from automl.base.errors import InputError
-from search.placement_model import (
-    IN_BLOCK,
+from search.placement_effects import (
     NOISE,
-    UNKNOWN,
-    EffectModel,
     IndexedModule,
     IndexedPlacement,
+    Term,
     block_weights,
     placement_weights,
 )
+from search.placement_model import UNKNOWN, EffectModel
 
 SAMPLES, COVERAGE = 2000, 0.9
 ENOUGH = 2  # seeds
@@ -142,7 +141,7 @@ def variance_fractions(table: Table) -> dict[str, float]:
     for placement in placements:
         for seed in table.seeds.tolist():
             trials.append(placement_weights(placement) | block_weights(placement, seed))
-            plain.append({e: w for e, w in trials[-1].items() if e.term != IN_BLOCK})
+            plain.append({e: w for e, w in trials[-1].items() if e.term != Term.IN_BLOCK})
     model = EffectModel(trials, table.scores.ravel())
     without = EffectModel(plain, model.scores)
     # Effects that all placements of a seed share are no variance within the seed.
@@ -155,7 +154,7 @@ def variance_fractions(table: Table) -> dict[str, float]:
     deviation = ((z - z.mean(axis=0)) ** 2).mean(axis=(0, 1))  # (effects)
     variances: dict[str, float] = {"worth": 0.0, "in_block": 0.0, "noise": float(np.exp(model.logs[NOISE]))}
     for effect, i in columns.items():
-        name = "in_block" if effect.term == IN_BLOCK else "worth"
+        name = "in_block" if effect.term == Term.IN_BLOCK else "worth"
         variances[name] += model.variance(effect.term) * float(deviation[i])
     total = sum(variances.values())
     fractions = {name: variance / total for name, variance in variances.items()}

@@ -48,7 +48,7 @@ from searchers import (
 )
 from threadpoolctl import threadpool_limits
 
-from search.placement_sampler import parse_placement
+from search.placement_effects import parse_placement
 from search.samplers import SAMPLERS
 
 RUNS = 50

@@ -35,9 +35,9 @@ from harness import RESULTS, write_values
 from searchers import Table
 from threadpoolctl import threadpool_limits
 
-from search.placement_model import Prior
+from search.placement_effects import SHARED_TRAINING, Prior
 from search.placement_posterior import best_trial, earlier_coefficients
-from search.placement_sampler import SHARED_TRAINING, PlacementSampler, fit_model
+from search.placement_sampler import PlacementSampler, fit_model
 from search.prior import count_sites, transfer_effects, write_prior
 
 RUNS, EARLIER, MOST = 50, 64, 128

@@ -35,8 +35,7 @@ from threadpoolctl import threadpool_limits
 
 from search import choices
 from search.config.language_config import FULL, site_name
-from search.placement_model import IndexedModule, IndexedPlacement
-from search.placement_sampler import parse_placement
+from search.placement_effects import IndexedModule, IndexedPlacement, parse_placement
 
 NEAR = 2.0  # points
 MIXING = ("sliding", "shortconv")  # kinds that can bring a key to its value

@@ -25,16 +25,17 @@ import optuna
 import planted
 from harness import file_of, write_values
 
-from search.placement_model import (
-    INTERCEPT,
+from search.placement_effects import (
     Effect,
-    EffectModel,
     IndexedModule,
     IndexedPlacement,
+    Term,
+    parse_placement,
     placement_weights,
 )
+from search.placement_model import EffectModel
 from search.placement_planner import PlacementChoices, list_modules
-from search.placement_sampler import fit_model, parse_placement
+from search.placement_sampler import fit_model
 from search.samplers import load_sampler
 from search.solver import SLACK, AdditiveCost, PlacementSolver
 
@@ -63,7 +64,7 @@ def expected(model: EffectModel, placements: Sequence[IndexedPlacement]) -> np.n
     """Return the posterior means of placements, relative to the intercept, in standard deviations."""
     sums = [placement_weights(placement) for placement in placements]
     for effects in sums:
-        del effects[Effect(INTERCEPT)]
+        del effects[Effect(Term.INTERCEPT)]
     means: np.ndarray = model.expect(sums) / model.scale
     return means
 

@@ -16,7 +16,7 @@ import optuna
 from reliability import Reliability, reliability
 
 from search import choices
-from search.placement_model import IndexedModule, IndexedPlacement
+from search.placement_effects import IndexedModule, IndexedPlacement
 
 TYPES = ("ssa", "ssa-sym", "sagan", "decomposed", "multihead", "conv1x1")
 NOISE = 1.1

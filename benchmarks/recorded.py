@@ -26,7 +26,7 @@ from bench_fidelity import complete_seeds, score_of
 from reliability import Reliability, reliability
 
 from search import choices
-from search.placement_model import IndexedModule, IndexedPlacement
+from search.placement_effects import IndexedModule, IndexedPlacement
 
 ENOUGH = 4  # seeds
 

@@ -20,9 +20,8 @@ from optuna.study import Study
 from optuna.trial import FixedTrial, FrozenTrial, TrialState, create_trial
 from pasha import Pasha
 
-from search.placement_model import IndexedPlacement
+from search.placement_effects import SHARED_TRAINING, IndexedPlacement, parse_placement
 from search.placement_posterior import best_trial
-from search.placement_sampler import SHARED_TRAINING, parse_placement
 
 RUNGS = (1, 3, 9)  # ninths of a training's epochs
 

@@ -164,16 +164,10 @@ def wait_for_capacity(
     poll: float = 1.0,
     list_free: Callable[[Mapping[str, str]], Mapping[str, Mapping[str, float]]] = list_free_resources,
 ) -> None:
-    """Wait until the free resources of the permitted nodes suffice for one trial.
+    """Wait until the free resources of the permitted nodes suffice for one trial, for up to `seconds`.
 
-    Args:
-        trial: Resources of the trial.
-        seconds: Maximum time to wait [s].
-        poll: Time between two checks [s].
-        list_free: Returns the free resources of each node with some labels. Replaced in tests.
-
-    Raises:
-        InputError: The time is over. The message names the requested and the free resources.
+    `list_free` returns the free resources of each node with some labels. Raises `InputError` with the
+    requested and the free resources if the time is over.
     """
     until = time.monotonic() + seconds
     while True:

@@ -87,14 +87,10 @@ def without_outer_address() -> Iterator[None]:
 
 
 def ask_cluster_id(address: str, timeout: float) -> None:
-    """Ask the cluster at `address` for its id, as Ray's own client does first.
+    """Ask the cluster at `address`, HOST:PORT or `auto`, for its id, as Ray's own client does first.
 
     Why: a missing or wrong token is reported at once, by name. Without it: Ray tries for 15 seconds, and its
     error does not name the token.
-
-    Args:
-        address: HOST:PORT, or `auto` for the cluster on this machine.
-        timeout: Limit of the request [s].
 
     Raises:
         ConnectionError: There is no cluster.

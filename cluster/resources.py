@@ -69,8 +69,7 @@ class TrialResources:
 def count_slots(trial: TrialResources, nodes: Collection[Mapping[str, float]]) -> int:
     """Return how many trials run at once on `nodes`, given as each node's resources by Ray's names.
 
-    Raises:
-        InputError: None fits. The message names the requested and the existing resources.
+    Raises `InputError` with the requested and the existing resources if none fits.
     """
     total = count_fitting(trial, nodes)
     if total == 0:

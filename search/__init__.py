@@ -23,6 +23,7 @@ fixed_parameters     Checks the parameters that a space fixes: `baseline`, `publ
 size                 The size of a space, estimated from draws
 samplers             Optuna's samplers, the sampler of placements, and user-defined ones
 optuna_internals     Everything that is used of Optuna beside its public API
+placement_effects    The effects that add up to the score of a placement, and their weights in trials
 placement_sampler    Thompson sampling of placements
 placement_posterior  The best trial of a study, effects of placements and their intervals
 reach                The probability that further trials would not find a better configuration

@@ -31,43 +31,19 @@ class ClassMetric(Metric, ABC):
 
     @abstractmethod
     def update(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the statistics of a batch. They are added over batches and workers.
-
-        Args:
-            logits: The logits, `(B, classes)`.
-            labels: The labels, int64 `(B,)`.
-
-        Returns:
-            The statistics, float64.
-        """
+        """Return the statistics of a batch, float64. They are added over batches and workers."""
 
     @abstractmethod
     def compute(self, statistics: Tensor, inputs: int) -> Tensor:
-        """Return the metric from the statistics of a split.
-
-        Args:
-            statistics: The sum of the statistics of all batches.
-            inputs: The number of inputs of the split.
-
-        Returns:
-            The metric, a scalar.
-        """
+        """Return the metric, a scalar, from the sum of all statistics of a split and its number of inputs."""
 
     def keep(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the values of a batch that `per_example` needs. By default they are the logits.
-
-        Args:
-            logits: The logits, `(B, classes)`.
-            labels: The labels, int64 `(B,)`.
-
-        Returns:
-            The values, `(B, ...)`.
-        """
+        """Return the values of a batch that `per_example` needs, `(B, ...)`. By default, the logits."""
         return logits
 
     @abstractmethod
     def per_example(self, kept: Tensor, labels: Tensor) -> Floats:
-        """Return the contribution of each input of a split.
+        """Return the contribution of each input of a split, `(N,)`.
 
         These are the pseudo-values of J. Tukey's jackknife: N times the metric, less N - 1 times the metric
         without the input. For a mean over inputs they are the averaged values. For other metrics, the
@@ -77,20 +53,10 @@ class ClassMetric(Metric, ABC):
         Args:
             kept: The values that `keep` returned, of the whole split, on the CPU.
             labels: The labels, int64 `(N,)`.
-
-        Returns:
-            The contributions, `(N,)`.
         """
 
     def problem(self, counts: Sequence[int]) -> str:
-        """Return the reason why the metric has no value on a split, or an empty string.
-
-        Args:
-            counts: The inputs of each class in the split.
-
-        Returns:
-            The message.
-        """
+        """Return why the metric has no value on a split with these inputs of each class, or an empty text."""
         return ""
 
 
@@ -99,15 +65,7 @@ class MeanMetric(ClassMetric):
 
     @abstractmethod
     def score(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the score of each input, `(B,)`.
-
-        Args:
-            logits: The logits, `(B, classes)`.
-            labels: The labels, int64 `(B,)`.
-
-        Returns:
-            The scores.
-        """
+        """Return the score of each input, `(B,)`."""
 
     def update(self, logits: Tensor, labels: Tensor) -> Tensor:
         return self.score(logits, labels).double().sum()
@@ -128,14 +86,7 @@ class Proportion(MeanMetric):
 
     @abstractmethod
     def guess(self, fractions: Floats) -> float:
-        """Return the largest fraction that one answer to all inputs can have.
-
-        Args:
-            fractions: The fractions of the classes.
-
-        Returns:
-            The fraction.
-        """
+        """Return the largest fraction that one answer to all inputs can have, if the classes have these."""
 
     def chance(self, counts: Sequence[int], population: Sequence[int] = ()) -> Chance:
         from search.class_statistics import class_shares

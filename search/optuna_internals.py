@@ -46,14 +46,10 @@ def identifier_of(trial: optuna.Trial | FrozenTrial) -> int:
 
 
 class TrialLimit:
-    """Limits the trials of a study that a sampler sees to the newest ones and the best ones.
+    """Limits the trials of a study that a sampler sees to the newest ones and the best older ones.
 
-    Reason: Optuna's TPE reads all trials for each group of parameters. Without it, a draw takes a third of a
-    second after ten thousand trials.
-
-    Args:
-        newest: The number of newest trials.
-        best: The number of best older trials, which are chosen again after `newest` / 2 trials.
+    The latter are chosen again after `newest` / 2 trials. Reason: Optuna's TPE reads all trials for each
+    group of parameters. Without it, a draw takes a third of a second after ten thousand trials.
     """
 
     def __init__(self, *, newest: int, best: int) -> None:

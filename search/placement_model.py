@@ -28,149 +28,45 @@ learning (2006), section 5.4, for the marginal likelihood and its gradient; J. T
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import islice
-from types import MappingProxyType
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from threadpoolctl import ThreadpoolController
 
+from search.placement_effects import (
+    NO_PRIOR,
+    NOISE,
+    Effect,
+    IndexedPlacement,
+    Prior,
+    Term,
+    Weights,
+    add_earlier,
+    is_setting,
+    make_matrix,
+    prior_mean,
+    prior_of,
+    total_weights,
+)
 from search.score_likelihood import Array, Matrix, make_likelihood
-
-INTERCEPT, BLOCK, COST, SITE, TYPE, CELL, OPTION, PAIR, PLACEMENT, IN_BLOCK, EARLIER = (
-    "intercept", "block", "cost", "site", "type", "site x type", "option", "pair", "placement",
-    "block x site x type", "earlier search",
-)  # fmt: skip
-SETTING = "setting:"  # followed by the name of the hyperparameter
-NOISE = "noise"
 
 # With several threads, matrices this small take ten times as long while trials use the processor.
 _LIBRARIES = ThreadpoolController()
 
-# Priors of the logarithm of each variance, relative to the variance of the scores: median and standard
-# deviation. They are broad, so that twenty trials overrule them. Terms with more effects start smaller.
-PRIORS: Mapping[str, tuple[float, float]] = {
-    COST: (0.1, 1.5),
-    SITE: (0.1, 1.5),
-    TYPE: (0.1, 1.5),
-    CELL: (0.1, 1.5),
-    OPTION: (0.02, 1.5),
-    PAIR: (0.01, 1.5),
-    PLACEMENT: (0.01, 1.5),
-    IN_BLOCK: (0.3, 1.5),
-    EARLIER: (0.4, 1.5),  # of a coefficient around its mean
-    NOISE: (0.5, 1.0),
-}
-PRIOR_OF_SETTINGS = (0.1, 1.5)
 WIDE = 10.0  # variance of UNKNOWN terms: they are practically unknown, as scores are centred in each block
-UNKNOWN = (INTERCEPT, BLOCK)
+UNKNOWN = (Term.INTERCEPT, Term.BLOCK)
 LIMITS = (-9.0, 4.0)  # bounds of a variance's logarithm
 TAILS = 5  # degrees of freedom of Student's t
 FLATTEST = 0.3  # smallest curvature by the logarithms of variances; the priors alone have 0.4 to 1
-CURVE = 3  # number of cosines in a curve
 OUTLIER = 4.0  # robust standard deviations below the prediction at which a score is cut off
 CUTS = 3  # largest number of fits; each one cuts off scores that the previous fit found too low
 FEW = 8  # with fewer trials, scores are not cut off and the model counts as not predictive
-
-
-class IndexedModule(NamedTuple):
-    """Module at a site, with its options as pairs of a name and a value."""
-
-    site: int
-    type: str
-    options: tuple[tuple[str, Hashable], ...] = ()
-
-
-class IndexedPlacement(NamedTuple):
-    """Modules in ascending order of their sites, which are indices.
-
-    `prefix` identifies the sites, for example those of one backbone.
-    """
-
-    prefix: str
-    modules: tuple[IndexedModule, ...]
-
-
-class Effect(NamedTuple):
-    """Name of an effect: its term, and a key within the term."""
-
-    term: str
-    key: Hashable = ()
-
-
-Weights = dict[Effect, float]
-Prior = Mapping[str, Mapping[Effect, float]]  # effects of earlier searches, by the names of these
-NO_PRIOR: Prior = MappingProxyType({})
-
-
-def placement_weights(placement: IndexedPlacement) -> Weights:
-    """Return how often each effect occurs in a placement's score."""
-    counts: defaultdict[Effect, float] = defaultdict(float)
-    prefix, modules = placement
-    counts[Effect(INTERCEPT)] = 1.0
-    for i, (site, kind, options) in enumerate(modules):
-        counts[Effect(COST)] += 1
-        counts[Effect(SITE, (prefix, site))] += 1
-        counts[Effect(TYPE, kind)] += 1
-        counts[Effect(CELL, (prefix, site, kind))] += 1
-        for name, value in options:
-            counts[Effect(OPTION, (kind, name, value))] += 1
-        for other in modules[:i]:
-            counts[Effect(PAIR, (prefix, other.site, site))] += 1
-            counts[Effect(PAIR, tuple(sorted((other.type, kind))))] += 1
-    counts[Effect(PLACEMENT, placement)] = 1.0
-    return dict(counts)
-
-
-def total_weights(placement: IndexedPlacement, *, own: bool = True) -> Weights:
-    """Return the weights of a placement's score relative to the intercept, with its remainder if `own`."""
-    dropped = (INTERCEPT,) if own else (INTERCEPT, PLACEMENT)
-    return {effect: w for effect, w in placement_weights(placement).items() if effect.term not in dropped}
-
-
-def block_weights(placement: IndexedPlacement, block: Hashable) -> Weights:
-    """Return the weights of the effects that a block adds to a placement's score."""
-    block_effects = {Effect(BLOCK, block): 1.0}
-    for module in placement.modules:
-        block_effects[Effect(IN_BLOCK, (block, placement.prefix, module.site, module.type))] = 1.0
-    return block_effects
-
-
-def add_earlier(sums: Sequence[Weights], prior: Prior) -> Sequence[Weights]:
-    """Return sums of effects with the coefficients of earlier searches.
-
-    The weight of a coefficient is what the search predicts for the sum.
-    """
-    if not prior:
-        return sums
-    return [
-        {
-            Effect(EARLIER, name): sum(weight * known.get(effect, 0.0) for effect, weight in effects.items())
-            for name, known in prior.items()
-        }
-        | effects
-        for effects in sums
-    ]
-
-
-def is_setting(effect: Effect) -> bool:
-    """Return True for an effect of a hyperparameter."""
-    return effect.term.startswith(SETTING)
-
-
-def choice_weights(name: str, value: Hashable) -> Weights:
-    """Return the weights of a categorical hyperparameter."""
-    return {Effect(SETTING + name, value): 1.0}
-
-
-def curve_weights(name: str, x: float) -> Weights:
-    """Return the weights of a numeric hyperparameter at `x`, a fraction of its range: a smooth curve."""
-    return {Effect(SETTING + name, k): float(np.cos(np.pi * k * x)) / k for k in range(1, CURVE + 1)}
 
 
 class EffectModel:
@@ -209,16 +105,18 @@ class EffectModel:
         columns_of_term: defaultdict[str, list[int]] = defaultdict(list)
         for effect, column in self.columns.items():
             columns_of_term[effect.term].append(column)
-        self._means = np.array([_prior_mean(effect.term, prior) for effect in self.columns])
+        self._means = np.array([prior_mean(effect.term, prior) for effect in self.columns])
         self._offsets = self._z @ self._means
         self._terms = [term for term in columns_of_term if term not in UNKNOWN]
         unknown = [term for term in columns_of_term if term in UNKNOWN]
         self._unknown = np.full(len(unknown), WIDE)
         self._likelihood = make_likelihood(
-            self._z, {term: columns_of_term[term] for term in [*self._terms, *unknown]}, PLACEMENT
+            self._z, {term: columns_of_term[term] for term in [*self._terms, *unknown]}, Term.PLACEMENT
         )
         # Blocks differ more than placements do, so scores are centred in each block before they are scaled.
-        self._blocks = self._z[:, columns_of_term[BLOCK]] if self.has_blocks else np.ones((len(trials), 1))
+        self._blocks = (
+            self._z[:, columns_of_term[Term.BLOCK]] if self.has_blocks else np.ones((len(trials), 1))
+        )
         values = np.array(scores, float)
         self.logs = dict(logs or {})
         self._estimates = estimate
@@ -237,7 +135,7 @@ class EffectModel:
         if self._estimates:
             self.logs = self._estimate(self.logs)
         self.logs = {
-            name: self.logs.get(name, float(np.log(_prior(name)[0]))) for name in [*self._terms, NOISE]
+            name: self.logs.get(name, float(np.log(prior_of(name)[0]))) for name in [*self._terms, NOISE]
         }
         self._condition()
 
@@ -251,7 +149,7 @@ class EffectModel:
     @property
     def has_blocks(self) -> bool:
         """Return True if trials have blocks. Their scores are then not comparable directly."""
-        return any(effect.term == BLOCK for effect in self.columns)
+        return any(effect.term == Term.BLOCK for effect in self.columns)
 
     def predicts(self) -> bool:
         """Return True if the model predicts left-out scores better than the mean of the others does.
@@ -291,7 +189,7 @@ class EffectModel:
         """Return the variance of the effects of a term, relative to the variance of the scores."""
         if term in UNKNOWN:
             return WIDE
-        return float(np.exp(self.logs[term])) if term in self.logs else _prior(term)[0]
+        return float(np.exp(self.logs[term])) if term in self.logs else prior_of(term)[0]
 
     @property
     def noise(self) -> float:
@@ -311,7 +209,7 @@ class EffectModel:
     def _estimate(self, start: Mapping[str, float]) -> dict[str, float]:
         """Return the logarithms of the variances that maximise marginal likelihood times prior."""
         names = [*self._terms, NOISE]
-        initial = np.clip([start.get(name, np.log(_prior(name)[0])) for name in names], *LIMITS)
+        initial = np.clip([start.get(name, np.log(prior_of(name)[0])) for name in names], *LIMITS)
         optimum = minimize(
             self._loss,
             initial,
@@ -336,7 +234,7 @@ class EffectModel:
             self._y - self._offsets, np.array([*variances[:-1], *self._unknown]), variances[-1]
         )
         gradient = np.array([*slopes[: len(self._terms)], slopes[-1]])
-        priors = [_prior(name) for name in [*self._terms, NOISE]]
+        priors = [prior_of(name) for name in [*self._terms, NOISE]]
         spreads = np.array([spread for _, spread in priors])
         standardised = (logs - np.log([median for median, _ in priors])) / spreads
         value = fit + 0.5 * standardised @ standardised + np.log(spreads).sum()
@@ -408,16 +306,16 @@ class EffectModel:
     @cached_property
     def tried(self) -> tuple[list[IndexedPlacement], Matrix]:
         """Return the placements of the trials, and the weights of the effects in each one's total."""
-        columns = {effect.key: i for effect, i in self.columns.items() if effect.term == PLACEMENT}
+        columns = {effect.key: i for effect, i in self.columns.items() if effect.term == Term.PLACEMENT}
         member = self._z[:, list(columns.values())].tocoo()
         trials = np.zeros(len(columns), int)
         trials[member.col] = member.row  # any trial of the placement
-        totals = self.select(lambda e: not (e.term in (*UNKNOWN, IN_BLOCK) or is_setting(e)))
+        totals = self.select(lambda e: not (e.term in (*UNKNOWN, Term.IN_BLOCK) or is_setting(e)))
         return [cast(IndexedPlacement, key) for key in columns], totals[trials]
 
     def placement_of(self, trial: int) -> IndexedPlacement:
         """Return the placement of a trial, by its index."""
-        (column,) = [i for i in self._z[[trial]].indices if self._names[i].term == PLACEMENT]
+        (column,) = [i for i in self._z[[trial]].indices if self._names[i].term == Term.PLACEMENT]
         return cast(IndexedPlacement, self._names[column].key)
 
     def select(self, is_kept: Callable[[Effect], bool]) -> Matrix:
@@ -475,7 +373,7 @@ class EffectDraw:
 
     def __call__(self, effect: Effect) -> float:
         predicted = sum(
-            self._beyond(Effect(EARLIER, name)) * known.get(effect, 0.0)
+            self._beyond(Effect(Term.EARLIER, name)) * known.get(effect, 0.0)
             for name, known in self._prior.items()
         )
         return self._beyond(effect) + predicted
@@ -485,9 +383,9 @@ class EffectDraw:
         if self._model is not None and effect in self._model.columns:
             return float(self.values[self._model.columns[effect]])
         if effect not in self._new:
-            variance = self._model.variance(effect.term) if self._model else _prior(effect.term)[0]
+            variance = self._model.variance(effect.term) if self._model else prior_of(effect.term)[0]
             drawn = float(self._random.standard_normal() * np.sqrt(variance))
-            self._new[effect] = _prior_mean(effect.term, self._prior) + drawn
+            self._new[effect] = prior_mean(effect.term, self._prior) + drawn
         return self._new[effect]
 
     def best_tried(self, is_allowed: Callable[[IndexedPlacement], bool]) -> list[IndexedPlacement]:
@@ -499,19 +397,3 @@ class EffectDraw:
     def total(self, placement: IndexedPlacement) -> float:
         """Return a placement's score, relative to the intercept."""
         return sum(weight * self(effect) for effect, weight in total_weights(placement).items())
-
-
-def make_matrix(sums: Sequence[Weights], columns: Mapping[Effect, int]) -> Matrix:
-    """Return the weights of effects in sums, `(sums, columns)`."""
-    ends = np.cumsum([0, *map(len, sums)])
-    values = [weight for effects in sums for weight in effects.values()]
-    indices = [columns[effect] for effects in sums for effect in effects]
-    return csr_array((values, indices, ends), shape=(len(sums), len(columns)), dtype=float)
-
-
-def _prior(term: str) -> tuple[float, float]:
-    return PRIORS.get(term, PRIOR_OF_SETTINGS)
-
-
-def _prior_mean(term: str, prior: Prior) -> float:
-    return 1 / (len(prior) + 1) if term == EARLIER else 0.0

@@ -11,18 +11,8 @@ from itertools import product
 
 import numpy as np
 
-from search.placement_model import (
-    CELL,
-    COST,
-    OPTION,
-    PAIR,
-    SITE,
-    TYPE,
-    Effect,
-    EffectDraw,
-    IndexedModule,
-    IndexedPlacement,
-)
+from search.placement_effects import Effect, IndexedModule, IndexedPlacement, Term
+from search.placement_model import EffectDraw
 from search.score_likelihood import Array
 
 STARTS = 4
@@ -71,27 +61,29 @@ class Planner:
             [[self._alone(site, kind) for kind in types] for site in range(choices.sites)]
         )  # (sites, types)
         self._sites = _symmetric(
-            choices.sites, lambda i, j: draw(Effect(PAIR, (prefix, i, j))), diagonal=False
+            choices.sites, lambda i, j: draw(Effect(Term.PAIR, (prefix, i, j))), diagonal=False
         )
         self._types = _symmetric(
-            len(types), lambda i, j: draw(Effect(PAIR, tuple(sorted((types[i], types[j]))))), diagonal=True
+            len(types),
+            lambda i, j: draw(Effect(Term.PAIR, tuple(sorted((types[i], types[j]))))),
+            diagonal=True,
         )
 
     def _alone(self, site: int, kind: str) -> float:
         draw, prefix = self.draw, self.choices.prefix
-        options = sum(draw(Effect(OPTION, (kind, *option))) for option in self.options[kind])
+        options = sum(draw(Effect(Term.OPTION, (kind, *option))) for option in self.options[kind])
         return (
-            draw(Effect(COST))
-            + draw(Effect(SITE, (prefix, site)))
-            + draw(Effect(TYPE, kind))
-            + draw(Effect(CELL, (prefix, site, kind)))
+            draw(Effect(Term.COST))
+            + draw(Effect(Term.SITE, (prefix, site)))
+            + draw(Effect(Term.TYPE, kind))
+            + draw(Effect(Term.CELL, (prefix, site, kind)))
             + options
         )
 
     def _best_options(self, kind: str) -> tuple[tuple[str, Hashable], ...]:
         options = []
         for name, values in sorted(self.choices.options.get(kind, {}).items()):
-            gains = [self.draw(Effect(OPTION, (kind, name, value))) for value in values]
+            gains = [self.draw(Effect(Term.OPTION, (kind, name, value))) for value in values]
             options.append((name, values[int(np.argmax(gains))]))
         return tuple(options)
 

@@ -5,9 +5,10 @@ The best trial has the highest posterior mean. The highest score also contains l
 trials there are. Only completed trials are compared, since only their models can be confirmed and exported.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from optuna.study import Study, StudyDirection
@@ -16,34 +17,26 @@ from scipy.special import expit, ndtri  # importing scipy.stats takes half a sec
 
 from automl.base.errors import InputError
 from search.choices import MODULES, NO_TYPE, DrawnChoices
-from search.placement_model import (
-    BLOCK,
-    CELL,
-    COST,
-    EARLIER,
-    IN_BLOCK,
-    INTERCEPT,
-    OPTION,
-    PAIR,
-    SITE,
-    TYPE,
-    UNKNOWN,
+from search.placement_effects import (
     Effect,
-    EffectModel,
     IndexedPlacement,
+    Term,
     Weights,
     add_earlier,
     is_setting,
     make_matrix,
+    parse_placement,
     placement_weights,
+    trial_weights,
 )
+from search.placement_model import UNKNOWN, EffectModel
 from search.placement_planner import PlacementChoices
-from search.placement_sampler import GrowingModel, fit_model, parse_placement, trial_weights
+from search.placement_sampler import GrowingModel, fit_model
 from search.prior import count_sites
 from search.reach import estimate_reach
 from search.score_likelihood import Array
 
-SHOWN = (COST, SITE, TYPE, CELL, OPTION, PAIR)
+SHOWN = (Term.COST, Term.SITE, Term.TYPE, Term.CELL, Term.OPTION, Term.PAIR)
 LEVEL = 0.9  # probability of intervals, and from which a statement counts as certain
 STOP_LEVEL = 0.98  # lowest `reach` that ends a search; see benchmarks/bench_stopping.py
 DRAWS = 4000  # joint draws of all placements; the error of a probability is below one percent
@@ -52,14 +45,11 @@ LISTED = 1000  # largest number of placements to compare, the best by their mean
 
 @dataclass(frozen=True, kw_only=True)
 class EffectRow:
-    """Effect on the score (larger is better), with its 90 % interval.
+    """Posterior mean of an effect on the score (larger is better), with the ends of its 90 % interval.
 
     Attributes:
         term: One of `SHOWN`.
         key: The key in the term, such as a type, or a site with the prefix of its backbone.
-        mean: The posterior mean.
-        low: The lower end of the interval.
-        high: The upper end of the interval.
         trials: The number of trials with this effect.
     """
 
@@ -73,13 +63,9 @@ class EffectRow:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacementRow:
-    """Gain of a placement over the backbone without attention (larger is better), with its 90 % interval.
+    """Posterior mean of a placement's gain over the backbone without attention, with its 90 % interval.
 
     Attributes:
-        placement: The placement.
-        mean: The posterior mean.
-        low: The lower end of the interval.
-        high: The upper end of the interval.
         near: The probability that no other row gains more than `margin` above it.
         trials: The number of completed trials with it.
     """
@@ -197,74 +183,49 @@ def estimate_posterior(
         InputError: As `best_trial`.
     """
     model, trials = _fitted(study, fit)
-    known = [effect for effect in model.columns if effect.term in SHOWN]
-    effects = []
-    if known:
-        mean, covariance = model.predict([{effect: 1.0} for effect in known])
-        for effect, centre, width in zip(known, mean, _half(covariance), strict=True):
-            effects.append(
-                EffectRow(
-                    term=effect.term,
-                    key=effect.key,
-                    mean=float(centre),
-                    low=float(centre - width),
-                    high=float(centre + width),
-                    trials=model.count(effect),
-                )
-            )
-    effects.sort(key=lambda row: -abs(row.mean))
-    tried: dict[IndexedPlacement, int] = {}
-    for trial, _ in trials:
-        placement = parse_placement(trial.params, trial.distributions)
-        assert placement is not None  # else it had no weights
-        tried[placement] = tried.get(placement, 0) + 1
-    gains = [_gain(placement) for placement in tried]
-    listed = np.argsort(-model.expect(gains), kind="stable")[:LISTED]
+    weights = [trial_effects for _, trial_effects in trials]
+    tried = Counter(cast(IndexedPlacement, parse_placement(t.params, t.distributions)) for t, _ in trials)
+    placements, gains = list(tried), [_gain(placement) for placement in tried]
+    listed = np.argsort(-model.expect(gains), kind="stable")[:LISTED].tolist()
     mean, covariance = model.predict([gains[i] for i in listed])
-    half = _half(covariance)
     draws = np.random.default_rng(0).multivariate_normal(mean, covariance, DRAWS, check_valid="ignore")
     best = draws.max(axis=1)
-    weights = [trial_effects for _, trial_effects in trials]
-    placement_effect = probability_of_effects(model, weights, without=(*UNKNOWN, IN_BLOCK))
-    any_effect = (
-        probability_of_effects(model, weights, without=UNKNOWN)
-        if IN_BLOCK in model.logs
-        else placement_effect
-    )
+    placement_effect = any_effect = probability_of_effects(model, weights, without=(*UNKNOWN, Term.IN_BLOCK))
+    if Term.IN_BLOCK in model.logs:
+        any_effect = probability_of_effects(model, weights, without=UNKNOWN)
     large = float((best > margin).mean())
     near = 1 - placement_effect * (draws < best[:, None] - margin).mean(axis=0)
     rows = [
-        PlacementRow(
-            placement=placement,
-            mean=float(mean[i]),
-            low=float(mean[i] - half[i]),
-            high=float(mean[i] + half[i]),
-            near=float(near[i]),
-            trials=count,
-        )
-        for i, (placement, count) in enumerate([list(tried.items())[i] for i in listed])
+        PlacementRow(placement=placements[i], **interval, near=probability, trials=tried[placements[i]])
+        for i, interval, probability in zip(listed, _intervals(mean, covariance), near.tolist(), strict=True)
     ]
-    rows.sort(key=lambda row: -row.mean)
     posterior = Posterior(
-        effects=effects,
-        placements=rows,
+        effects=_effect_rows(model),
+        placements=sorted(rows, key=lambda row: -row.mean),
         noise=_noise(model, weights),
-        spread=_spread(model, list(tried)),
+        spread=_spread(model, placements),
         margin=margin,
         matters=placement_effect * large,
         may_matter=any_effect * large,
     )
-    if more is not None and posterior.is_decided:
-        reach = estimate_reach(
-            model,
-            _choices([trial for trial, _ in trials]),
-            _best_index(model),
-            more,
-            margin,
-            placement_effect,
-        )
-        posterior = replace(posterior, reach=reach)
-    return posterior
+    if more is None or not posterior.is_decided:
+        return posterior
+    choices = _choices([trial for trial, _ in trials])
+    reach = estimate_reach(model, choices, _best_index(model), more, margin, placement_effect)
+    return replace(posterior, reach=reach)
+
+
+def _effect_rows(model: EffectModel) -> list[EffectRow]:
+    """Return the effects of a model, largest first."""
+    known = [effect for effect in model.columns if effect.term in SHOWN]
+    if not known:
+        return []
+    intervals = _intervals(*model.predict([{effect: 1.0} for effect in known]))
+    rows = [
+        EffectRow(term=effect.term, key=effect.key, **interval, trials=model.count(effect))
+        for effect, interval in zip(known, intervals, strict=True)
+    ]
+    return sorted(rows, key=lambda row: -abs(row.mean))
 
 
 def _choices(trials: Sequence[FrozenTrial]) -> list[PlacementChoices]:
@@ -290,7 +251,7 @@ def _best_index(model: EffectModel) -> int:
     """Return the index of the trial that `best_trial` returns."""
     if not (model.has_blocks or model.predicts()):
         return int(np.argmax(model.scores))
-    means = model.select(lambda effect: effect.term not in (BLOCK, IN_BLOCK)) @ model.mean
+    means = model.select(lambda effect: effect.term not in (Term.BLOCK, Term.IN_BLOCK)) @ model.mean
     return int(np.argmax(means))
 
 
@@ -303,13 +264,9 @@ def earlier_coefficients(study: Study) -> dict[str, tuple[float, float, float]]:
     model = fit_model(study)
     if model is None or not model.prior:
         return {}
-    mean, covariance = model.predict([{Effect(EARLIER, name): 1.0} for name in model.prior])
-    return {
-        name: (float(centre), float(centre - width), float(centre + width))
-        for name, centre, width in zip(
-            model.prior, mean / model.scale, _half(covariance) / model.scale, strict=True
-        )
-    }
+    mean, covariance = model.predict([{Effect(Term.EARLIER, name): 1.0} for name in model.prior])
+    intervals = _intervals(mean / model.scale, covariance / model.scale**2)
+    return {name: (i["mean"], i["low"], i["high"]) for name, i in zip(model.prior, intervals, strict=True)}
 
 
 def _fitted(
@@ -318,12 +275,8 @@ def _fitted(
     model = fit(study)
     if model is None:
         raise InputError("no trial that draws a placement has completed; train some first")
-    return model, _with_placement(study)
-
-
-def _with_placement(study: Study) -> list[tuple[FrozenTrial, Weights]]:
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return [(trial, effects) for trial in complete if (effects := trial_weights(trial)) is not None]
+    return model, [(trial, effects) for trial in complete if (effects := trial_weights(trial)) is not None]
 
 
 def probability_of_effects(
@@ -331,10 +284,8 @@ def probability_of_effects(
 ) -> float:
     """Return the posterior probability that placements make any difference. A priori it is 1/2.
 
-    Args:
-        model: The model of the trials' scores.
-        trials: The weights of all effects in each trial's score.
-        without: The terms, beside hyperparameters, that scores have if placements make no difference.
+    `trials` are the weights of all effects in each trial's score. `without` are the terms, beside
+    hyperparameters, that scores have if placements make no difference.
     """
     reduced = [
         {effect: weight for effect, weight in effects.items() if effect.term in without or is_setting(effect)}
@@ -348,13 +299,17 @@ def _gain(placement: IndexedPlacement) -> Weights:
     gain = placement_weights(placement)
     for effect, weight in placement_weights(IndexedPlacement("", ())).items():
         gain[effect] = gain.get(effect, 0.0) - weight
-    return {effect: weight for effect, weight in gain.items() if effect.term != INTERCEPT}
+    return {effect: weight for effect, weight in gain.items() if effect.term != Term.INTERCEPT}
 
 
 def _noise(model: EffectModel, trials: Sequence[Weights]) -> float:
     """Return the standard deviation of the score of a trial with modules, given their mean effects."""
-    modules = [count for effects in trials if (count := sum(effect.term == IN_BLOCK for effect in effects))]
-    block_variance = model.scale**2 * model.variance(IN_BLOCK) * float(np.mean(modules)) if modules else 0.0
+    modules = [
+        count for effects in trials if (count := sum(effect.term == Term.IN_BLOCK for effect in effects))
+    ]
+    block_variance = (
+        model.scale**2 * model.variance(Term.IN_BLOCK) * float(np.mean(modules)) if modules else 0.0
+    )
     return float(np.sqrt(model.noise**2 + block_variance))
 
 
@@ -367,14 +322,17 @@ def _spread(model: EffectModel, tried: Sequence[IndexedPlacement]) -> float:
     # The predictions of an earlier search vary as much as its coefficient makes them.
     squares = np.array(
         [
-            model.mean[model.columns[effect]] ** 2 if effect.term == EARLIER else model.variance(effect.term)
+            model.mean[model.columns[effect]] ** 2
+            if effect.term == Term.EARLIER
+            else model.variance(effect.term)
             for effect in columns
         ]
     )
     return model.scale * float(np.sqrt(max(0.0, deviations @ squares)))
 
 
-def _half(covariance: Array) -> Array:
-    """Return half the width of each interval."""
-    width: Array = ndtri((1 + LEVEL) / 2) * np.sqrt(np.maximum(np.diag(covariance), 0))
-    return width
+def _intervals(mean: Array, covariance: Array) -> list[dict[str, float]]:
+    """Return each mean and the ends of its interval."""
+    half = ndtri((1 + LEVEL) / 2) * np.sqrt(np.maximum(np.diag(covariance), 0))
+    ends = zip(mean.tolist(), (mean - half).tolist(), (mean + half).tolist(), strict=True)
+    return [{"mean": centre, "low": low, "high": high} for centre, low, high in ends]

@@ -42,89 +42,24 @@ from search.choices import (
     parse_parameter,
 )
 from search.optuna_internals import TrialLimit
-from search.placement_model import (
-    BLOCK,
-    IN_BLOCK,
-    EffectDraw,
-    EffectModel,
-    IndexedModule,
+from search.placement_effects import (
     IndexedPlacement,
+    Term,
     Weights,
-    block_weights,
-    choice_weights,
-    curve_weights,
     is_setting,
+    parse_placement,
     placement_weights,
+    trial_weights,
 )
+from search.placement_model import EffectDraw, EffectModel
 from search.placement_planner import PlacementChoices, Planner
 from search.prior import read_prior
 
-SHARED_TRAINING = "shared_training"  # user attribute: the seed of the shared partial training
 STALE = 50  # a model that lacks up to 1/50 of the trials is not refitted
 REFIT = 1.1  # variances are estimated again when the number of trials has grown by this factor
 NEWEST, BEST = 500, 50  # numbers of trials that the sampler of other parameters learns from
 KNOWN = 0.1  # uncertainty of a known mean score, in standard deviations of all scores
 REDRAWS = 10  # largest number of draws to avoid a placement that exceeded a limit
-
-
-def parse_placement(
-    params: Mapping[str, Any], distributions: Mapping[str, BaseDistribution] | None = None
-) -> IndexedPlacement | None:
-    """Return the placement of a trial's parameters, or None if it is missing or incomplete.
-
-    Options with a range of numbers, of a user-defined type, are left out where `distributions` are given.
-    """
-    if MODULES not in params:
-        return None
-    roles = {parse_parameter(name): value for name, value in params.items()}
-    ranges = {parse_parameter(name) for name, d in (distributions or {}).items() if not has_choices(d)}
-    sites = {
-        parameter.module: (parameter.prefix, value)
-        for parameter, value in roles.items()
-        if parameter and parameter.kind == SITE
-    }
-    count = params[MODULES]
-    if any(i not in sites for i in range(1, count + 1)):
-        return None
-    modules = []
-    for i in range(1, count + 1):
-        options = sorted(
-            (parameter.kind, value)
-            for parameter, value in roles.items()
-            if parameter
-            and parameter.module == i
-            and parameter.kind not in (SITE, TYPE)
-            and parameter not in ranges
-        )
-        modules.append(
-            IndexedModule(sites[i][1], roles.get(PlacementParameter(TYPE, i), NO_TYPE), tuple(options))
-        )
-    return IndexedPlacement(sites[1][0] if count else "", tuple(modules))
-
-
-def trial_weights(trial: FrozenTrial) -> Weights | None:
-    """Return the weights of all effects in a trial's score, or None without a placement."""
-    placement = parse_placement(trial.params, trial.distributions)
-    if placement is None:
-        return None
-    effects = placement_weights(placement)
-    if SHARED_TRAINING in trial.user_attrs:
-        effects |= block_weights(placement, trial.user_attrs[SHARED_TRAINING])
-    for name, value in trial.params.items():
-        if parse_parameter(name) is None:
-            effects.update(_setting(name, value, trial.distributions[name]))
-    return effects
-
-
-def _setting(name: str, value: Any, distribution: Any) -> Weights:
-    if isinstance(distribution, CategoricalDistribution):
-        return choice_weights(name, value)
-    low, high, x = distribution.low, distribution.high, value
-    if low == high:
-        return {}
-    if distribution.log:
-        low, high, x = np.log(low), np.log(high), np.log(x)
-    return curve_weights(name, float((x - low) / (high - low)))
 
 
 def fit_model(
@@ -224,7 +159,9 @@ class GrowingModel:
             if trial.number not in self._weights:
                 self._weights[trial.number] = trial_weights(trial)
             if (effects := self._weights[trial.number]) is not None:
-                new[trial.number] = {e: w for e, w in effects.items() if e.term not in (BLOCK, IN_BLOCK)}
+                new[trial.number] = {
+                    e: w for e, w in effects.items() if e.term not in (Term.BLOCK, Term.IN_BLOCK)
+                }
         sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
         centre = float(model.centres.mean())
         means = model.expect(list(new.values()))

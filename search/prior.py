@@ -18,7 +18,8 @@ from optuna.trial import FrozenTrial, Trial
 from automl.base.errors import InputError
 from automl.base.serialise import read_value
 from search import choices
-from search.placement_model import CELL, COST, OPTION, PAIR, SITE, TYPE, Effect, EffectModel, Prior
+from search.placement_effects import Effect, Prior, Term
+from search.placement_model import EffectModel
 
 ATTRIBUTE = "prior"  # of a study
 
@@ -46,25 +47,21 @@ def transfer_effects(
 ) -> dict[Effect, float]:
     """Return the effects of an earlier search, at the sites of a new one.
 
-    Args:
-        model: The model of the earlier search.
-        earlier: The number of its sites by their prefix.
-        sites: The same of the new search.
-
-    Returns:
-        The posterior means of effects, in units of the standard deviation of the earlier scores.
+    `earlier` and `sites` are the numbers of sites of both by their prefix. Returns posterior means, in units
+    of the standard deviation of the earlier scores.
     """
     kept = [
         effect
         for effect in model.columns
-        if effect.term in (COST, TYPE, OPTION) or (effect.term == PAIR and _is_of_types(effect))
+        if effect.term in (Term.COST, Term.TYPE, Term.OPTION)
+        or (effect.term == Term.PAIR and _is_of_types(effect))
     ]
-    types = [effect.key for effect in model.columns if effect.term == TYPE]
+    types = [effect.key for effect in model.columns if effect.term == Term.TYPE]
     result = dict(zip(kept, _means(model, kept), strict=True))
     for prefix, count in sites.items():
         similar = prefix if prefix in earlier else max(earlier, key=lambda name: _uses(model, name))
         depths = np.linspace(0, 1, count)
-        for term, key in [(SITE, ()), *((CELL, (kind,)) for kind in types)]:
+        for term, key in [(Term.SITE, ()), *((Term.CELL, (kind,)) for kind in types)]:
             means = _means(model, [Effect(term, (similar, i, *key)) for i in range(earlier[similar])])
             values = np.interp(depths, np.linspace(0, 1, len(means)), means)
             result |= {Effect(term, (prefix, i, *key)): float(mean) for i, mean in enumerate(values)}
@@ -80,7 +77,7 @@ def _uses(model: EffectModel, prefix: str) -> int:
     return sum(
         model.count(effect)
         for effect in model.columns
-        if effect.term == SITE and isinstance(effect.key, tuple) and effect.key[0] == prefix
+        if effect.term == Term.SITE and isinstance(effect.key, tuple) and effect.key[0] == prefix
     )
 
 
@@ -93,7 +90,7 @@ def write_prior(study: Study, prior: Prior) -> None:
     """Write the effects of earlier searches to a study."""
     rows = {
         name: [
-            [effect.term, list(effect.key) if isinstance(effect.key, tuple) else [effect.key], value]
+            [str(effect.term), list(effect.key) if isinstance(effect.key, tuple) else [effect.key], value]
             for effect, value in effects.items()
         ]
         for name, effects in prior.items()

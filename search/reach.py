@@ -2,7 +2,7 @@
 
 It comes from joint draws of all effects, with variances drawn from their posterior as well. Estimated
 variances would make the model too certain: a few trials of each placement hardly separate noise from the
-remainders of placements (`PLACEMENT` in `search.placement_model`).
+remainders of placements (`Term.PLACEMENT`).
 
 A placement without trials has a remainder that nobody has seen. One remainder is small, but the largest of
 hundreds is not, so each draw counts the probability that none is too large. Remainders have Student's t with
@@ -20,16 +20,16 @@ from math import comb
 import numpy as np
 from scipy.special import stdtr  # importing scipy.stats takes half a second
 
-from search.placement_model import (
-    PLACEMENT,
-    EffectModel,
+from search.placement_effects import (
     IndexedModule,
     IndexedPlacement,
+    Term,
     add_earlier,
     is_setting,
     make_matrix,
     total_weights,
 )
+from search.placement_model import EffectModel
 from search.placement_planner import PlacementChoices, Planner, list_modules
 from search.score_likelihood import Array
 
@@ -86,7 +86,7 @@ def estimate_reach(
         within = np.where(totals.max(axis=0) > bar, 0.0, 1.0)  # probability that no placement is better
         if count:
             distances = np.partition(bar - of_untried @ extended, count - 1, axis=0)[:count]
-            within *= compute_within(distances / np.sqrt(variant.variance(PLACEMENT)))
+            within *= compute_within(distances / np.sqrt(variant.variance(Term.PLACEMENT)))
         by_placement += weight * float(1 - within.mean())
         by_settings += weight * float((setting_gains > margin / model.scale).mean())
         reach = 1 - placement_effect * by_placement - (1 - placement_effect) * by_settings

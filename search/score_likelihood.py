@@ -40,12 +40,9 @@ class Likelihood(Protocol):
 
 
 def make_likelihood(z: Matrix, terms: Mapping[str, Sequence[int]], own: str) -> Likelihood:
-    """Return the form that is faster.
+    """Return the faster form, for the weights of the effects in each trial's score, `(trials, effects)`.
 
-    Args:
-        z: The weights of the effects in each trial's score, `(trials, effects)`.
-        terms: The columns of each term.
-        own: The term of which each trial has at most one effect, with weight 1.
+    `terms` are the columns of each term. Each trial has at most one effect of the term `own`, with weight 1.
     """
     shared = z.shape[1] - len(terms.get(own, ()))
     return ByEffects(z, terms, own) if z.shape[0] > shared else ByTrials(z, terms)

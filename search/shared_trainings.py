@@ -36,22 +36,13 @@ class SharedTrainings:
     @property
     def ready(self) -> list[TrialRecord]:
         """Return those that are trained up to the epoch at which placements are inserted."""
-        return [
-            shared_training
-            for shared_training in self.begun
-            if shared_training.epoch >= shared_training.config.training.insert_at
-        ]
+        return [record for record in self.begun if record.epoch >= record.config.training.insert_at]
 
     @property
     def coming(self) -> set[int]:
         """Return the seeds of those that are still training."""
-        ready = {shared_training.config.seed for shared_training in self.ready}
-        running = {
-            shared_training.config.seed
-            for shared_training in self.begun
-            if shared_training.state is State.RUNNING
-        }
-        return running - ready
+        running = {record.config.seed for record in self.begun if record.state is State.RUNNING}
+        return running - {record.config.seed for record in self.ready}
 
     @property
     def lacks_replicate(self) -> bool:
@@ -73,11 +64,7 @@ class SharedTrainings:
             uses[record.config.seed] += 1
             if _inserted(record.config) == _inserted(config):
                 used.add(record.config.seed)
-        seeds = [
-            shared_training.config.seed
-            for shared_training in self.ready
-            if shared_training.config.seed not in used
-        ]
+        seeds = [record.config.seed for record in self.ready if record.config.seed not in used]
         return min(seeds, key=lambda seed: (uses[seed], seed), default=None)
 
 

@@ -9,7 +9,7 @@ its types. Both are products of variables, which are linearised:
   of two numbers is ((a + b)^2 - a^2 - b^2) / 2, and a binary variable for each value of a and of a + b makes
   their squares linear.
 
-A placement that was tried also has an effect of its own (`PLACEMENT` in `search.placement_model`). If the
+A placement that was tried also has an effect of its own (`Term.PLACEMENT`). If the
 optimum of the program was tried, it is excluded and the program solved again, until no other placement can be
 better than the best one that was tried.
 
@@ -26,14 +26,8 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from search.placement_model import (
-    PAIR,
-    Effect,
-    EffectModel,
-    IndexedModule,
-    IndexedPlacement,
-    total_weights,
-)
+from search.placement_effects import Effect, IndexedModule, IndexedPlacement, Term, total_weights
+from search.placement_model import EffectModel
 from search.placement_planner import PlacementChoices, list_modules
 from search.score_likelihood import Array
 
@@ -95,7 +89,7 @@ class PlacementSolver:
         pairs: list[tuple[Hashable, ...]] = [(choices.prefix, *pair) for pair in site_pairs]
         pairs += [tuple(sorted(choices.types[kind] for kind in pair)) for pair in type_pairs]
         totals = [total_weights(placement) for placement in tried]
-        means = model.expect([*alone, *({Effect(PAIR, pair): 1.0} for pair in pairs), *totals])
+        means = model.expect([*alone, *({Effect(Term.PAIR, pair): 1.0} for pair in pairs), *totals])
         of_modules, of_sites, of_types, of_tried = np.split(
             means / model.scale, np.cumsum([len(alone), len(site_pairs), len(type_pairs)])
         )
@@ -208,8 +202,7 @@ class PlacementSolver:
     def solve(self, limits: Mapping[str, float] | None = None) -> IndexedPlacement | None:
         """Return the placement with the highest posterior mean within the limits, or None if there is none.
 
-        Args:
-            limits: The largest value of each cost, by the names of `costs`.
+        `limits` are the largest values of costs, by the names of `costs`.
         """
         limits, excluded = limits or {}, list[IndexedPlacement]()
         allowed = [placement for placement in self._totals if self.meets(placement, limits)]
@@ -235,12 +228,7 @@ class PlacementSolver:
         """Return placements of the Pareto front of posterior mean and a cost, cheapest first.
 
         Each is the optimum under one of `points` equidistant limits of the cost, from the cheapest placement
-        to the best one without a limit on this cost.
-
-        Args:
-            cost: The name of the cost.
-            limits: The limits. Those on the other costs hold for all points.
-            points: The number of limits.
+        to the best one without a limit on this cost. The limits on the other costs hold for all points.
         """
         value, others = self.costs[cost], {name: limit for name, limit in limits.items() if name != cost}
         cheapest, best = self.cheapest(cost, others), self.solve(others)

@@ -251,15 +251,7 @@ def get_source(space: Space) -> str:
 
 
 def memory_study(sampler: BaseSampler, *, directions: Sequence[StudyDirection] | None = None) -> optuna.Study:
-    """Create an empty study in memory, without Optuna's log message.
-
-    Args:
-        sampler: The sampler of its trials.
-        directions: The directions of its objectives. By default one that is minimised.
-
-    Returns:
-        The study.
-    """
+    """Create an empty study in memory, by default to minimise one objective, without a log message."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:

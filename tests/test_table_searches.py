@@ -49,7 +49,7 @@ def test_each_search_counts_trainings_and_returns_a_tried_placement(
 def test_score_grows_with_the_fraction_of_a_training() -> None:
     from planted import KINDS, NOISE, Table
 
-    from search.placement_model import IndexedModule, IndexedPlacement
+    from search.placement_effects import IndexedModule, IndexedPlacement
 
     table = Table(KINDS["light"], 0)
     placement = IndexedPlacement("", (IndexedModule(1, "ssa"),))

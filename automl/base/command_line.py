@@ -6,14 +6,7 @@ STORAGE = "searches"
 
 
 def format_command(command: str, name: str, storage: str, *arguments: str) -> str:
-    """Return a command about the search called `name`, for a shell.
-
-    Args:
-        command: The command up to the name, such as `search --resume`.
-        name: The name of the search.
-        storage: Its storage. The option is left out for the default.
-        arguments: Further arguments, placed last.
-    """
+    """Return a command about the search called `name`, for a shell. The default storage is left out."""
     options = [] if storage == STORAGE else ["--storage", storage]
     return f"automl {command} {shell([name, *options, *arguments])}"
 

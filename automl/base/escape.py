@@ -29,9 +29,7 @@ _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 def printable(text: str, *, keep: str = "") -> str:
     r"""Escape `text` for a terminal or a log: control characters become `\x1b`, `\n` or `\u202e`.
 
-    Args:
-        text: Any text.
-        keep: Control characters to keep, such as "\n".
+    `keep` holds control characters to keep, such as "\n".
     """
     return _CONTROLS.sub(
         lambda match: match[0] if match[0] in keep else match[0].encode("unicode_escape").decode(), text

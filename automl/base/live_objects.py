@@ -26,8 +26,7 @@ _received: dict[str, tuple[str, Any]] = {}  # Hash and function by name, in a wo
 def name_of(function: Callable[..., Any]) -> str:
     """Return the name by which other processes load a function: `file.py:name`, or `__main__:name`.
 
-    Raises:
-        InputError: The function is not at the top level of its file or notebook.
+    Raises `InputError` if the function is not at the top level of its file or notebook.
     """
     module = sys.modules.get(getattr(function, "__module__", ""))
     name = getattr(function, "__qualname__", "")
@@ -126,8 +125,7 @@ def _with_cache(function: Callable[..., Any], parameters: dict[str, Any]) -> Cal
 def pack(name: str) -> bytes:
     """Return the function, with the functions and values of the notebook that it uses.
 
-    Raises:
-        InputError: This process has no such function, or it cannot be sent.
+    Raises `InputError` if this process has no such function, or it cannot be sent.
     """
     function = find_live(name)
     if function is None:

@@ -238,10 +238,8 @@ def code(name: str) -> Code:
     """Return the file of `file.py:name` and the files that it imports from its folder or below.
 
     A function of a notebook is packed. The result is empty for other names. Imports are read from import
-    statements, also inside functions. Names that are computed at run time are missed.
-
-    Raises:
-        InputError: A file is missing or is not Python.
+    statements, also inside functions. Names that are computed at run time are missed. Raises `InputError` if
+    a file is missing or is not Python.
     """
     file, colon, _ = name.rpartition(":")
     if (key := _file_or_live(name)) in _held:
@@ -271,8 +269,7 @@ def _file_or_live(name: str) -> str:
 def hash_code(name: str) -> str:
     """Return a hash of the code behind a name: of a file or a module and its imports. Empty for other names.
 
-    Raises:
-        InputError: There is no such file.
+    Raises `InputError` if there is no such file.
     """
     if live_objects.is_live(name):
         return live_objects.hash_live(name)

@@ -76,17 +76,8 @@ def _check_depth(value: object) -> None:
 def from_json(kind: type[T], value: object, name: str, *, strict: bool = True) -> T:
     """Convert the result of `to_json` to the dataclass `kind`. Missing keys get their defaults.
 
-    Args:
-        kind: The dataclass.
-        value: The JSON value.
-        name: The name of the value in messages.
-        strict: If True, reject unknown keys.
-
-    Returns:
-        The object.
-
-    Raises:
-        InputError: The value is invalid. The message names every problem.
+    `name` names the value in messages. If `strict`, unknown keys are rejected. Raises `InputError` with every
+    problem if the value is invalid.
     """
     problems: list[str] = []
     read = _object(kind, value, "", problems, strict)

@@ -26,7 +26,7 @@ from automl.base.errors import InputError
 from automl.base.serialise import read_json, write_json
 from search import choices
 from search.config import TrialConfig
-from search.placement_model import IndexedModule
+from search.placement_effects import IndexedModule
 from search.solver import AdditiveCost
 from search.space import memory_study
 
@@ -73,14 +73,7 @@ class Costs:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleCosts:
-    """Costs that one module adds to those of a model.
-
-    Attributes:
-        site: The site.
-        type: The attention type, without the folder of its file.
-        options: The options of the type.
-        costs: The costs.
-    """
+    """Costs that one module adds to those of a model. Its type is without the folder of its file."""
 
     site: str
     type: str
@@ -134,50 +127,19 @@ def export_costs(
     Args:
         subject: The model, without a dataset.
         options: The options of its backbone.
-        file: The file.
+        file: The file. InputError is raised if it cannot be written.
         types: The attention types. Each is measured with all options that a search may choose.
         batch: The number of inputs of the training step.
         runtime: Device and precision.
-
-    Returns:
-        The content of the file.
-
-    Raises:
-        InputError: The file cannot be written.
     """
-    from automl.base.terminal import progress
     from automl.config.device import device_name
     from automl.costs.model import measure_costs
-    from backbones import insert, sites
-    from backbones.attention_cost import attention_cost
     from backbones.torch_internals import tree_leaves
 
     model, example = subject.build().to(runtime.device), subject.example(1)
-    listed = [site for site in sites(subject.build(), subject.example(2)) if not site.replaces]
     (total,) = measure_costs({"plain": model}, subject, batch, runtime).values()
-    drawn = (
-        (site, _draw(params, site.channels))
-        for kind in types
-        for params in _option_params(kind, listed)
-        for site in listed
-    )
-    specs = {(site.name, str(spec)): (site, spec) for site, spec in drawn if _fits(spec, site)}
     latency = _Latency(model, example, runtime)
-    modules = []
-    with progress("modules measured", len(specs)) as advance:
-        for site, spec in specs.values():
-            cost = attention_cost(spec, site)
-            placed = insert(subject.build(), {site.name: spec}, subject.example(2))
-            costs = Costs(
-                params=cost.parameters,
-                macs=cost.macs,
-                memory=BYTES * (COPIES * cost.parameters + batch * cost.memory),
-                latency=latency.measure_added(placed),
-            )
-            modules.append(
-                ModuleCosts(site=site.name, type=spec.name, options=dict(spec.options), costs=costs)
-            )
-            advance(1)
+    modules = _measure_modules(subject, types, batch, latency)
     exported = ExportedCosts(
         backbone=loading.short_name(subject.name),
         options=dict(options),
@@ -198,6 +160,39 @@ def export_costs(
     except OSError as error:
         raise InputError(f"--export-costs {file} cannot be written ({error.strerror or error})") from error
     return exported
+
+
+def _measure_modules(
+    subject: "Subject", types: Sequence[str], batch: int, latency: "_Latency"
+) -> list[ModuleCosts]:
+    """Return the costs of each type with each combination of options at each site that it suits."""
+    from automl.base.terminal import progress
+    from backbones import insert, sites
+    from backbones.attention_cost import attention_cost
+
+    example = subject.example(2)
+    listed = [site for site in sites(subject.build(), example) if not site.replaces]
+    drawn = (
+        (site, _draw(params, site.channels))
+        for kind in types
+        for params in _option_params(kind, listed)
+        for site in listed
+    )
+    specs = {(site.name, str(spec)): (site, spec) for site, spec in drawn if _fits(spec, site)}
+    modules = []
+    with progress("modules measured", len(specs)) as advance:
+        for site, spec in specs.values():
+            cost = attention_cost(spec, site)
+            costs = Costs(
+                params=cost.parameters,
+                macs=cost.macs,
+                memory=BYTES * (COPIES * cost.parameters + batch * cost.memory),
+                latency=latency.measure_added(insert(subject.build(), {site.name: spec}, example)),
+            )
+            options = dict(spec.options)
+            modules.append(ModuleCosts(site=site.name, type=spec.name, options=options, costs=costs))
+            advance(1)
+    return modules
 
 
 def _option_params(kind: str, listed: Sequence["Site"]) -> list[dict[str, Any]]:
@@ -275,13 +270,8 @@ def read_latencies(
 ) -> AdditiveCost:
     """Read latencies [ms] from a file of costs.
 
-    Args:
-        file: The file.
-        plain: The configuration without a placement.
-        configs: For each module, the configuration with it alone.
-
-    Raises:
-        InputError: The file is damaged, is of another model, or lacks a module.
+    `configs` holds, for each module, the configuration with it alone. Raises `InputError` if the file is
+    damaged, is of another model, or lacks a module.
     """
     exported = read_json(ExportedCosts, file, format=FORMAT)
     model, size = plain.model, getattr(plain.data, "size", None)

@@ -55,8 +55,7 @@ class GpuUse:
 def measure_gpu_use(config: TrialConfig, runtime: Runtime) -> GpuUse:
     """Measure what training `config` takes of this process's GPU, which nothing else should use meanwhile.
 
-    Raises:
-        torch.OutOfMemoryError: A training step does not fit into memory.
+    Raises `torch.OutOfMemoryError` if a training step does not fit into memory.
     """
     config, device = make_worker_config(config, runtime.workers), runtime.device
     free, total = free_memory(device), total_memory(device)
@@ -90,12 +89,7 @@ def measure_gpu_use(config: TrialConfig, runtime: Runtime) -> GpuUse:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuFraction:
-    """Fraction of a GPU for each worker of a trial.
-
-    Attributes:
-        gpus: The fraction, or 1.
-        reason: Why, in one line.
-    """
+    """Fraction of a GPU for each worker of a trial, or 1, and the reason in one line."""
 
     gpus: float
     reason: str
@@ -140,11 +134,7 @@ def choose_fraction(
 
 
 def check_fraction(gpus: float, use: GpuUse) -> GpuFraction:
-    """Check that the baseline fits into a fraction of a GPU that the user chose.
-
-    Raises:
-        InputError: It does not.
-    """
+    """Raise InputError if the baseline does not fit into the fraction of a GPU that the user chose."""
     memory = min(MEMORY_FRACTION * gpus * use.total, use.free - CONTEXT)
     if use.memory > memory:
         raise InputError(

@@ -37,15 +37,9 @@ class ModelCost:
 def measure_costs(
     models: Mapping[str, nn.Module], subject: Subject, batch: int, runtime: Runtime
 ) -> dict[str, ModelCost]:
-    """Measure the costs of models of `subject`. Their steps are timed in turn.
+    """Measure the costs of models of `subject`, by name. Their steps of `batch` inputs are timed in turn.
 
     Leaves the models in training mode.
-
-    Args:
-        models: Models by name.
-        subject: Gives the input and the loss.
-        batch: Number of inputs of a step.
-        runtime: Device and precision.
     """
 
     def inputs(count: int) -> Example:

@@ -6,16 +6,8 @@ from contextlib import suppress
 from automl.base.command_line import option_name
 from automl.base.errors import InputError
 from search.config import TrialConfig
-from search.placement_model import (
-    INTERCEPT,
-    PAIR,
-    PLACEMENT,
-    EffectModel,
-    IndexedModule,
-    IndexedPlacement,
-    Weights,
-    placement_weights,
-)
+from search.placement_effects import IndexedModule, IndexedPlacement, Term, Weights, placement_weights
+from search.placement_model import EffectModel
 from search.record import TrialRecord
 from search.solver import AdditiveCost
 
@@ -27,12 +19,8 @@ def count_costs(
 ) -> AdditiveCost:
     """Return a cost that is known without measurement, such as parameters. It is exact.
 
-    Modules that do not suit their sites are left out.
-
-    Args:
-        count: Returns the cost of a configuration.
-        plain: The configuration without a placement.
-        configs: For each module, the configuration with it alone.
+    Modules that do not suit their sites are left out. `configs` holds the configuration with each module
+    alone.
     """
     base, added = count(plain), {}
     for module, config in configs.items():
@@ -75,7 +63,7 @@ def fit_costs(
     )
     alone = [_weights(IndexedPlacement(prefix, (module,))) for module in modules]
     for weights in alone:
-        weights.pop(next(effect for effect in weights if effect.term == INTERCEPT))
+        weights.pop(next(effect for effect in weights if effect.term == Term.INTERCEPT))
     plain, *added = model.predict([_weights(IndexedPlacement("", ())), *alone])[0].tolist()
     return AdditiveCost(
         plain=-(plain + float(model.centres.mean())),
@@ -92,5 +80,5 @@ def _weights(placement: IndexedPlacement) -> Weights:
     return {
         effect: weight
         for effect, weight in placement_weights(placement).items()
-        if effect.term not in (PAIR, PLACEMENT)
+        if effect.term not in (Term.PAIR, Term.PLACEMENT)
     }

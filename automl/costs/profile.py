@@ -79,22 +79,17 @@ class CostProfile:
 
 
 def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> CostProfile:
-    """Measure the cost profile of `config` on this device.
+    """Measure the cost profile of `config` on this device. The epoch of `baseline` is the unit of time.
 
-    Args:
-        config: The configuration.
-        baseline: Configuration whose epoch is the unit of time.
-        runtime: Device and precision. A trial of several workers is measured as one of them.
-
-    Raises:
-        torch.OutOfMemoryError: A training step does not fit into memory.
+    A trial of several workers is measured as one of them. Raises `torch.OutOfMemoryError` if a training step
+    does not fit into memory.
     """
     # One worker's part of the batch, without communication, which takes the same time for both models.
     config, baseline = (make_worker_config(each, runtime.workers) for each in (config, baseline))
     runtime = replace(runtime, rank=0, workers=1)
     file = cache_root() / "profile" / f"{_key(_describe(config), _describe(baseline), runtime)}.json"
     if file.exists():
-        return _read(file)
+        return read_json(CostProfile, file)
     timed = file.with_suffix(".timings.json")
     timings = read_json(Timings, timed) if timed.exists() else Timings()
     profile = _measure(config, baseline, runtime, timings)
@@ -102,7 +97,7 @@ def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> Cos
         once(timed, lambda path: _write(path, to_json(timings)), lambda path: False)
         return profile
     # Another trial may have measured the same meanwhile. Both use the file that was written first.
-    return _read(once(file, lambda path: _write(path, to_json(profile))))
+    return read_json(CostProfile, once(file, lambda path: _write(path, to_json(profile))))
 
 
 def _cache(config: TrialConfig) -> int:
@@ -114,10 +109,6 @@ def _cache(config: TrialConfig) -> int:
 
 def _write(file: Path, value: Mapping[str, Any]) -> None:
     file.write_text(json.dumps(value))
-
-
-def _read(file: Path) -> CostProfile:
-    return read_json(CostProfile, file)
 
 
 def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timings: Timings) -> CostProfile:
@@ -244,13 +235,9 @@ def measure_latencies(serves: Sequence[Callable[[], object]], runtime: Runtime, 
 
 
 def measure_step_memory(task: Task, model: nn.Module | None = None) -> int:
-    """Measure the peak memory [bytes] of one training step at full batch size.
+    """Measure the peak memory [bytes] of one training step at full batch size, and of one validation batch.
 
-    Also runs one validation batch.
-
-    Args:
-        task: The task.
-        model: The task's model. Built if None.
+    The task's model is built if it is None.
     """
     runtime = task.runtime
     measured = measures_peak_memory(runtime.device)

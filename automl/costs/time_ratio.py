@@ -23,10 +23,10 @@ value.
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import count, islice
+from itertools import islice
 from typing import Any
 
 import torch
@@ -37,9 +37,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from automl.config.device import is_gpu
 from automl.config.runtime import Runtime
 from automl.costs.trimmed_mean import LEAST, trimmed_mean
-from automl.tasks import Batch, Task
+from automl.tasks import Task
 from automl.training.clock import elapsed, seconds, time_in_turn, time_lower_quartiles, time_rounds
-from automl.training.loop import start
+from automl.training.loop import endless_batches, start
 from automl.training.step import Step, make_step
 from backbones import call
 from backbones.torch_internals import TorchDispatchMode, tree_leaves
@@ -163,11 +163,7 @@ class TimeRatio:
 
 
 class Epoch:
-    """Epoch of a task, whose training steps and validation passes can be timed.
-
-    Args:
-        task: The task.
-        model: The task's model. Built if None.
+    """Epoch of a task, whose training steps and validation passes can be timed. A model of None is built.
 
     Attributes:
         steps: Number of training steps in an epoch.
@@ -183,7 +179,7 @@ class Epoch:
         self.passes = -(-task.size("validation") // self.inputs)
         self.state = start(task, model)
         self._step = make_step(task, self.state.model, self.state.optimizer, self.state.scaler)
-        self._batches = _endless(task)
+        self._batches = endless_batches(task)
         self._example = task.example(min(self.inputs, task.size("validation"))) if self.passes else ()
         self.repeats = 1
         while not self._step.is_settled:  # It measures, compiles or captures.
@@ -222,11 +218,6 @@ class Epoch:
         self._step = Step(self.task, state.model, state.optimizer, state.scaler)
         work = count_work(self.step) * self.steps
         return work + count_work(self.validate) * self.passes if self.passes else work
-
-
-def _endless(task: Task) -> Iterator[Batch]:
-    for epoch in count():
-        yield from task.batches(epoch)
 
 
 @dataclass(frozen=True)
@@ -318,12 +309,7 @@ def _combine_with_work(measured: TimeRatio, work: Work, baseline: Work, price: W
 
 
 def measure_own_epoch(task: Task, model: nn.Module | None = None) -> TimeRatio:
-    """Return the time ratio 1 of the baseline itself, with the measured time of its epoch.
-
-    Args:
-        task: The baseline's task.
-        model: The task's model. Built if None.
-    """
+    """Return the time ratio 1 of the baseline itself, with the measured time of its epoch."""
     epoch = Epoch(task, model)
     training, validation = (
         count * statistics.median(*zip(*time_rounds([partial(epoch.seconds_of, run)], ROUND), strict=True))

@@ -15,14 +15,9 @@ TRIMMED = 0.2  # fraction of the values that is left out at each end, at least o
 
 
 def trimmed_mean(values: Sequence[float], alpha: float = 0.05) -> tuple[float, float, float]:
-    """Return the trimmed mean of `LEAST` or more values, with the t interval of its winsorised error.
+    """Return the trimmed mean of `LEAST` or more values, with the ends of its interval of level 1 - `alpha`.
 
-    Args:
-        values: The values.
-        alpha: 1 minus the level of the interval.
-
-    Returns:
-        The mean, and the lower and the upper end of the interval.
+    It is the t interval of the winsorised error.
     """
     count = len(values)
     cut = max(1, int(TRIMMED * count))

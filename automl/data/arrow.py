@@ -94,15 +94,10 @@ class ArrowFile:
 
     @classmethod
     def open_cached(cls, key: bytes, write: Callable[[Path], str], *, needed: float) -> Self:
-        """Open the file of this key. Writes it if it is missing or damaged.
+        """Open the file of this key, on which its content depends. Writes it if it is missing or damaged.
 
-        Args:
-            key: everything that the content depends on.
-            write: writes the file to a path and returns a phrase that says what it did.
-            needed: approximate size in bytes.
-
-        Raises:
-            InputError: `write` raised it, or the cache folder is full or read-only.
+        `write` writes about `needed` bytes to a path and returns a phrase that says what it did. Raises
+        InputError as `write` does, and if the cache folder is full or read-only.
         """
         target = cache_root() / f"{hashlib.sha256(key).hexdigest()[:32]}.arrow"
 

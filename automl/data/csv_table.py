@@ -41,8 +41,7 @@ class Table:
 def read_table(path: Path) -> Table:
     """Read a CSV file in UTF-8. Rows of empty fields are dropped. Missing fields of a short row are empty.
 
-    Raises:
-        InputError: The file does not exist, is not UTF-8, or is not a CSV file.
+    Raises InputError if the file does not exist, is not UTF-8, or is not a CSV file.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -65,10 +64,7 @@ def read_table(path: Path) -> Table:
 def iterate_rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the first line number and the fields of each row of CSV text. Empty lines are skipped.
 
-    Quoted fields may span lines. `path` is used in messages.
-
-    Raises:
-        InputError: The text is not CSV.
+    Quoted fields may span lines. Raises InputError, which names `path`, if the text is not CSV.
     """
     reader, line = csv.reader(io.StringIO(text, newline="")), 1
     try:

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.feather
 
+from automl.data.tally import join_examples
+
 MANIFEST_FILE = "images.arrow"  # in a search's folder
 HASH = 16  # bytes of each content's SHA-256 that are stored, enough to tell contents apart
-EXAMPLES = 3  # named for each kind of difference
 ARCHIVE = b"archive"
 
 COLUMNS = {"split": pa.string(), "name": pa.string(), "class": pa.string(), "content": pa.binary(HASH)}
@@ -107,12 +108,10 @@ class Differences:
 
     def __str__(self) -> str:
         """Return the number and the first few of each kind: `1 changed (train/cat/7.jpg); 12 added (...)`."""
-        texts = []
-        for kind, images in vars(self).items():
-            if images:
-                more = ", ..." if len(images) > EXAMPLES else ""
-                texts.append(f"{len(images)} {kind} ({', '.join(images[:EXAMPLES])}{more})")
-        return "; ".join(texts)
+        kinds = vars(self).items()
+        return "; ".join(
+            f"{len(images)} {kind} ({join_examples(images)})" for kind, images in kinds if images
+        )
 
 
 def compare_manifests(before: Manifest, after: Manifest) -> Differences:

@@ -17,9 +17,8 @@ from automl.report import style
 from automl.report.figure import Figure
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import SearchData
-from search.placement_model import CELL, COST, OPTION, PAIR, SITE, TYPE
+from search.placement_effects import Term, parse_placement
 from search.placement_posterior import EffectRow, Posterior, earlier_coefficients, estimate_posterior
-from search.placement_sampler import parse_placement
 from search.prior import describe_coefficients
 from search.record import Role, TrialRecord
 from search.shared_trainings import is_shared_training
@@ -166,21 +165,21 @@ def _name_effects(effects: Sequence[EffectRow], sites: Sites) -> list[tuple[str,
 def _title(row: EffectRow, sites: Sites) -> str:
     """Return the name of an effect in words."""
     key = row.key
-    if row.term == COST or not isinstance(key, tuple):
-        return "each module" if row.term == COST else f"{key}"
+    if row.term == Term.COST or not isinstance(key, tuple):
+        return "each module" if row.term == Term.COST else f"{key}"
 
     def site(index: object) -> str:
         return sites.get((key[0], index), f"site {index}")  # type: ignore[arg-type]
 
-    if row.term == SITE:
+    if row.term == Term.SITE:
         return site(key[1])
-    if row.term == CELL:
+    if row.term == Term.CELL:
         return f"{key[2]} at {site(key[1])}"
-    if row.term == OPTION:
+    if row.term == Term.OPTION:
         return f"{key[0]}, {key[1]} {key[2]}"
-    if row.term == PAIR and len(key) == 3:
+    if row.term == Term.PAIR and len(key) == 3:
         return f"{site(key[1])} with {site(key[2])}"
-    return " with ".join(map(str, key)) if row.term in (PAIR, TYPE) else str(key)
+    return " with ".join(map(str, key)) if row.term in (Term.PAIR, Term.TYPE) else str(key)
 
 
 def _draw(search: SearchData, shown: list[tuple[str, EffectRow]]) -> Figure:

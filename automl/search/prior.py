@@ -8,8 +8,8 @@ from optuna.trial import FrozenTrial, TrialState
 from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.storage.folder import find_model_search
-from search.placement_model import Effect, Prior
-from search.placement_sampler import fit_model, parse_placement
+from search.placement_effects import Effect, Prior, parse_placement
+from search.placement_sampler import fit_model
 from search.prior import count_sites, transfer_effects
 from search.space import Space, draw_randomly
 from search.study import open_study

@@ -39,19 +39,20 @@ from backbones import hugging_face
 from search.choices import MODULES, NO_TYPE, OWN, SITE, SITES, TYPE, DrawnChoices
 from search.config import LanguageModel, TrialConfig
 from search.metric import Metric
-from search.placement_model import (
-    IN_BLOCK,
-    UNKNOWN,
-    EffectModel,
+from search.placement_effects import (
     IndexedModule,
     IndexedPlacement,
+    Term,
     Weights,
     is_setting,
+    parse_placement,
     placement_weights,
+    trial_weights,
 )
+from search.placement_model import UNKNOWN, EffectModel
 from search.placement_planner import PlacementChoices, list_modules
 from search.placement_posterior import LEVEL, best_trial, probability_of_effects
-from search.placement_sampler import fit_model, parse_placement, trial_weights
+from search.placement_sampler import fit_model
 from search.record import TrialRecord, describe_placement
 from search.solver import AdditiveCost, PlacementSolver
 from search.space import Space, SpaceFunction
@@ -398,7 +399,7 @@ def _points(
         name = "no attention"
         base = {effect: -weight for effect, weight in placement_weights(IndexedPlacement("", ())).items()}
         score, noise = 0.0, 0.0
-        matters = probability_of_effects(model, weights, without=(*UNKNOWN, IN_BLOCK))
+        matters = probability_of_effects(model, weights, without=(*UNKNOWN, Term.IN_BLOCK))
     else:
         name = f"{describe_placement(baseline.config)} (trial {baseline.number})"
         base = {

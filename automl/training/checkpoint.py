@@ -37,16 +37,10 @@ def save(
     *,
     finished: bool = False,
 ) -> None:
-    """Write the state of a training to `folder`, atomically: if the writer is killed, the old file stays.
+    """Write the state of a training, atomically: if the writer is killed, the old file stays.
 
-    Args:
-        folder: Folder of the trial.
-        config: Configuration of the training.
-        state: State of the training.
-        history: Metrics of every epoch so far.
-        profile: Costs measured before training.
-        finished: Nothing is left to train, so write only the weights that were scored. With Adam this is a
-            third of the size. `restore` rejects such a checkpoint.
+    If it is `finished`, nothing is left to train. Then only the weights that were scored are written, which
+    `restore` rejects. With Adam this is a third of the size.
 
     Raises:
         OSError: The file cannot be written. If the disk is full, the error is `DiskFull` with the space
@@ -70,18 +64,7 @@ def write(
     history: Sequence[Metrics],
     profile: Mapping[str, float] | None = None,
 ) -> None:
-    """Write a checkpoint, as `save` does.
-
-    Args:
-        folder: Folder of the trial.
-        config: Configuration of the training.
-        content: Epoch, weights and states.
-        history: Metrics of every epoch so far.
-        profile: Costs measured before training.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write a checkpoint, as `save` does. `content` holds the epoch, weights and states."""
     content = {
         "config": config.to_json(),
         "history": [dict(metrics) for metrics in history],

@@ -35,12 +35,7 @@ Route = Generator[Tensor, tuple[Batch, float], None]
 
 @dataclass(frozen=True)
 class Pace:
-    """Time of a step.
-
-    Attributes:
-        seconds: Time of a step [s].
-        waiting: Fraction of the time that the host waits for the GPU at the end.
-    """
+    """Time [s] of a step, and the fraction of it that the host waits for the GPU at the end."""
 
     seconds: float
     waiting: float
@@ -51,15 +46,9 @@ class Pace:
 
 
 class FastStep(Step):
-    """Step that is captured or compiled if that pays.
+    """Step that is captured or compiled if that pays in a training of `steps` steps.
 
-    Args:
-        task: The task.
-        forward: The model.
-        optimizer: The optimiser.
-        scaler: The gradient scaler, which is not enabled.
-        mode: `auto`, `graphs` or `inductor`.
-        steps: Number of steps of the training.
+    The mode is `auto`, `graphs` or `inductor`. The gradient scaler is not enabled.
     """
 
     def __init__(
@@ -175,12 +164,7 @@ class FastStep(Step):
 
 
 class Captured:
-    """A step as a graph, with the batch and the learning rates in fixed places on the GPU.
-
-    Args:
-        step: The step.
-        batch: A batch, which gives the shapes.
-    """
+    """A step as a graph, with a batch of fixed shapes and the learning rates in fixed places on the GPU."""
 
     def __init__(self, step: FastStep, batch: Batch) -> None:
         optimizer = step.optimizer

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from math import isfinite
 
 import torch
 from torch import Tensor, nn
 
-from automl.tasks.base import Split, Task
+from automl.tasks.base import Batch, Split, Task
 from automl.tasks.evaluator import Evaluator
 from automl.training.clock import processor_time
 from automl.training.optimiser import build_optimizer, compute_relative_rate
@@ -27,14 +27,8 @@ from search.record import Metrics
 class Average:
     """timm's average of weights and buffers, whose decay grows with the steps up to `decay`.
 
-    Source: timm.utils.ModelEmaV3.
-
-    Args:
-        model: The model that is trained.
-        decay: Largest decay.
-
-    Attributes:
-        model: Model with the averaged weights, without gradients.
+    If a training has one, its `model`, which has no gradients, is scored and kept. Source:
+    timm.utils.ModelEmaV3.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -58,13 +52,7 @@ class NotStopped(BaseException):
 
 
 class TooSlow(ArithmeticError):
-    """Too few epochs fit into the baseline's time.
-
-    Args:
-        epochs: The number of epochs that fit.
-        least: The least number.
-        reason: The reason in words.
-    """
+    """Too few epochs fit into the baseline's time: `epochs` instead of at least `least`."""
 
     def __init__(self, epochs: float, least: float, reason: str) -> None:
         super().__init__(reason)
@@ -98,12 +86,7 @@ class TrainingState:
 
 
 def start(task: Task, model: nn.Module | None = None) -> TrainingState:
-    """Create the state of a new training.
-
-    Args:
-        task: The task. Its configuration names the initial weights.
-        model: The task's model with its current weights. Built and initialised if None.
-    """
+    """Create the state of a new training. The task's model is built and initialised if it is None."""
     runtime = task.runtime
     if model is None:
         model = task.model()
@@ -197,14 +180,7 @@ class Course:
 
 
 def plan_course(task: Task, time_ratio: float = 1.0, validation: float = 0.0) -> Course:
-    """Plan the steps of a training.
-
-    Args:
-        task: The task.
-        time_ratio: Time of an epoch with the placement divided by the baseline's.
-        validation: Fraction of an epoch's time that its validation takes. A partial epoch has a whole
-            validation.
-    """
+    """Plan the steps of a training, as `fit` counts them."""
     training = task.config.training
     shared_training = training.insert_at * task.steps()
     epochs = (training.epochs - training.insert_at) / time_ratio
@@ -218,13 +194,6 @@ def train_epoch(
     task: Task, state: TrainingState, step: Step, course: Course, tell: Callable[[int, int, int], None]
 ) -> Tensor:
     """Train the next epoch, or its remaining steps.
-
-    Args:
-        task: The task.
-        state: State of the training. It is updated.
-        step: Runs one step.
-        course: Steps of the training.
-        tell: Called after each step, as in `fit`.
 
     Returns:
         The values of `Task.learn` for each step, averaged over all workers, `(steps, values)`, on the device.
@@ -245,14 +214,7 @@ def train_epoch(
 def conclude_epoch(task: Task, state: TrainingState, values: Tensor, course: Course) -> Metrics:
     """Validate and count an epoch, and return its metrics as `fit` yields them, without the times.
 
-    Args:
-        task: The task.
-        state: State of the training. It is updated.
-        values: Values of the epoch's steps from `train_epoch`.
-        course: Steps of the training.
-
-    Raises:
-        Diverged: The loss or a metric is not finite.
+    `values` are those of `train_epoch`. Raises `Diverged` if the loss or a metric is not finite.
     """
     state.validated = task.evaluator("validation")
     scores = evaluate(task, state.scored, evaluator=state.validated)
@@ -292,14 +254,13 @@ def rate_at(task: Task, step: int, course: Course) -> float:
 def evaluate(
     task: Task, model: nn.Module, split: Split = "validation", evaluator: Evaluator | None = None
 ) -> dict[str, Tensor]:
-    """Compute the task's metrics on a split, in training precision. They stay on the device.
-
-    Args:
-        task: The task.
-        model: The model to evaluate.
-        split: The split.
-        evaluator: As in `Task.evaluate`.
-    """
+    """Compute the task's metrics on a split, in training precision. They stay on the device."""
     model.eval()
     with task.runtime.autocast():
         return task.evaluate(model, split, evaluator)
+
+
+def endless_batches(task: Task) -> Iterator[Batch]:
+    """Yield the batches of one epoch after another, without end."""
+    for epoch in count():
+        yield from task.batches(epoch)

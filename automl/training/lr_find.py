@@ -6,28 +6,20 @@ Source: L. Smith, Cyclical Learning Rates for Training Neural Networks (2015), a
 The suggestion is the rate of the steepest descent, as in fastai's first finder.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite, log10
 from pathlib import Path
-from typing import Any
 
 from automl.base.errors import InputError
 from automl.tasks import Task
-from automl.training.loop import start
+from automl.training.loop import endless_batches, start
 from automl.training.step import make_step
 
 
 @dataclass(frozen=True)
 class RangeTest:
-    """Result of a range test.
-
-    Attributes:
-        rates: Learning rates.
-        losses: Smoothed loss at each rate.
-        suggestion: Rate at which the loss fell fastest.
-    """
+    """Learning rates, the smoothed loss at each, and the rate at which the loss fell fastest."""
 
     rates: list[float]
     losses: list[float]
@@ -45,7 +37,7 @@ def find_learning_rate(
     state = start(task)
     state.model.train()
     step_at = make_step(task, state.model, state.optimizer, state.scaler)
-    batches = _forever(task)
+    batches = endless_batches(task)
     rates: list[float] = []
     losses: list[float] = []
     average, least = 0.0, float("inf")
@@ -79,10 +71,3 @@ def plot(test: RangeTest, file: Path) -> None:
     axes.set_xlim(10 ** int(log10(test.rates[0])), max(test.rates))
     axes.legend()
     figure.savefig(file)
-
-
-def _forever(task: Task) -> Iterator[Any]:
-    epoch = 0
-    while True:
-        yield from task.batches(epoch)
-        epoch += 1

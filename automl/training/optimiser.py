@@ -19,10 +19,8 @@ def build_optimizer(model: nn.Module, training: Training) -> torch.optim.Optimiz
 
     Weights of convolutions and linear layers decay. Norms, biases, gates, position embeddings and the
     parameters in a model's `no_weight_decay` do not, unless `training.decayed` is `all`. A group's `lr_scale`
-    is its factor of the learning rate.
-
-    Raises:
-        InputError: `training.layer_decay` is set for a model whose layers are not known.
+    is its factor of the learning rate. Raises `InputError` if `training.layer_decay` is set for a model whose
+    layers are not known.
     """
     groups = _by_layer(model, training) if training.layer_decay < 1 else _by_kind(model, training)
     for group in groups:

@@ -39,21 +39,18 @@ from search.record import CHECKPOINT_FILE, Metrics
 def continue_training(
     task: Task, shared_training: TrainingState, *, perturb: float = 0.0, seed: int = 0
 ) -> TrainingState:
-    """Start a training of the task's model from the state of a shared partial training.
+    """Start a training of the task's model from the state of a shared partial training, which is not changed.
 
     It takes over the epoch, the weights and the optimiser state. New modules start without optimiser state,
     and with new weights unless they replace an attention whose projections they take over.
 
     Args:
         task: The task, whose model may have attention.
-        shared_training: Training of the same model without attention, between two epochs. It is not changed.
+        shared_training: Training of the same model without attention, between two epochs.
         perturb: Relative size of normal noise on the copied weights. Without noise, two plain trainings from
             one shared partial training are equal to the last bit. They then do not show how much trainings
             differ by chance. With 1e-6 they do.
         seed: Seed of that noise.
-
-    Returns:
-        The state of the new training.
 
     Raises:
         InputError: The shared partial training has another optimiser or another model. The message names the
@@ -106,12 +103,7 @@ def locate_folder(shared_trainings: Storage, config: TrialConfig) -> Storage:
 def start_from_shared(task: Task, shared_trainings: Storage) -> TrainingState:
     """Start a training of the task, from its shared partial training if its placement is inserted later.
 
-    Args:
-        task: The task.
-        shared_trainings: Folder of the shared partial trainings.
-
-    Raises:
-        InputError: The shared partial training is damaged or belongs to another training.
+    Raises `InputError` if that is damaged or belongs to another training.
     """
     config = task.config
     insert_at = config.training.insert_at

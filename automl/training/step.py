@@ -28,12 +28,7 @@ Mode = Literal["off", "auto", "graphs", "inductor"]
 
 
 def choose_mode(runtime: Runtime, accumulate: int = 1) -> Mode:
-    """Return the mode of running the steps.
-
-    Args:
-        runtime: The runtime with the requested mode.
-        accumulate: Number of batches whose gradients are accumulated.
-    """
+    """Return the mode of the steps. `accumulate` is the number of batches whose gradients are accumulated."""
     # A replay overwrites the gradients of the previous one, and the scale of a loss is a number of the host.
     possible = (
         has_graphs(runtime.device)
@@ -58,12 +53,7 @@ def make_step(
 ) -> "Step":
     """Return a step for the rest of the training of `model`.
 
-    Args:
-        task: The task.
-        model: The model.
-        optimizer: Its optimiser.
-        scaler: The gradient scaler.
-        steps: Number of steps left, which decides what pays. Those of the configuration if 0.
+    `steps` is the number of steps left, which decides what pays. It is that of the configuration if 0.
     """
     from automl.training.fast_step import FastStep
     from automl.training.step import Regions
@@ -90,12 +80,8 @@ def make_step(
 class Step:
     """Runs `task.learn`, its gradients and the optimiser on one batch.
 
-    Args:
-        task: The task.
-        forward: The model, or a wrapper that computes its output.
-        optimizer: The optimiser.
-        scaler: The gradient scaler.
-        regions: Context in which a forward pass runs compiled parts. By default none.
+    `forward` is the model, or a wrapper that computes its output. A forward pass runs in the context
+    `regions`, which may compile parts.
 
     Attributes:
         waiting: Number of batches with gradients that have not been used in a step.
@@ -115,16 +101,9 @@ class Step:
         self.waiting, self.is_settled = 0, True
 
     def __call__(self, batch: Batch, rate: float) -> Tensor:
-        """Train on one batch.
+        """Train on one batch at a learning rate. Return the values of `Task.learn`, on the device.
 
         With accumulated gradients, the optimiser steps at the last batch of a group, or in `finish`.
-
-        Args:
-            batch: The batch.
-            rate: The learning rate.
-
-        Returns:
-            The values of `Task.learn`, on the device.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("lr_scale", 1.0)
@@ -165,10 +144,10 @@ VARIANTS = 64  # of one layer's code: its mixers in all trials of a process
 
 
 class Regions:
-    """Context in which calls of `model` run compiled.
+    """Context in which calls of `model` run compiled: its repeated layers, or else all of it.
 
-    Args:
-        model: The model.
+    Layers of the same shape share their compiled code, within a model and between the trials of a process.
+    Other processes find it in the cache on disk. Evaluation runs the layers as they are.
     """
 
     def __init__(self, model: nn.Module) -> None:

@@ -37,7 +37,7 @@ from cluster.resources import TrialResources
 from search.class_metrics import ACCURACY
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.halving import Rungs
-from search.placement_model import COST, Effect
+from search.placement_effects import Effect, Term
 from search.prior import read_prior
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
@@ -411,7 +411,7 @@ def test_an_earlier_search_is_the_prior_of_a_new_one(storage):
     run_search(space="small.py:draw", trials=5, subset=0.2, name="old")
     run_search(space="small.py:draw", trials=3, subset=0.25, name="new", prior="old")
     prior = read_prior(open_study(Path("searches/new"), name="new"))
-    assert Effect(COST) in prior["old"]
+    assert Effect(Term.COST) in prior["old"]
     shutil.rmtree("searches/old")
     result = resume_search("new", trials="+2")
     assert len(result.trials) == 5

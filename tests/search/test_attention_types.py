@@ -13,8 +13,8 @@ from automl.base.errors import InputError
 from search import choices
 from search.choices import parse_parameter, types_of
 from search.config import TrialConfig
-from search.placement_model import IndexedPlacement
-from search.placement_sampler import PlacementSampler, parse_placement
+from search.placement_effects import IndexedPlacement, parse_placement
+from search.placement_sampler import PlacementSampler
 from search.space import Space, draw_randomly, fingerprint
 from search.spaces import SPACES, load_space
 

@@ -14,7 +14,7 @@ from attention import Spec
 from search import choices
 from search.config import LanguageModel, TrialConfig
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
-from search.placement_sampler import trial_weights
+from search.placement_effects import trial_weights
 from search.record import Report, Role, State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler

@@ -4,29 +4,19 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from search.placement_model import (
-    BLOCK,
-    COST,
-    EARLIER,
-    IN_BLOCK,
-    INTERCEPT,
+from search.placement_effects import (
     NOISE,
-    PAIR,
-    PLACEMENT,
     PRIORS,
-    SITE,
-    TYPE,
-    WIDE,
     Effect,
-    EffectDraw,
-    EffectModel,
     IndexedModule,
     IndexedPlacement,
     Prior,
+    Term,
     block_weights,
     curve_weights,
     placement_weights,
 )
+from search.placement_model import WIDE, EffectDraw, EffectModel
 
 TYPES = ("a", "b", "c")
 
@@ -54,24 +44,28 @@ def scores(placements: list[IndexedPlacement], seed: int = 0) -> np.ndarray:
 
 def test_effects_of_two_modules() -> None:
     counts = placement_weights(placement((0, "b"), (2, "a")))
-    assert counts[Effect(INTERCEPT)] == 1
-    assert counts[Effect(COST)] == 2
-    assert counts[Effect(TYPE, "a")] == counts[Effect(TYPE, "b")] == 1
-    assert counts[Effect(PAIR, ("", 0, 2))] == counts[Effect(PAIR, ("a", "b"))] == 1
-    assert sum(effect.term == PLACEMENT for effect in counts) == 1
-    assert placement_weights(placement((0, "a"), (1, "a")))[Effect(TYPE, "a")] == 2
+    assert counts[Effect(Term.INTERCEPT)] == 1
+    assert counts[Effect(Term.COST)] == 2
+    assert counts[Effect(Term.TYPE, "a")] == counts[Effect(Term.TYPE, "b")] == 1
+    assert counts[Effect(Term.PAIR, ("", 0, 2))] == counts[Effect(Term.PAIR, ("a", "b"))] == 1
+    assert sum(effect.term == Term.PLACEMENT for effect in counts) == 1
+    assert placement_weights(placement((0, "a"), (1, "a")))[Effect(Term.TYPE, "a")] == 2
 
 
 def test_effects_of_a_block() -> None:
     effects = block_weights(placement((0, "a"), (2, "b")), 7)
     assert effects == {
-        Effect(BLOCK, 7): 1,
-        Effect(IN_BLOCK, (7, "", 0, "a")): 1,
-        Effect(IN_BLOCK, (7, "", 2, "b")): 1,
+        Effect(Term.BLOCK, 7): 1,
+        Effect(Term.IN_BLOCK, (7, "", 0, "a")): 1,
+        Effect(Term.IN_BLOCK, (7, "", 2, "b")): 1,
     }
 
 
-EARLIER_EFFECTS = {Effect(TYPE, "a"): 0.8, Effect(TYPE, "new"): -0.5, Effect(SITE, ("", 1)): 0.6}
+EARLIER_EFFECTS = {
+    Effect(Term.TYPE, "a"): 0.8,
+    Effect(Term.TYPE, "new"): -0.5,
+    Effect(Term.SITE, ("", 1)): 0.6,
+}
 
 
 @pytest.mark.parametrize("prior", [{}, {"old": EARLIER_EFFECTS}], ids=["none", "earlier"])
@@ -83,11 +77,11 @@ def test_the_posterior_equals_a_conditioned_joint_gaussian(prior: Prior) -> None
     every = np.array(
         [[placement_weights(candidate).get(e, 0.0) for e in effects] for candidate in [*tried, *new]]
     )
-    variances = np.diag([WIDE if e.term == INTERCEPT else model.variance(e.term) for e in effects])
+    variances = np.diag([WIDE if e.term == Term.INTERCEPT else model.variance(e.term) for e in effects])
     known = np.array([prior.get("old", {}).get(e, 0.0) for e in effects])
     predicted = every @ known  # what the earlier search says, whose coefficient has mean 1/2
     joint = every @ variances @ every.T
-    joint += model.variance(EARLIER) * np.outer(predicted, predicted)
+    joint += model.variance(Term.EARLIER) * np.outer(predicted, predicted)
     noisy = joint[:20, :20] + np.exp(model.logs[NOISE]) * np.eye(20)
     gain = joint[20:, :20] @ np.linalg.inv(noisy)
     scale, y = values.std(), (values - values.mean()) / values.std()
@@ -105,7 +99,9 @@ def test_draws_have_the_posteriors_mean_and_covariance(prior: Prior) -> None:
     drawn = []
     for _ in range(4000):
         draw = model.draw(random)
-        drawn.append([model.scale * (draw.total(candidate) + draw(Effect(INTERCEPT))) for candidate in new])
+        drawn.append(
+            [model.scale * (draw.total(candidate) + draw(Effect(Term.INTERCEPT))) for candidate in new]
+        )
     mean, covariance = model.predict([placement_weights(candidate) for candidate in new])
     error = np.sqrt(np.diag(covariance) / 4000)
     assert np.abs(np.mean(drawn, axis=0) - mean).max() < 5 * error.max()
@@ -126,7 +122,7 @@ def test_variances_maximise_the_marginal_likelihood_times_the_prior() -> None:
                 total[i, j] += sum(
                     w * theirs.get(e, 0.0) * np.exp(logs[e.term])
                     for e, w in mine.items()
-                    if e.term != INTERCEPT
+                    if e.term != Term.INTERCEPT
                 )
         off = [(logs[term] - np.log(PRIORS[term][0])) / PRIORS[term][1] for term in logs]
         return float(multivariate_normal(np.zeros(40), total).logpdf(y) - 0.5 * np.square(off).sum())
@@ -171,18 +167,18 @@ def test_scores_that_do_not_differ(values: list[float]) -> None:
 
 def test_a_draw_without_trials_follows_the_prior() -> None:
     random = np.random.default_rng(0)
-    drawn = [EffectDraw(None, np.empty(0), random)(Effect(TYPE, "a")) for _ in range(2000)]
-    assert np.var(drawn) == pytest.approx(PRIORS[TYPE][0], rel=0.15)
+    drawn = [EffectDraw(None, np.empty(0), random)(Effect(Term.TYPE, "a")) for _ in range(2000)]
+    assert np.var(drawn) == pytest.approx(PRIORS[Term.TYPE][0], rel=0.15)
     draw = EffectDraw(None, np.empty(0), random)
-    assert draw(Effect(TYPE, "a")) == draw(Effect(TYPE, "a")) != draw(Effect(TYPE, "b"))
+    assert draw(Effect(Term.TYPE, "a")) == draw(Effect(Term.TYPE, "a")) != draw(Effect(Term.TYPE, "b"))
 
 
 def test_a_draw_without_trials_has_the_mean_of_earlier_searches() -> None:
     random = np.random.default_rng(0)
-    prior = {"old": {Effect(TYPE, "a"): 2.0}, "older": {Effect(TYPE, "a"): 1.0}}
-    drawn = [EffectDraw(None, np.empty(0), random, prior)(Effect(TYPE, "a")) for _ in range(2000)]
+    prior = {"old": {Effect(Term.TYPE, "a"): 2.0}, "older": {Effect(Term.TYPE, "a"): 1.0}}
+    drawn = [EffectDraw(None, np.empty(0), random, prior)(Effect(Term.TYPE, "a")) for _ in range(2000)]
     assert np.mean(drawn) == pytest.approx((2 + 1) / 3, abs=0.1)
-    assert np.var(drawn) == pytest.approx(PRIORS[TYPE][0] + (4 + 1) * PRIORS[EARLIER][0], rel=0.15)
+    assert np.var(drawn) == pytest.approx(PRIORS[Term.TYPE][0] + (4 + 1) * PRIORS[Term.EARLIER][0], rel=0.15)
 
 
 @pytest.mark.parametrize("agreement", [1, 0, -1])
@@ -194,9 +190,9 @@ def test_a_coefficient_follows_the_agreement_with_the_new_scores(agreement: int)
     true = agreement * known if agreement else unrelated
     tried = [placement((0, str(kind))) for kind in range(12)] * 3
     values = [true[int(p.modules[0].type)] + 0.5 * random.standard_normal() for p in tried]
-    prior = {"old": {Effect(TYPE, str(kind)): float(effect) for kind, effect in enumerate(known)}}
+    prior = {"old": {Effect(Term.TYPE, str(kind)): float(effect) for kind, effect in enumerate(known)}}
     model = EffectModel([placement_weights(p) for p in tried], values, prior=prior)
-    mean, _ = model.predict([{Effect(EARLIER, "old"): 1.0}])
+    mean, _ = model.predict([{Effect(Term.EARLIER, "old"): 1.0}])
     assert mean[0] / model.scale == pytest.approx(agreement, abs=0.25)
 
 
@@ -204,7 +200,7 @@ def test_a_curve_over_a_number_is_learned() -> None:
     x = np.linspace(0, 1, 30)
     values = -4 * (x - 0.7) ** 2
     model = EffectModel(
-        [{Effect(INTERCEPT): 1.0, **curve_weights("rate", float(candidate))} for candidate in x], values
+        [{Effect(Term.INTERCEPT): 1.0, **curve_weights("rate", float(candidate))} for candidate in x], values
     )
     mean, _ = model.predict([curve_weights("rate", candidate) for candidate in (0.1, 0.4, 0.7, 0.95)])
     assert int(np.argmax(mean)) == 2

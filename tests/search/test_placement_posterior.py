@@ -11,16 +11,17 @@ from test_placement_sampler import Drawn, draw, search
 from automl.base.errors import InputError
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
-from search.placement_model import CELL, SITE, TYPE, EffectModel, IndexedModule, IndexedPlacement
-from search.placement_posterior import _best_index, _choices, best_trial, estimate_posterior
-from search.placement_sampler import (
+from search.placement_effects import (
     SHARED_TRAINING,
-    GrowingModel,
-    PlacementSampler,
-    fit_model,
+    IndexedModule,
+    IndexedPlacement,
+    Term,
     parse_placement,
     trial_weights,
 )
+from search.placement_model import EffectModel
+from search.placement_posterior import _best_index, _choices, best_trial, estimate_posterior
+from search.placement_sampler import GrowingModel, PlacementSampler, fit_model
 from search.record import Role, State, TrialRecord
 from search.space import draw_randomly
 from search.spaces import SPACES
@@ -71,9 +72,9 @@ def test_a_difference_is_named_with_its_interval() -> None:
     assert result.matters > 0.99
     assert result.noise == pytest.approx(0.5, rel=0.4)
     effects = {(row.term, row.key): row for row in result.effects}
-    best = effects[TYPE, "b"]
+    best = effects[Term.TYPE, "b"]
     assert best.low < best.mean < best.high
-    assert all(best.mean > row.mean for row in result.effects if row.term in (SITE, CELL))
+    assert all(best.mean > row.mean for row in result.effects if row.term in (Term.SITE, Term.CELL))
     assert best.trials == sum(
         any(m.type == "b" for m in p.modules)
         for t in study.trials

@@ -14,8 +14,8 @@ from optuna.trial import FixedTrial, TrialState
 from automl.base.errors import InputError
 from search import choices
 from search.choices import PlacementParameter, parse_parameter
-from search.placement_model import Effect, IndexedModule, IndexedPlacement
-from search.placement_sampler import PlacementSampler, parse_placement, trial_weights
+from search.placement_effects import Effect, IndexedModule, IndexedPlacement, parse_placement, trial_weights
+from search.placement_sampler import PlacementSampler
 
 TYPES = ["a", "b", "c"]
 Drawn = list[tuple[int, str]]

@@ -9,9 +9,9 @@ from test_placement_sampler import Drawn, draw, search
 
 from automl.base.errors import InputError
 from search.config import TrialConfig
-from search.placement_model import CELL, OPTION, SITE, TYPE, Effect
+from search.placement_effects import Effect, Term, parse_placement
 from search.placement_posterior import earlier_coefficients
-from search.placement_sampler import PlacementSampler, fit_model, parse_placement
+from search.placement_sampler import PlacementSampler, fit_model
 from search.prior import ATTRIBUTE, count_sites, read_prior, transfer_effects, write_prior
 from search.space import Space
 
@@ -35,14 +35,14 @@ def test_effects_of_sites_are_interpolated_by_depth(old: optuna.Study) -> None:
     model = fit_model(old)
     assert model is not None
     same = transfer_effects(model, {"": 6}, {"": 6})
-    for effect in (Effect(TYPE, "b"), Effect(SITE, ("", 3)), Effect(CELL, ("", 5, "b"))):
+    for effect in (Effect(Term.TYPE, "b"), Effect(Term.SITE, ("", 3)), Effect(Term.CELL, ("", 5, "b"))):
         mean, _ = model.predict([{effect: 1.0}])
         assert same[effect] == pytest.approx(mean[0] / model.scale)
     fewer = transfer_effects(model, {"": 6}, {"net.": 3})
-    assert fewer[Effect(SITE, ("net.", 0))] == same[Effect(SITE, ("", 0))]
-    between = (same[Effect(SITE, ("", 2))] + same[Effect(SITE, ("", 3))]) / 2
-    assert fewer[Effect(SITE, ("net.", 1))] == pytest.approx(between)
-    assert fewer[Effect(SITE, ("net.", 2))] == same[Effect(SITE, ("", 5))]
+    assert fewer[Effect(Term.SITE, ("net.", 0))] == same[Effect(Term.SITE, ("", 0))]
+    between = (same[Effect(Term.SITE, ("", 2))] + same[Effect(Term.SITE, ("", 3))]) / 2
+    assert fewer[Effect(Term.SITE, ("net.", 1))] == pytest.approx(between)
+    assert fewer[Effect(Term.SITE, ("net.", 2))] == same[Effect(Term.SITE, ("", 5))]
 
 
 def test_a_study_keeps_effects() -> None:
@@ -50,9 +50,9 @@ def test_a_study_keeps_effects() -> None:
     assert read_prior(study) == {}
     effects = {
         Effect("cost"): 0.5,
-        Effect(TYPE, "a"): -1.0,
-        Effect(SITE, ("net.", 3)): 0.25,
-        Effect(OPTION, ("a", "ks", 3)): 1.5,
+        Effect(Term.TYPE, "a"): -1.0,
+        Effect(Term.SITE, ("net.", 3)): 0.25,
+        Effect(Term.OPTION, ("a", "ks", 3)): 1.5,
         Effect("pair", ("a", "b")): 2.0,
     }
     write_prior(study, {"old": effects, "older": {}})

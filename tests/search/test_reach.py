@@ -9,18 +9,16 @@ from scipy.stats import chisquare, multivariate_normal, norm
 from test_placement_model import TYPES, placement, scores, some
 
 from search import reach
-from search.placement_model import (
-    BLOCK,
+from search.placement_effects import (
     NOISE,
-    PLACEMENT,
     PRIORS,
-    TYPE,
     Effect,
-    EffectModel,
     IndexedPlacement,
+    Term,
     placement_weights,
     total_weights,
 )
+from search.placement_model import EffectModel
 from search.placement_planner import PlacementChoices
 from search.reach import estimate_reach
 
@@ -47,7 +45,7 @@ def every() -> list[IndexedPlacement]:
 def estimate(
     model: EffectModel, choices: PlacementChoices, margin: float = MARGIN, more: int = 1000
 ) -> float:
-    means = model.select(lambda effect: effect.term != BLOCK) @ model.mean
+    means = model.select(lambda effect: effect.term != Term.BLOCK) @ model.mean
     return estimate_reach(model, [choices], int(np.argmax(means)), more, margin, 1.0)
 
 
@@ -60,7 +58,7 @@ def test_variances_are_drawn_from_their_posterior() -> None:
     random = np.random.default_rng(0)
     kinds = random.integers(8, size=20)
     values = random.standard_normal(8)[kinds] + 0.7 * random.standard_normal(20)
-    model = EffectModel([{Effect(TYPE, int(kind)): 1.0} for kind in kinds], values)
+    model = EffectModel([{Effect(Term.TYPE, int(kind)): 1.0} for kind in kinds], values)
     drawn = list(model.vary(random, 2000))
     assert sum(weight for _, weight in drawn) == pytest.approx(1)
     grid = np.linspace(-6, 4, 101)
@@ -70,11 +68,12 @@ def test_variances_are_drawn_from_their_posterior() -> None:
     for (i, effect), (j, noise) in product(enumerate(grid), enumerate(grid)):
         covariance = np.exp(effect) * same + np.exp(noise) * np.eye(20)
         priors = [
-            norm.logpdf(x, np.log(m), s) for x, (m, s) in ((effect, PRIORS[TYPE]), (noise, PRIORS[NOISE]))
+            norm.logpdf(x, np.log(m), s)
+            for x, (m, s) in ((effect, PRIORS[Term.TYPE]), (noise, PRIORS[NOISE]))
         ]
         density[i, j] = multivariate_normal.logpdf(centred, cov=covariance) + sum(priors)
     density = np.exp(density - density.max())
-    for term, axis in ((TYPE, 1), (NOISE, 0)):
+    for term, axis in ((Term.TYPE, 1), (NOISE, 0)):
         expected = np.average(grid, weights=density.sum(axis=axis))
         assert sum(w * m.logs[term] for m, w in drawn) == pytest.approx(expected, abs=0.06)
 
@@ -83,11 +82,11 @@ def test_it_equals_a_simulation_of_every_placement(monkeypatch: pytest.MonkeyPat
     placements = some(40)
     model = model_of(placements, scores(placements))
     random = np.random.default_rng(1)
-    means = model.select(lambda effect: effect.term != BLOCK) @ model.mean
+    means = model.select(lambda effect: effect.term != Term.BLOCK) @ model.mean
     best, tried = model.placement_of(int(np.argmax(means))), set(placements)
     none = 0.0
     for variant, weight in model.vary(random, 400):
-        deviation = np.sqrt(variant.variance(PLACEMENT) / 3)  # Student's t with 3 degrees has variance 3
+        deviation = np.sqrt(variant.variance(Term.PLACEMENT) / 3)  # Student's t with 3 degrees has variance 3
         for _ in range(5):
             draw = variant.draw(random)
             unseen = [

@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import multivariate_normal
 from test_placement_model import some
 
-from search.placement_model import (
-    PLACEMENT,
+from search.placement_effects import (
+    Term,
     Weights,
     block_weights,
     curve_weights,
@@ -39,7 +39,7 @@ def test_both_forms_of_the_likelihood_are_equal(name: str) -> None:
     for effect, column in columns.items():
         terms[effect.term].append(column)
     z, y = make_matrix(trials, columns), RANDOM.normal(size=len(trials))
-    forms = ByTrials(z, terms), ByEffects(z, terms, PLACEMENT)
+    forms = ByTrials(z, terms), ByEffects(z, terms, Term.PLACEMENT)
     for _ in range(3):
         variances, noise = np.exp(RANDOM.normal(-2, 2, len(terms))), float(np.exp(RANDOM.normal(-1, 1)))
         (value, gradient), (other, other_gradient) = (form.loss(y, variances, noise) for form in forms)
@@ -53,4 +53,4 @@ def test_both_forms_of_the_likelihood_are_equal(name: str) -> None:
             form.factor(variances, noise)
             assert form.solve(covariance) == pytest.approx(np.eye(len(y)), abs=1e-8)
             assert form.precisions() == pytest.approx(np.diag(np.linalg.inv(covariance)), abs=1e-8)
-    assert isinstance(make_likelihood(z, terms, PLACEMENT), ByEffects) == (name != "blocks")
+    assert isinstance(make_likelihood(z, terms, Term.PLACEMENT), ByEffects) == (name != "blocks")

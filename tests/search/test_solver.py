@@ -6,12 +6,8 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from search.placement_model import (
-    INTERCEPT,
-    EffectModel,
-    IndexedPlacement,
-    placement_weights,
-)
+from search.placement_effects import IndexedPlacement, Term, placement_weights
+from search.placement_model import EffectModel
 from search.placement_planner import PlacementChoices, list_modules
 from search.solver import SLACK, AdditiveCost, PlacementSolver
 
@@ -29,7 +25,7 @@ def every(choices: PlacementChoices) -> Iterator[IndexedPlacement]:
 
 
 def expected(model: EffectModel, placements: list[IndexedPlacement]) -> np.ndarray:
-    sums = [{e: w for e, w in placement_weights(p).items() if e.term != INTERCEPT} for p in placements]
+    sums = [{e: w for e, w in placement_weights(p).items() if e.term != Term.INTERCEPT} for p in placements]
     return model.expect(sums) / model.scale
 
 

@@ -20,7 +20,7 @@ from automl.storage.folder import SEARCH_FILE
 from search.choices import TYPES
 from search.config import ImageData, Model, TrialConfig
 from search.image_spaces import list_digits_sites
-from search.placement_model import IndexedModule
+from search.placement_effects import IndexedModule
 from search.record import State
 from search.space import draw_randomly, fingerprint
 from search.spaces import SPACES

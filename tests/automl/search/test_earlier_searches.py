@@ -11,7 +11,7 @@ from automl.base.errors import InputError
 from automl.cli.status import read_status
 from automl.config.settings import Settings
 from automl.search.prior import read_effects
-from search.placement_model import CELL, TYPE, Effect
+from search.placement_effects import Effect, Term
 from search.prior import write_prior
 from search.space import Space, draw_randomly
 from search.spaces import SPACES
@@ -39,10 +39,10 @@ def test_effects_are_read_at_the_sites_of_the_space(tmp_path: Path) -> None:
     prior = read_effects(settings(tmp_path, "first,second"), DIGITS)
     assert list(prior) == ["first", "second"]
     assert prior["first"] == prior["second"]
-    assert max(prior["first"], key=lambda e: prior["first"][e] if e.term == TYPE else -1) == Effect(
-        TYPE, "ssa"
+    assert max(prior["first"], key=lambda e: prior["first"][e] if e.term == Term.TYPE else -1) == Effect(
+        Term.TYPE, "ssa"
     )
-    sites = {effect.key[1] for effect in prior["first"] if effect.term == CELL}
+    sites = {effect.key[1] for effect in prior["first"] if effect.term == Term.CELL}
     assert sites == set(range(len(sites)))
 
 

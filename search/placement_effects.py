@@ -1,0 +1,231 @@
+"""The effects that add up to the score of a placement, and their weights in sums.
+
+`search.placement_model` states the model.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.trial import FrozenTrial
+from scipy.sparse import csr_array
+
+from search.choices import MODULES, NO_TYPE, SITE, TYPE, PlacementParameter, has_choices, parse_parameter
+from search.score_likelihood import Matrix
+
+SETTING = "setting:"  # a further term, followed by the name of the hyperparameter
+CURVE = 3  # number of cosines in a curve
+NOISE = "noise"
+SHARED_TRAINING = "shared_training"  # user attribute: the seed of the shared partial training
+
+
+class Term(StrEnum):
+    """Term of the model."""
+
+    INTERCEPT = "intercept"
+    BLOCK = "block"
+    COST = "cost"
+    SITE = "site"
+    TYPE = "type"
+    CELL = "site x type"
+    OPTION = "option"
+    PAIR = "pair"
+    PLACEMENT = "placement"
+    IN_BLOCK = "block x site x type"
+    EARLIER = "earlier search"
+
+
+# Priors of the logarithm of each variance, relative to the variance of the scores: median and standard
+# deviation. They are broad, so that twenty trials overrule them. Terms with more effects start smaller.
+PRIORS: Mapping[str, tuple[float, float]] = {
+    Term.COST: (0.1, 1.5),
+    Term.SITE: (0.1, 1.5),
+    Term.TYPE: (0.1, 1.5),
+    Term.CELL: (0.1, 1.5),
+    Term.OPTION: (0.02, 1.5),
+    Term.PAIR: (0.01, 1.5),
+    Term.PLACEMENT: (0.01, 1.5),
+    Term.IN_BLOCK: (0.3, 1.5),
+    Term.EARLIER: (0.4, 1.5),  # of a coefficient around its mean
+    NOISE: (0.5, 1.0),
+}
+PRIOR_OF_SETTINGS = (0.1, 1.5)
+
+
+class IndexedModule(NamedTuple):
+    """Module at a site, with its options as pairs of a name and a value."""
+
+    site: int
+    type: str
+    options: tuple[tuple[str, Hashable], ...] = ()
+
+
+class IndexedPlacement(NamedTuple):
+    """Modules in ascending order of their sites, which are indices.
+
+    `prefix` identifies the sites, for example those of one backbone.
+    """
+
+    prefix: str
+    modules: tuple[IndexedModule, ...]
+
+
+class Effect(NamedTuple):
+    """Name of an effect: its term, and a key within the term."""
+
+    term: str
+    key: Hashable = ()
+
+
+Weights = dict[Effect, float]
+Prior = Mapping[str, Mapping[Effect, float]]  # effects of earlier searches, by the names of these
+NO_PRIOR: Prior = MappingProxyType({})
+
+
+def placement_weights(placement: IndexedPlacement) -> Weights:
+    """Return how often each effect occurs in a placement's score."""
+    counts: defaultdict[Effect, float] = defaultdict(float)
+    prefix, modules = placement
+    counts[Effect(Term.INTERCEPT)] = 1.0
+    for i, (site, kind, options) in enumerate(modules):
+        counts[Effect(Term.COST)] += 1
+        counts[Effect(Term.SITE, (prefix, site))] += 1
+        counts[Effect(Term.TYPE, kind)] += 1
+        counts[Effect(Term.CELL, (prefix, site, kind))] += 1
+        for name, value in options:
+            counts[Effect(Term.OPTION, (kind, name, value))] += 1
+        for other in modules[:i]:
+            counts[Effect(Term.PAIR, (prefix, other.site, site))] += 1
+            counts[Effect(Term.PAIR, tuple(sorted((other.type, kind))))] += 1
+    counts[Effect(Term.PLACEMENT, placement)] = 1.0
+    return dict(counts)
+
+
+def total_weights(placement: IndexedPlacement, *, own: bool = True) -> Weights:
+    """Return the weights of a placement's score relative to the intercept, with its remainder if `own`."""
+    dropped = (Term.INTERCEPT,) if own else (Term.INTERCEPT, Term.PLACEMENT)
+    return {effect: w for effect, w in placement_weights(placement).items() if effect.term not in dropped}
+
+
+def block_weights(placement: IndexedPlacement, block: Hashable) -> Weights:
+    """Return the weights of the effects that a block adds to a placement's score."""
+    block_effects = {Effect(Term.BLOCK, block): 1.0}
+    for module in placement.modules:
+        block_effects[Effect(Term.IN_BLOCK, (block, placement.prefix, module.site, module.type))] = 1.0
+    return block_effects
+
+
+def add_earlier(sums: Sequence[Weights], prior: Prior) -> Sequence[Weights]:
+    """Return sums of effects with the coefficients of earlier searches.
+
+    The weight of a coefficient is what the search predicts for the sum.
+    """
+    if not prior:
+        return sums
+    return [
+        {
+            Effect(Term.EARLIER, name): sum(
+                weight * known.get(effect, 0.0) for effect, weight in effects.items()
+            )
+            for name, known in prior.items()
+        }
+        | effects
+        for effects in sums
+    ]
+
+
+def is_setting(effect: Effect) -> bool:
+    """Return True for an effect of a hyperparameter."""
+    return effect.term.startswith(SETTING)
+
+
+def choice_weights(name: str, value: Hashable) -> Weights:
+    """Return the weights of a categorical hyperparameter."""
+    return {Effect(SETTING + name, value): 1.0}
+
+
+def curve_weights(name: str, x: float) -> Weights:
+    """Return the weights of a numeric hyperparameter at `x`, a fraction of its range: a smooth curve."""
+    return {Effect(SETTING + name, k): float(np.cos(np.pi * k * x)) / k for k in range(1, CURVE + 1)}
+
+
+def parse_placement(
+    params: Mapping[str, Any], distributions: Mapping[str, BaseDistribution] | None = None
+) -> IndexedPlacement | None:
+    """Return the placement of a trial's parameters, or None if it is missing or incomplete.
+
+    Options with a range of numbers, of a user-defined type, are left out where `distributions` are given.
+    """
+    if MODULES not in params:
+        return None
+    roles = {parse_parameter(name): value for name, value in params.items()}
+    ranges = {parse_parameter(name) for name, d in (distributions or {}).items() if not has_choices(d)}
+    sites = {
+        parameter.module: (parameter.prefix, value)
+        for parameter, value in roles.items()
+        if parameter and parameter.kind == SITE
+    }
+    count = params[MODULES]
+    if any(i not in sites for i in range(1, count + 1)):
+        return None
+    modules = []
+    for i in range(1, count + 1):
+        options = sorted(
+            (parameter.kind, value)
+            for parameter, value in roles.items()
+            if parameter
+            and parameter.module == i
+            and parameter.kind not in (SITE, TYPE)
+            and parameter not in ranges
+        )
+        modules.append(
+            IndexedModule(sites[i][1], roles.get(PlacementParameter(TYPE, i), NO_TYPE), tuple(options))
+        )
+    return IndexedPlacement(sites[1][0] if count else "", tuple(modules))
+
+
+def trial_weights(trial: FrozenTrial) -> Weights | None:
+    """Return the weights of all effects in a trial's score, or None without a placement."""
+    placement = parse_placement(trial.params, trial.distributions)
+    if placement is None:
+        return None
+    effects = placement_weights(placement)
+    if SHARED_TRAINING in trial.user_attrs:
+        effects |= block_weights(placement, trial.user_attrs[SHARED_TRAINING])
+    for name, value in trial.params.items():
+        if parse_parameter(name) is None:
+            effects.update(setting_weights(name, value, trial.distributions[name]))
+    return effects
+
+
+def setting_weights(name: str, value: Any, distribution: Any) -> Weights:
+    if isinstance(distribution, CategoricalDistribution):
+        return choice_weights(name, value)
+    low, high, x = distribution.low, distribution.high, value
+    if low == high:
+        return {}
+    if distribution.log:
+        low, high, x = np.log(low), np.log(high), np.log(x)
+    return curve_weights(name, float((x - low) / (high - low)))
+
+
+def make_matrix(sums: Sequence[Weights], columns: Mapping[Effect, int]) -> Matrix:
+    """Return the weights of effects in sums, `(sums, columns)`."""
+    ends = np.cumsum([0, *map(len, sums)])
+    values = [weight for effects in sums for weight in effects.values()]
+    indices = [columns[effect] for effects in sums for effect in effects]
+    return csr_array((values, indices, ends), shape=(len(sums), len(columns)), dtype=float)
+
+
+def prior_of(term: str) -> tuple[float, float]:
+    """Return the median and the spread of the prior of a term's variance, as in `PRIORS`."""
+    return PRIORS.get(term, PRIOR_OF_SETTINGS)
+
+
+def prior_mean(term: str, prior: Prior) -> float:
+    """Return the prior mean of the effects of a term."""
+    return 1 / (len(prior) + 1) if term == Term.EARLIER else 0.0
