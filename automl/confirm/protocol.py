@@ -155,13 +155,9 @@ class Confirmation:
         )
 
     def run_spec(self, location: Storage, metadata: SearchMetadata) -> RunSpec:
-        """Return the confirmation's run in MLflow, below the run of the search.
+        """Return the confirmation's run in MLflow, below that of the search. `location` is its folder.
 
         Commands have no search. Their first comparison is the run of the whole folder.
-
-        Args:
-            location: The folder of the confirmation in the storage.
-            metadata: The metadata of the search.
         """
         number = self.number
         alone = self.kind.opaque and number == 1

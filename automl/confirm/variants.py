@@ -152,12 +152,7 @@ def select_variants(
         own = _plain_of(record, baselines, plain, space)
         if own not in baselines:
             baselines.append(own)
-        title = placement if record.config.model.placement else model_name(record.config)
-        number = record.number if record is not finalist else None
-        name = f"{title} (solved)" if number is None else f"{title} (trial {number})"
-        variants.append(
-            Variant(name=name, role=Role.FINALIST, plain=own.name, config=record.config, trial=number)
-        )
+        variants.append(_finalist(record, placement, own, is_solved=record is finalist))
     first = finalists[0].config
     variants += _controls(first, controls, variants, space)
     if first.model.placement:
@@ -235,6 +230,14 @@ def _baseline(record: TrialRecord) -> Variant:
     layers = placement_name(record.config, options=False)
     name = f"baseline{'' if layers == 'plain' else f': {layers}'} (trial {record.number})"
     return Variant(name=name, role=Role.BASELINE, **_origin(record))
+
+
+def _finalist(record: TrialRecord, placement: str, own: Variant, *, is_solved: bool) -> Variant:
+    """Return a finalist, whose hyperparameters `own` has. A solved one may have no trial."""
+    title = placement if record.config.model.placement else model_name(record.config)
+    name = f"{title} (solved)" if is_solved else f"{title} (trial {record.number})"
+    trial = None if is_solved else record.number
+    return Variant(name=name, role=Role.FINALIST, plain=own.name, config=record.config, trial=trial)
 
 
 def _plain_of(
