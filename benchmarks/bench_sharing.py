@@ -26,7 +26,6 @@ import torch
 from harness import device_name, write_values
 from pictures import make_pictures
 
-from automl.config.baseline import draw_baseline
 from automl.config.device import find_device, is_gpu, synchronise
 from automl.config.runtime import Runtime, runtime_for
 from automl.config.settings import Settings
@@ -35,6 +34,7 @@ from automl.costs.time_ratio import Epoch, Timings, measure_time_ratio
 from automl.tasks import open_task
 from cluster import cuda_mps
 from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.drawn import Drawn
 
 NEIGHBOURS, REPEATS, SECONDS = (0, 3, 7), 3, 1.0  # on a GPU; seconds of counting steps
 WITHIN = 0.03
@@ -55,7 +55,7 @@ class Row:
 
 def cases(folder: str, gpu: bool) -> dict[str, TrialConfig]:
     settings = Settings(space="recall")
-    recall = draw_baseline(settings.load_space(), settings)
+    recall = settings.adjust(Drawn(settings.load_space()).baseline(settings.seed))
     size = 64 if gpu else 32
     images = TrialConfig(
         data=ImageData(source="folder", path=folder, size=size),

@@ -19,8 +19,8 @@ segmentation_spaces  Built-in space of segmentation
 language_spaces      Built-in spaces of hybrid decoders
 study_spaces         Grids of published tables, for `--sampler grid`
 choices              Building blocks of spaces: draw placement and hyperparameters, read them back
+drawn                The draws of a space that all checks share: fingerprint, baseline, size, cells
 fixed_parameters     Checks the parameters that a space fixes: `baseline`, `published`, `plain`
-size                 The size of a space, estimated from draws
 samplers             Optuna's samplers, the sampler of placements, and user-defined ones
 optuna_internals     Everything that is used of Optuna beside its public API
 placement_effects    The effects that add up to the score of a placement, and their weights in trials

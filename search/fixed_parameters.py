@@ -14,7 +14,7 @@ from search.optuna_internals import identifier_of
 from search.record import placement_name
 from search.space import Space, memory_study
 
-DRAWS = 20  # per set of parameters, since a parameter may be drawn in some of the trials only
+DRAWS = 20  # of a set that leaves parameters free, since those it sets may be drawn in some trials only
 
 
 def check_fixed_parameters(space: Space) -> None:
@@ -48,6 +48,8 @@ def _configs(space: Space, attribute: str, params: Mapping[str, Any]) -> list[Tr
         with suppress(optuna.TrialPruned):
             configs.append(space(trial))
         drawn |= trial.distributions.keys()
+        if trial.distributions.keys() <= params.keys():  # all other draws are the same
+            break
     idle = [key for key in params if key not in drawn and (key, params[key]) != ("modules", 0)]
     if configs and idle:
         matches = get_close_matches(idle[0], sorted(drawn), n=1)

@@ -1,7 +1,7 @@
 """Cells of a grid: every combination of a space's choices, in the order of the space."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,9 +41,7 @@ class Cell:
     config: TrialConfig
 
 
-def grid_cells(
-    space: Space, adjust: Callable[[TrialConfig], TrialConfig] = lambda config: config
-) -> list[Cell]:
+def grid_cells(space: Space) -> list[Cell]:
     """List the cells of a space. The last choice varies fastest.
 
     The space is walked as a tree, since a parameter may depend on earlier choices. Combinations that the
@@ -58,7 +56,7 @@ def grid_cells(
     for _ in range(MOST_CELLS):
         trial = study.ask()
         try:
-            config = adjust(space(trial))
+            config = space(trial)
         except optuna.TrialPruned:
             pass
         else:

@@ -7,10 +7,9 @@ from optuna.samplers import BaseSampler
 
 from automl.base.errors import InputError, unknown
 from automl.base.loading import load_module
-from search.choices import SITES
-from search.grid import GRID, grid_cells
+from search.drawn import FEW, Drawn
+from search.grid import GRID
 from search.placement_sampler import PlacementSampler
-from search.space import Space, draw_randomly
 
 
 def _cmaes(seed: int) -> BaseSampler:
@@ -32,7 +31,7 @@ SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
 }
 
 
-def choose_sampler(name: str, space: Space, *, objectives: int = 1) -> str:
+def choose_sampler(name: str, drawn: Drawn, *, objectives: int = 1) -> str:
     """Return `name`, or for `auto` the sampler that fits the space.
 
     For one objective and a space of placements it is `placement`, which finds good placements in fewer trials
@@ -40,7 +39,7 @@ def choose_sampler(name: str, space: Space, *, objectives: int = 1) -> str:
     """
     if name != AUTO:
         return name
-    return "placement" if objectives == 1 and draws_placements(space) else "tpe"
+    return "placement" if objectives == 1 and drawn.has_placements else "tpe"
 
 
 def load_sampler(name: str, *, seed: int, objectives: int = 1) -> BaseSampler:
@@ -70,14 +69,14 @@ def load_sampler(name: str, *, seed: int, objectives: int = 1) -> BaseSampler:
     return sampler
 
 
-def check_sampler(name: str, space: Space) -> None:
+def check_sampler(name: str, drawn: Drawn) -> None:
     """Raise InputError if the sampler cannot draw from the space."""
     if name not in (GRID, "cmaes", "placement"):
         return
     if name == "placement":
-        check_draws_placements("--sampler placement", space, "use tpe")
+        check_has_placements("--sampler placement", drawn, "use tpe")
         return
-    draws = [trial.distributions for trial, _ in draw_randomly(space, 20)]
+    space, draws = drawn.space, [trial.distributions for trial in drawn.trials(FEW)]
     if name == GRID:
         continuous = {
             key
@@ -92,7 +91,7 @@ def check_sampler(name: str, space: Space) -> None:
                 f"--sampler grid needs finitely many choices; {', '.join(sorted(continuous))} of space "
                 f"{space.name!r} have no step. Use another sampler, or set a step."
             )
-        grid_cells(space)
+        _ = drawn.cells  # raises InputError
         return
     common = set.intersection(*(set(draw) for draw in draws))
     numbers = [
@@ -105,15 +104,10 @@ def check_sampler(name: str, space: Space) -> None:
         )
 
 
-def check_draws_placements(option: str, space: Space, advice: str) -> None:
+def check_has_placements(option: str, drawn: Drawn, advice: str) -> None:
     """Raise InputError if a space draws no placements with `search.choices`, which `option` needs."""
-    if not draws_placements(space):
+    if not drawn.has_placements:
         raise InputError(
-            f"{option} needs a space that draws placements with search.choices; space {space.name!r} draws "
-            f"none: {advice}"
+            f"{option} needs a space that draws placements with search.choices; space {drawn.space.name!r} "
+            f"draws none: {advice}"
         )
-
-
-def draws_placements(space: Space) -> bool:
-    """Return True if a space draws placements with `search.choices`."""
-    return any(SITES in trial.user_attrs for trial, _ in draw_randomly(space, 20))

@@ -1,16 +1,12 @@
 """Search spaces: pure functions from an Optuna trial to a TrialConfig, with their settings."""
 
-import hashlib
 import inspect
-import json
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import optuna
-from optuna.distributions import distribution_to_json
 from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 
@@ -149,6 +145,16 @@ class Space:
         return config.load()
 
 
+def memory_study(sampler: BaseSampler, *, directions: Sequence[StudyDirection] | None = None) -> optuna.Study:
+    """Create an empty study in memory, by default to minimise one objective, without a log message."""
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        return optuna.create_study(directions=directions, sampler=sampler)
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+
+
 def draw_randomly(
     space: Space, count: int, *, seed: int = 0, first: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[optuna.Trial, TrialConfig | None]]:
@@ -165,64 +171,6 @@ def draw_randomly(
             yield trial, space(trial)
         except optuna.TrialPruned:
             yield trial, None
-
-
-def fingerprint(space: Space) -> str:
-    """Return `PARAMETERS-CONFIGURATIONS`, a hash of the parameters and a hash of the drawn configurations.
-
-    Spaces with the same fingerprint can share one study. It is computed from 50 random draws, without the
-    settings of the command line, the seed and the path of the data: the manifest of the search identifies the
-    data.
-
-    Raises:
-        InputError: The space draws different configurations from the same parameters.
-    """
-    draws, repeated = (list(draw_randomly(space, 50)) for _ in range(2))
-    ranges = set()
-    for trial, _ in draws:
-        ranges |= {(name, distribution_to_json(kind)) for name, kind in trial.distributions.items()}
-    # A range that depends on an earlier choice has many forms, so only the names of such parameters count.
-    names = Counter(name for name, _ in ranges)
-    distributions = {(name, kind if names[name] == 1 else "") for name, kind in ranges}
-    first, second = (
-        [(_rounded(trial.params), _rounded(_essence(config))) for trial, config in pairs]
-        for pairs in (draws, repeated)
-    )
-    if first != second:
-        raise InputError(
-            f"space {space.name!r} returned different configurations for the same parameters; draw all "
-            f"values that vary with the trial's suggest_ methods"
-        )
-    return f"{_hash(sorted(distributions))}-{_hash(first)}"
-
-
-def same_parameters(fingerprint_a: str, fingerprint_b: str) -> bool:
-    """Return True if two fingerprints are of spaces that draw the same parameters."""
-    return fingerprint_a.partition("-")[0] == fingerprint_b.partition("-")[0]
-
-
-def _essence(config: TrialConfig | None) -> dict[str, Any] | None:
-    """Return the configuration without its seed and paths, or None for a rejected draw."""
-    if config is None:
-        return None
-    value = config.change(data={"path": None}, seed=0).to_json()
-    model = value["model"]
-    if model["code"]:  # the hash identifies the code, wherever its file is
-        model["backbone"] = model["backbone"].rpartition("/")[2]
-    for spec in model["placement"].values():
-        spec["type"] = loading.short_name(spec["type"])
-    return value
-
-
-def _rounded(value: Any) -> Any:
-    """Convert floats to text of six digits, since further digits may differ between machines."""
-    if isinstance(value, Mapping):
-        return {key: _rounded(value[key]) for key in sorted(value)}
-    return f"{value:.6g}" if isinstance(value, float) else value
-
-
-def _hash(value: object) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
 def space_name(space: "str | SpaceFunction | Space") -> str:
@@ -248,13 +196,3 @@ def get_source(space: Space) -> str:
     name = getattr(draw, "__name__", "draw")
     lines += [f"{name}.{key} = {getattr(draw, key)!r}" for key in ATTRIBUTES if hasattr(draw, key)]
     return "\n".join(lines) + "\n"
-
-
-def memory_study(sampler: BaseSampler, *, directions: Sequence[StudyDirection] | None = None) -> optuna.Study:
-    """Create an empty study in memory, by default to minimise one objective, without a log message."""
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        return optuna.create_study(directions=directions, sampler=sampler)
-    finally:
-        optuna.logging.set_verbosity(verbosity)

@@ -1,4 +1,4 @@
-"""`automl export` and `automl predict`."""
+"""`automl export`, and `automl predict` and `automl maps` with an exported model."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 
 from automl.base.errors import InputError
 from automl.base.escape import printable, shell
-from automl.cli.json_output import print_json
+from automl.cli.command import print_json
 from automl.cli.options import JSON_OPTION, STORAGE_OPTION, TRUST_OPTION, option, passed_on
 
 
@@ -131,3 +131,34 @@ def _search(folder: Path, queries: list[str], corpus: Path, top: int | None, as_
             print(hit)
     if as_json:
         print_json([answer.to_json() for answer in result.answers])
+
+
+def maps(
+    folder: Annotated[Path, typer.Argument(help="Folder of an exported model.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(help="Inputs: images; files of sequences; source files; or folders of them."),
+    ],
+    out: Path = option(Path("maps"), "Folder for the pictures."),
+    site: str | None = option(None, "Site of one module.", shown="all"),
+    at: str | None = option(
+        None,
+        "Position that looks: X,Y in pixels of the picture, a step, or the number of a token.",
+        shown="the mean over all positions",
+    ),
+    trust: bool = TRUST_OPTION,
+) -> None:
+    """Draw what the modules of an exported model look at."""
+    from automl.export.run_maps import run_maps
+
+    result = run_maps(folder, files, out=out, site=site, at=_numbers(at), trust=trust)
+    for picture in result.pictures:
+        print(printable(str(picture)))
+    print(printable(f"page  {result.index}"))
+
+
+def _numbers(at: str | None) -> list[int]:
+    try:
+        return [int(number) for number in at.split(",")] if at is not None else []
+    except ValueError:
+        raise InputError(f"--at takes X,Y in pixels, a step, or the number of a token; got {at}") from None

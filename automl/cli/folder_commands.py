@@ -1,6 +1,7 @@
-"""`automl status`, `searches`, `remove` and `sync`: commands for folders of searches."""
+"""`automl status`, `searches`, `remove`, `sync` and `report`: commands for folders of searches."""
 
 import sys
+import webbrowser
 from typing import Annotated
 
 import typer
@@ -8,7 +9,7 @@ import typer
 from automl.base.errors import InputError
 from automl.base.escape import printable
 from automl.base.serialise import to_json
-from automl.cli.json_output import print_json
+from automl.cli.command import print_json
 from automl.cli.options import JSON_OPTION, STORAGE_OPTION, option
 
 
@@ -68,3 +69,24 @@ def sync(
     from automl.cli.sync import run_sync
 
     print(f"search {name}: {run_sync(name, storage)} trials are in MLflow")
+
+
+def report(
+    search: str | None = option(None, "Name of the search.", shown="the latest"),
+    out: str | None = option(None, "Folder of the page and its plots.", shown="the search's"),
+    show: bool = option(False, "Open the page in the browser.", None, "--open"),
+    storage: str = STORAGE_OPTION,
+) -> None:
+    """Write a page about a search: the verdict, plots, trials, and how to repeat it."""
+    from automl.base.command_line import format_command
+    from automl.report import run_report
+
+    result = run_report(search, out=out, storage=storage)
+    print(f"report    {result.index} ({result.index.stat().st_size / 1e6:.1f} MB, {len(result.plots)} plots)")
+    if result.run_id is not None:
+        print(f"MLflow    run {result.run_id}, artifacts in report/")
+    if show and not webbrowser.open(result.index.resolve().as_uri()):
+        print("no browser could be started; open the page yourself", file=sys.stderr)
+    if not result.confirmed:
+        print(f"next      {format_command('confirm --search', result.search, storage)}")
+        print(f"{'':13} test the best trials against the baseline with new seeds")

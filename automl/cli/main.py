@@ -18,12 +18,9 @@ import typer
 from automl.base.errors import InputError
 from automl.base.escape import printable, redact
 from automl.cli.command import as_command
-from automl.cli.confirm_command import compare, confirm
-from automl.cli.export_command import export, predict
-from automl.cli.folder_commands import remove, searches, status, sync
-from automl.cli.maps_command import maps
-from automl.cli.referee_command import referee
-from automl.cli.report_command import report
+from automl.cli.confirm_command import compare, confirm, referee
+from automl.cli.export_command import export, maps, predict
+from automl.cli.folder_commands import remove, report, searches, status, sync
 from automl.cli.search_command import search
 from automl.cli.solve_command import solve
 from automl.cli.space_commands import attentions, check_attention, cost, data, sites, spaces

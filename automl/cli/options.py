@@ -10,7 +10,7 @@ import typer
 from automl.base.command_line import STORAGE
 from automl.base.errors import InputError
 from automl.base.options import Option, options_of
-from automl.cli.config_file import COMMON
+from automl.cli.command import COMMON
 
 Command = TypeVar("Command", bound=Callable[..., None])
 

@@ -16,7 +16,7 @@ from automl.config.settings import Settings
 from automl.costs.forecast import predict_cost
 from automl.costs.profile import make_worker_config
 from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION
-from automl.search.run_search import prepare
+from automl.search.prepare import prepare
 from automl.tasks import Task
 from automl.trials.gpu_sharing import find_fraction, trial_resources
 from automl.trials.pace import Pace, PaceWorker, average_paces, keep_busy
@@ -24,9 +24,9 @@ from automl.trials.session import list_open_nodes
 from cluster.connect import connect, joins_cluster
 from cluster.resources import TrialResources, count_slots
 from search.config import TrialConfig
+from search.drawn import Size
 from search.halving import REDUCTION
 from search.record import describe_placement, model_name
-from search.size import Size, measure_size
 from search.trial_scheduler import Plan
 
 LIMIT = 15.0  # duration of a forecast with the checks [s]; imports add 5 s
@@ -180,7 +180,7 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
     settings, plan, baseline = ready.settings, ready.plan, ready.baseline
     until = started + LIMIT
     tell("starting Ray")
-    configs = [baseline, *ready.draws]
+    configs = ready.configs
     models: list[ExampleModel] = []
 
     def count_until(stop: Callable[[], bool]) -> None:
@@ -243,7 +243,7 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
     error = ready.task.metric.standard_error(LIKELY, ready.task.size("validation"))
     return Preview(
         space=settings.space_name,
-        size=measure_size(ready.space, seconds=until - monotonic()),
+        size=ready.drawn.measure_size(seconds=until - monotonic()),
         smallest=min(models, key=lambda model: model.macs),
         largest=large,
         models=len(models),

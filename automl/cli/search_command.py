@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import typer
 from automl.base.errors import InputError
 from automl.base.escape import printable
 from automl.base.serialise import to_json
-from automl.cli.json_output import print_json
+from automl.cli.command import print_json
 from automl.cli.options import JSON_OPTION, only, option, with_options_of
 from automl.cli.search_words import print_search
 from automl.config.search_options import FILES, SEARCH, SPACE, RuntimeOptions, SearchOptions
@@ -49,9 +49,38 @@ def search(
     """Search for the best attention types, sites and hyperparameters."""
     if sys.stderr.isatty():  # the imports take seconds
         print("loading PyTorch and Ray ...", file=sys.stderr, flush=True)
-    from automl.config.settings import SCHEDULING_OPTIONS
+    finalists = _check_confirm(values, confirm=confirm, top=top)
+    seeds = None if confirm else values["seeds"]
+    if resume is not None and resume != "auto":
+        begin = _resume(ctx, resume, values, seeds)
+    else:
+        settings = _read_settings(values, init_from, 1 if seeds is None else seeds)
+        if dry_run:
+            _preview(settings, as_json)
+            return
+        from automl.search.run_search import start_or_resume, start_search
 
-    space, trials, seeds, storage = (values[key] for key in ("space", "trials", "seeds", "storage"))
+        begin = partial(start_search if resume is None else start_or_resume, settings)
+    if confirm:
+        from automl.tracking.process import prepared
+        from cluster.connect import keep_ray
+
+        with prepared(), keep_ray():
+            result = begin()
+            print_search(result, values["storage"])
+            confirmed = {} if result.best is None else _confirm(result, values, finalists)
+    else:
+        result, confirmed = begin(), {}
+        print_search(result, values["storage"])
+    if as_json:
+        print_json({**to_json(result), **confirmed})
+    if result.best is None or result.missing:
+        sys.exit(1)
+
+
+def _check_confirm(values: Mapping[str, Any], *, confirm: bool, top: int | None) -> dict[str, Any]:
+    """Return the options of `--confirm`. Raise InputError before the search if one is invalid."""
+    seeds = values["seeds"]
     if top is not None and not confirm:
         raise InputError(f"--top {top} needs --confirm; add --confirm, or leave --top out")
     if confirm and values["sampler"] == "grid" and seeds is not None:
@@ -59,57 +88,42 @@ def search(
             f"--seeds {seeds} is ambiguous with both --sampler grid and --confirm; leave --confirm out, and "
             f"confirm afterwards with automl confirm --seeds N"
         )
-    options: dict[str, Any] = {k: v for k, v in (("top", top), ("seeds", seeds)) if v is not None}
-    grid_seeds = None if confirm else seeds
+    options: dict[str, Any] = {
+        key: value for key, value in (("top", top), ("seeds", seeds)) if value is not None
+    }
     if confirm:
         from automl.confirm.protocol import Options
 
-        Options(**options)  # check them before the search
-    auto = resume == "auto"
-    if resume is not None and not auto:
-        allowed = ("resume", "space", "trials", "budget", "storage", "as_json", "confirm", "top", "seeds")
-        only(ctx, *allowed, *SCHEDULING_OPTIONS)
-        from automl.search.run_search import resume_search
+        Options(**options)
+    return options
 
-        begin = partial(
-            resume_search,
-            resume,
-            storage=storage,
-            space=space,
-            trials=trials,
-            seeds=grid_seeds,
-            budget=values["budget"],
-            scheduling={key: values[key] for key in SCHEDULING_OPTIONS if values[key] not in (None, ())},
-        )
-    else:
-        settings = _read_settings(values, init_from, 1 if grid_seeds is None else grid_seeds)
-        if dry_run:
-            from automl.cli.preview import preview
 
-            forecast = preview(settings, lambda text: print(f"{text} ...", file=sys.stderr, flush=True))
-            for line in forecast.lines():
-                print(printable(line))
-            if as_json:
-                print_json(to_json(forecast))
-            return
-        from automl.search.run_search import start_or_resume, start_search
+def _resume(
+    context: typer.Context, name: str, values: Mapping[str, Any], seeds: int | None
+) -> Callable[[], "Search"]:
+    """Return a function that resumes a search."""
+    from automl.config.settings import SCHEDULING_OPTIONS
+    from automl.search.run_search import resume_search
 
-        begin = partial(start_or_resume if auto else start_search, settings)
-    if confirm:
-        from automl.tracking.process import prepared
-        from cluster.connect import keep_ray
+    allowed = ("resume", "space", "trials", "budget", "storage", "as_json", "confirm", "top", "seeds")
+    only(context, *allowed, *SCHEDULING_OPTIONS)
+    return partial(
+        resume_search,
+        name,
+        seeds=seeds,
+        scheduling={key: values[key] for key in SCHEDULING_OPTIONS if values[key] not in (None, ())},
+        **{key: values[key] for key in ("storage", "space", "trials", "budget")},
+    )
 
-        with prepared(), keep_ray():
-            result = begin()
-            print_search(result, storage)
-            confirmed = {} if result.best is None else _confirm(result, values, options)
-    else:
-        result, confirmed = begin(), {}
-        print_search(result, storage)
+
+def _preview(settings: "Settings", as_json: bool) -> None:
+    from automl.cli.preview import preview
+
+    forecast = preview(settings, lambda text: print(f"{text} ...", file=sys.stderr, flush=True))
+    for line in forecast.lines():
+        print(printable(line))
     if as_json:
-        print_json({**to_json(result), **confirmed})
-    if result.best is None or result.missing:
-        sys.exit(1)
+        print_json(to_json(forecast))
 
 
 def _read_settings(values: dict[str, Any], init_from: str | None, seeds: int) -> "Settings":

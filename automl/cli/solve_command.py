@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from automl.cli.json_output import print_json
+from automl.cli.command import print_json
 from automl.cli.options import JSON_OPTION, STORAGE_OPTION, TRUST_OPTION, option, passed_on
 
 if TYPE_CHECKING:

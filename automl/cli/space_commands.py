@@ -9,7 +9,7 @@ import typer
 from automl.base.errors import InputError
 from automl.base.escape import printable, shell
 from automl.base.serialise import to_json
-from automl.cli.json_output import print_json
+from automl.cli.command import print_json
 from automl.cli.options import JSON_OPTION, option, split_option
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def spaces() -> None:
 
 def attentions(as_json: bool = JSON_OPTION) -> None:
     """List the attention types with options, cost and source."""
-    from automl.cli.attentions import attentions_table, describe_attentions
+    from automl.cli.attention_tables import attentions_table, describe_attentions
 
     for line in attentions_table():
         print(line)
@@ -115,7 +115,7 @@ def sites(
     ),
 ) -> None:
     """List the sites of a model and the cost of attention types."""
-    from automl.cli.sites import sites_table
+    from automl.cli.attention_tables import sites_table
     from automl.config.settings import split_names
     from backbones import sites
 

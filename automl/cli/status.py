@@ -119,7 +119,7 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     started = confirmations(folder)
     trials_folder, study, plan = trials_of(folder, metadata)
     records = read_records(trials_folder, study, plan.needed)
-    counts = Counter(str(record.state) for record in records)
+    best, baseline = (None, None) if metadata.settings.is_referee else select_leaders(records, plan)
     first = plan.objectives[0]
 
     def shown(record: TrialRecord | None) -> tuple[str, float] | None:
@@ -136,27 +136,13 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
         and not (verdict.winner and verdict.pending)
     )
     unfinished = bool(started) and not is_complete
-    if metadata.settings.is_referee:  # a verdict may need fewer runs than were planned
-        open_trials, best, baseline = not started, None, None
-        resume = confirm = format_command("referee --resume", metadata.name, storage)
-    else:
-        best, baseline = select_leaders(records, plan)
-        is_open = len(records) < (plan.trials or 0)
-        if is_open and records:
-            is_open = not read_attribute(folder, metadata.name, PLACEMENT_VERDICT)
-        open_trials = counts[State.RUNNING] > 0 or is_open
-        resume = format_command("search --resume", metadata.name, storage)
-        confirm = format_command("confirm --search", metadata.name, storage)
-    running = is_running(folder, metadata.location)
-    if not records and is_lost(folder, metadata):
-        state = "lost"
-        resume = f"delete the search: {format_command('remove', metadata.name, storage)}"
-    elif running:
-        state = "confirming" if unfinished else "running"
-    else:
+    state, command = _find_state(folder, metadata, plan, records, bool(started), unfinished)
+    resume = format_command(command, metadata.name, storage)
+    if state == "lost":
+        resume = f"delete the search: {resume}"
+    counts = Counter(str(record.state) for record in records)
+    if state in ("stopped", "finished"):
         counts[INTERRUPTED] = counts.pop(State.RUNNING, 0)
-        state = "stopped" if open_trials or unfinished else "finished"
-        resume = confirm if unfinished else resume
     return Status(
         search=metadata.name,
         space=metadata.settings.space_name,
@@ -181,6 +167,35 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
         prior=_prior(folder, metadata) if records else {},
         resume=resume,
     )
+
+
+def _find_state(
+    folder: Path,
+    metadata: SearchMetadata,
+    plan: Plan,
+    records: Sequence[TrialRecord],
+    started: bool,
+    unfinished: bool,
+) -> tuple[str, str]:
+    """Return the state of a search and the command that resumes or deletes it.
+
+    `started` tells that it has a confirmation, and `unfinished` that the latest one has no final verdict.
+    """
+    if not records and is_lost(folder, metadata):
+        return "lost", "remove"
+    is_referee = metadata.settings.is_referee
+    resume = "referee --resume" if is_referee else "search --resume"
+    if is_running(folder, metadata.location):
+        return "confirming" if unfinished else "running", resume
+    if is_referee:  # a verdict may need fewer runs than were planned
+        return "stopped" if unfinished or not started else "finished", resume
+    if unfinished:
+        return "stopped", "confirm --search"
+    is_open = len(records) < (plan.trials or 0)
+    if is_open and records:
+        is_open = not read_attribute(folder, metadata.name, PLACEMENT_VERDICT)
+    is_open = is_open or any(record.state is State.RUNNING for record in records)
+    return "stopped" if is_open else "finished", resume
 
 
 def _prior(folder: Path, metadata: SearchMetadata) -> dict[str, tuple[float, float, float]]:

@@ -128,10 +128,6 @@ def _of_images(options: TrainOptions) -> "TrialConfig":
     if dataset in SPACES and dataset not in SOURCES:
         raise InputError(f"unknown data source {dataset!r} of images; use --space {dataset}")
     size, model_options, epochs = DEFAULTS.get(dataset, OTHERS)
-    if options.width is not None:
-        model_options = {"width": options.width}
-    elif options.backbone:
-        model_options = {}
     training = {name: getattr(options, name) for name, key in KEYS.items() if key.startswith("training.")}
     config = TrialConfig.from_json(
         {
@@ -143,7 +139,7 @@ def _of_images(options: TrainOptions) -> "TrialConfig":
             },
             "model": {
                 "backbone": loading.make_absolute(options.backbone or "xresnet18"),
-                "options": model_options,
+                "options": {} if options.backbone else model_options,
                 **_chosen(options.weights),
             },
             "training": training | {"epochs": epochs if options.epochs is None else options.epochs},

@@ -17,7 +17,6 @@ from automl.base.errors import InputError
 from automl.base.options import with_keywords_of
 from automl.base.serialise import write_json
 from automl.callbacks.user import UserCallbacks
-from automl.config.baseline import draw_baseline
 from automl.config.user_code import announce, user_code
 from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.options import ConfirmOptions
@@ -73,18 +72,20 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
             metadata = replace(metadata, settings=replace(metadata.settings, callbacks=asked.callbacks))
         announce(f"confirming {metadata.name!r}", user_code(metadata.settings, records))
         called = UserCallbacks(metadata.settings.callbacks)
-        load_space = cache(partial(metadata.load_space, asked.space))  # Only new trainings need the space.
+        draw_space = cache(partial(metadata.draw_space, asked.space))  # Only new trainings need the space.
         earlier = [Confirmation.read(path) for path in confirmations(folder)]
         if metadata.settings.is_referee:
             _check_referee(metadata, earlier, [option_name(n) for n in OF_SEARCHES if getattr(asked, n)])
         finalist = None
         if asked.solve is not None:
-            finalist = read_finalist(Path(asked.solve), metadata, load_space(), records)
+            finalist = read_finalist(Path(asked.solve), metadata, draw_space().space, records)
         if earlier and not asked.again:
             confirmation = earlier[-1]
             _check_unchanged(metadata, confirmation, chosen, finalist)
         else:
-            confirmation = _plan(folder, metadata, load_space, records, chosen, finalist, earlier)
+            confirmation = _plan(
+                folder, metadata, lambda: draw_space().space, records, chosen, finalist, earlier
+            )
             begin(folder, confirmation)
         announce(f"comparing {metadata.name!r}", confirmation.commands())
         confirm_folder = folder / confirmation.folder
@@ -94,7 +95,7 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
                 metadata,
                 confirmation,
                 called,
-                baseline=lambda: draw_baseline(load_space(), metadata.settings),
+                baseline=lambda: metadata.settings.adjust(draw_space().baseline(metadata.settings.seed)),
                 controls=asked.controls,
                 ablate=asked.ablate,
             )

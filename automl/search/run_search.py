@@ -1,47 +1,25 @@
 """Start and resume searches."""
 
-import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-import optuna
-from optuna.study import StudyDirection
-
-from automl.base import loading
-from automl.base.command_line import format_command, format_option
+from automl.base.command_line import format_option
 from automl.base.errors import InputError
 from automl.base.options import with_keywords_of
-from automl.base.serialise import write_json
-from automl.callbacks.user import UserCallbacks, check_callbacks
-from automl.config.baseline import draw_baseline
+from automl.callbacks.user import check_callbacks
 from automl.config.settings import SCHEDULING_OPTIONS, Settings
 from automl.config.user_code import announce, user_code
-from automl.confirm.written import read_verdicts
-from automl.costs.forecast import Forecast, check_limits
 from automl.data import shared
-from automl.data.manifest import Manifest, compare_manifests
-from automl.search.checks import (
-    cells_of,
-    check_attentions,
-    check_models,
-    find_warm_start,
-    with_sampler,
-    with_weights,
-)
-from automl.search.default_space import fit_epochs, may_fit_epochs
-from automl.search.prior import read_effects
-from automl.search.search import RESULT_FILE, Search
-from automl.search.warm_start import incomparable
+from automl.search.default_space import may_fit_epochs
+from automl.search.driver import run_to_end
+from automl.search.prepare import Prepared, cells_of, prepare, with_weights
+from automl.search.search import Search
 from automl.storage.folder import (
     SPACE_FILE,
     NamedSearch,
     SearchMetadata,
-    check_new,
     check_not_lost,
     exists,
     find_search,
@@ -52,26 +30,15 @@ from automl.storage.folder import (
 )
 from automl.storage.storage import Storage
 from automl.storage.working_dir import check_not_temporary
-from automl.tasks import Split, Task, open_task
-from automl.tasks.layer_sensitivity import write_sensitivity
-from automl.tasks.same_data import check_same_data, read_manifest, restore_manifest, write_manifest
-from automl.tracking.process import MlflowProcess, prepared
-from automl.tracking.run_spec import search_run_spec
-from automl.tracking.silence import MlflowSilent
-from automl.tracking.tracker import Tracker
-from automl.trials.interrupt import Stopped
+from automl.tasks import open_task
+from automl.tasks.same_data import check_same_data, restore_manifest, write_manifest
+from automl.tracking.process import prepared
 from search.callback import Callback
-from search.class_statistics import describe_imbalance
-from search.config import TrialConfig
-from search.grid_scheduler import GridScheduler
-from search.prior import write_prior
-from search.record import State
-from search.samplers import AUTO, load_sampler
-from search.search_scheduler import SearchScheduler
-from search.space import Space, SpaceFunction, draw_randomly, fingerprint, get_source
+from search.drawn import Drawn
+from search.samplers import AUTO
+from search.space import Space, SpaceFunction, get_source
 from search.spaces import SPACES
-from search.study import STUDY_FILE, create_study, open_study, read_records, resume_study, warm_start_study
-from search.trial_scheduler import Plan, rank_trials
+from search.study import read_records
 
 
 @with_keywords_of(Settings)
@@ -100,31 +67,6 @@ def run_search(*positional: Any, **settings: Any) -> Search:
     return start_search(Settings(*positional, **settings))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """Search that passed all checks.
-
-    Attributes:
-        settings: The settings, completed with defaults.
-        space: The space.
-        fingerprint: Digest of the space.
-        baseline: The configuration of trial 0.
-        task: The task of the baseline, with its data.
-        plan: Number of trials, budget, metric and objectives.
-        manifest: List of examples and splits.
-        draws: Random configurations of the space.
-    """
-
-    settings: Settings
-    space: Space
-    fingerprint: str
-    baseline: TrialConfig
-    task: Task
-    plan: Plan
-    manifest: Manifest
-    draws: Sequence[TrialConfig]
-
-
 @prepared()
 def start_search(settings: Settings, describe: Callable[[Prepared], str] = lambda ready: "") -> Search:
     """Run a new search with these settings, as `run_search` does.
@@ -133,67 +75,18 @@ def start_search(settings: Settings, describe: Callable[[Prepared], str] = lambd
     """
     begun = time.monotonic()
     ready = prepare(settings)
-    settings, space = ready.settings, ready.space
-    manifest = ready.manifest
+    drawn, manifest = ready.drawn, ready.manifest
     with new_folder(
-        settings, ready.plan, fingerprint=ready.fingerprint, data=manifest.digest, scale=describe(ready)
+        ready.settings,
+        ready.plan,
+        fingerprint=drawn.fingerprint,
+        data=manifest.digest,
+        scale=describe(ready),
     ) as (folder, metadata):
         write_manifest(folder, manifest)
-        if not isinstance(settings.space, str) and (source := get_source(space)):
+        if not isinstance(ready.settings.space, str) and (source := get_source(drawn.space)):
             (folder / SPACE_FILE).write_text(source, encoding="utf-8")
-        return _run(folder, metadata, space, ready.task, begun)
-
-
-def prepare(settings: Settings) -> Prepared:
-    """Check the settings before a search starts, and complete them with defaults.
-
-    `run_search` and `--dry-run` start with it. It writes only the cache of the data.
-
-    Raise InputError if a setting is invalid.
-    """
-    check_not_temporary(settings.storage)
-    check_new(settings)
-    check_callbacks(settings.callbacks)
-    settings = with_weights(settings)
-    space = settings.load_space()
-    settings = with_sampler(settings, space)
-    if space.types is not None:  # Stored, so that a later default does not change this search.
-        settings = replace(settings, attention=",".join(map(loading.make_absolute, space.types)))
-    mark = fingerprint(space)
-    if settings.warm_start is not None:
-        find_warm_start(settings, mark)
-    if settings.prior is not None:
-        read_effects(settings, space)
-    baseline = draw_baseline(space, settings)
-    shared.use(None)
-    task = open_task(baseline, settings.runtime)  # decodes the data, once and before any trial
-    if chosen := fit_epochs(settings, task):
-        settings = replace(settings, **chosen.settings)
-        print(f"chosen    {chosen.why}", file=sys.stderr)
-        baseline = draw_baseline(space, settings)
-        task = open_task(baseline, settings.runtime)
-    if settings.shares_training and baseline.model.placement:
-        raise InputError(
-            "--init shared continues a training of the model without a placement, but the baseline of this "
-            "space has one. Leave --full or --init shared out"
-        )
-    plan = make_plan(settings, baseline, task)
-    if settings.is_grid:
-        plan = replace(plan, trials=len(cells_of(settings, space)) * settings.seeds)
-    draws = [settings.adjust(config) for _, config in draw_randomly(space, 100) if config]
-    check_models([baseline, *draws], settings)
-    check_attentions(space, settings, draws)
-    check_limits([baseline, *draws], settings)
-    return Prepared(
-        settings=settings,
-        space=space,
-        fingerprint=mark,
-        baseline=baseline,
-        task=task,
-        plan=plan,
-        manifest=task.manifest(baseline),
-        draws=draws,
-    )
+        return run_to_end(folder, metadata, drawn, ready.task, begun)
 
 
 @prepared()
@@ -237,34 +130,37 @@ def resume_search(
     name, storage = resolve_search(search, storage)
     check_not_temporary(storage)
     with old_folder(name, storage) as (folder, metadata):
-        settings = metadata.settings
-        if isinstance(space, str) and space in SPACES and space != settings.space:
-            raise InputError(
-                f"search {name!r} was made with --space {settings.space_name} and cannot resume with "
-                f"{space!r}. Leave --space out, or start another search with --warm-start {name}."
-            )
         records = read_records(folder, metadata.name, metadata.plan.needed)
         if metadata.location.local is not None:  # in a store, checkpoints may precede the study
             check_not_lost(folder, metadata)
-        announce(f"search {name!r}", user_code(settings, records))
-        chosen = metadata.load_space(space)
-        if space is not None:  # its file may have moved
-            settings = settings.with_space(space).absolute()
-        ended, more = len(records), None if trials is None else str(trials)
-        changed = dict(scheduling or {})
-        if callbacks is not None:
-            changed["callbacks"] = callbacks
-        settings = settings.extended(more, budget, ended, changed, seeds).absolute()
+        announce(f"search {name!r}", user_code(metadata.settings, records))
+        drawn = _draw_again(metadata, space)
+        # The file of the space may have moved.
+        settings = metadata.settings if space is None else metadata.settings.with_space(space).absolute()
+        changed = {**(scheduling or {}), **({} if callbacks is None else {"callbacks": callbacks})}
+        more = None if trials is None else str(trials)
+        settings = settings.extended(more, budget, len(records), changed, seeds).absolute()
         check_callbacks(settings.callbacks)
-        planned = len(cells_of(settings, chosen)) * settings.seeds if settings.is_grid else settings.most
+        planned = len(cells_of(settings, drawn)) * settings.seeds if settings.is_grid else settings.most
         metadata = replace(metadata, settings=settings, plan=replace(metadata.plan, trials=planned))
-        baseline = draw_baseline(chosen, settings)
+        baseline = settings.adjust(drawn.baseline(settings.seed))
         shared.use_saved(folder, Storage(storage))
         restore_manifest(folder, metadata, baseline)
         check_same_data(baseline, folder, name, ("train", "validation"))
         task = open_task(baseline, settings.runtime)  # decodes the data if they are no longer cached
         write_metadata(folder, metadata)
-        return _run(folder, metadata, chosen, task, begun)
+        return run_to_end(folder, metadata, drawn, task, begun)
+
+
+def _draw_again(metadata: SearchMetadata, space: str | SpaceFunction | Space | None) -> Drawn:
+    """Load the space of a search. Raise InputError if it is another one."""
+    earlier = metadata.settings
+    if isinstance(space, str) and space in SPACES and space != earlier.space:
+        raise InputError(
+            f"search {metadata.name!r} was made with --space {earlier.space_name} and cannot resume with "
+            f"{space!r}. Leave --space out, or start another search with --warm-start {metadata.name}."
+        )
+    return metadata.draw_space(space)
 
 
 def start_or_resume(settings: Settings, describe: Callable[[Prepared], str] = lambda ready: "") -> Search:
@@ -311,172 +207,3 @@ def start_or_resume(settings: Settings, describe: Callable[[Prepared], str] = la
         budget=settings.budget,
         scheduling=scheduling,
     )
-
-
-def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun: float) -> Search:
-    # Importing Ray takes seconds. Invalid arguments are reported before.
-    from automl.callbacks.retention import CheckpointRetention
-    from automl.callbacks.search_progress import search_summary
-    from automl.trials.session import delete_tune_files, open_workers, share_data
-
-    settings, plan = metadata.settings, metadata.plan
-    callbacks = UserCallbacks(settings.callbacks)
-    advice = f"resume with: {format_command('search --resume', metadata.name, settings.storage)}"
-    with (
-        MlflowProcess(search_run_spec(metadata.location, metadata)) as writer,
-        open_workers(settings, folder / "log.txt", advice) as workers,
-    ):
-        tested: Sequence[Split] = ["test"] if settings.test else []
-        data = share_data(task, folder, metadata, "train", "validation", *tested)
-        workers = workers.share_gpus(folder, metadata, task.config, trials=plan.trials, data=data)
-        with suppress(MlflowSilent):  # the tracker prints a warning
-            writer.contact()
-        tracker = Tracker(writer)
-        page = "" if tracker.silent else writer.page()
-        fresh = not (folder / STUDY_FILE).exists()
-        study = _open_study(folder, metadata, plan)
-        if fresh and settings.warm_start is not None:
-            _learn(study, folder, metadata)
-        if fresh and settings.prior is not None:
-            write_prior(study, read_effects(settings, space))
-        forecast = Forecast(settings)
-        scheduler = _open_scheduler(study, space, plan, settings, forecast)
-        known = list(scheduler.records.values())
-        retention = CheckpointRetention(
-            metadata.location, plan, known, keep=settings.keep, deleted=tracker.update
-        )
-        for record in known:  # MLflow may have missed some
-            tracker.update(record)
-        print(
-            f"search {metadata.name} in {metadata.location}; if it is interrupted, {advice}", file=sys.stderr
-        )
-        print(task.describe_data(), file=sys.stderr)
-        if changes := task.describe_changes():
-            print(changes, file=sys.stderr)
-        by_class = dict(zip(task.labels, task.class_counts("train"), strict=False))
-        if message := describe_imbalance(by_class, options=vars(settings)):
-            print(message, file=sys.stderr)
-
-        def out_of_time() -> bool:
-            if settings.seconds is not None and time.monotonic() - begun > settings.seconds:
-                scheduler.closing = True
-            return False
-
-        callbacks.on_search_start(metadata.record(folder))
-        missing = 0
-        rungs = None if isinstance(scheduler, GridScheduler) else scheduler.rungs
-        try:
-            workers.run(
-                scheduler,
-                folder=folder,
-                location=metadata.location,
-                callbacks=[forecast, retention, tracker, callbacks],
-                summary=lambda: search_summary(plan, scheduler.records, rungs),
-                baseline=task.config,
-                limits=settings.limits,
-                test=settings.test,
-                data=data,
-                budget=settings.seconds,
-                stop=out_of_time,
-            )
-        finally:
-            # Keep the results also if the search was interrupted.
-            leading = rank_trials(scheduler.records.values(), plan)
-            counts = Counter(record.state for record in scheduler.records.values())
-            open_trials = counts[State.RUNNING] > 0
-            missing = tracker.finish(
-                best=next(iter(leading), None),
-                metric=plan.metric.name,
-                counts=counts,
-                stopped=open_trials,
-                ranking=[record.number for record in leading],
-            )
-            delete_tune_files(folder)
-    result = Search(
-        folder=folder,
-        metadata=metadata,
-        trials=list(scheduler.records.values()),
-        verdicts=read_verdicts(folder),
-        seconds=round(time.monotonic() - begun, 1),
-        devices=workers.devices,
-        untracked=missing,
-        page=page,
-        runs=dict(tracker.runs),
-    )
-    if isinstance(scheduler, SearchScheduler) and scheduler.all_infeasible:
-        callbacks.on_search_end(result)
-        raise InputError(f"{scheduler.all_infeasible}. Relax the limits, or search another space")
-    write_json(folder / RESULT_FILE, result)
-    if workers.interrupt.signal is None:
-        write_sensitivity(folder, task, leading)
-    if settings.is_grid and scheduler.records:
-        from automl.report.grid_table import write_grid  # importing plots takes seconds
-
-        write_grid(result, folder)
-    callbacks.on_search_end(result)
-    if workers.interrupt.signal is not None:
-        print(advice, file=sys.stderr)
-        raise Stopped(workers.interrupt.signal)
-    return result
-
-
-def _open_scheduler(
-    study: optuna.Study, space: Space, plan: Plan, settings: Settings, forecast: Forecast
-) -> SearchScheduler | GridScheduler:
-    if settings.is_grid:
-        cells = cells_of(settings, space)
-        return GridScheduler(study, space, plan, cells, seeds=settings.grid_seeds)
-    # With the same seed, a resumed sampler would repeat its draws.
-    seed = (settings.seed + len(study.get_trials(deepcopy=False))) % 2**32
-    return SearchScheduler(
-        study,
-        space,
-        plan,
-        load_sampler(settings.sampler, seed=seed, objectives=len(plan.objectives)),
-        adjust=settings.adjust,
-        forecast=forecast,
-        shared_trainings=settings.shared_trainings if settings.shares_training else 0,
-        stop_decided=settings.stops_decided,
-    )
-
-
-def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
-    """Return the plan of a search."""
-    chance = task.chance("validation")
-    return Plan(
-        trials=settings.most,
-        budget=float(baseline.training.epochs),
-        metric=task.metric,
-        objectives=settings.objectives(task.metric.name),
-        baseline_share=settings.baseline_share,
-        pruning=settings.pruning and not settings.is_grid and not settings.shares_training,
-        guessing=None if chance is None else task.metric.guessing(chance, task.size("validation")),
-    )
-
-
-def _open_study(folder: Path, metadata: SearchMetadata, plan: Plan) -> optuna.Study:
-    """Open the study of the search, or create it."""
-    if (folder / STUDY_FILE).exists():
-        with suppress(KeyError):  # an earlier process was killed before it created the study
-            return resume_study(folder, name=metadata.name, needed=plan.needed)
-    directions = [
-        StudyDirection.MAXIMIZE if plan.better(name) > 0 else StudyDirection.MINIMIZE
-        for name in plan.objectives
-    ]
-    return create_study(folder, name=metadata.name, directions=directions, objectives=plan.objectives)
-
-
-def _learn(study: optuna.Study, folder: Path, metadata: SearchMetadata) -> None:
-    """Add the trials of the search `--warm-start` to a new study."""
-    settings = metadata.settings
-    earlier, other = find_warm_start(settings, metadata.fingerprint)
-    reasons = incomparable(other, metadata, settings.load_space())
-    if other.data != metadata.data:
-        reasons[0] += f" ({compare_manifests(read_manifest(earlier), read_manifest(folder))})"
-    if reasons:
-        print(
-            f"search {other.name!r} was made with {'; '.join(reasons)}. Its scores are not comparable, so "
-            f"only its best configurations are used, as first trials",
-            file=sys.stderr,
-        )
-    warm_start_study(study, open_study(earlier, name=other.name), name=other.name, comparable=not reasons)

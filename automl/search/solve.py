@@ -177,7 +177,7 @@ def run_solve(
     shared.use_saved(folder, Storage(storage))
     records = read_records(folder, metadata.name, metadata.plan.needed)
     _check_names(metadata, records, space, trust)
-    loaded = metadata.load_space(space)
+    loaded = metadata.draw_space(space).space
     study = open_study(folder, name=metadata.name) if records else None
     model = None if study is None else fit_model(study)
     tried = [] if model is None else model.tried[0]

@@ -31,8 +31,9 @@ from automl.storage.disk import STUDY_ROOM, format_disk_full, full_disk_errno
 from automl.storage.provenance import Provenance, collect_provenance
 from automl.storage.storage import Storage
 from search.callback import SearchRecord
+from search.drawn import Drawn
 from search.record import TRIALS_FOLDER
-from search.space import Space, SpaceFunction, fingerprint, space_name
+from search.space import Space, SpaceFunction, space_name
 from search.study import STUDY_FILE
 from search.trial_scheduler import Plan
 
@@ -100,8 +101,8 @@ class SearchMetadata:
             settings=MappingProxyType(self.settings.to_json()),
         )
 
-    def load_space(self, moved: str | SpaceFunction | Space | None = None) -> Space:
-        """Load the space of the search. Raise InputError if it cannot be loaded or has changed.
+    def draw_space(self, moved: str | SpaceFunction | Space | None = None) -> Drawn:
+        """Load and draw the space of the search. Raise InputError if it cannot be loaded or has changed.
 
         `moved` replaces its name, if it was a function of a notebook or its file has moved.
         """
@@ -112,7 +113,7 @@ class SearchMetadata:
                 f"{format_command('referee --resume', self.name, settings.storage)}"
             )
         try:
-            space = (settings if moved is None else settings.with_space(moved)).load_space()
+            drawn = Drawn((settings if moved is None else settings.with_space(moved)).load_space())
         except InputError as error:
             name = settings.space_name
             if moved is not None or not (name.startswith(NOTEBOOK) or "<" in name):
@@ -123,13 +124,13 @@ class SearchMetadata:
                 f"with its imports into a file, and add --space file.py:function. Its source is in "
                 f"{self.location}/{SPACE_FILE}"
             ) from error
-        if fingerprint(space) != self.fingerprint:
+        if drawn.fingerprint != self.fingerprint:
             raise InputError(
                 f"space {space_name(settings.space if moved is None else moved)!r} differs from that of "
                 f"search {self.name!r}, so new trials would not be comparable. Restore the old space, or "
                 f"start another search with --warm-start {self.name}."
             )
-        return space
+        return drawn
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from automl.base import loading
-from automl.search.run_search import Prepared
+from automl.search.prepare import Prepared
 from automl.studies.study_table import UNKNOWN, UNPRINTED
 from search.config import Data, TrialConfig
 from search.record import format_options, model_options
@@ -14,9 +14,7 @@ def describe_scale(setup: Mapping[str, str], ready: Prepared) -> str:
     """Return the line of a search that is ready to start, given the setup of its source."""
     task = ready.task
     train, validation = task.size("train"), task.size("validation")
-    return scale_line(
-        setup, [ready.baseline, *ready.draws], f"{train + validation:,} {task.noun}", f"{validation:,}"
-    )
+    return scale_line(setup, ready.configs, f"{train + validation:,} {task.noun}", f"{validation:,}")
 
 
 def scale_line(setup: Mapping[str, str], configs: Sequence[TrialConfig], inputs: str, validated: str) -> str:

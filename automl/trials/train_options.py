@@ -32,7 +32,6 @@ class TrainOptions(RuntimeOptions):
         size: Image side or tokens.
         subset: Fraction of the data to use, stratified.
         backbone: Backbone, such as timm:NAME.
-        width: Factor of the channels of an xresnet.
         weights: Initial weights: default or a file.
         attention: Attention: a name of automl attentions, timm:NAME or file.py:Class.
         symmetric: Use ssa-sym instead of ssa.
@@ -41,11 +40,7 @@ class TrainOptions(RuntimeOptions):
         epochs: Number of epochs.
         batch_size: Batch size.
         learning_rate: Peak learning rate.
-        weight_decay: Weight decay.
-        optimizer: Optimizer.
-        schedule: Schedule, such as one-cycle or flat-cosine.
         mixup: Mixup alpha; 0 is off.
-        label_smoothing: Label smoothing.
         class_weights: Class weights of the loss: none or balanced.
         metric: Metric to print: accuracy, balanced_accuracy, macro_f1, auc or loss.
         seed: Seed of the training.
@@ -64,7 +59,6 @@ class TrainOptions(RuntimeOptions):
     size: int | None = option(None, CONFIGURATION, shown=FITS, key="data.size")
     subset: float = option(1.0, CONFIGURATION, rare=True, key="data.subset")
     backbone: str | None = option(None, MODEL, shown="xresnet18", key="model.backbone")
-    width: float | None = option(None, MODEL, shown=FITS, rare=True, key="model.options.width")
     weights: str = option("", MODEL, shown="random")
     attention: str | None = option(None, MODEL)
     symmetric: bool = option(False, MODEL, "--symmetric")
@@ -73,11 +67,7 @@ class TrainOptions(RuntimeOptions):
     epochs: int | None = option(None, TRAINING, shown=FITS, key="training.epochs")
     batch_size: int = option(64, TRAINING, key="training.batch_size")
     learning_rate: float = option(0.003, TRAINING, "--learning-rate", "--lr", key="training.learning_rate")
-    weight_decay: float = option(0.01, TRAINING, rare=True, key="training.weight_decay")
-    optimizer: str = option("adamw", TRAINING, key="training.optimizer")
-    schedule: str = option("one-cycle", TRAINING, rare=True, key="training.schedule")
     mixup: float = option(0.0, TRAINING, key="training.mixup")
-    label_smoothing: float = option(0.1, TRAINING, rare=True, key="training.label_smoothing")
     class_weights: str = option("none", TRAINING, rare=True, key="training.class_weights")
     metric: str = option("", TRAINING, shown="accuracy", rare=True, key="metric")
     seed: int = option(0, TRAINING, key="seed")

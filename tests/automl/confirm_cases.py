@@ -29,10 +29,10 @@ from cluster.capacity import ClusterCapacity
 from cluster.resources import TrialResources
 from search.class_metrics import ACCURACY
 from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.drawn import Drawn
 from search.fixed_scheduler import FixedScheduler
 from search.metric import Chance
 from search.record import Report, Role, State, TrialRecord
-from search.space import fingerprint
 from search.spaces import load_space
 from search.study import create_study
 from search.trial_scheduler import Plan, TrialScheduler
@@ -155,7 +155,7 @@ def fake_search(
     settings = Settings(**{"space": "digits", "name": name, "storage": str(storage), **more})
     config = (records or RECORDS)[0].config
     manifest = task_of(config).manifest(config)
-    mark = fingerprint(load_space(settings.space))
+    mark = Drawn(load_space(settings.space)).fingerprint
     with new_folder(settings, PLAN, fingerprint=mark, data=manifest.digest) as (folder, _):
         write_manifest(folder, manifest)
         study = create_study(folder, name=name, directions=[StudyDirection.MAXIMIZE])

@@ -11,7 +11,7 @@ from imitated_gpus import Driver, OnCpu, imitate_gpus
 from mlflow import MlflowClient
 
 import automl.confirm.trainings
-import automl.search.run_search
+import automl.search.driver
 import automl.tracking.process
 from automl.export.run_export import ExportResult, run_export
 from automl.trials.train import TrainResult, run_train
@@ -97,9 +97,9 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches and confirmations without Ray and MLflow, in an empty folder; `PlayedWorkers` train."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(automl.tracking.process, "_begin", lambda: (Mock(), Mock()))  # nothing imports MLflow
-    monkeypatch.setattr(automl.search.run_search, "MlflowProcess", lambda run_spec: nullcontext(Mock()))
+    monkeypatch.setattr(automl.search.driver, "MlflowProcess", lambda run_spec: nullcontext(Mock()))
     monkeypatch.setattr(automl.confirm.trainings, "MlflowProcess", nullcontext)
-    for module in (automl.search.run_search, automl.confirm.trainings):
+    for module in (automl.search.driver, automl.confirm.trainings):
         monkeypatch.setattr(module, "Tracker", NoTracker)
 
 

@@ -13,9 +13,10 @@ from automl.base.errors import InputError
 from search import choices
 from search.choices import parse_parameter, types_of
 from search.config import TrialConfig
+from search.drawn import Drawn
 from search.placement_effects import IndexedPlacement, parse_placement
 from search.placement_sampler import PlacementSampler
-from search.space import Space, draw_randomly, fingerprint
+from search.space import Space, draw_randomly
 from search.spaces import SPACES, load_space
 
 SCALE, RATE = (f"option1.a.py:Gate.{name}" for name in ("scale", "rate"))
@@ -51,11 +52,11 @@ def own(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("name", ["digits", "scenes", "sensors"])
 def test_a_new_type_of_the_table_changes_no_space(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = fingerprint(SPACES[name])
+    before = Drawn(SPACES[name]).fingerprint
     record = replace(ATTENTIONS["ssa"], name="new")
     monkeypatch.setattr(attention_table, "ATTENTIONS", {**ATTENTIONS, "new": record})
-    assert fingerprint(SPACES[name]) == before
-    assert fingerprint(SPACES[name].with_attention(SPACES[name].types or ())) == before
+    assert Drawn(SPACES[name]).fingerprint == before
+    assert Drawn(SPACES[name].with_attention(SPACES[name].types or ())).fingerprint == before
 
 
 @pytest.mark.parametrize("name", [name for name, space in SPACES.items() if space.types])
@@ -79,12 +80,12 @@ def test_published_placements_of_other_types_are_left_out() -> None:
 
 def test_parameters_hold_no_folder(own: str, tmp_path: Path) -> None:
     space = SPACES["digits"].with_attention([f"{own}:Gate"])
-    mark = fingerprint(space)
+    mark = Drawn(space).fingerprint
     (tmp_path / "moved").mkdir()
     moved = Path(own).rename(tmp_path / "moved" / "mine.py")
-    assert fingerprint(SPACES["digits"].with_attention([f"{moved}:Gate"])) == mark
+    assert Drawn(SPACES["digits"].with_attention([f"{moved}:Gate"])).fingerprint == mark
     moved.write_text(GATE + "\nclass Other: pass\n")
-    assert fingerprint(SPACES["digits"].with_attention([f"{moved}:Gate"])) != mark
+    assert Drawn(SPACES["digits"].with_attention([f"{moved}:Gate"])).fingerprint != mark
 
 
 def test_options_are_parameters_of_their_module(own: str) -> None:

@@ -11,6 +11,7 @@ from search_cases import SMALL, TWO_OBJECTIVES, ask_trial, draw, make_engine, ma
 from automl.base.errors import InputError
 from search import choices
 from search.config import TrialConfig
+from search.drawn import Drawn
 from search.record import State
 from search.samplers import SAMPLERS, check_sampler, choose_sampler, load_sampler
 from search.space import Space
@@ -43,7 +44,7 @@ CASES = [*((name, OWN_SPACES.get(name, SMALL)) for name in SAMPLERS), ("gp", NUM
 
 @pytest.mark.parametrize(("name", "space"), CASES, ids=lambda value: getattr(value, "name", value))
 def test_fifteen_trials_of_every_kind(name: str, space: Space, tmp_path: Path) -> None:
-    check_sampler(name, space)
+    check_sampler(name, Drawn(space))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = load_sampler(name, seed=0)
@@ -103,12 +104,12 @@ def test_samplers_depend_on_the_seed() -> None:
 )  # fmt: skip
 def test_a_sampler_that_cannot_draw_from_the_space_is_rejected(name: str, space: Space, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        check_sampler(name, space)
+        check_sampler(name, Drawn(space))
 
 
 @pytest.mark.parametrize("name", [*SAMPLERS, "a.module:Sampler"])
 def test_a_sampler_that_can_draw_is_accepted(name: str) -> None:
-    check_sampler(name, OWN_SPACES.get(name, Space(name="d", draw=draw, baseline={}, summary="")))
+    check_sampler(name, Drawn(OWN_SPACES.get(name, Space(name="d", draw=draw, baseline={}, summary=""))))
 
 
 OWN = """
@@ -181,5 +182,5 @@ def test_several_objectives_are_rejected(name: str) -> None:
     [("digits", 1, "placement"), ("digits", 2, "tpe"), ("ucihar", 1, "tpe"), ("da-heads", 1, "tpe")],
 )
 def test_the_sampler_of_placements_is_chosen_for_placements(space: str, objectives: int, chosen: str) -> None:
-    assert choose_sampler("auto", load_space(space), objectives=objectives) == chosen
-    assert choose_sampler("gp", load_space(space), objectives=objectives) == "gp"
+    assert choose_sampler("auto", Drawn(load_space(space)), objectives=objectives) == chosen
+    assert choose_sampler("gp", Drawn(load_space(space)), objectives=objectives) == "gp"

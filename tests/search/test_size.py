@@ -5,7 +5,7 @@ import pytest
 from search_cases import draw
 
 from search.config import TrialConfig
-from search.size import measure_size
+from search.drawn import Drawn
 from search.space import Space
 
 
@@ -42,7 +42,7 @@ def lopsided(trial: optuna.Trial) -> TrialConfig:
     [(draw, 9, 0), (even, 120, 1), (choosy, 45, 0), (lopsided, 72, 2)],
 )
 def test_size(function: object, combinations: int, continuous: int) -> None:
-    size = measure_size(Space(name="s", draw=function, baseline={}, summary=""), draws=1000)  # type: ignore[arg-type]
+    size = Drawn(Space(name="s", draw=function, baseline={}, summary="")).measure_size(1000)  # type: ignore[arg-type]
     assert size.continuous == continuous
     assert size.error == 0 if function is even else 0 < size.error < 0.1 * combinations
     assert size.combinations == pytest.approx(combinations, abs=max(1e-9, 3 * size.error))

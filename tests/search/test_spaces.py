@@ -20,10 +20,15 @@ from automl.base.errors import InputError
 from backbones import Site, build, insert, sites
 from search import choices, vit_spaces
 from search.config import ImageTraining, Model, TrialConfig
-from search.space import Space, draw_randomly, fingerprint, same_parameters
+from search.drawn import Drawn, same_parameters
+from search.space import Space, draw_randomly
 from search.spaces import SPACES, load_space
 
 SAMPLES = 200
+
+
+def fingerprint(space: Space) -> str:
+    return Drawn(space).fingerprint
 
 
 @cache
@@ -208,7 +213,7 @@ def test_a_fingerprint_ignores_the_last_digits_of_numbers() -> None:
 
 
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
-    program = "from search import space, spaces; print(space.fingerprint(spaces.SPACES['digits']))"
+    program = "from search import drawn, spaces; print(drawn.Drawn(spaces.SPACES['digits']).fingerprint)"
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == fingerprint(SPACES["digits"]), done.stderr

@@ -7,6 +7,7 @@ import optuna
 import pytest
 
 from search.detection_spaces import PYRAMID
+from search.drawn import Drawn
 from search.fixed_parameters import check_fixed_parameters
 from search.grid import grid_cells
 from search.samplers import check_sampler
@@ -35,7 +36,7 @@ def drawn(name: str, **params: Any) -> Any:
 @pytest.mark.parametrize("name", [f"{name}{form}" for name in CELLS for form in ("", SMALL)])
 def test_every_row_is_a_cell(name: str) -> None:
     space = load_space(name)
-    check_sampler("grid", space)
+    check_sampler("grid", Drawn(space))
     check_fixed_parameters(space)
     cells = grid_cells(space)
     assert len(cells) == CELLS[name.removesuffix(SMALL)]

@@ -12,10 +12,10 @@ from automl_cases import HERE, tiny
 from attention import ATTENTIONS, Spec
 from attention.attention_table import TIMM_NAMES
 from automl.config.settings import Settings
-from automl.search.checks import check_attentions
+from automl.search.prepare import check_attentions
 from automl.tasks.attention_check import MOST_OPTIONS
 from automl.trials.train import run_train
-from search.space import draw_randomly
+from search.drawn import Drawn
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -195,8 +195,7 @@ MESSAGES = {
 
 def _check(attention: str | None) -> None:
     settings = Settings(space="digits", attention=attention)
-    space = settings.load_space()
-    check_attentions(space, settings, [config for _, config in draw_randomly(space, 50) if config])
+    check_attentions(Drawn(settings.load_space()), settings.adjust, settings.runtime)
 
 
 def test_modules_that_cannot_be_exported_are_named_before_a_search(

@@ -19,17 +19,16 @@ import automl
 from attention import ATTENTIONS
 from automl.base.errors import InputError
 from automl.base.loading import load_object
-from automl.cli.command import as_command
-from automl.cli.config_file import COMMON
+from automl.cli.attention_tables import sites_table
+from automl.cli.command import COMMON, as_command
 from automl.cli.main import app
-from automl.cli.sites import sites_table
 from automl.config.settings import Settings
 from automl.search import run_search as search
 from automl.search.solve import run_solve
 from automl.storage.folder import new_folder
 from backbones import Site
 from search.class_metrics import ACCURACY
-from search.space import fingerprint
+from search.drawn import Drawn
 from search.spaces import SPACES
 from search.trial_scheduler import Plan
 
@@ -58,7 +57,17 @@ COMMANDS = (
     "check-attention",
     "sites",
 )
-DIGITS = ("train", "--dataset", "digits", "--size", "24", "--subset", "0.1", "--width", "0.25")
+DIGITS = (
+    "train",
+    "--dataset",
+    "digits",
+    "--size",
+    "24",
+    "--subset",
+    "0.1",
+    "--set",
+    "model.options.width=0.25",
+)
 
 
 @pytest.mark.parametrize("command", [(), *[(name,) for name in COMMANDS]], ids=" ".join)
@@ -113,12 +122,12 @@ def test_trial_imports_only_its_task() -> None:
     program = """
 import sys
 import automl.trials.trial
-from automl.config.baseline import draw_baseline
+from search.drawn import Drawn
 from automl.config.settings import Settings
 from automl.tasks import open_task
 
 settings = Settings(space="digits")
-open_task(draw_baseline(settings.load_space(), settings), settings.runtime).model()
+open_task(settings.adjust(Drawn(settings.load_space()).baseline(0)), settings.runtime).model()
 print(*sorted({"sklearn", "mlflow", "scipy.stats", "automl.tasks.detection"} & set(sys.modules)))
 model = sys.modules["fastai.vision.models.xresnet"].XResNet
 import fastai.vision.models.xresnet as whole
@@ -287,8 +296,8 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*DIGITS, "--where", "stage1.block2"), ["need --attention"]),
     ((*DIGITS, "--device", "tpu"), ["device 'tpu' cannot be used", "auto, cpu, cuda, cuda:N or mps"]),
     ((*DIGITS, "--device", "cuda:99"), ["device 'cuda:99' cannot be used"]),
-    ((*DIGITS, "--optimizer", "adm"), ["adamw, adam, sgd", "'adm'"]),
-    ((*DIGITS, "--schedule", "cosinus"), ["cosine, step", "'cosinus'"]),
+    ((*DIGITS, "--set", "training.optimizer=adm"), ["adamw, adam, sgd", "'adm'"]),
+    ((*DIGITS, "--set", "training.schedule=cosinus"), ["cosine, step", "'cosinus'"]),
     ((*DIGITS, "--learning-rate", "0", "--epochs", "0"), ["2 problems", "learning_rate", "epochs"]),
     (("train", "--dataset", "digts"), ["unknown data source 'digts'", "Did you mean 'digits'?"]),
     (("train", "--dataset", "ucihar"), ["unknown data source 'ucihar'", "use --space ucihar"]),
@@ -409,7 +418,7 @@ def earlier(folder: Path) -> str:
     """Create a search without trials."""
     settings = Settings(space="digits", name="older", trials=3)
     plan = Plan(trials=3, budget=6, metric=ACCURACY, objectives=["accuracy"])
-    with new_folder(settings, plan, fingerprint=fingerprint(SPACES["digits"]), data="d"):
+    with new_folder(settings, plan, fingerprint=Drawn(SPACES["digits"]).fingerprint, data="d"):
         return "older"
 
 

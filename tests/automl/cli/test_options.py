@@ -13,7 +13,7 @@ import yaml
 
 import automl
 from automl.base.options import options_of
-from automl.cli.config_file import COMMON
+from automl.cli.command import COMMON
 from automl.cli.main import app
 from scripts.site_pages import describe_command
 

@@ -19,10 +19,11 @@ from automl.costs.exported import _draw, _option_params, read_latencies
 from automl.storage.folder import SEARCH_FILE
 from search.choices import TYPES
 from search.config import ImageData, Model, TrialConfig
+from search.drawn import Drawn
 from search.image_spaces import list_digits_sites
 from search.placement_effects import IndexedModule
 from search.record import State
-from search.space import draw_randomly, fingerprint
+from search.space import draw_randomly
 from search.spaces import SPACES
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -32,7 +33,7 @@ def save(storage: Path, trials: Any, space: str = "digits", **options: Any) -> s
     """Save a search whose space is that of this version. Return its storage."""
     file = save_search(storage, trials, space=space, **options) / SEARCH_FILE
     content = json.loads(file.read_text())
-    file.write_text(json.dumps({**content, "fingerprint": fingerprint(SPACES[space])}))
+    file.write_text(json.dumps({**content, "fingerprint": Drawn(SPACES[space]).fingerprint}))
     return str(storage)
 
 

@@ -13,12 +13,12 @@ from automl.base.command_line import format_option
 from automl.base.errors import InputError
 from automl.base.names import short_name
 from automl.base.serialise import from_json, to_json
-from automl.config.baseline import draw_baseline
 from automl.config.limits import Limits
 from automl.config.settings import TRIALS, Settings
 from automl.storage.storage import Storage
 from cluster.connect import connect
 from search.config import ImageTraining, Model, TrialConfig
+from search.drawn import Drawn
 from search.space import Space
 from search.spaces import SPACES
 
@@ -241,10 +241,10 @@ def test_short_name(space: str, short: str) -> None:
 
 def test_baseline_is_the_configuration_of_trial_0() -> None:
     settings = Settings(space="digits", epochs=2, seed=3)
-    config = draw_baseline(SPACES["digits"], settings)
+    config = settings.adjust(Drawn(SPACES["digits"]).baseline(settings.seed))
     assert (config.model.placement, config.training.epochs, config.seed) == ({}, 2, 3)
     assert config.training.learning_rate == 3e-3
-    assert draw_baseline(SPACES["digits"], settings) == config
+    assert settings.adjust(Drawn(SPACES["digits"]).baseline(settings.seed)) == config
     assert config.model == Model(backbone="xresnet18", options={"width": 0.25})
 
 
@@ -253,7 +253,7 @@ def test_space_that_prunes_its_baseline_is_rejected() -> None:
         raise optuna.TrialPruned
 
     with pytest.raises(InputError, match="space 'never' raised TrialPruned for its own baseline"):
-        draw_baseline(Space(name="never", draw=never, baseline={}, summary=""), Settings(space="never"))
+        Drawn(Space(name="never", draw=never, baseline={}, summary="")).baseline(0)
 
 
 def space_with_attention(trial: optuna.Trial) -> TrialConfig:
@@ -275,7 +275,7 @@ def space_with_attention(trial: optuna.Trial) -> TrialConfig:
 def test_invalid_baseline_is_rejected(baseline: dict[str, Any], message: str) -> None:
     space = Space(name="mine", draw=space_with_attention, baseline=baseline, plain={"count": 0}, summary="")
     with pytest.raises(InputError) as error:
-        draw_baseline(space, Settings(space="mine"))
+        Drawn(space).baseline(0)
     assert message in str(error.value)
 
 

@@ -16,8 +16,9 @@ from automl.functions.space import function_space
 from automl.functions.start import StartTrial
 from automl.tasks import open_task
 from search.config.tasks import declare_metric
+from search.drawn import Drawn
 from search.metric import Metric
-from search.space import draw_randomly, fingerprint
+from search.space import draw_randomly
 
 MARKS = Path(__file__).parent / "train_marks.py"
 ACCURACY = Metric(name="accuracy", maximize=True)
@@ -61,14 +62,14 @@ def test_start_runs_once_for_each_combination_of_discrete_values(monkeypatch):
 def test_fingerprint_depends_on_the_code_and_not_on_its_folder(tmp_path):
     (tmp_path / "train_marks.py").write_text(MARKS.read_text())
     moved = function_space(f"{tmp_path / 'train_marks.py'}:train", ACCURACY)
-    expected = fingerprint(function_space(f"{MARKS}:train", ACCURACY))
-    assert fingerprint(moved) == expected
+    expected = Drawn(function_space(f"{MARKS}:train", ACCURACY)).fingerprint
+    assert Drawn(moved).fingerprint == expected
     for options in ({"chance": 0.1}, {"epochs": 9}):
-        assert fingerprint(function_space(f"{MARKS}:train", ACCURACY, **options)) != expected
+        assert Drawn(function_space(f"{MARKS}:train", ACCURACY, **options)).fingerprint != expected
     other = Metric(name="accuracy", maximize=True, margin=2.0)
-    assert fingerprint(function_space(f"{MARKS}:train", other)) != expected
+    assert Drawn(function_space(f"{MARKS}:train", other)).fingerprint != expected
     (tmp_path / "train_marks.py").write_text(MARKS.read_text().replace("1e-1", "2e-1"))
-    assert fingerprint(function_space(f"{tmp_path / 'train_marks.py'}:train", ACCURACY)) != expected
+    assert Drawn(function_space(f"{tmp_path / 'train_marks.py'}:train", ACCURACY)).fingerprint != expected
 
 
 PLACE = "model = trial.place(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()), torch.zeros(2, 1, 8, 8))"

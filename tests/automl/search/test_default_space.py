@@ -12,7 +12,7 @@ from PIL import Image
 from automl.config.settings import Settings
 from automl.search import default_space
 from automl.search.default_space import fit, fit_epochs
-from automl.search.run_search import prepare
+from automl.search.prepare import prepare
 
 
 def photographs(folder: Path, *sizes: tuple[int, int]) -> str:
@@ -84,7 +84,7 @@ def test_chosen_epochs_are_printed(
     assert ready.settings.epochs == ready.plan.budget == ready.baseline.training.epochs
     assert ready.task.steps() * ready.plan.budget >= 300
     assert f"chosen    {ready.settings.epochs} epochs" in capsys.readouterr().err
-    assert all(config.training.epochs == ready.settings.epochs for config in ready.draws)
+    assert all(config.training.epochs == ready.settings.epochs for config in ready.configs)
     assert prepare(replace(settings, epochs=2)).plan.budget == 2
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 

@@ -9,8 +9,8 @@ from optuna.trial import create_trial
 
 from automl.base.errors import InputError
 from automl.cli.status import read_status
-from automl.config.settings import Settings
-from automl.search.prior import read_effects
+from automl.search.earlier import read_effects
+from search.drawn import Drawn
 from search.placement_effects import Effect, Term
 from search.prior import write_prior
 from search.space import Space, draw_randomly
@@ -29,14 +29,10 @@ def add_trials(study: optuna.Study, space: Space = DIGITS, count: int = 12) -> N
         )
 
 
-def settings(tmp_path: Path, prior: str) -> Settings:
-    return Settings(space="digits", storage=str(tmp_path), prior=prior)
-
-
 def test_effects_are_read_at_the_sites_of_the_space(tmp_path: Path) -> None:
     for name in ("first", "second"):
         add_trials(resume_study(fake_search(tmp_path, name=name), name=name))
-    prior = read_effects(settings(tmp_path, "first,second"), DIGITS)
+    prior = read_effects(["first", "second"], str(tmp_path), Drawn(DIGITS))
     assert list(prior) == ["first", "second"]
     assert prior["first"] == prior["second"]
     assert max(prior["first"], key=lambda e: prior["first"][e] if e.term == Term.TYPE else -1) == Effect(
@@ -59,16 +55,16 @@ def test_searches_that_are_no_prior_are_rejected(tmp_path: Path) -> None:
         ("two", "'two' has several"),
     ):
         with pytest.raises(InputError, match=message):
-            read_effects(settings(tmp_path, name), DIGITS)
+            read_effects([name], str(tmp_path), Drawn(DIGITS))
     space = DIGITS.with_attention(["ssa", "multihead"])
     with pytest.raises(InputError, match=r"a type of this space \(multihead, ssa\); 'others' has linear, sa"):
-        read_effects(settings(tmp_path, "others"), space)
+        read_effects(["others"], str(tmp_path), Drawn(space))
 
 
 def test_status_shows_how_much_an_earlier_search_counts(tmp_path: Path) -> None:
     add_trials(resume_study(fake_search(tmp_path, name="old"), name="old"), count=30)
     study = resume_study(fake_search(tmp_path, name="new", prior="old"), name="new")
-    write_prior(study, read_effects(settings(tmp_path, "old"), DIGITS))
+    write_prior(study, read_effects(["old"], str(tmp_path), Drawn(DIGITS)))
     assert read_status("new", str(tmp_path)).prior == {}, "no trial with a placement has completed"
     add_trials(study, count=30)
     status = read_status("new", str(tmp_path))

@@ -12,7 +12,7 @@ from confirm_cases import fake_confirmation, fake_search
 import automl
 from automl.base.serialise import to_json, write_json
 from automl.config.settings import Settings
-from automl.search.run_search import make_plan
+from automl.search.prepare import make_plan
 from automl.search.search import EXPORTS, RESULT_FILE, Search, load
 from automl.storage.folder import new_folder
 from automl.tracking.run_spec import flat

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from automl.config.settings import Settings
-from automl.search.warm_start import incomparable
+from automl.search.earlier import incomparable
 from automl.storage.folder import SearchMetadata
 from search.class_metrics import ACCURACY
+from search.drawn import Drawn
 from search.spaces import SPACES
 from search.trial_scheduler import Plan
 
@@ -90,7 +91,7 @@ def test_each_setting_is_compared_or_has_no_influence_on_scores(field: str) -> N
     if field == "weights_digest":
         base = replace(BASE, weights="shared_training.pt", weights_digest="xyz")
     other = replace(base, **{field: {**OTHER, **SAME}[field]})
-    reasons = incomparable(metadata(other), metadata(base), SPACES[base.space_name])
+    reasons = incomparable(metadata(other), metadata(base), Drawn(SPACES[base.space_name]))
     assert (field in NOT_COMPARED) != bool(reasons), reasons
     if field in OTHER:
         assert field in reasons[0] or field in ("init", "augment", "context")
@@ -98,7 +99,7 @@ def test_each_setting_is_compared_or_has_no_influence_on_scores(field: str) -> N
 
 def test_path_of_weights_is_not_compared() -> None:
     here, other = (replace(BASE, weights=file, weights_digest="abc") for file in ("a.pt", "b.pt"))
-    assert not incomparable(metadata(other), metadata(here), SPACES["digits"])
+    assert not incomparable(metadata(other), metadata(here), Drawn(SPACES["digits"]))
 
 
 @pytest.mark.parametrize(
@@ -106,5 +107,5 @@ def test_path_of_weights_is_not_compared() -> None:
     [("a-c", "d", "a space that creat"), ("a-b", "e", "other data"), ("a-b", "d", "")],
 )
 def test_another_space_and_other_data_are_not_comparable(mark: str, data: str, words: str) -> None:
-    reasons = incomparable(metadata(BASE, mark, data), metadata(BASE), SPACES["digits"])
+    reasons = incomparable(metadata(BASE, mark, data), metadata(BASE), Drawn(SPACES["digits"]))
     assert [reason[: len(words)] for reason in reasons] == [words] * bool(words)

@@ -33,8 +33,9 @@ from automl.storage.folder import (
 from automl.storage.storage import Storage
 from search.class_metrics import ACCURACY
 from search.config import ImageTraining, TrialConfig
+from search.drawn import Drawn
 from search.record import TRIALS_FOLDER
-from search.space import fingerprint, get_source
+from search.space import get_source
 from search.trial_scheduler import Plan
 
 PLAN = Plan(trials=3, budget=2.0, metric=ACCURACY, objectives=["accuracy", "macs"])
@@ -255,18 +256,18 @@ def test_a_space_that_is_a_function(tmp_path: Path) -> None:
 
     settings = Settings(space=mine, name="first", storage=str(tmp_path))
     assert settings.title == "test_a_space_that_is_a_function.mine"
-    with new_folder(settings, PLAN, fingerprint=fingerprint(settings.load_space()), data="d") as (
+    with new_folder(settings, PLAN, fingerprint=Drawn(settings.load_space()).fingerprint, data="d") as (
         folder,
         created,
     ):
-        assert created.load_space()(FixedTrial({"epochs": 7})).training.epochs == 7
+        assert created.draw_space().space(FixedTrial({"epochs": 7})).training.epochs == 7
     metadata = read_metadata(folder, str(tmp_path))
     assert metadata.settings == replace(created.settings, space=settings.space_name)
     with pytest.raises(InputError, match=rf"function \S+mine of a notebook .* is in {folder}/space.py"):
-        metadata.load_space()
-    assert metadata.load_space(mine).draw is mine
+        metadata.draw_space()
+    assert metadata.draw_space(mine).space.draw is mine
     with pytest.raises(InputError, match=r"space 'digits' differs from that of search"):
-        metadata.load_space("digits")
+        metadata.draw_space("digits")
 
 
 def test_function_of_a_notebook_is_available_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,12 +277,15 @@ def test_function_of_a_notebook_is_available_in_it(tmp_path: Path, monkeypatch: 
     mine.__module__, mine.__qualname__ = "__main__", "mine"
     mine.baseline = {"epochs": 3}  # type: ignore[attr-defined]
     settings = Settings(space=mine, storage=str(tmp_path))
-    with new_folder(settings, PLAN, fingerprint=fingerprint(settings.load_space()), data="d") as (folder, _):
+    with new_folder(settings, PLAN, fingerprint=Drawn(settings.load_space()).fingerprint, data="d") as (
+        folder,
+        _,
+    ):
         metadata = read_metadata(folder, str(tmp_path))
     assert (metadata.settings.space_name, metadata.settings.title) == ("__main__:mine", "mine")
     monkeypatch.setattr(sys.modules["__main__"], "mine", mine, raising=False)
-    assert metadata.load_space().baseline == {"epochs": 3}
-    source = get_source(metadata.load_space())
+    assert metadata.draw_space().space.baseline == {"epochs": 3}
+    source = get_source(metadata.draw_space().space)
     assert source.startswith("def mine(trial: optuna.Trial)")
     assert source.endswith("\nmine.baseline = {'epochs': 3}\n")
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.export import parity
-from automl.search.checks import check_models
+from automl.search.prepare import check_models
 from automl.tasks import open_task
 from automl.tasks.deployment import Deployment
 from automl.tasks.model_check import ModelCheck, check_model
@@ -277,7 +277,7 @@ def test_each_backbone_of_a_space_is_tried(tmp_path: Path, capsys: pytest.Captur
     )
     settings = Settings(space="digits")
     with pytest.raises(InputError, match=r"mine\.py:Pair returned a tuple .*\(batch, 10 classes\)"):
-        check_models([tiny(), flat, flat, pair], settings)
+        check_models([tiny(), flat, flat, pair], settings.runtime)
     assert capsys.readouterr().err.count("mine.py:Flat is trained contiguous") == 1
 
 

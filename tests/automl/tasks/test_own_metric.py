@@ -16,7 +16,7 @@ from sklearn.metrics import top_k_accuracy_score
 
 from automl.config.settings import Settings
 from automl.confirm.judge import judge
-from automl.search.run_search import make_plan
+from automl.search.prepare import make_plan
 from automl.storage.answers import Answers
 from automl.tasks import Task, open_task
 from automl.tracking.runs import find_scores

@@ -25,13 +25,15 @@ from automl.data.manifest import MANIFEST_FILE
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.run_export import run_export
-from automl.search.run_search import _learn, resume_search
+from automl.search.earlier import learn
+from automl.search.run_search import resume_search
 from automl.storage.folder import find_search
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.same_data import check_same_data, find_search_of, restore_manifest
 from automl.trials.session import share_data
 from search.config import TrialConfig
+from search.drawn import Drawn
 from search.record import TrialRecord
 from search.study import WARM_START, create_study
 
@@ -204,7 +206,7 @@ def test_like_reports_different_data_and_uses_no_scores(
     metadata = replace(metadata, settings=replace(metadata.settings, warm_start="mine"))
     Path("study").mkdir()
     study = create_study(Path("study"), name="s", directions=[StudyDirection.MAXIMIZE])
-    _learn(study, folder, metadata)
+    learn(study, folder, metadata, Drawn(metadata.settings.load_space()))
     message = capsys.readouterr().err
     assert (f"1 changed ({name})" in message) is changed
     assert (len(study.trials) == 0) is changed, "scores of other images are none here"

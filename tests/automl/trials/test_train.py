@@ -181,8 +181,8 @@ TRAIN = (
     "24",
     "--subset",
     "0.2",
-    "--width",
-    "0.25",
+    "--set",
+    "model.options.width=0.25",
     "--batch-size",
     "32",
 )
@@ -354,8 +354,9 @@ def test_two_workers_train_the_same_as_one(store: MlflowClient, cli: Cli) -> Non
         class_folder = Path("noise") / f"class{i % 2}"
         class_folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(generator.integers(0, 256, (32, 32, 3), np.uint8)).save(class_folder / f"{i}.png")
-    small = ("--optimizer", "sgd", "--learning-rate", "1e-3", "--precision", "fp32", "--device", "cpu",
-             "--data", "noise", "--size", "32", "--width", "0.25", "--batch-size", "32")  # fmt: skip
+    small = ("--data", "noise", "--size", "32", "--batch-size", "32", "--learning-rate", "1e-3",
+             "--precision", "fp32", "--device", "cpu", "--set", "training.optimizer=sgd",
+             "--set", "model.options.width=0.25")  # fmt: skip
     for name, workers in (("one", 1), ("two", 2)):
         code, _, err = cli("train", *small, "--epochs", "2", "--workers", str(workers), "--name", name)
         assert code == 0, err

@@ -1,10 +1,12 @@
-"""Table of the sites of a backbone and the cost of attention types."""
+"""Tables of the attention types, and of the sites of a backbone with the cost of each type."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
 from attention import ATTENTIONS, Spec
+from attention.attention_table import TIMM_NAMES
 from automl.base.errors import InputError
 from automl.base.units import format_count
 from backbones import Site
@@ -39,3 +41,31 @@ def _cost(spec: Spec, site: Site) -> str:
     except InputError:
         return MISFIT
     return f"{format_count(cost.parameters)}/{format_count(cost.macs)}"
+
+
+def describe_attentions() -> list[dict[str, Any]]:
+    """Return each type of the table in JSON's types."""
+    return [
+        {
+            "type": attention.name,
+            "cost": "counted" if attention.cost is None else "formula",
+            "source": attention.source,
+            "options": {
+                name: {"default": option.default, "choices": list(option.allowed)}
+                for name, option in attention.options.items()
+            },
+        }
+        for attention in ATTENTIONS.values()
+    ]
+
+
+def attentions_table() -> Iterator[str]:
+    """Yield the lines of the table. The options of a type follow it, with defaults and allowed values."""
+    yield f"{'type':14}{'cost':9}source"
+    for described in describe_attentions():
+        yield f"{described['type']:14}{described['cost']:9}{described['source']}"
+        for name, option in described["options"].items():
+            choices = f" ({', '.join(map(str, option['choices']))})" if option["choices"] else ""
+            yield f"  {name}={option['default']}{choices}"
+    yield f"timm's modules: timm:NAME; NAME is {', '.join(TIMM_NAMES)}"
+    yield "a class of your own: file.py:Class or package.module:Class; automl check-attention checks it"

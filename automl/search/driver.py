@@ -1,0 +1,220 @@
+"""Run the trials of a search that passed its checks, on Ray, and write its result."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.study import StudyDirection
+
+from automl.base.command_line import format_command
+from automl.base.errors import InputError
+from automl.base.serialise import write_json
+from automl.callbacks.user import UserCallbacks
+from automl.confirm.written import read_verdicts
+from automl.costs.forecast import Forecast
+from automl.search.earlier import learn, read_effects
+from automl.search.prepare import cells_of
+from automl.search.search import RESULT_FILE, Search
+from automl.storage.folder import SearchMetadata
+from automl.tasks import Split, Task
+from automl.tasks.layer_sensitivity import write_sensitivity
+from automl.tracking.process import MlflowProcess
+from automl.tracking.run_spec import search_run_spec
+from automl.tracking.silence import MlflowSilent
+from automl.tracking.tracker import Tracker
+from automl.trials.interrupt import Stopped
+from search.callback import Callback
+from search.class_statistics import describe_imbalance
+from search.config import TrialConfig
+from search.drawn import Drawn
+from search.grid_scheduler import GridScheduler
+from search.prior import write_prior
+from search.record import State
+from search.samplers import load_sampler
+from search.search_scheduler import SearchScheduler
+from search.study import STUDY_FILE, create_study, resume_study
+from search.trial_scheduler import rank_trials
+
+if TYPE_CHECKING:
+    from automl.trials.session import Workers
+
+Scheduler = SearchScheduler | GridScheduler
+
+
+def run_to_end(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task, begun: float) -> Search:
+    """Run the trials of a search that have not ended. It began at `begun` on the monotonic clock [s].
+
+    Raise InputError if no trial keeps the limits, and Stopped after a signal.
+    """
+    # Importing Ray takes seconds. Invalid arguments are reported before.
+    from automl.callbacks.retention import CheckpointRetention
+    from automl.trials.session import open_workers, share_data
+
+    settings, plan = metadata.settings, metadata.plan
+    callbacks = UserCallbacks(settings.callbacks)
+    advice = f"resume with: {format_command('search --resume', metadata.name, settings.storage)}"
+    with (
+        MlflowProcess(search_run_spec(metadata.location, metadata)) as writer,
+        open_workers(settings, folder / "log.txt", advice) as workers,
+    ):
+        tested: Sequence[Split] = ["test"] if settings.test else []
+        data = share_data(task, folder, metadata, "train", "validation", *tested)
+        workers = workers.share_gpus(folder, metadata, task.config, trials=plan.trials, data=data)
+        with suppress(MlflowSilent):  # the tracker prints a warning
+            writer.contact()
+        tracker = Tracker(writer)
+        page = "" if tracker.silent else writer.page()
+        forecast = Forecast(settings)
+        scheduler = _open_scheduler(_open_study(folder, metadata, drawn), metadata, drawn, forecast)
+        known = list(scheduler.records.values())
+        retention = CheckpointRetention(
+            metadata.location, plan, known, keep=settings.keep, deleted=tracker.update
+        )
+        for record in known:  # MLflow may have missed some
+            tracker.update(record)
+        _announce(metadata, task, advice)
+        callbacks.on_search_start(metadata.record(folder))
+        called = [forecast, retention, tracker, callbacks]
+        try:
+            _run_trials(workers, scheduler, folder, metadata, task.config, called, data, begun)
+        finally:  # Keep the results also if the search was interrupted.
+            missing = _close(folder, scheduler, tracker)
+    result = Search(
+        folder=folder,
+        metadata=metadata,
+        trials=list(scheduler.records.values()),
+        verdicts=read_verdicts(folder),
+        seconds=round(time.monotonic() - begun, 1),
+        devices=workers.devices,
+        untracked=missing,
+        page=page,
+        runs=dict(tracker.runs),
+    )
+    signal = workers.interrupt.signal
+    hopeless = scheduler.all_infeasible if isinstance(scheduler, SearchScheduler) else None
+    if not hopeless:
+        _write_files(result, scheduler, None if signal else task)
+    callbacks.on_search_end(result)
+    if hopeless:
+        raise InputError(f"{hopeless}. Relax the limits, or search another space")
+    if signal is not None:
+        print(advice, file=sys.stderr)
+        raise Stopped(signal)
+    return result
+
+
+def _open_study(folder: Path, metadata: SearchMetadata, drawn: Drawn) -> optuna.Study:
+    """Open the study of the search. Or create it, with what earlier searches found."""
+    settings, plan = metadata.settings, metadata.plan
+    if (folder / STUDY_FILE).exists():
+        with suppress(KeyError):  # an earlier process was killed before it created the study
+            return resume_study(folder, name=metadata.name, needed=plan.needed)
+    directions = [
+        StudyDirection.MAXIMIZE if plan.better(name) > 0 else StudyDirection.MINIMIZE
+        for name in plan.objectives
+    ]
+    study = create_study(folder, name=metadata.name, directions=directions, objectives=plan.objectives)
+    if settings.warm_start is not None:
+        learn(study, folder, metadata, drawn)
+    if settings.prior is not None:
+        write_prior(study, read_effects(settings.earlier_searches, settings.storage, drawn))
+    return study
+
+
+def _open_scheduler(
+    study: optuna.Study, metadata: SearchMetadata, drawn: Drawn, forecast: Forecast
+) -> Scheduler:
+    settings, plan = metadata.settings, metadata.plan
+    if settings.is_grid:
+        return GridScheduler(study, drawn.space, plan, cells_of(settings, drawn), seeds=settings.grid_seeds)
+    # With the same seed, a resumed sampler would repeat its draws.
+    seed = (settings.seed + len(study.get_trials(deepcopy=False))) % 2**32
+    return SearchScheduler(
+        study,
+        drawn.space,
+        plan,
+        load_sampler(settings.sampler, seed=seed, objectives=len(plan.objectives)),
+        adjust=settings.adjust,
+        forecast=forecast,
+        shared_trainings=settings.shared_trainings if settings.shares_training else 0,
+        stop_decided=settings.stops_decided,
+    )
+
+
+def _announce(metadata: SearchMetadata, task: Task, advice: str) -> None:
+    """Print where the search is, and its data."""
+    print(f"search {metadata.name} in {metadata.location}; if it is interrupted, {advice}", file=sys.stderr)
+    print(task.describe_data(), file=sys.stderr)
+    if changes := task.describe_changes():
+        print(changes, file=sys.stderr)
+    by_class = dict(zip(task.labels, task.class_counts("train"), strict=False))
+    if message := describe_imbalance(by_class, options=vars(metadata.settings)):
+        print(message, file=sys.stderr)
+
+
+def _run_trials(
+    workers: "Workers",
+    scheduler: Scheduler,
+    folder: Path,
+    metadata: SearchMetadata,
+    baseline: TrialConfig,
+    callbacks: Sequence[Callback],
+    data: Mapping[str, Any] | None,
+    begun: float,
+) -> None:
+    from automl.callbacks.search_progress import search_summary  # imports Ray
+
+    settings = metadata.settings
+    rungs = None if isinstance(scheduler, GridScheduler) else scheduler.rungs
+
+    def out_of_time() -> bool:
+        if settings.seconds is not None and time.monotonic() - begun > settings.seconds:
+            scheduler.closing = True
+        return False
+
+    workers.run(
+        scheduler,
+        folder=folder,
+        location=metadata.location,
+        callbacks=callbacks,
+        summary=lambda: search_summary(metadata.plan, scheduler.records, rungs),
+        baseline=baseline,
+        limits=settings.limits,
+        test=settings.test,
+        data=data,
+        budget=settings.seconds,
+        stop=out_of_time,
+    )
+
+
+def _close(folder: Path, scheduler: Scheduler, tracker: Tracker) -> int:
+    """Write the end of the search to MLflow. Return the number of trials that it lacks."""
+    from automl.trials.session import delete_tune_files  # imports Ray
+
+    leading = rank_trials(scheduler.records.values(), scheduler.plan)
+    counts = Counter(record.state for record in scheduler.records.values())
+    missing = tracker.finish(
+        best=next(iter(leading), None),
+        metric=scheduler.plan.metric.name,
+        counts=counts,
+        stopped=counts[State.RUNNING] > 0,
+        ranking=[record.number for record in leading],
+    )
+    delete_tune_files(folder)
+    return missing
+
+
+def _write_files(search: Search, scheduler: Scheduler, task: Task | None) -> None:
+    """Write the result, and the table of a grid. With a task, write the sensitivity of the layers."""
+    write_json(search.folder / RESULT_FILE, search)
+    if task is not None:
+        write_sensitivity(search.folder, task, rank_trials(search.trials, search.plan))
+    if isinstance(scheduler, GridScheduler) and search.trials:
+        from automl.report.grid_table import write_grid  # importing plots takes seconds
+
+        write_grid(search, search.folder)

@@ -1,0 +1,198 @@
+"""Check the settings of a search before anything is trained, and complete them with defaults."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from automl.base import loading
+from automl.base.errors import InputError
+from automl.callbacks.user import check_callbacks
+from automl.config.runtime import Runtime
+from automl.config.settings import Settings
+from automl.costs.forecast import check_limits
+from automl.data import shared
+from automl.data.manifest import Manifest
+from automl.export.attention_formats import find_missing_formats
+from automl.search.default_space import fit_epochs
+from automl.search.earlier import find_warm_start, read_effects
+from automl.storage.folder import check_new
+from automl.storage.working_dir import check_not_temporary
+from automl.tasks import Task, attention_check, open_task
+from automl.tasks.initial import choose_weights
+from search.config import PUBLISHED, TrialConfig
+from search.drawn import Drawn
+from search.grid import GRID, Cell
+from search.samplers import check_has_placements, check_sampler, choose_sampler, load_sampler
+from search.trial_scheduler import Plan
+
+# Draws to build models of, to compare with the limits, and of the user's own attention: enough for nearly all
+# combinations of a type, its options and the shapes of sites.
+MODEL_DRAWS, LIMIT_DRAWS, ATTENTION_DRAWS = 50, 100, 400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Search that passed all checks.
+
+    Attributes:
+        settings: The settings, completed with defaults.
+        drawn: The space with its draws.
+        baseline: The configuration of trial 0.
+        task: The task of the baseline, with its data.
+        plan: Number of trials, budget, metric and objectives.
+        manifest: List of examples and splits.
+    """
+
+    settings: Settings
+    drawn: Drawn
+    baseline: TrialConfig
+    task: Task
+    plan: Plan
+    manifest: Manifest
+
+    @property
+    def configs(self) -> list[TrialConfig]:
+        """The baseline and random configurations."""
+        return [self.baseline, *map(self.settings.adjust, self.drawn.configs(LIMIT_DRAWS))]
+
+
+def prepare(settings: Settings) -> Prepared:
+    """Check the settings before a search starts, and complete them with defaults.
+
+    `run_search` and `--dry-run` start with it. It writes only the cache of the data.
+
+    Raise InputError if a setting is invalid.
+    """
+    check_not_temporary(settings.storage)
+    check_new(settings)
+    check_callbacks(settings.callbacks)
+    settings = with_weights(settings)
+    drawn = Drawn(settings.load_space())
+    settings = _with_sampler(settings, drawn)
+    if drawn.space.types is not None:  # Stored, so that a later default does not change this search.
+        settings = replace(settings, attention=",".join(map(loading.make_absolute, drawn.space.types)))
+    mark = drawn.fingerprint
+    if settings.warm_start is not None:
+        find_warm_start(settings.warm_start, settings.storage, mark)
+    if settings.prior is not None:
+        read_effects(settings.earlier_searches, settings.storage, drawn)
+    plain = drawn.baseline(settings.seed)
+    baseline = settings.adjust(plain)
+    shared.use(None)
+    task = open_task(baseline, settings.runtime)  # decodes the data, once and before any trial
+    if chosen := fit_epochs(settings, task):
+        settings = replace(settings, **chosen.settings)
+        print(f"chosen    {chosen.why}", file=sys.stderr)
+        baseline = settings.adjust(plain)
+        task = open_task(baseline, settings.runtime)
+    if settings.shares_training and baseline.model.placement:
+        raise InputError(
+            "--init shared continues a training of the model without a placement, but the baseline of this "
+            "space has one. Leave --full or --init shared out"
+        )
+    plan = make_plan(settings, baseline, task)
+    if settings.is_grid:
+        plan = replace(plan, trials=len(cells_of(settings, drawn)) * settings.seeds)
+    check_models([baseline, *map(settings.adjust, drawn.configs(MODEL_DRAWS))], settings.runtime)
+    check_attentions(drawn, settings.adjust, settings.runtime)
+    if not settings.limits.nothing:
+        check_limits([baseline, *map(settings.adjust, drawn.configs(LIMIT_DRAWS))], settings)
+    manifest = task.manifest(baseline)
+    return Prepared(
+        settings=settings, drawn=drawn, baseline=baseline, task=task, plan=plan, manifest=manifest
+    )
+
+
+def with_weights(settings: Settings) -> Settings:
+    """Return the settings with the file of the weights and its hash."""
+    if settings.weights in (None, PUBLISHED) or settings.weights_digest:
+        return settings
+    assert settings.weights is not None
+    file, digest = choose_weights(settings.weights)
+    return replace(settings, weights=file, weights_digest=digest)
+
+
+def _with_sampler(settings: Settings, drawn: Drawn) -> Settings:
+    """Return the settings with a sampler chosen for `auto`. Raise InputError if the sampler does not fit."""
+    objectives = (settings.objective or "").count(",") + 1
+    sampler = choose_sampler(settings.sampler, drawn, objectives=objectives)
+    if sampler != GRID:
+        load_sampler(sampler, seed=settings.seed, objectives=objectives)
+    check_sampler(sampler, drawn)
+    if settings.shares_training:
+        check_has_placements("--init shared", drawn, "use --init scratch")
+    if settings.prior is not None:
+        check_has_placements("--prior", drawn, "leave --prior out")
+    return replace(settings, sampler=sampler)
+
+
+def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
+    """Return the plan of a search."""
+    chance = task.chance("validation")
+    return Plan(
+        trials=settings.most,
+        budget=float(baseline.training.epochs),
+        metric=task.metric,
+        objectives=settings.objectives(task.metric.name),
+        baseline_share=settings.baseline_share,
+        pruning=settings.pruning and not settings.is_grid and not settings.shares_training,
+        guessing=None if chance is None else task.metric.guessing(chance, task.size("validation")),
+    )
+
+
+def cells_of(settings: Settings, drawn: Drawn) -> list[Cell]:
+    """Return the cells of a grid. Raise InputError if `--trials` is smaller than their number."""
+    cells = [replace(cell, config=settings.adjust(cell.config)) for cell in drawn.cells]
+    count = len(cells) * settings.seeds
+    if settings.trials is not None and settings.trials < count:
+        seeds = "" if settings.seeds == 1 else f" with {settings.seeds} seeds each"
+        raise InputError(
+            f"--trials must be at least {count} for this grid of {len(cells)} cells{seeds}; got "
+            f"{settings.trials}. Leave --trials out, as a grid trains all its cells"
+        )
+    return cells
+
+
+def check_attentions(drawn: Drawn, adjust: Callable[[TrialConfig], TrialConfig], runtime: Runtime) -> None:
+    """Check attention types that are not in the table, at the sites and with the options of many draws.
+
+    Name the formats that an export of a model with one will leave out.
+
+    Raise InputError if a module cannot be inserted, trained or trusted to compute each input by itself.
+    """
+    specs = [spec for config in drawn.configs(MODEL_DRAWS) for spec in config.model.placement.values()]
+    if not any(spec.is_foreign for spec in specs):
+        return
+    configs = list(map(adjust, drawn.configs(ATTENTION_DRAWS)))
+    for spec, site in attention_check.check_attentions(configs, runtime):
+        for file, reason in find_missing_formats(spec, site).items():
+            print(f"note      an export with {spec.name} will have no {file}: {reason}", file=sys.stderr)
+
+
+def check_models(configs: Sequence[TrialConfig], runtime: Runtime) -> None:
+    """Build and try each backbone of the space once, with its initial weights.
+
+    Raise InputError if a model cannot be built or trained, or does not fit the data or the weights.
+    """
+    seen: set[str] = set()
+    tried: set[str] = set()
+    for config in configs:
+        bare = config.change(model={"placement": {}}, seed=0).to_json()
+        mark = json.dumps([bare["model"], bare["data"]], sort_keys=True)
+        backbone = config.model.backbone
+        if mark in seen or (backbone in tried and not config.model.weights):
+            continue
+        seen.add(mark)
+        task = open_task(config, runtime)
+        if backbone not in tried:
+            tried.add(backbone)
+            for note in task.notes():
+                print(note, file=sys.stderr)
+        stay_new = task.initialise(task.model())
+        if stay_new and len(seen) == 1:
+            print(
+                f"these weights of {config.model.weights} are for other labels and start at random: "
+                f"{', '.join(stay_new)}",
+                file=sys.stderr,
+            )

@@ -1,0 +1,190 @@
+"""The draws of a space that all checks before a search share."""
+
+import hashlib
+import json
+import statistics
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf, prod, sqrt
+from sys import maxsize
+from time import monotonic
+from typing import Any
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    distribution_to_json,
+)
+
+from automl.base import loading
+from automl.base.errors import InputError
+from search.choices import SITES
+from search.config import TrialConfig
+from search.fixed_parameters import check_fixed_parameters
+from search.grid import Cell, grid_cells
+from search.space import Space, draw_randomly
+
+Draw = tuple[optuna.Trial, TrialConfig | None]
+
+FEW = 20  # draws that show whether a space draws placements
+MARKED, REPEATED = 50, 40  # draws in a fingerprint, and draws that are repeated to compare them
+LEAST_DRAWS = 100  # of a size
+
+
+@dataclass(frozen=True)
+class Size:
+    """Size of a space.
+
+    Attributes:
+        combinations: The estimated number of combinations of discrete choices.
+        error: The standard error of that estimate.
+        continuous: The largest number of continuous parameters of a trial.
+    """
+
+    combinations: float
+    error: float
+    continuous: int
+
+
+class Drawn:
+    """Space with one sequence of random draws. Each is drawn once, when it is first needed.
+
+    Attributes:
+        space: The space.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self._draws: list[Draw] = []
+        self._more = draw_randomly(space, maxsize)
+
+    def __getitem__(self, index: int) -> Draw:
+        """Return a trial, and its configuration or None if the space rejects the draw."""
+        while len(self._draws) <= index:
+            self._draws.append(next(self._more))
+        return self._draws[index]
+
+    def trials(self, count: int) -> list[optuna.Trial]:
+        """Return the trials of the first draws."""
+        return [self[i][0] for i in range(count)]
+
+    def configs(self, count: int) -> list[TrialConfig]:
+        """Return the configurations of the first draws, without rejected ones."""
+        return [config for i in range(count) if (config := self[i][1]) is not None]
+
+    @property
+    def has_placements(self) -> bool:
+        """True if the space draws placements with `search.choices`."""
+        return any(SITES in trial.user_attrs for trial in self.trials(FEW))
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """The cells of a grid, as of `grid_cells`."""
+        return grid_cells(self.space)
+
+    def baseline(self, seed: int) -> TrialConfig:
+        """Draw the configuration of trial 0, independently of any study.
+
+        Raises:
+            InputError: The space's `baseline`, `plain` or `published` do not fit it, or it rejects the draw.
+        """
+        check_fixed_parameters(self.space)
+        _, config = next(draw_randomly(self.space, 1, seed=seed, first=self.space.baseline))
+        if config is None:
+            raise InputError(
+                f"space {self.space.name!r} raised TrialPruned for its own baseline; change its `baseline`"
+            )
+        return config
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """`PARAMETERS-CONFIGURATIONS`, a hash of the parameters and a hash of the drawn configurations.
+
+        Spaces with the same fingerprint can share one study. It does not depend on the settings of the
+        command line, the seed and the path of the data: the manifest of the search identifies the data.
+
+        Raises:
+            InputError: The space draws different configurations from the same parameters.
+        """
+        ranges = set()
+        for trial in self.trials(MARKED):
+            ranges |= {(name, distribution_to_json(kind)) for name, kind in trial.distributions.items()}
+        # A range that depends on an earlier choice has many forms. Only the names of such parameters count.
+        names = Counter(name for name, _ in ranges)
+        distributions = {(name, kind if names[name] == 1 else "") for name, kind in ranges}
+        draws = [_content(*self[i]) for i in range(MARKED)]
+        if draws[:REPEATED] != [_content(*draw) for draw in draw_randomly(self.space, REPEATED)]:
+            raise InputError(
+                f"space {self.space.name!r} returned different configurations for the same parameters; draw "
+                f"all values that vary with the trial's suggest_ methods"
+            )
+        return f"{_hash(sorted(distributions))}-{_hash(draws)}"
+
+    def measure_size(self, draws: int = 2000, seconds: float = inf) -> Size:
+        """Estimate the size of the space by random draws, within `seconds`.
+
+        The choices of a space open further choices. The product of the number of choices along a random path
+        has the number of leaves of the tree as its expectation. Source: D. Knuth, Estimating the Efficiency
+        of Backtrack Programs (1975).
+        """
+        weights, continuous = [], 0
+        until = monotonic() + seconds
+        for i in range(draws):
+            trial, config = self[i]
+            if config is None:
+                weights.append(0.0)
+                continue
+            choices = [_count_choices(kind) for kind in trial.distributions.values()]
+            weights.append(float(prod(n for n in choices if n)))
+            continuous = max(continuous, sum(not n for n in choices))
+            if len(weights) >= LEAST_DRAWS and monotonic() > until:
+                break
+        mean = statistics.fmean(weights)
+        return Size(mean, statistics.pstdev(weights) / sqrt(len(weights)), continuous)
+
+
+def same_parameters(fingerprint_a: str, fingerprint_b: str) -> bool:
+    """Return True if two fingerprints are of spaces that draw the same parameters."""
+    return fingerprint_a.partition("-")[0] == fingerprint_b.partition("-")[0]
+
+
+def _content(trial: optuna.Trial, config: TrialConfig | None) -> tuple[Any, Any]:
+    """Return the parameters and the configuration of a draw, without its seed and paths."""
+    return _rounded(trial.params), None if config is None else _rounded(_essence(config))
+
+
+def _essence(config: TrialConfig) -> dict[str, Any]:
+    """Return the configuration without its seed and paths."""
+    value = config.change(data={"path": None}, seed=0).to_json()
+    model = value["model"]
+    if model["code"]:  # the hash identifies the code, wherever its file is
+        model["backbone"] = model["backbone"].rpartition("/")[2]
+    for spec in model["placement"].values():
+        spec["type"] = loading.short_name(spec["type"])
+    return value
+
+
+def _rounded(value: Any) -> Any:
+    """Convert floats to text of six digits, since further digits may differ between machines."""
+    if isinstance(value, Mapping):
+        return {key: _rounded(value[key]) for key in sorted(value)}
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+
+
+def _count_choices(kind: BaseDistribution) -> int:
+    """Return the number of values, or 0 for a continuous range."""
+    if isinstance(kind, CategoricalDistribution):
+        return len(kind.choices)
+    assert isinstance(kind, IntDistribution | FloatDistribution)
+    if kind.step is None:
+        return 0
+    return int((kind.high - kind.low) / kind.step + 1 + 1e-9)
