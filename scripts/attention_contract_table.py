@@ -18,7 +18,7 @@ from torch import Tensor
 from attention import Spec
 from attention.attention_table import TIMM, TIMM_NAMES
 from attention.gated import Gated
-from automl.export.attention_formats import find_missing_formats
+from automl.export.formats import find_missing_formats
 from backbones import Site
 from backbones.contract import check_contract
 from backbones.insertion import build_module

@@ -34,8 +34,7 @@ import torchvision
 from torch import Tensor, nn
 
 from attention import Spec
-from automl.export.formats import bake
-from automl.export.onnx_program import for_onnx
+from automl.export.formats import bake, for_onnx
 from backbones import Site, build, gates, insert, sites
 from backbones.memory_format import find_crashing_layer
 from search.config import ImageData, Model, TrialConfig

@@ -1,8 +1,9 @@
-"""Delete checkpoints, except those of the best trials, the best baseline and running trials."""
+"""Files of trials: delete checkpoints that are not among the best, and write tracebacks of errors."""
 
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from automl.storage.storage import Storage
 from search.callback import Callback
@@ -93,3 +94,16 @@ def front(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:
         for record in sorted(done, key=lambda r: r.number)
         if not any(dominates(scores[other.number], scores[record.number], noise) for other in done)
     ]
+
+
+class ErrorTraces(Callback):
+    """Write the traceback of a failed trial to `error.txt` beside its checkpoint."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_trial_end(self, trial: TrialRecord) -> None:
+        if trial.traceback:
+            folder = self.folder / trial.folder
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "error.txt").write_text(trial.traceback)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from automl.base.escape import printable
 
 if TYPE_CHECKING:
-    from automl.report.plot import Table
+    from automl.report.figure import Table
     from automl.search.search import Search
 
 

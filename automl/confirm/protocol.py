@@ -23,8 +23,8 @@ from automl.confirm.written import CONFIRM_FOLDER, VERDICT_FILE, WrittenVerdict,
 from automl.storage.folder import SearchMetadata
 from automl.storage.provenance import Provenance
 from automl.storage.storage import Storage
+from automl.tracking.names import CONFIRMS
 from automl.tracking.run_spec import RunSpec, below, source
-from automl.tracking.tags import CONFIRMS
 from search.config import CommandModel
 from search.metric import Chance, Metric
 from search.record import Role, State, TrialRecord

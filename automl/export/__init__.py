@@ -3,16 +3,11 @@
 run_export      Export a trained trial as files that work without this project
 chosen          Choose the trial to export: the confirmed winner, or else the best one
 destination     The folder of an export, on a disk or in an object store
-formats         Write the formats of an exported model
-attention_formats  The formats that an attention module prevents
-onnx_program    Replace operations that the ONNX exporter cannot translate
+formats         Write the formats of an exported model, and run its ONNX files
 served_model    The code of `mlflow-model`, which does not need this project
 served_encoder  The code of `mlflow-model` for encoders of texts
 served_decoder  Continues texts, also as the code of `mlflow-model` for language models
-parity          Compare each exported form with the trained model
-onnx_session    Run an ONNX file on numpy arrays, on the CPU
-export_scores   Score card of a deployed model on a whole split
-speed           Latency and throughput of deployed models on this machine
+checks          Parity with the trained model, scores of a split, and speed on this machine
 model_card      The model card
 predict         Predictions of an exported model for files
 run_maps        Pictures of what the modules of an exported model attend to
@@ -21,5 +16,4 @@ module_inputs   The inserted modules of an exported model, and the maps of one f
 code_search     Search a folder of code with an exported model
 code_index      The vectors of all functions of a folder, in a file that is kept up to date
 text_encoder    An exported encoder of texts
-text_decoder    An exported decoder of texts
 """

@@ -5,6 +5,8 @@ Each graph has an ONNX file and one of torch.export; weights and the MLflow mode
 
 import inspect
 import json
+import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -12,24 +14,31 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import torch
+import torch.nn.functional as F
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn, ops
+from torch.export import ExportedProgram
 from torch.nn.utils import parametrize
 
-from attention import Gated
+from attention import Gated, Spec
 from automl.base.errors import InputError, describe_error
-from automl.export.onnx_program import for_onnx
 from automl.tasks.deployment import (
     BATCH_AXIS,
     MODEL,
     SHORTEST,
     TOKENIZER,
+    Arrays,
     Deployment,
     Interface,
     Kind,
+    Run,
     Signature,
 )
+from backbones import Site
+from backbones.insertion import build_module
+from backbones.site import features
 
 
 def onnx_file(graph: str) -> str:
@@ -221,3 +230,69 @@ def _name_axes(file: Path, deployment: Deployment) -> None:
             if dimension.dim_param in names and dimension.dim_param:
                 dimension.dim_param = names[dimension.dim_param]
     onnx.save(model, file)
+
+
+def for_onnx(program: ExportedProgram) -> ExportedProgram:
+    """Return the program with every scaled dot-product attention in four dimensions.
+
+    torch 2.15 cannot export others, as in models with windows (Hiera) or without a dimension of heads (SAM).
+    """
+    table = {ops.aten.scaled_dot_product_attention.default: _in_four_dimensions}
+    decomposed: ExportedProgram = program.run_decompositions(table)
+    return decomposed
+
+
+def _in_four_dimensions(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *rest: Any, **named: Any
+) -> Any:
+    """Reshape queries, keys and values `(*any, length, width)` to `(product of any, 1, length, width)`."""
+    if query.ndim == 4:
+        return NotImplemented
+    before = query.shape[:-2]
+    if attn_mask is not None:
+        attn_mask = attn_mask.expand(*before, *attn_mask.shape[-2:]).reshape(-1, 1, *attn_mask.shape[-2:])
+    query, key, value = (t.reshape(-1, 1, *t.shape[-2:]) for t in (query, key, value))
+    update = F.scaled_dot_product_attention(query, key, value, attn_mask, *rest, **named)
+    return update.reshape(*before, *update.shape[-2:])
+
+
+def find_missing_formats(spec: Spec, site: Site) -> dict[str, str]:
+    """Export a module alone, as an export does it with the whole model.
+
+    Args:
+        spec: The attention.
+        site: A site where it keeps its contract.
+
+    Returns:
+        The reason for each file that an export leaves out.
+    """
+    with torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as scratch:
+        module = build_module(spec, site)
+        nn.init.ones_(module.gamma)
+        bake(module)
+        deployment = Deployment(module=module, inputs={"x": features(site, 2)}, outputs=["y"])
+        with warnings.catch_warnings(action="ignore"):
+            return save_programs(Path(scratch), MODEL, deployment)
+
+
+def open_onnx(file: Path, content: bytes | None = None) -> Run:
+    """Return a function from all inputs of the model in `file` to all its outputs.
+
+    `content` replaces that of the file. It uses as many threads as torch. It raises InputError for an empty
+    batch, for which onnxruntime has no clear message.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(content or str(file), options, providers=["CPUExecutionProvider"])
+    outputs = [output.name for output in session.get_outputs()]
+
+    def run(inputs: Arrays) -> Arrays:
+        for name, value in inputs.items():
+            if not len(value):
+                raise InputError(
+                    f"{file.name} needs at least one input; got an array {name} of shape {value.shape}"
+                )
+        values = session.run(outputs, dict(inputs))
+        return {name: np.asarray(value) for name, value in zip(outputs, values, strict=True)}
+
+    return run

@@ -9,9 +9,9 @@ import numpy as np
 from automl.base.escape import markdown, markdown_code
 from automl.base.loading import short_name
 from automl.base.units import pluralize
+from automl.export.checks import Speed
 from automl.export.chosen import Chosen
 from automl.export.formats import onnx_file, pt2_file
-from automl.export.speed import Speed
 from automl.tasks import Task
 from automl.tasks.base import SPLITS
 from automl.tasks.deployment import Interface

@@ -19,7 +19,7 @@ from torch import Tensor
 from attention import AttentionMap, Gated, Layout, Spec
 from attention.attention_map import map_of
 from attention.padding import padding
-from automl.export.onnx_session import open_onnx
+from automl.export.formats import open_onnx
 from automl.tasks.deployment import Arrays
 
 SCOPES = "pkg.torch.onnx.name_scopes"  # the property of a node with the paths of its modules, outermost first

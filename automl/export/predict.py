@@ -13,16 +13,18 @@ import numpy as np
 
 from automl.base import loading
 from automl.base.errors import InputError
+from automl.base.lazy import optional
 from automl.config.user_code import announce
 from automl.data.files import walk
-from automl.export.formats import CONFIG, ONNX, onnx_file
-from automl.export.onnx_session import open_onnx
-from automl.export.text_decoder import open_decoder
+from automl.export.formats import CONFIG, ONNX, onnx_file, open_onnx
+from automl.export.served_decoder import TextDecoder
 from automl.tasks import Task, task_of
-from automl.tasks.deployment import MODEL, Arrays, Run
+from automl.tasks.deployment import MODEL, TOKENIZER, Arrays, Run
 from search.config import TrialConfig
 
 BATCH = 32
+
+tokenizers = optional("tokenizers", "text")
 
 
 @dataclass(frozen=True)
@@ -305,3 +307,10 @@ def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
 
 def _together(parts: Sequence[Arrays]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def open_decoder(folder: Path, graphs: Mapping[str, Any]) -> TextDecoder:
+    """Open graphs of an export by their entries in `config.json`. Damaged files raise various errors."""
+    runs = {name: open_onnx(folder / onnx_file(name)) for name in graphs}
+    file = folder / TOKENIZER
+    return TextDecoder(graphs, runs, tokenizers.Tokenizer.from_file(str(file)) if file.exists() else None)

@@ -18,9 +18,17 @@ from automl.base.escape import markdown
 from automl.base.summary import Summary, call
 from automl.config.runtime import Runtime
 from automl.config.user_code import check_trusted
+from automl.export.checks import (
+    BATCH,
+    Speed,
+    check_parity,
+    check_together,
+    machine,
+    measure_speed,
+    score_card,
+)
 from automl.export.chosen import Chosen, choose, choose_run
 from automl.export.destination import destination, is_full, open_up, send
-from automl.export.export_scores import score_card
 from automl.export.formats import (
     CARD,
     CONFIG,
@@ -32,14 +40,12 @@ from automl.export.formats import (
     labels_of,
     modules_of,
     onnx_file,
+    open_onnx,
     save_mlflow,
     save_programs,
     save_weights,
 )
 from automl.export.model_card import CONFUSION, MOST_LABELS, model_card
-from automl.export.onnx_session import open_onnx
-from automl.export.parity import check_parity, check_together
-from automl.export.speed import BATCH, Speed, machine, measure_speed
 from automl.storage.disk import format_disk_full
 from automl.storage.folder import NamedSearch, resolve_search
 from automl.storage.logs import capture_library_logs
@@ -48,9 +54,8 @@ from automl.storage.trusted import is_remembered
 from automl.tasks import Task, open_task
 from automl.tasks.deployment import MODEL, Interface, Kind, as_arrays, iterate_batches
 from automl.tasks.same_data import check_source
-from automl.tracking.registry import Registered, check_registry, register
-from automl.tracking.runs import find_trial_run
-from automl.tracking.tags import FIGURES, VERDICT
+from automl.tracking.names import FIGURES, VERDICT
+from automl.tracking.runs import Registered, check_registry, find_trial_run, register
 from automl.training import checkpoint
 from search.class_statistics import ScoreCard
 from search.config import TrialConfig

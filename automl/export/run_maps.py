@@ -22,8 +22,7 @@ from automl.export.formats import CONFIG, WEIGHTS, onnx_file
 from automl.export.map_inputs import Shown, check_inside, read_code, read_inputs
 from automl.export.module_inputs import ExportedModule, MapGraph
 from automl.export.predict import Exported, exported_folder, no_export, read_exported
-from automl.maps.heat import as_grid
-from automl.maps.pictures import SIGNALS, STRIP, draw_signals, draw_strip, overlay, shade_tokens, svg
+from automl.maps.pictures import SIGNALS, STRIP, as_grid, draw_signals, draw_strip, overlay, shade_tokens, svg
 from automl.tasks.code_deployment import CODE
 from automl.tasks.deployment import MODEL
 from search.config import TrialConfig

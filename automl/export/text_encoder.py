@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from automl.data.code.tokenizer import Tokenizer
-from automl.export.formats import onnx_file
-from automl.export.onnx_session import open_onnx
+from automl.export.formats import onnx_file, open_onnx
 from automl.tasks.code_deployment import INPUT, OUTPUT
 from automl.tasks.deployment import TOKENIZER
 

@@ -1,6 +1,5 @@
 """Pictures of what an inserted module attends to.
 
-heat       Colours of weights, and weights at the resolution of an input
 pictures   An image, signals or tokens with the weights of a map
 examples   Six inputs with the map of a model's strongest module, kept for the report
 """

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attention import AttentionMap, Gated, attention_maps
-from automl.maps.heat import as_grid
+from automl.maps.pictures import as_grid
 from automl.storage.storage import Storage
 from automl.tasks import Task
 from automl.tasks.shown import ShownInputs

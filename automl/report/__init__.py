@@ -1,28 +1,21 @@
 """`automl report`: what a search found, as one page that opens offline, and each plot as SVG and PNG.
 
 page             The page: one HTML file without external resources
-plot             A part of the page: a figure, a sentence and its numbers
-figure           A figure: Vega-Lite charts for the page and files (figures.js, figures.css)
-style            The look of the figures: palette, shapes, axes
-trials           The trials as rows of data, and the tooltip of the trial under the pointer
+figure           Plots: Vega-Lite charts for the page and files (figures.js, figures.css), a sentence, numbers
+style            The look of the figures: palette, shapes, axes, tooltips, and the rows of trials
 read             Reads what a report is made of: the search's folder, its study, its confirmations
 forest           The verdict as a forest plot
 answered         Whose answers a report goes by: the best trial and the baseline, or a confirmation's variants
 grid_table       A search over a grid as a table
 per_class        Recall, precision and F1 of each class, and the most confused pairs
 ranks            Mean reciprocal rank with its interval, ranks, hits and misses of a search in texts
-site_effects     The mean effect of each attention type at each site
+site_effects     Effects by type and site: of trained placements, of one replaced layer; and the gates
 module_effects   What parts of placements add, with intervals, and whether scores can rank them
-sensitivity      The effect of replacing one layer of a trained decoder, without training
-gates            The gates of the modules after training
 attention        What the strongest module looks at, in six inputs of the test split
-map_pictures     Inputs with the maps of a module, as HTML for the page
 costs            The metric over time, latency, parameters and MACs, with Pareto fronts
-curves           Learning curves with the rungs
-training_curves  Training loss and accuracy of the best trial and the best baseline
+curves           Learning curves with the rungs, and curves of training loss and accuracy
 audit            Rung audit: rank correlation of scores at the rungs with final scores
-failures         Infeasible trials and errors, grouped by reason
-listing          All trials as a table, and how to repeat the search
+listing          All trials as a table, failed trials by reason, and how to repeat the search
 """
 
 import json
@@ -39,21 +32,17 @@ from automl.base.errors import InputError
 from automl.report.attention import attention
 from automl.report.audit import audit
 from automl.report.costs import costs
-from automl.report.curves import curves
-from automl.report.figure import save
+from automl.report.curves import curves, training_curves
+from automl.report.figure import Plot, Section, save
 from automl.report.forest import forest
-from automl.report.gates import gates
 from automl.report.grid_table import FILES as GRID_FILES
 from automl.report.grid_table import grid, write_grid
 from automl.report.module_effects import parts
-from automl.report.page import Section, write_page
+from automl.report.page import write_page
 from automl.report.per_class import per_class
-from automl.report.plot import Plot
 from automl.report.ranks import ranks
 from automl.report.read import SearchData, read_search
-from automl.report.sensitivity import sensitivity
-from automl.report.site_effects import placement
-from automl.report.training_curves import training_curves
+from automl.report.site_effects import gates, placement, sensitivity
 from automl.storage.folder import REPORT_FOLDER, NamedSearch
 
 PAGE, PLOTS, CONTENTS = "index.html", "plots", "report.json"

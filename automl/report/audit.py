@@ -12,8 +12,7 @@ from scipy.stats import spearmanr
 
 from automl.base.units import pluralize
 from automl.report import style
-from automl.report.figure import Figure
-from automl.report.plot import Plot, Table, absent
+from automl.report.figure import Figure, Plot, Table, absent
 from automl.report.read import SearchData
 from search.record import State, TrialRecord
 
@@ -60,7 +59,7 @@ def checks(search: SearchData) -> list[Check]:
         return [trial for trial in trials if kind == EVERY or kind in trial.types]
 
     stopped = [trial for trial in search.trials if trial.state is State.PRUNED]
-    counts = []
+    result = []
     for kind in kinds:
         for i, milestone in enumerate(search.milestones):
             pairs = [
@@ -69,12 +68,12 @@ def checks(search: SearchData) -> list[Check]:
                 if (early := search.at(trial, milestone)) is not None
             ]
             pruned = sum(search.rung(trial) == i for trial in of(stopped, kind))
-            counts.append(
+            result.append(
                 Check(
                     kind=kind, milestone=milestone, correlation=_rank(pairs), count=len(pairs), pruned=pruned
                 )
             )
-    return counts
+    return result
 
 
 def _rank(pairs: list[tuple[float, float]]) -> float | None:
@@ -107,46 +106,6 @@ def audit(search: SearchData) -> Plot:
                 f"different scores."
             ),
         )  # fmt: skip
-    kinds = list(dict.fromkeys(check.kind for check in counts))
-    most = {kind: max(c.count for c in counts if c.kind == kind) for kind in kinds}
-    labels = {kind: f"{kind} (n={most[kind]})" for kind in kinds}
-    rungs = [f"rung at {pluralize(milestone, 'epoch')}" for milestone in search.milestones]
-    rows = [
-        {"type": labels[c.kind], "rung": rungs[search.milestones.index(c.milestone)],
-         "rank": round(c.correlation, 3), "trials": c.count, "pruned": c.pruned}
-        for c in shown
-        if c.correlation is not None
-    ]  # fmt: skip
-    colours = [style.ORANGE, style.BLUE, style.GREEN, style.PURPLE]
-    shapes = ["circle", "square", "triangle-up", "diamond"]
-    axis = alt.Axis(values=[-1, -0.5, 0, 0.5, 1])
-    title = f"rank correlation with the final {style.brief(search.metric, 20)}"
-    x = alt.X("rank:Q", title=title, axis=axis, scale=alt.Scale(domain=[-1.05, 1.05], nice=False))
-    points = (
-        alt.Chart(alt.NamedData("checks"))
-        .mark_point(size=60)
-        .encode(
-            x=x,
-            y=alt.Y("type:N", sort=list(labels.values()), title=None,
-                    scale=alt.Scale(domain=list(labels.values()))),
-            color=alt.Color("rung:N", scale=alt.Scale(
-                domain=rungs, range=[colours[i % 4] for i in range(len(rungs))])),
-            shape=alt.Shape("rung:N", scale=alt.Scale(
-                domain=rungs, range=[shapes[i % 4] for i in range(len(rungs))])),
-            tooltip=[
-                alt.Tooltip("type:N"), alt.Tooltip("rung:N"),
-                alt.Tooltip("rank:Q", title="rank correlation", format="+.2f"),
-                alt.Tooltip("trials:Q", title="finished trials"),
-                alt.Tooltip("pruned:Q", title="pruned here"),
-            ],
-        )
-    )  # fmt: skip
-    low = alt.Chart(alt.NamedData("low")).mark_rect(color=style.GREY, opacity=0.18).encode(x=x, x2="to:Q")
-    zero = alt.Chart(alt.NamedData("uncorrelated")).mark_rule(opacity=0.5).encode(x=x)
-    figure = Figure(
-        charts=[style.layer(points, low, zero, height=22 * len(kinds) + 8)],
-        data={"checks": rows, "low": [{"rank": -1.05, "to": LOW}], "uncorrelated": [{"rank": 0}]},
-    )
     overall = [c for c in shown if c.kind == EVERY]
     says = "Over all types: " + "; ".join(
         f"{c.correlation:.2f} at {pluralize(c.milestone, 'epoch')} (n={c.count}, {c.pruned} pruned there)"
@@ -160,13 +119,52 @@ def audit(search: SearchData) -> Plot:
         if c.doubtful
     ]
     return Plot(
-        name=NAME, title=TITLE, figure=figure, says=says + ".", warnings=warnings, table=table,
+        name=NAME, title=TITLE, figure=_draw(search, counts), says=says + ".", warnings=warnings, table=table,
         note=(
             f"1: the order at the rung is the final order; 0: no correlation. In the grey part, below {LOW}, "
             f"pruning is little better than random. Only survivors have a final score, which makes the "
             f"correlation lower than among all trials."
         ),
     )  # fmt: skip
+
+
+def _draw(search: SearchData, checks: list[Check]) -> Figure:
+    kinds = list(dict.fromkeys(check.kind for check in checks))
+    most = {kind: max(c.count for c in checks if c.kind == kind) for kind in kinds}
+    labels = {kind: f"{kind} (n={most[kind]})" for kind in kinds}
+    rungs = [f"rung at {pluralize(milestone, 'epoch')}" for milestone in search.milestones]
+    rows = [
+        {"type": labels[c.kind], "rung": rungs[search.milestones.index(c.milestone)],
+         "rank": round(c.correlation, 3), "trials": c.count, "pruned": c.pruned}
+        for c in checks
+        if c.correlation is not None
+    ]  # fmt: skip
+    colours = [style.ORANGE, style.BLUE, style.GREEN, style.PURPLE]
+    shapes = ["circle", "square", "triangle-up", "diamond"]
+    axis = alt.Axis(values=[-1, -0.5, 0, 0.5, 1])
+    title = f"rank correlation with the final {style.brief(search.metric, 20)}"
+    x = alt.X("rank:Q", title=title, axis=axis, scale=alt.Scale(domain=[-1.05, 1.05], nice=False))
+    points = style.chart("checks").mark_point(size=60).encode(
+        x=x,
+        y=alt.Y("type:N", sort=list(labels.values()), title=None,
+                scale=alt.Scale(domain=list(labels.values()))),
+        color=alt.Color("rung:N", scale=alt.Scale(
+            domain=rungs, range=[colours[i % 4] for i in range(len(rungs))])),
+        shape=alt.Shape("rung:N", scale=alt.Scale(
+            domain=rungs, range=[shapes[i % 4] for i in range(len(rungs))])),
+        tooltip=[
+            alt.Tooltip("type:N"), alt.Tooltip("rung:N"),
+            alt.Tooltip("rank:Q", title="rank correlation", format="+.2f"),
+            alt.Tooltip("trials:Q", title="finished trials"),
+            alt.Tooltip("pruned:Q", title="pruned here"),
+        ],
+    )  # fmt: skip
+    low = style.chart("low").mark_rect(color=style.GREY, opacity=0.18).encode(x=x, x2="to:Q")
+    zero = style.chart("uncorrelated").mark_rule(opacity=0.5).encode(x=x)
+    return Figure(
+        charts=[style.layer(points, low, zero, height=22 * len(kinds) + 8)],
+        data={"checks": rows, "low": [{"rank": -1.05, "to": LOW}], "uncorrelated": [{"rank": 0}]},
+    )
 
 
 def _name(kind: str) -> str:

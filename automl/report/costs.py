@@ -7,10 +7,9 @@ import altair as alt
 from automl.base.units import format_count
 from automl.callbacks.retention import NOISE, front
 from automl.report import style
-from automl.report.figure import ZOOM, Chart, Figure
-from automl.report.plot import Cell, Plot, Table, absent
+from automl.report.figure import ZOOM, Cell, Chart, Figure, Plot, Table, absent
 from automl.report.read import SearchData
-from automl.report.trials import TRIALS, pointer_selection, source
+from automl.report.style import TRIALS, pointer_selection, source
 from search.halving import dominates
 from search.record import State, TrialRecord
 
@@ -110,7 +109,7 @@ def _draw(search: SearchData, fronts: dict[str, list[TrialRecord]]) -> Figure:
         )  # fmt: skip
         tip = alt.Tooltip(f"{cost}:Q", title=_title(cost), format=".4~s" if counts else ".4~g")
         points = (
-            alt.Chart(alt.NamedData(TRIALS))
+            style.chart(TRIALS)
             .transform_filter(f"datum.state === '{State.COMPLETE}' && isValid(datum.{cost})")
             .mark_point(clip=True)
             .encode(x=x, y=y, **kinds, **pointer_selection(search, tip))
@@ -120,7 +119,7 @@ def _draw(search: SearchData, fronts: dict[str, list[TrialRecord]]) -> Figure:
         ]
         # Until the next dearer trial, the cheaper one is the best that there is.
         front = (
-            alt.Chart(alt.NamedData(f"front-{cost}"))
+            style.chart(f"front-{cost}")
             .mark_line(interpolate="step-after", strokeWidth=1.5, color=style.INK, opacity=0.8, clip=True)
             .encode(x=x, y=y)
         )

@@ -1,7 +1,9 @@
-"""Learning curves with the rungs."""
+"""Learning curves with the rungs, and training loss and accuracy of the best trial and the best baseline."""
 
 import json
 from collections.abc import Sequence
+from itertools import accumulate
+from math import isfinite, nan
 from typing import Any
 
 import altair as alt
@@ -10,16 +12,17 @@ from numpy.typing import NDArray
 
 from automl.base.units import pluralize
 from automl.report import style
-from automl.report.figure import ZOOM, Figure
-from automl.report.plot import Plot, Table, absent
+from automl.report.figure import ZOOM, Cell, Figure, Plot, Table, absent
 from automl.report.read import SearchData
-from automl.report.trials import TRIALS, pointer_selection, source
-from search.record import State, TrialRecord
+from automl.report.style import TRIALS, pointer_selection, source
+from search.record import Metrics, State, TrialRecord
 from search.trial_scheduler import RESOURCE
 
 CROSS = "M-1,-1L1,1M-1,1L1,-1"
 CURVES = 120  # of a kind that are drawn at most
 POINTS = 40  # of a curve
+LOSS, ACCURACY = "train_loss", "train_accuracy"
+EPOCH_MEAN, RUNNING_MEAN = "mean of the epoch", "running mean"
 
 
 def curves(search: SearchData) -> Plot:
@@ -106,7 +109,7 @@ def _chart(
     best = f"datum.way === {json.dumps(strong[-1] if strong else '')}"
     fields = ["what", "score", "epochs", "state", "kind", "link"]
     base = (
-        alt.Chart(alt.NamedData("curves"))
+        style.chart("curves")
         .transform_lookup("trial", alt.LookupData(alt.NamedData(TRIALS), key="trial", fields=fields))
         .transform_calculate(strong=f"indexof({json.dumps(strong)}, datum.way) >= 0")
         .encode(x=x, y=y, detail="trial:Q", color=colour)
@@ -132,7 +135,7 @@ def _chart(
         )
     )
     rungs = (
-        alt.Chart(alt.NamedData("rungs"))
+        style.chart("rungs")
         .mark_rule(strokeDash=[2, 3], opacity=0.8, clip=True)
         .encode(x=x, tooltip=alt.Tooltip("epoch:Q", title="rung, epochs"))
     )
@@ -157,3 +160,95 @@ def _spread(search: SearchData, trials: Sequence[TrialRecord]) -> list[TrialReco
         return list(trials)
     ranked = sorted(trials, key=lambda trial: search.final(trial) or 0.0)
     return [ranked[i] for i in np.linspace(0, len(ranked) - 1, CURVES).round().astype(int)]
+
+
+def training_curves(search: SearchData) -> Plot:
+    """Plot loss per epoch, accuracy per epoch, and the mean accuracy of all steps so far."""
+    name, title = "training", "Training loss"
+    colours: dict[str, str] = {}
+    losses: list[dict[str, Any]] = []
+    accuracies: list[dict[str, Any]] = []
+    table: list[list[Cell]] = []
+    for trial, which, colour in (
+        (search.baseline, "best without attention", style.VERMILION),
+        (search.best, "best", style.BLUE),
+    ):
+        history = [m for m in trial.history if isfinite(m.get(LOSS, nan))] if trial else []
+        if trial is None or not history:
+            continue
+        label = f"{which} (trial {trial.number})"
+        colours[label] = colour
+        losses += [_training_row(label, m["epoch"], m[LOSS]) for m in history]
+        known = [m for m in history if ACCURACY in m]
+        means = running_means(known)
+        for metrics, mean in zip(known, means, strict=True):
+            for kind, value in ((EPOCH_MEAN, metrics[ACCURACY]), (RUNNING_MEAN, mean)):
+                accuracies.append({**_training_row(label, metrics["epoch"], 100 * value), "mean": kind})
+        last = history[-1]
+        accuracy = 100 * last[ACCURACY] if ACCURACY in last else None
+        table.append([label, last["epoch"], last[LOSS], accuracy, 100 * means[-1] if means else None])
+    if not colours:
+        return absent(name, title, "No trial has reported a metric train_loss yet.")
+    charts = [_training_chart("training_loss", "training loss", colours)]
+    if accuracies:
+        dash = alt.StrokeDash(
+            "mean:N",
+            scale=alt.Scale(domain=[RUNNING_MEAN, EPOCH_MEAN], range=[[1, 0], [2, 3]]),
+            legend=alt.Legend(symbolType="stroke", columns=2),
+        )
+        charts.append(
+            _training_chart("training_accuracy", "training accuracy, %", colours).encode(
+                strokeDash=dash, detail="mean:N"
+            )
+        )
+    figure = Figure(
+        charts=charts,
+        data={"training_loss": losses, **({"training_accuracy": accuracies} if accuracies else {})},
+    )
+    sentences = [
+        f"{label}: loss {loss:.4g}"
+        + ("" if mean is None else f", accuracy {accuracy:.4g} % in the last epoch and {mean:.4g} % over all")
+        for label, _, loss, accuracy, mean in table
+    ]
+    note = "Measured on the batches of training, while the weights change."
+    columns = ["trial", "epochs", "loss"]
+    if accuracies:
+        note += " Accuracies of mixed images are against the label with the larger share."
+        columns += ["accuracy, %", "running mean of the accuracy, %"]
+    return Plot(
+        name=name,
+        title=f"{title} and accuracy" if accuracies else title,
+        figure=figure,
+        says="; ".join(sentences) + ".",
+        note=note,
+        table=Table(columns=columns, rows=[row[: len(columns)] for row in table]),
+    )
+
+
+def running_means(history: list[Metrics]) -> list[float]:
+    """Return the mean accuracy over all steps up to the end of each epoch.
+
+    Epochs count by their steps: the last one of a training at equal time may be a part of one.
+    """
+    ends = [metrics.get("steps", metrics["epoch"]) for metrics in history]
+    steps = [end - begin for begin, end in zip([0.0, *ends], ends, strict=False)]
+    sums = accumulate(count * metrics[ACCURACY] for count, metrics in zip(steps, history, strict=True))
+    return [total / end for total, end in zip(sums, ends, strict=True)]
+
+
+def _training_row(label: str, epoch: float, value: float) -> dict[str, Any]:
+    return {"way": label, "epoch": epoch, "value": float(f"{value:.5g}")}
+
+
+def _training_chart(data: str, title: str, colours: dict[str, str]) -> alt.Chart:
+    tips = [
+        alt.Tooltip("way:N", title="trial"), alt.Tooltip("epoch:Q"), alt.Tooltip("value:Q", title=title),
+    ]  # fmt: skip
+    lines = style.chart(data).mark_line(strokeWidth=2, point={"size": 12})
+    chart: alt.Chart = lines.properties(height=style.HEIGHT).encode(
+        x=alt.X("epoch:Q", title="epochs of the trial", axis=alt.Axis(tickMinStep=1, format="d")),
+        y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=False)),
+        color=alt.Color("way:N", scale=style.named(colours), legend=alt.Legend(columns=1)),
+        tooltip=tips,
+    )
+    return chart

@@ -1,7 +1,8 @@
-"""Figures: Vega-Lite charts made by Altair, the same in the page and as files.
+"""Plots of the report: figures, a sentence on their content, and their numbers.
 
-Charts name their data. A page has each data set once, however many charts use it. The JavaScript of charts is
-inlined (`library`), so a page makes no requests.
+Figures are Vega-Lite charts made by Altair, the same in the page and as files. Charts name their data. A page
+has each data set once, however many charts use it. The JavaScript of charts is inlined (`library`), so a page
+makes no requests.
 """
 
 import copy
@@ -9,13 +10,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from html import escape
 from importlib.resources import files
 from typing import Any
 
 import altair as alt
 import vl_convert
+from markupsafe import Markup
 
 from automl.base.escape import printable
 from automl.report import style
@@ -143,3 +145,64 @@ def _continuous(spec: Mapping[str, Any]) -> list[str]:
     """Return the axes with numbers."""
     encoding = (spec["layer"][0] if "layer" in spec else spec).get("encoding", {})
     return [axis for axis in ("x", "y") if encoding.get(axis, {}).get("type") == "quantitative"]
+
+
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Columns and rows. Numbers are aligned and sorted as numbers."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+    @cached_property
+    def numeric(self) -> list[bool]:
+        """Return for each column whether it has numbers only."""
+        known = [[row[i] for row in self.rows if row[i] is not None] for i in range(len(self.columns))]
+        return [bool(cells) and all(isinstance(cell, int | float) for cell in cells) for cells in known]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """One figure of the report.
+
+    Attributes:
+        name: The name of its files.
+        title: Its heading.
+        figure: The figure, or None without data. `says` then has the reason.
+        says: The content of the figure in words, computed from the same numbers.
+        note: How to read it.
+        warnings: Warnings about the numbers.
+        table: The numbers.
+    """
+
+    name: str
+    title: str
+    figure: Figure | None
+    says: str
+    note: str = ""
+    warnings: Sequence[str] = ()
+    table: Table | None = None
+
+    @property
+    def drawing(self) -> Markup | None:
+        """Return the element of the figure. Screen readers read only its label."""
+        return None if self.figure is None else Markup(self.figure.element(f"{self.title}. {self.says}"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Plots that belong together. With `dense`, plots of different heights are set without gaps."""
+
+    id: str
+    title: str
+    lead: str
+    plots: Sequence[Plot]
+    dense: bool = False
+
+
+def absent(name: str, title: str, why: str) -> Plot:
+    """Return a plot without a figure, with the reason."""
+    return Plot(name=name, title=title, figure=None, says=why)

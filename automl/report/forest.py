@@ -8,8 +8,7 @@ import altair as alt
 from automl.base.units import decimals
 from automl.confirm.written import WrittenComparison, WrittenVariant, WrittenVerdict
 from automl.report import style
-from automl.report.figure import Figure
-from automl.report.plot import Cell, Plot, Table, absent
+from automl.report.figure import Cell, Figure, Plot, Table, absent
 
 TITLE = "Difference from the baseline"
 
@@ -129,15 +128,13 @@ def _draw(shown: list[WrittenComparison], verdict: WrittenVerdict) -> Figure:
     shapes = alt.Scale(
         domain=list(_COLOURS_AND_SHAPES), range=[shape for _, shape in _COLOURS_AND_SHAPES.values()]
     )
-    base = alt.Chart(alt.NamedData("variants")).encode(
-        y=y, tooltip=tips, color=alt.Color("said:N", scale=scale)
-    )
+    base = style.chart("variants").encode(y=y, tooltip=tips, color=alt.Color("said:N", scale=scale))
     band = (
-        alt.Chart(alt.NamedData("margin"))
+        style.chart("margin")
         .mark_rect(color=style.GREY, opacity=0.18)
         .encode(x=alt.X("low:Q", title=title, axis=alt.Axis(tickCount=6)), x2="high:Q")
     )
-    zero = alt.Chart(alt.NamedData("none")).mark_rule().encode(x=alt.X("difference:Q", title=title))
+    zero = style.chart("none").mark_rule().encode(x=alt.X("difference:Q", title=title))
     thin = base.mark_rule(strokeWidth=1).encode(x=alt.X("left:Q", title=title), x2="right:Q")
     thick = base.mark_rule(strokeWidth=3).encode(x=alt.X("low:Q", title=title), x2="high:Q")
     points = base.mark_point(size=75).encode(
@@ -145,9 +142,7 @@ def _draw(shown: list[WrittenComparison], verdict: WrittenVerdict) -> Figure:
     )
     # The name stands above its own bar: long ones take no room from the axis.
     names = (
-        alt.Chart(alt.NamedData("variants"))
-        .mark_text(align="left", dy=-15)
-        .encode(x=alt.value(2), y=y, text="short:N")
+        style.chart("variants").mark_text(align="left", dy=-15).encode(x=alt.value(2), y=y, text="short:N")
     )
     return Figure(
         charts=[style.layer(band, zero, thin, thick, points, names, height=46 * len(shown))],

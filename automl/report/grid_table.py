@@ -17,8 +17,7 @@ from typing import Any
 
 from automl.base.atomic import replacing
 from automl.base.escape import markdown
-from automl.report.page import Section
-from automl.report.plot import Cell, Plot, Table
+from automl.report.figure import Cell, Plot, Section, Table
 from automl.report.read import SearchData
 from search.grid import GRID
 from search.metric import DETECTION, MRR, Metric

@@ -1,6 +1,8 @@
-"""Table of all trials, and instructions to repeat the search."""
+"""Table of all trials, failed trials by reason, and instructions to repeat the search."""
 
 import json
+import re
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -8,11 +10,13 @@ from typing import Any
 
 from automl.base.escape import shell
 from automl.base.serialise import to_json
-from automl.report.plot import Cell, Table
+from automl.report import style
+from automl.report.figure import Cell, Table
 from automl.report.read import SearchData
 from search.record import State, TrialRecord, format_options, model_options
 
 KEPT = ("trial", "state", "what", "epochs", "steps")  # columns with one value that are kept
+SHOWN = 12  # trials of a group of failures that are named
 WORDS = 200  # letters of a reason in a row; the groups and `error.txt` have all of it
 
 
@@ -167,3 +171,22 @@ def _seeds(search: SearchData) -> str:
 
 def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, indent=2)
+
+
+def failures(search: SearchData) -> Table:
+    """Return the failed trials by reason, the largest group first. Reasons may differ in numbers."""
+    groups = defaultdict(list)
+    for trial in search.trials:
+        if trial.state in (State.INFEASIBLE, State.ERROR):
+            reason = trial.reason or "no reason was given"
+            form = re.sub(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?[kMGT]?", "#", reason)
+            groups[trial.state, form].append((reason, trial))
+    rows: list[list[Cell]] = []
+    for (state, _), failed in sorted(groups.items(), key=lambda group: -len(group[1])):
+        numbers = ", ".join(str(trial.number) for _, trial in failed[:SHOWN])
+        if len(failed) > SHOWN:
+            numbers += f" and {len(failed) - SHOWN} more"
+        counts = Counter(kind for _, trial in failed for kind in trial.types)
+        kinds = ", ".join(f"{kind} {counts[kind]}" for kind in style.order(counts))
+        rows.append([str(state), len(failed), failed[0][0], kinds, numbers])
+    return Table(columns=["state", "trials", "reason (of the first)", "types", "numbers"], rows=rows)

@@ -14,8 +14,7 @@ from optuna.study import Study
 from automl.base.errors import InputError
 from automl.base.units import pluralize
 from automl.report import style
-from automl.report.figure import Figure
-from automl.report.plot import Plot, Table, absent
+from automl.report.figure import Figure, Plot, Table, absent
 from automl.report.read import SearchData
 from search.placement_effects import Term, parse_placement
 from search.placement_posterior import EffectRow, Posterior, earlier_coefficients, estimate_posterior
@@ -199,11 +198,11 @@ def _draw(search: SearchData, shown: list[tuple[str, EffectRow]]) -> Figure:
         alt.Tooltip("part:N"), alt.Tooltip("mean:Q", title=search.unit, format="+.3g"),
         alt.Tooltip("interval:N", title="90 % interval"), alt.Tooltip("trials:Q"),
     ]  # fmt: skip
-    base = alt.Chart(alt.NamedData("parts")).encode(y=y, tooltip=tips)
+    base = style.chart("parts").encode(y=y, tooltip=tips)
     bars = base.mark_rule(strokeWidth=3, color=style.BLUE).encode(x=alt.X("low:Q", title=title), x2="high:Q")
     points = base.mark_point(size=60, color=style.BLUE).encode(x=x)
     names = base.mark_text(align="left", dy=-12).encode(x=alt.value(2), text="short:N")
-    zero = alt.Chart(alt.NamedData("nothing")).mark_rule(opacity=0.5).encode(x=x)
+    zero = style.chart("nothing").mark_rule(opacity=0.5).encode(x=x)
     return Figure(
         charts=[style.layer(zero, bars, points, names, height=36 * len(shown))],
         data={"parts": rows, "nothing": [{"mean": 0}]},

@@ -9,9 +9,7 @@ import numpy as np
 
 from automl.report import style
 from automl.report.answered import Answered, answered
-from automl.report.figure import Figure
-from automl.report.page import Section
-from automl.report.plot import Cell, Plot, Table, absent
+from automl.report.figure import Cell, Figure, Plot, Section, Table, absent
 from automl.report.read import SearchData
 from search.class_statistics import ScoreCard
 
@@ -105,7 +103,7 @@ def _draw_classes(scored: Sequence[_Scored], shown: Sequence[int]) -> Figure:
         for of, entry in zip(whose, scored, strict=True)
         for i in shown
     ]
-    base = alt.Chart(alt.NamedData("classes")).encode(
+    base = style.chart("classes").encode(
         y=alt.Y("class:N", sort=names, title=None, scale=alt.Scale(domain=names))
     )
     lines = base.mark_line(color=style.GREY, strokeWidth=1.4).encode(x="f1:Q", detail="class:N")
@@ -160,7 +158,7 @@ def _draw_matrix(card: ScoreCard) -> Figure:
         for j in range(len(labels))
     ]
     scale = alt.Scale(domain=labels)
-    base = alt.Chart(alt.NamedData("confusions")).encode(
+    base = style.chart("confusions").encode(
         x=alt.X("answered:N", sort=labels, scale=scale, axis=alt.Axis(labelAngle=-90, labelLimit=90)),
         y=alt.Y("true:N", sort=labels, scale=scale, axis=alt.Axis(labelLimit=90)),
         tooltip=[

@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from automl.base.units import pluralize
 from automl.report import style
 from automl.report.answered import Answered, answered
-from automl.report.figure import Figure
-from automl.report.page import Section
-from automl.report.plot import Cell, Plot, Table
+from automl.report.figure import Cell, Figure, Plot, Section, Table
 from automl.report.read import SearchData
 from automl.storage.answers import Example
 
@@ -145,17 +143,13 @@ def _draw(groups: Sequence[_Ranked]) -> Figure:
         for of, group in zip(whose, groups, strict=True)
         for position, (name, fraction) in enumerate(zip(names, group.fractions, strict=True))
     ]
-    bars = (
-        alt.Chart(alt.NamedData("ranks"))
-        .mark_bar()
-        .encode(
+    bars = style.chart("ranks").mark_bar().encode(
             x=alt.X("rank:N", sort=names, title="rank", axis=alt.Axis(labelAngle=0)),
             xOffset=alt.XOffset("of:N", sort=list(whose)),
             y=alt.Y("share:Q", title="share of the queries", axis=alt.Axis(format="%", tickCount=5)),
             color=alt.Color("of:N", scale=style.named(colours)),
             tooltip=["rank:N", "of:N", alt.Tooltip("share:Q", format=".1%")],
-        )
-    )  # fmt: skip
+        )  # fmt: skip
     return Figure(charts=[style.layer(bars, height=style.HEIGHT)], data={"ranks": rows})
 
 

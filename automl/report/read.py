@@ -134,7 +134,7 @@ class SearchData:
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """Trials as rows of data for charts."""
-        from automl.report.trials import rows
+        from automl.report.style import rows
 
         return rows(self)
 

@@ -1,20 +1,25 @@
-"""Mean effect over the baseline by type and site."""
+"""Effects by site and type: of trained placements, of one replaced layer, and the gates after training.
+
+A new module has a gate of 0 and is the identity.
+"""
 
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 
 import altair as alt
+from scipy.stats import spearmanr
 
+from automl.base.serialise import read_json
+from automl.base.units import pluralize
 from automl.report import style
-from automl.report.figure import Figure
-from automl.report.plot import Plot, Table, absent
+from automl.report.figure import Figure, Plot, Table, absent
 from automl.report.read import SearchData
 from search.record import Role
 
-NAME, TITLE = "placement", "Effect of each type at each site"
+LEAST = 4  # cells of a rank correlation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +73,7 @@ def effects(search: SearchData) -> tuple[dict[tuple[str, str], Effect], int]:
 
 def placement(search: SearchData) -> Plot:
     """Plot `effects` as a heatmap."""
+    name, title = "placement", "Effect of each type at each site"
     cells, alone = effects(search)
     if not cells:
         why = (
@@ -75,12 +81,11 @@ def placement(search: SearchData) -> Plot:
             if search.baseline is None
             else "No trial with attention has completed, beside a baseline of its backbone."
         )
-        return absent(NAME, TITLE, why)
+        return absent(name, title, why)
     sites = sorted({site for site, _ in cells}, key=natural)
     types = style.order({kind for _, kind in cells})
     figure = draw_cells(search, cells, sites, types)
-    best = max(cells, key=lambda cell: cells[cell].mean)
-    worst = min(cells, key=lambda cell: cells[cell].mean)
+    best, worst = _extremes(cells)
     above = sum(effect.mean > 0 for effect in cells.values())
     says = (
         f"{above} of {len(cells)} combinations of type and site have a mean above the best baseline. "
@@ -97,7 +102,7 @@ def placement(search: SearchData) -> Plot:
     if alone:
         note += f" {alone} trials are left out: no baseline of their backbone has completed."
     return Plot(
-        name=NAME, title=TITLE, figure=figure, says=says, note=note,
+        name=name, title=title, figure=figure, says=says, note=note,
         table=Table(
             columns=["site", "type", f"mean effect, {search.unit}", "standard deviation", "trials",
                      f"mean {search.label}"],
@@ -106,11 +111,16 @@ def placement(search: SearchData) -> Plot:
     )  # fmt: skip
 
 
+def _extremes(cells: Mapping[tuple[str, str], Effect]) -> Sequence[tuple[str, str]]:
+    """Return the cells with the largest and the smallest effect."""
+    return [choose(cells, key=lambda cell: cells[cell].mean) for choose in (max, min)]
+
+
 def _sentence(search: SearchData, cell: tuple[str, str], cells: Mapping[tuple[str, str], Effect]) -> str:
     effect = cells[cell]
-    trials = "trial" if effect.count == 1 else "trials"
     score = f"{effect.score:.4g} {search.plan.metric.unit}".rstrip()
-    return f"{cell[1]} at {cell[0]}, {search.gap(effect.mean)} ({score}) in {effect.count} {trials}"
+    trials = pluralize(effect.count, "trial")
+    return f"{cell[1]} at {cell[0]}, {search.gap(effect.mean)} ({score}) in {trials}"
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
@@ -150,7 +160,7 @@ def draw_cells(
                 "dark": abs(effect.mean) > style.DEEP * most,
             }
         )
-    base = alt.Chart(alt.NamedData("effects")).encode(
+    base = style.chart("effects").encode(
         x=alt.X(
             "type:N", sort=list(types), title=None, scale=alt.Scale(domain=list(types)),
             axis=alt.Axis(orient="top", labelAngle=-90 if len(types) > 3 else 0, domain=False, ticks=False),
@@ -181,3 +191,120 @@ def draw_cells(
         for field, dy in (("first", -11), ("spread", 0), ("count", 11))
     ]
     return Figure(charts=[style.layer(boxes, *words, height=40 * len(sites))], data={"effects": rows})
+
+
+def sensitivity(search: SearchData) -> list[Plot]:
+    """Plot the one-layer sensitivity, if the search has measured it."""
+    from automl.tasks.layer_sensitivity import FILE, FORMAT, Sensitivity  # imports torch, which takes seconds
+
+    if not (file := search.folder / FILE).exists():
+        return []
+    measured = read_json(Sensitivity, file, format=FORMAT)
+    scale = search.sign * search.factor
+    cells = {
+        (site, kind): Effect(
+            mean=scale * (score - measured.original), score=search.factor * score, spread=None, count=1
+        )
+        for site, scores in measured.replaced.items()
+        for kind, score in scores.items()
+    }
+    trained, _ = effects(search)
+    both = [cell for cell in cells if cell in trained]
+    best, worst = _extremes(cells)
+    says = (
+        f"Least sensitive: {best[0]} as {best[1]}, {search.gap(cells[best].mean)}; most: {worst[0]} as "
+        f"{worst[1]}, {search.gap(cells[worst].mean)}."
+    )
+    if len(both) >= LEAST:
+        rho = spearmanr(*([values[cell].mean for cell in both] for values in (cells, trained))).statistic
+        says += (
+            f" Rank correlation with the mean effects in trained placements: {rho:.2f}, {len(both)} cells."
+        )
+    rows = [
+        [*cell, effect.mean, trained[cell].mean if cell in trained else None]
+        for cell, effect in sorted(cells.items(), key=lambda item: natural(item[0][0]))
+    ]
+    return [
+        Plot(
+            name="sensitivity",
+            title="Effect of one layer without training",
+            figure=draw_cells(
+                search,
+                cells,
+                sorted(measured.replaced, key=natural),
+                style.order({kind for _, kind in cells}),
+            ),
+            says=says,
+            note=(
+                f"The score of the original with one layer replaced, minus the original's, on "
+                f"{measured.windows} windows of the validation split. The new mixer has the projections of "
+                f"the old one, and nothing was trained. This is the usual heuristic for the choice of layers."
+            ),
+            table=Table(
+                columns=["site", "type", f"alone, {search.unit}", f"mean in trials, {search.unit}"], rows=rows
+            ),
+        )
+    ]
+
+
+def gates(search: SearchData) -> Plot:
+    """Plot the absolute gate of each module of the finished trials after the last epoch, by site and type."""
+    name, title = "gates", "Learned gates"
+    values_of: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for trial in search.done:
+        last = trial.history[-1]
+        for site, spec in trial.config.model.placement.items():
+            if f"gate.{site}" in last:
+                values_of[site, spec.name].append(abs(last[f"gate.{site}"]))
+    if not values_of:
+        return absent(name, title, "No trial with a gate has completed yet.")
+    sites = sorted({site for site, _ in values_of}, key=natural)
+    middles = {
+        site: median([v for (s, _), vs in values_of.items() if s == site for v in vs]) for site in sites
+    }
+    wide, narrow = (choose(middles, key=lambda site: middles[site]) for choose in (max, min))
+    return Plot(
+        name=name,
+        title=title,
+        figure=_draw_gates(search, values_of, middles),
+        says=(
+            f"{pluralize(sum(map(len, values_of.values())), 'module')} of finished trials. The median |gate| "
+            f"is largest at {wide} ({middles[wide]:.2g}) and smallest at {narrow} ({middles[narrow]:.2g})."
+        ),
+        note="A module starts with a gate of 0, as the identity; a gate that stays near 0 was not used.",
+        table=Table(
+            columns=["site", "type", "modules", "median |gate|", "largest"],
+            rows=[
+                [site, kind, len(values), median(values), max(values)]
+                for (site, kind), values in sorted(values_of.items(), key=lambda item: natural(item[0][0]))
+            ],
+        ),
+    )
+
+
+def _draw_gates(
+    search: SearchData, values_of: Mapping[tuple[str, str], Sequence[float]], middles: Mapping[str, float]
+) -> Figure:
+    kinds = style.order({kind for _, kind in values_of})
+    y = alt.Y("site:N", sort=list(middles), title=None, scale=alt.Scale(domain=list(middles)))
+    points = style.chart("gates").mark_point(size=30).encode(
+        x=alt.X("gate:Q", title="|gate| after the last epoch; bar: median"),
+        y=y,
+        yOffset=alt.YOffset("kind:N", scale=alt.Scale(domain=kinds)),
+        tooltip=["site:N", alt.Tooltip("kind:N", title="type"), alt.Tooltip("gate:Q", title="|gate|")],
+        **style.by_kind(search, kinds, columns=2),
+    )  # fmt: skip
+    bars = style.chart("medians").mark_tick(thickness=2, color=style.INK).encode(
+        x="median:Q", y=y, tooltip=["site:N", alt.Tooltip("median:Q", title="median |gate|")],
+    )  # fmt: skip
+    return Figure(
+        charts=[style.layer(points, bars, height=24 * len(middles) + 10)],
+        data={
+            "gates": [
+                {"site": site, "kind": kind, "gate": float(f"{value:.4g}")}
+                for (site, kind), values in values_of.items()
+                for value in values
+            ],
+            "medians": [{"site": site, "median": float(f"{v:.4g}")} for site, v in middles.items()],
+        },
+    )

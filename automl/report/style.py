@@ -17,6 +17,9 @@ from attention import ATTENTIONS
 from automl.report.read import SearchData
 from search.record import MIXED, PLAIN
 
+TRIALS = "trials"  # the data of charts about trials
+COSTS = ("time_ratio", "latency", "params", "macs")
+
 WIDTH = 340  # CSS pixels of a figure in a file: what a phone has between its margins
 HEIGHT = 190
 
@@ -89,6 +92,11 @@ def by_kind(search: SearchData, kinds: Iterable[str], *, columns: int = 3) -> di
     }
 
 
+def chart(data: str) -> alt.Chart:
+    """Return a chart of a data set of the figure."""
+    return alt.Chart(alt.NamedData(data))
+
+
 def named(colours: dict[str, str]) -> alt.Scale:
     """Return a scale with a colour for each name, in this order."""
     return alt.Scale(domain=list(colours), range=list(colours.values()))
@@ -114,3 +122,42 @@ def window(values: Sequence[float], *, maximize: bool) -> list[float]:
     low, high = np.quantile(values, [0.05, 1.0] if maximize else [0.0, 0.95])
     margin = 0.06 * float(high - low) or 0.5
     return [float(low) - margin, float(high) + margin]
+
+
+def rows(search: SearchData) -> list[dict[str, Any]]:
+    """Return a row for each trial with a score."""
+    result = []
+    for trial in search.trials:
+        score = search.final(trial)
+        if score is None or score != score:
+            continue
+        row: dict[str, Any] = {
+            "trial": trial.number, "what": search.where(trial), "kind": trial.kind, "state": str(trial.state),
+            "score": float(f"{score:.6g}"), "epochs": round(trial.resource, 2),
+        }  # fmt: skip
+        if trial.steps is not None:
+            row["steps"] = trial.steps
+        row |= {key: float(f"{v:.5g}") for key in COSTS if (v := trial.profile.get(key)) is not None}
+        if trial.number in search.links:
+            row["link"] = search.links[trial.number]
+        result.append(row)
+    return result
+
+
+def source(search: SearchData) -> dict[str, list[dict[str, Any]]]:
+    """Return the data of a figure about trials."""
+    return {TRIALS: search.rows}
+
+
+def pointer_selection(search: SearchData, *more: alt.Tooltip) -> dict[str, Any]:
+    """Return the encodings of a mark for a trial: its tooltip, and a link to its run in MLflow."""
+    tips = [
+        alt.Tooltip("trial:Q", title="trial", format="d"),
+        alt.Tooltip("what:N", title="placement"),
+        alt.Tooltip("score:Q", title=search.label, format=".4~g"),
+        alt.Tooltip("epochs:Q", title="epochs", format="~g"),
+        alt.Tooltip("steps:Q", title="steps", format="d"),
+        *more,
+        alt.Tooltip("state:N", title="state"),
+    ]
+    return {"tooltip": tips, **({"href": alt.Href("link:N")} if search.links else {})}

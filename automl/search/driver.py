@@ -25,8 +25,7 @@ from automl.tasks import Split, Task
 from automl.tasks.layer_sensitivity import write_sensitivity
 from automl.tracking.process import MlflowProcess
 from automl.tracking.run_spec import search_run_spec
-from automl.tracking.silence import MlflowSilent
-from automl.tracking.tracker import Tracker
+from automl.tracking.tracker import MlflowSilent, Tracker
 from automl.trials.interrupt import Stopped
 from search.callback import Callback
 from search.class_statistics import describe_imbalance

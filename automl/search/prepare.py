@@ -13,7 +13,7 @@ from automl.config.settings import Settings
 from automl.costs.forecast import check_limits
 from automl.data import shared
 from automl.data.manifest import Manifest
-from automl.export.attention_formats import find_missing_formats
+from automl.export.formats import find_missing_formats
 from automl.search.default_space import fit_epochs
 from automl.search.earlier import find_warm_start, read_effects
 from automl.storage.folder import check_new

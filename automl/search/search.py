@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from automl.export.predict import Predictions
     from automl.export.run_export import ExportResult
     from automl.report import ReportResult
-    from automl.report.plot import Table
+    from automl.report.figure import Table
 
 LEADING = 5
 RESULT_FILE = "result.json"

@@ -2,8 +2,7 @@
 
 study_table    The studies: their grids, published figures and sources
 options        The options of `study`
-figures        Published figures beside those of a grid
-scale          The line that says what a study trained, and how this differs from the source
+figures        Published figures beside those of a grid, and how this differs from the source
 ssa_studies    The comparison of SimpleSelfAttention at equal time, in two grids
 larnn_studies  The two searches of LARNN's author
 run_study      Runs a study

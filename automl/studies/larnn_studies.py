@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from automl.base.atomic import replacing
+from automl.report.figure import Cell
 from automl.report.grid_table import metrics_of
-from automl.report.plot import Cell
 from automl.report.read import SearchData
 from automl.studies.figures import TitledTable, table_of
 from automl.studies.study_table import Study

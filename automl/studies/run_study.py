@@ -12,10 +12,9 @@ from automl.base.options import with_keywords_of
 from automl.config.settings import Settings
 from automl.search.run_search import start_or_resume
 from automl.search.search import Search
-from automl.studies.figures import TitledTable, compare, write_tables
+from automl.studies.figures import TitledTable, compare, describe_scale, write_tables
 from automl.studies.larnn_studies import ROUNDS, SMALL_TRIALS, rounds_table, write_sequences
 from automl.studies.options import StudyOptions
-from automl.studies.scale import describe_scale
 from automl.studies.ssa_studies import best_rate, comparison_tables, sweep_table
 from automl.studies.study_table import STUDIES, Study
 from search.grid import GRID

@@ -13,8 +13,8 @@ from scipy import stats
 
 from automl.base.units import format_duration
 from automl.confirm.statistics import paired
+from automl.report.figure import Cell
 from automl.report.grid_table import GridCell, deviation, read_grid
-from automl.report.plot import Cell
 from automl.report.read import SearchData
 from automl.studies.figures import TitledTable, compare, mean_and_deviation, table_of
 from automl.studies.study_table import STUDIES

@@ -65,7 +65,7 @@ class Study:
         summary: Description in one line.
         source: Publication.
         columns: Metrics of the table with their titles.
-        setup: What the source trained, by the names of `automl.studies.scale`. What it does not print is
+        setup: What the source trained, by the names of `automl.studies.figures`. What it does not print is
             left out. `scored` is the split of its figures.
         rows: Published rows.
         data: Description of the required `--data`. Empty if the data are downloaded.

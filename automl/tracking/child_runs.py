@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from automl.base.loading import sources
 from automl.storage.storage import Storage
-from automl.tracking.tags import PARENT
+from automl.tracking.names import PARENT
 
 FILE = "mlflow.json"  # MLflow's environment of a trial, in the folder of the trial
 PATIENCE = 30.0  # time that the run of the trial may take to appear [s]

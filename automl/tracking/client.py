@@ -20,7 +20,7 @@ from automl.base.atomic import locked, replacing, sweep
 from automl.base.errors import InputError, error_message
 from automl.base.escape import mlflow_value, redact
 from automl.storage.working_dir import local_path
-from automl.tracking.silence import MlflowSilent
+from automl.tracking.tracker import MlflowSilent
 
 LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` listens
 LIMIT = 20.0  # time limit of the first answer, unless MLFLOW_HTTP_REQUEST_TIMEOUT is set [s]

@@ -1,6 +1,8 @@
-"""Names of a trial's numbers in MLflow, with units and different from all parameters.
+"""Names of a trial's numbers and of tags in MLflow.
 
-A metric and a parameter of one name are one column twice in MLflow's table.
+Numbers have units, and names that differ from those of all parameters: a metric and a parameter of one name
+are one column twice in MLflow's table. Runs are looked up by tags; `state`, `role` and `reason` are only for
+display.
 """
 
 from collections.abc import Mapping
@@ -34,3 +36,19 @@ def named(values: Mapping[str, float], names: Mapping[str, tuple[str, float]]) -
         name, factor = names.get(key, (key, 1))
         result[mlflow_key(name)] = float(value) * factor
     return result
+
+
+# MLflow's own: the description that it shows, the command and the commit of the code.
+NOTE, SOURCE, COMMIT = "mlflow.note.content", "mlflow.source.name", "mlflow.source.git.commit"
+SOURCE_TYPE, DATA_CONTEXT = "mlflow.source.type", "mlflow.data.context"
+PARENT = "mlflow.parentRunId"
+# Of an experiment: a state of the table of runs, which a link names by what follows the dot.
+VIEW = "mlflow.sharedViewState."
+# Of every run: the version of this package, and of a study's runs what it trains and how its source differs.
+VERSION, SCALE = "automl.version", "automl.scale"
+SEARCH, IDENTITY, TRIAL = "automl.search", "automl.identity", "automl.trial"
+BEST, CHECKPOINT = "automl.best_run", "automl.checkpoint"
+# Of a confirmation's run: the search. Of a search's: the confirmed winner's run, the verdict's headline
+# and its line of figures.
+CONFIRMS, CONFIRMED = "automl.confirms", "automl.confirmed_run"
+VERDICT, FIGURES = "automl.verdict", "automl.figures"

@@ -9,7 +9,7 @@ from automl.base.escape import markdown, markdown_code, redact, shell
 from automl.base.serialise import to_json
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
-from automl.tracking.tags import COMMIT, SCALE, SEARCH, SOURCE, SOURCE_TYPE, VERSION
+from automl.tracking.names import COMMIT, SCALE, SEARCH, SOURCE, SOURCE_TYPE, VERSION
 from search.config import TrialConfig
 from search.metric import Metric
 from search.record import (

@@ -27,21 +27,25 @@ from automl.tracking.client import (
     pages,
     tag_filter,
 )
-from automl.tracking.names import EPOCH, EPOCHS_DONE, PROFILE, RANK, named
-from automl.tracking.run_spec import METRIC_FILE, RunSpec, flat
-from automl.tracking.tags import (
+from automl.tracking.names import (
     BEST,
     CHECKPOINT,
     CONFIRMED,
     DATA_CONTEXT,
+    EPOCH,
+    EPOCHS_DONE,
     FIGURES,
     IDENTITY,
     NOTE,
     PARENT,
+    PROFILE,
+    RANK,
     TRIAL,
     VERDICT,
     VIEW,
+    named,
 )
+from automl.tracking.run_spec import METRIC_FILE, RunSpec, flat
 from search.config import TrialConfig
 from search.record import (
     CHECKPOINT_FILE,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from automl.base.errors import InputError, error_message
-from automl.callbacks.error_traces import ErrorTraces
+from automl.callbacks.retention import ErrorTraces
 from automl.callbacks.search_progress import Progress
 from automl.config.limits import Limits
 from automl.config.settings import Settings

@@ -26,8 +26,7 @@ from automl.storage.trusted import remember
 from automl.tasks import Task, open_task
 from automl.tasks.attention_check import check_attentions
 from automl.tracking.run_spec import RunSpec, source
-from automl.tracking.silence import MlflowSilent, SilentWriter
-from automl.tracking.tracker import Tracker, Writes
+from automl.tracking.tracker import MlflowSilent, SilentWriter, Tracker, Writes
 from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
 from automl.training.loop import Diverged

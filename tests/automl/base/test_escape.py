@@ -27,8 +27,8 @@ from automl.cli.main import app
 from automl.report.figure import Figure, inline
 from automl.storage.storage import Storage
 from automl.tracking.client import find_runs
+from automl.tracking.names import NOTE, TRIAL
 from automl.tracking.run_spec import RunSpec
-from automl.tracking.tags import NOTE, TRIAL
 from automl.tracking.writer import MlflowWriter
 from search.config import TrialConfig
 from search.metric import Metric

@@ -30,8 +30,8 @@ from torch import nn
 from automl.base.errors import InputError
 from automl.data.code.tokenizer import Tokenizer
 from automl.export import formats
+from automl.export.checks import check_parity
 from automl.export.destination import destination
-from automl.export.parity import check_parity
 from automl.export.predict import run_predict
 from automl.tasks.base import Task
 

@@ -22,10 +22,10 @@ from services import ObjectStore
 
 from automl.base.atomic import temporary_path
 from automl.base.errors import InputError
-from automl.export import parity
+from automl.export import checks
 from automl.export import run_export as export
 from automl.export.chosen import Chosen, choose_run
-from automl.export.onnx_session import open_onnx
+from automl.export.formats import open_onnx
 from automl.export.predict import run_predict
 from automl.export.run_export import ExportResult, run_export
 from automl.storage import trusted
@@ -34,9 +34,9 @@ from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.image_classification import Probabilities
 from automl.tasks.same_data import write_manifest
-from automl.tracking.registry import Registered
+from automl.tracking.names import CONFIRMED, VERDICT
 from automl.tracking.run_spec import RunSpec, search_run_spec
-from automl.tracking.tags import CONFIRMED, VERDICT
+from automl.tracking.runs import Registered
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
@@ -182,7 +182,7 @@ def test_differing_form_is_not_exported(
 ) -> None:
     monkeypatch.setattr(export, "save_mlflow", lambda *args: None)
     monkeypatch.setattr(
-        parity,
+        checks,
         "_forms",
         lambda *_: {"model.onnx": lambda: {"probabilities": np.full((100, 10), 0.1)}},
     )

@@ -24,8 +24,8 @@ from automl.base.escape import printable
 from automl.data.text.text_tokenizer import TextTokenizer
 from automl.data.text.text_windows import TextWindows
 from automl.export import run_export as export
-from automl.export.onnx_session import open_onnx
-from automl.export.parity import check_together
+from automl.export.checks import check_together
+from automl.export.formats import open_onnx
 from automl.export.predict import run_predict
 from automl.export.run_export import ExportResult
 from automl.export.run_maps import run_maps

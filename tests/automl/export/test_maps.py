@@ -20,8 +20,7 @@ from automl.export.chosen import Chosen
 from automl.export.formats import CONFIG
 from automl.export.module_inputs import ExportedModule, MapGraph
 from automl.export.run_maps import run_maps
-from automl.maps.heat import colour
-from automl.maps.pictures import overlay, shade_tokens
+from automl.maps.pictures import colour, overlay, shade_tokens
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
 from automl.tasks.deployment import as_arrays

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from automl.export.onnx_program import for_onnx
+from automl.export.formats import for_onnx
 
 BATCH = torch.export.Dim("N", min=1)
 

@@ -9,7 +9,7 @@ from report_cases import made_up, save_search, save_verdict, verdict_of
 
 from automl.maps import examples
 from automl.report.attention import attention
-from automl.report.plot import Plot
+from automl.report.figure import Plot
 from automl.report.read import read_search
 
 

@@ -17,13 +17,11 @@ from attention import Spec
 from automl.base.serialise import write_json
 from automl.report.audit import ENOUGH, LOW, audit, checks
 from automl.report.costs import costs, pareto
-from automl.report.failures import reasons
-from automl.report.gates import gates
+from automl.report.listing import failures
 from automl.report.module_effects import parts
 from automl.report.per_class import per_class
 from automl.report.read import SearchData, read_search
-from automl.report.sensitivity import sensitivity
-from automl.report.site_effects import effects, placement
+from automl.report.site_effects import effects, gates, placement, sensitivity
 from automl.storage.answers import Answers
 from automl.tasks.layer_sensitivity import FILE, FORMAT, Sensitivity
 from search.config import Model, TrialConfig
@@ -226,13 +224,13 @@ def test_the_front_is_what_nobody_beats(objectives: tuple[str, ...], tmp_path: P
 
 
 def test_reasons_that_differ_in_numbers_alone_are_one(trials: list[FrozenTrial], search: SearchData) -> None:
-    failures = reasons(search)
+    rows = failures(search).rows
     texts = Counter(t.user_attrs.get("reason") for t in trials if t.constraints)
-    infeasible = {r.text: len(r.numbers) for r in failures if r.state is State.INFEASIBLE}
+    infeasible = {reason: count for state, count, reason, *_ in rows if state == State.INFEASIBLE}
     over = sum(count for text, count in texts.items() if text and "exceeds" in text)
     assert sorted(infeasible.values()) == sorted([over, texts[DIVERGED]])
     assert over > 1
-    assert any(r.text == "no reason was given" for r in failures if r.state is State.ERROR)
+    assert any(reason == "no reason was given" for state, _, reason, *_ in rows if state == State.ERROR)
 
 
 def test_gates_are_the_last_ones(trials: list[FrozenTrial], search: SearchData) -> None:
@@ -250,10 +248,10 @@ def test_gates_are_the_last_ones(trials: list[FrozenTrial], search: SearchData) 
         assert rows[gate] == pytest.approx(numbers)
 
 
-def test_gates_of_an_old_search(tmp_path: Path) -> None:
+def test_modules_without_gates(tmp_path: Path) -> None:
     plot = gates(make_search(tmp_path, made_up(30, gates=False)))
     assert plot.figure is None
-    assert "not recorded" in plot.says
+    assert "No trial with a gate" in plot.says
 
 
 def test_facts_that_were_never_measured_are_left_out(tmp_path: Path) -> None:

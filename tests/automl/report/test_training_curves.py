@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from report_cases import made_up, save_search
 
+from automl.report.curves import running_means, training_curves
 from automl.report.read import read_search
-from automl.report.training_curves import running_means, training_curves
 
 
 def test_the_running_mean_is_the_mean_of_all_steps_so_far() -> None:

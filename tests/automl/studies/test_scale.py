@@ -19,12 +19,12 @@ from automl.report.page import write_page
 from automl.search.default_space import may_fit_epochs
 from automl.search.search import load
 from automl.storage.folder import find_search
+from automl.studies.figures import scale_line
 from automl.studies.run_study import run_study
-from automl.studies.scale import scale_line
 from automl.studies.study_table import STUDIES, UNPRINTED
 from automl.tasks import task_of
+from automl.tracking.names import NOTE, SCALE, VERSION
 from automl.tracking.run_spec import search_run_spec
-from automl.tracking.tags import NOTE, SCALE, VERSION
 from search.grid import grid_cells
 from search.record import State
 from search.space import draw_randomly

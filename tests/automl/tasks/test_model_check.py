@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from automl.base.errors import InputError
 from automl.config.settings import Settings
-from automl.export import parity
+from automl.export import checks
 from automl.search.prepare import check_models
 from automl.tasks import open_task
 from automl.tasks.deployment import Deployment
@@ -246,7 +246,7 @@ def test_an_export_reports_a_random_model(monkeypatch: pytest.MonkeyPatch) -> No
     x = torch.rand(4, 3, 16, 16)
     deployment = Deployment(module=Dropped(), inputs={"x": x}, outputs=["y"])
     expected = deployment.run({"x": x})
-    monkeypatch.setattr(parity, "_forms", lambda *_: {"model.onnx": lambda: deployment.run({"x": x})})
+    monkeypatch.setattr(checks, "_forms", lambda *_: {"model.onnx": lambda: deployment.run({"x": x})})
     arguments: Any = (
         {"model": deployment},
         {"model": {"x": x.numpy()}},
@@ -254,10 +254,10 @@ def test_an_export_reports_a_random_model(monkeypatch: pytest.MonkeyPatch) -> No
         {"model": expected},
     )
     with pytest.raises(InputError, match=r"random in evaluation mode: two passes over the same 4 inputs"):
-        parity.check_parity(Path(), task, *arguments)
+        checks.check_parity(Path(), task, *arguments)
     deployment.module.forward = lambda x: Net.forward(deployment.module, x)  # type: ignore[assignment]
     with pytest.raises(RuntimeError, match=r"model\.onnx differs from the trained model by"):
-        parity.check_parity(Path(), task, *arguments)
+        checks.check_parity(Path(), task, *arguments)
 
 
 def test_each_backbone_of_a_space_is_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

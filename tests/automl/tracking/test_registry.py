@@ -14,8 +14,8 @@ from automl.export.run_export import ExportResult, run_export
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.image_classification import Probabilities
-from automl.tracking.registry import check_registry, register
-from automl.tracking.tags import VERDICT
+from automl.tracking.names import VERDICT
+from automl.tracking.runs import check_registry, register
 from automl.training import checkpoint
 from automl.trials.train import TrainResult
 from search.config import TrialConfig

@@ -18,10 +18,9 @@ from automl.report.read import read_search
 from automl.storage.storage import Storage
 from automl.tracking import client
 from automl.tracking.process import MlflowProcess
-from automl.tracking.registry import check_registry
 from automl.tracking.run_spec import RunSpec
-from automl.tracking.silence import MlflowSilent
-from automl.tracking.tracker import Tracker
+from automl.tracking.runs import check_registry
+from automl.tracking.tracker import MlflowSilent, Tracker
 from automl.trials.train import run_train
 from search.config import TrialConfig
 from search.record import State, TrialRecord

@@ -19,10 +19,9 @@ from automl.costs.profile import CostProfile
 from automl.storage.folder import new_folder
 from automl.storage.storage import Storage
 from automl.tracking import tracker as tracking
-from automl.tracking.names import EPOCH, PROFILE, named
+from automl.tracking.names import BEST, CHECKPOINT, COMMIT, EPOCH, NOTE, PROFILE, SEARCH, TRIAL, VIEW, named
 from automl.tracking.run_spec import RunSpec, flat, search_run_spec
 from automl.tracking.runs import find_run, find_trial_run
-from automl.tracking.tags import BEST, CHECKPOINT, COMMIT, NOTE, SEARCH, TRIAL, VIEW
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import _ENDS, MlflowWriter, run_name
 from search.class_metrics import ACCURACY

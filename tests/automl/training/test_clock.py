@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import automl
 from automl.costs import model, profile, time_ratio
 from automl.costs.subject import Subject
-from automl.export import speed
+from automl.export import checks
 from automl.training import clock
 from automl.training.clock import LEAST, SECONDS, time_in_turn, time_rounds
 from automl.trials import pace
@@ -101,13 +101,13 @@ def _unit_costs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
 
 
 def _speed(machine: Machine, _: pytest.MonkeyPatch) -> Iterator[tuple[float, float]]:
-    measured = speed.measure_speed(
+    measured = checks.measure_speed(
         lambda inputs: machine.run(("a", len(inputs["x"]))),  # type: ignore[arg-type, return-value]
         {"x": np.zeros((100, 3))},
     )
     yield measured.latency, 1e3
-    yield measured.throughput, speed.BATCH
-    assert ("a", speed.BATCH) in machine.warm
+    yield measured.throughput, checks.BATCH
+    assert ("a", checks.BATCH) in machine.warm
 
 
 def _pace(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[float, float]]:
@@ -124,7 +124,7 @@ TIMINGS: dict[str, Timing] = {
     "costs/model.py": _costs,
     "costs/profile.py": _latency,
     "costs/time_ratio.py": _time_ratio,
-    "export/speed.py": _speed,
+    "export/checks.py": _speed,
     "trials/pace.py": _pace,
 }
 

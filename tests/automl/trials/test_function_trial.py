@@ -14,8 +14,8 @@ from automl.functions.start import find_function
 from automl.storage.answers import read_answers
 from automl.storage.storage import Storage
 from automl.tracking.client import find_runs
+from automl.tracking.names import PARENT
 from automl.tracking.run_spec import RunSpec
-from automl.tracking.tags import PARENT
 from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint, running_trial
 from automl.training.loop import NotStopped

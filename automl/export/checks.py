@@ -1,6 +1,11 @@
-"""Compare each exported form, read back from its file, with the trained model."""
+"""Check what was exported: parity with the trained model, scores of a whole split, and speed."""
 
+import platform
+import statistics
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +14,17 @@ import torch
 from torch import nn
 
 from automl.base.errors import InputError
-from automl.export.formats import MLFLOW_MODEL, onnx_file, pt2_file
-from automl.export.onnx_session import open_onnx
+from automl.config.device import processor
+from automl.export.formats import MLFLOW_MODEL, onnx_file, open_onnx, pt2_file
 from automl.tasks import Task
-from automl.tasks.deployment import Arrays, Deployment, Run, count_rows
+from automl.tasks.base import Split
+from automl.tasks.deployment import Arrays, Deployment, Run, as_arrays, count_rows, iterate_batches
 from automl.tasks.model_check import ADVICE, RANDOM
+from automl.training.clock import time_rounds, wall_seconds
+from search.class_statistics import ScoreCard
+
+BATCH = 32  # batch size of the throughput measurement
+ROUNDS = 60  # maximum number of timings
 
 Form = Callable[[], Arrays]
 
@@ -99,3 +110,57 @@ def _forms(folder: Path, graph: str, deployment: Deployment, inputs: Arrays, ser
         MLFLOW_MODEL: mlflow_model,
     }
     return {file: run for file, run in forms.items() if (folder / file).exists()}
+
+
+def score_card(task: Task, deployment: Deployment, split: Split, run: Run) -> ScoreCard | None:
+    """Return the score card of a model on a whole split, or None if its answers are not labels."""
+    if not deployment.labels:
+        return None
+    first = deployment.outputs[0]
+    true: list[np.ndarray] = []
+    answered: list[np.ndarray] = []
+    for inputs, labels in task.labelled_inputs(split):
+        true.append(labels.cpu().numpy())
+        answered.append(run(as_arrays(inputs))[first].argmax(axis=-1))
+    if not true:
+        return None
+    return ScoreCard.of(deployment.labels, np.concatenate(true), np.concatenate(answered))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """Speed of a model. Values are medians.
+
+    Attributes:
+        latency: Latency of one input [ms].
+        throughput: Inputs per second, in batches of `batch`.
+        batch: Batch size of the throughput.
+    """
+
+    latency: float
+    throughput: float
+    batch: int
+
+
+def measure_speed(run: Run, inputs: Arrays) -> Speed:
+    """Measure the speed of a model on up to BATCH of the raw `inputs`."""
+    batch, example = next(iterate_batches(inputs, BATCH)), next(iterate_batches(inputs, 1))
+    return Speed(
+        latency=1e3 * _median_seconds(run, example),
+        throughput=count_rows(batch) / _median_seconds(run, batch),
+        batch=count_rows(batch),
+    )
+
+
+def _median_seconds(run: Run, inputs: Arrays) -> float:
+    rounds = time_rounds([partial(wall_seconds, partial(run, inputs))], ROUNDS)
+    return statistics.median(seconds for (seconds,) in rounds)
+
+
+def machine() -> str:
+    """Return the hardware of the measurement."""
+    threads = torch.get_num_threads()
+    return (
+        f"{processor()}, {threads} {'thread' if threads == 1 else 'threads'}, {platform.system()} "
+        f"{platform.machine()}, Python {platform.python_version()}, onnxruntime {version('onnxruntime')}"
+    )
