@@ -8,8 +8,8 @@
     result.predict(["seven.png"])
     automl.load("digits").resume(trials="+8")
 
-Run:      run_search, resume_search, run_confirm, run_compare, run_report, run_export, run_predict,
-          run_code_search, run_train, resume_train, run_study, run_referee, resume_referee
+Run:      run_search, run_confirm, run_compare, run_report, run_export, run_predict, run_code_search,
+          run_train, run_study, run_referee
 Manage:   load, Search, run_sync, run_remove
 Results:  ConfirmResult, Verdict, Compared, ReportResult, ExportResult,
           Predictions, Prediction, CodeSearch, TrainResult, StudyResult, Removable
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from automl.confirm.compare import Compared, run_compare
     from automl.confirm.confirm_result import ConfirmResult
     from automl.confirm.run_confirm import run_confirm
-    from automl.confirm.run_referee import resume_referee, run_referee
+    from automl.confirm.run_referee import run_referee
     from automl.confirm.verdict import Verdict
     from automl.export.code_search import CodeSearch, run_code_search
     from automl.export.predict import Prediction, Predictions, run_predict
     from automl.export.run_export import ExportResult, run_export
     from automl.functions.trial import Trial
     from automl.report import ReportResult, run_report
-    from automl.search.run_search import resume_search, run_search
+    from automl.search.run_search import run_search
     from automl.search.search import Search, load
     from automl.studies.run_study import StudyResult, run_study
     from automl.tasks import Task, register_task
-    from automl.trials.train import TrainResult, resume_train, run_train
+    from automl.trials.train import TrainResult, run_train
     from backbones import Site, insert, sites
     from search.callback import Callback, SearchRecord
     from search.config import TaskSpec, TrialConfig
@@ -91,9 +91,6 @@ __all__ = [
     "insert",
     "load",
     "register_task",
-    "resume_referee",
-    "resume_search",
-    "resume_train",
     "run_code_search",
     "run_compare",
     "run_confirm",
@@ -140,6 +137,6 @@ _load = lazily(__name__)
 
 def __getattr__(name: str) -> Any:
     value = _load(name)
-    if name.startswith(("run_", "resume_")):
+    if name.startswith("run_"):
         value = globals()[name] = import_module("automl.base.loading").outside_imports(value)
     return value

@@ -88,7 +88,7 @@ def search_and_confirm(
     """Search and confirm what is missing. Return the name and the confirmation."""
     space = replace(space, controls=add_controls)
     if exists(name, STORAGE):
-        automl.resume_search(name, storage=STORAGE, space=space)
+        automl.run_search(resume=name, storage=STORAGE, space=space)
     else:
         automl.run_search(space=space, name=name, trials=options.trials, storage=STORAGE, **settings)
     confirmed = automl.run_confirm(

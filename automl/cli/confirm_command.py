@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from automl.base.errors import InputError
 from automl.cli.command import print_json
-from automl.cli.options import JSON_OPTION, only, option, with_options_of
+from automl.cli.options import JSON_OPTION, only, with_options_of
 from automl.confirm.options import CompareOptions, ConfirmOptions, RefereeOptions
 
 if TYPE_CHECKING:
@@ -82,9 +81,6 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
 def referee(
     context: typer.Context,
     *,
-    resume: str | None = option(
-        None, "Name of a comparison to resume. Failed runs are repeated.", shown=False
-    ),
     as_json: bool = JSON_OPTION,
     **values: Any,
 ) -> None:
@@ -92,23 +88,11 @@ def referee(
 
     Exit code: 0 better, 1 not shown, 2 mistake or failed run, 3 worse.
     """
-    from automl.confirm.run_referee import resume_referee, run_referee
+    from automl.confirm.run_referee import run_referee
 
-    if resume is not None:
+    if values["resume"] is not None:
         only(context, "resume", "storage", "as_json")
-        result = resume_referee(resume, storage=values["storage"])
-    else:
-        for needed, flag in (
-            ("baseline", "--baseline"),
-            ("metric", "--metric"),
-            ("candidates", "--candidate"),
-        ):
-            if not values[needed]:
-                raise InputError(
-                    f"automl referee needs {flag}, as in: automl referee --baseline 'python train.py --seed "
-                    f"{{seed}}' --candidate 'python train.py --wide --seed {{seed}}' --metric 'accuracy=(.*)'"
-                )
-        result = run_referee(**values)
+    result = run_referee(**{name: value for name, value in values.items() if value is not None})
     print_confirm(result, values["storage"])
     if as_json:
         print_json(result.value)

@@ -111,7 +111,7 @@ def _resume(
         resume_search,
         name,
         seeds=seeds,
-        scheduling={key: values[key] for key in SCHEDULING_OPTIONS if values[key] not in (None, ())},
+        **{key: values[key] for key in SCHEDULING_OPTIONS if values[key] not in (None, ())},
         **{key: values[key] for key in ("storage", "space", "trials", "budget")},
     )
 

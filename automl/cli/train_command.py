@@ -11,7 +11,7 @@ from automl.base.errors import InputError
 from automl.base.escape import shell
 from automl.cli.options import only, split_option, with_options_of
 from automl.config.search_options import RuntimeOptions
-from automl.trials.train_options import KEYS, NewTraining, RunOptions, TrainOptions
+from automl.trials.train_options import KEYS, RunOptions, TrainArguments, TrainOptions
 
 # Side of the images, options of xresnet18 and epochs of each dataset, as in its search space.
 DEFAULTS: dict[str, tuple[int, dict[str, float], int]] = {"digits": (32, {"width": 0.25}, 6)}
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from search.record import Metrics
 
 
-@with_options_of(TrainOptions, RuntimeOptions, RunOptions, NewTraining)
+@with_options_of(TrainOptions, RuntimeOptions, RunOptions, TrainArguments)
 def train(context: typer.Context, **values: Any) -> None:
     """Train one configuration without a search."""
     from automl.config.device import find_device, gpu_with_number
     from automl.config.runtime import Runtime
-    from automl.trials.train import resume_train
+    from automl.trials.train import run_train
 
     options = _options(context)
     device = options.device
@@ -61,7 +61,7 @@ def train(context: typer.Context, **values: Any) -> None:
     run = {"runtime": runtime, "tell": _print_epoch, **{k: values[k] for k in ("log", "storage", "workers")}}
     if options.resume is not None:
         only(context, "resume", "log", "storage", "workers", "gpu", "device", "precision", "compile")
-        _print_result(resume_train(options.resume, **run))
+        _print_result(run_train(resume=options.resume, **run))
         return
     _check(options)
     _run(options, read_config(context), values["name"], run)

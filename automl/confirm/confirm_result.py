@@ -56,8 +56,10 @@ class ConfirmResult(Summary):
         yield "folder", str(self.folder)
         storage = None if self.storage == STORAGE else self.storage
         if kind.opaque:
-            function = "run_report" if self.verdict.complete else "resume_referee"
-            yield "next", call(function, self.search, storage=storage)
+            if self.verdict.complete:
+                yield "next", call("run_report", self.search, storage=storage)
+            else:
+                yield "next", call("run_referee", resume=self.search, storage=storage)
         elif not self.verdict.complete:
             yield "next", call("run_confirm", self.search, storage=storage)
         else:  # Without a winner, the plain backbone is deployed.

@@ -86,6 +86,8 @@ class RefereeOptions:
             `python train.py --seed {seed}`.
         candidates: Command that may be better. Repeatable. In Python a command or a list.
             p is adjusted for their number.
+        resume: Name of a comparison to resume. Failed runs are repeated. Or its result, in place of all other
+            arguments but `storage`.
         metric: Regular expression with a group, or key of a JSON line, in the output. The group is the
             number, as in `val_acc=(.*)`. With `metric_file`, its column or key.
         metric_file: CSV or JSON file below {out} with that column or key. A command writes it.
@@ -109,12 +111,11 @@ class RefereeOptions:
         callbacks: Callback: file.py:Name; may be repeated. In Python a list, as in `Settings`.
     """
 
-    baseline: str = field(metadata=required(kind=str | None, shown=False, sentences=2))
-    candidates: str | Sequence[str] = field(
-        metadata=required(None, "--candidate", kind=LISTED, shown=False, sentences=2)
-    )
+    baseline: str | None = option(None, shown=False, sentences=2)
+    candidates: str | Sequence[str] = option((), None, "--candidate", kind=LISTED, shown=False, sentences=2)
     _: KW_ONLY
-    metric: str = field(metadata=required(METRIC, kind=str | None, shown=False))
+    resume: "str | NamedSearch | None" = option(None, kind=str | None, shown=False, sentences=2)
+    metric: str | None = option(None, METRIC, shown=False)
     metric_file: str | None = option(None, METRIC, shown=False)
     last: bool = option(False, METRIC, "--last")
     minimize: bool | None = option(None, METRIC, "--minimize/--maximize", shown="by name")

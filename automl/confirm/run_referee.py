@@ -12,7 +12,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from automl.base.command_line import format_command
+from automl.base.command_line import STORAGE, format_command
 from automl.base.errors import InputError
 from automl.base.options import with_keywords_of
 from automl.callbacks.user import UserCallbacks
@@ -23,7 +23,7 @@ from automl.confirm.protocol import Confirmation, Options
 from automl.confirm.run_confirm import SEEDS, begin, run_confirm
 from automl.confirm.trainings import run_trainings
 from automl.confirm.variants import Variant, VariantSet
-from automl.storage.folder import NamedSearch, find_search, new_folder, resolve_search
+from automl.storage.folder import find_search, new_folder, resolve_search
 from automl.storage.logs import capture_library_logs
 from automl.storage.provenance import collect_provenance
 from automl.storage.working_dir import check_not_temporary
@@ -43,17 +43,19 @@ FRESH = 10**6  # random first seeds are below it, so that every program takes th
 
 
 @with_keywords_of(RefereeOptions)
-def run_referee(*commands: Any, **options: Any) -> ConfirmResult:
+def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     """Test with fresh paired seeds whether one of several commands is better than another.
 
     A command is a program with its arguments, and runs without a shell in the current folder. `{seed}` in it
-    becomes the seed, and `{out}` the path of a folder that only this run has.
+    becomes the seed, and `{out}` the path of a folder that only this run has. With `resume`, continue a
+    comparison that was stopped, and repeat runs that failed.
 
     Returns:
         The comparison with its verdict.
 
     Raises:
-        InputError: A value is invalid, or a command lacks `{seed}`.
+        InputError: A value is invalid, or a command lacks `{seed}`. Or the comparison to resume does not
+            exist, or is running.
 
     Example:
         >>> import automl
@@ -64,13 +66,14 @@ def run_referee(*commands: Any, **options: Any) -> ConfirmResult:
         >>> compared = automl.run_referee(baseline, candidate, metric="acc (.*)", equal="none")
         >>> compared.verdict.final
         'better'
+        >>> automl.run_referee(resume=compared).verdict.final
+        'better'
     """
-    asked = RefereeOptions(*commands, **options)
+    asked = RefereeOptions(*arguments, **options)
+    if asked.resume is not None:
+        return _resume(asked)
     check_not_temporary(asked.storage)
-    candidates = [asked.candidates] if isinstance(asked.candidates, str) else asked.candidates
-    commands = (asked.baseline, *candidates)
-    if len(commands) < 2:
-        raise InputError("there is nothing to compare; add --candidate with a command")
+    commands = _commands(asked)
     if twice := next((command for command in commands if commands.count(command) > 1), None):
         raise InputError(f"each command must be given once; got {twice!r} twice")
     protocol = Options(
@@ -109,26 +112,24 @@ def run_referee(*commands: Any, **options: Any) -> ConfirmResult:
             return run_trainings(path, metadata, confirmation, called, baseline=lambda: configs[0])
 
 
-def resume_referee(search: str | NamedSearch | None = None, *, storage: str | None = None) -> ConfirmResult:
-    """Resume a comparison of commands that was stopped, and repeat runs that failed.
+def _commands(asked: RefereeOptions) -> list[str]:
+    """Return the commands, the baseline first. Raise InputError if an argument is missing."""
+    needed = {"--baseline": asked.baseline, "--metric": asked.metric, "--candidate": asked.candidates}
+    if missing := [option for option, value in needed.items() if not value]:
+        raise InputError(
+            f"automl referee needs {missing[0]}, as in: automl referee --baseline 'python train.py --seed "
+            f"{{seed}}' --candidate 'python train.py --wide --seed {{seed}}' --metric 'accuracy=(.*)'"
+        )
+    candidates = [asked.candidates] if isinstance(asked.candidates, str) else asked.candidates
+    return [str(asked.baseline), *candidates]
 
-    Args:
-        search: The name of the comparison, or its result. By default the latest in `storage`.
-        storage: The storage. By default that of the result, or `searches`.
 
-    Returns:
-        The comparison with its verdict.
-
-    Raises:
-        InputError: It does not exist, it is running, or it is a search.
-
-    Example:
-        After the example of `run_referee`:
-
-        >>> automl.resume_referee(compared).verdict.final
-        'better'
-    """
-    name, storage = resolve_search(search, storage)
+def _resume(asked: RefereeOptions) -> ConfirmResult:
+    """Resume a comparison of commands that was stopped, and repeat runs that failed."""
+    if asked != RefereeOptions(resume=asked.resume, storage=asked.storage):
+        raise InputError("a comparison keeps its commands and options; with resume give storage alone")
+    assert asked.resume is not None
+    name, storage = resolve_search(asked.resume, None if asked.storage == STORAGE else asked.storage)
     _, metadata = find_search(name, storage)
     if not metadata.settings.is_referee:
         raise InputError(
@@ -142,7 +143,7 @@ def _configuration(command: str, asked: RefereeOptions) -> TrialConfig:
     """Return the configuration of a command, which runs in the current folder."""
     model = CommandModel(command=command)
     training = CommandTraining(
-        epochs=1, metric=asked.metric, metric_file=asked.metric_file or "", last=asked.last
+        epochs=1, metric=asked.metric or "", metric_file=asked.metric_file or "", last=asked.last
     )
     if os.path.isdir(command):  # False for a command that is too long for a path
         raise InputError(

@@ -1,8 +1,8 @@
 """Start and resume searches."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from automl.base.command_line import format_option
@@ -33,16 +33,25 @@ from automl.storage.working_dir import check_not_temporary
 from automl.tasks import open_task
 from automl.tasks.same_data import check_same_data, restore_manifest, write_manifest
 from automl.tracking.process import prepared
-from search.callback import Callback
 from search.drawn import Drawn
 from search.samplers import AUTO
 from search.space import Space, SpaceFunction, get_source
 from search.spaces import SPACES
 from search.study import read_records
 
+# Settings that `run_search` takes with `resume`.
+RESUMED_WITH = ("storage", "space", "trials", "seeds", "budget", *SCHEDULING_OPTIONS)
 
-@with_keywords_of(Settings)
-def run_search(*positional: Any, **settings: Any) -> Search:
+
+@dataclass(frozen=True, kw_only=True)
+class _Arguments(Settings):
+    """Arguments of `run_search`."""
+
+    resume: str | NamedSearch | None = None
+
+
+@with_keywords_of(_Arguments)
+def run_search(*positional: Any, resume: str | NamedSearch | None = None, **settings: Any) -> Search:
     """Search a space on Ray and log every trial to MLflow.
 
     The first trial is the baseline with published defaults. The next ones are published placements. A fixed
@@ -50,21 +59,39 @@ def run_search(*positional: Any, **settings: Any) -> Search:
 
     Args:
         *positional: Not accepted. Give settings by name.
-        **settings: The fields of `Settings`, such as `space`, `data`, `trials` and `callbacks`.
+        resume: The name of an interrupted search to resume, or of a finished one to extend, or its result.
+            Finished trials are kept, and interrupted ones resume from their last epoch. `auto` resumes the
+            search called `name` if it exists.
+        **settings: The fields of `Settings`, such as `space`, `data`, `trials` and `callbacks`. With
+            `resume`, only `storage`, `trials` (the total, or `"+20"` for 20 more), `seeds` of a grid, the
+            `budget` from now on, a `space` that was a function of a notebook, and `callbacks`, `label`,
+            `resource`, `concurrent` and `stop`.
 
     Returns:
         The search with its trials. Its methods continue with it: `confirm`, `report`, `export`, `resume`.
 
     Raises:
-        InputError: A setting is invalid. It is raised before anything is trained.
+        InputError: A setting is invalid, or the search to resume does not exist, is running, or its space or
+            data have changed. It is raised before anything is trained.
 
     Example:
         >>> import automl
         >>> result = automl.run_search(space="digits", trials=3, epochs=2, subset=0.3, name="example")
         >>> len(result.trials)
         3
+        >>> len(automl.run_search(resume="example", trials="+1").trials)
+        4
     """
-    return start_search(Settings(*positional, **settings))
+    if resume is None or positional:
+        return start_search(Settings(*positional, **settings))
+    if resume == "auto":
+        return start_or_resume(Settings(**settings))
+    if fixed := [name for name in settings if name not in RESUMED_WITH]:
+        raise InputError(
+            f"{fixed[0]!r} cannot be combined with resume, which keeps the settings. Leave it out; "
+            f"allowed are {', '.join(RESUMED_WITH)}"
+        )
+    return resume_search(resume, **settings)
 
 
 @prepared()
@@ -98,34 +125,9 @@ def resume_search(
     trials: str | int | None = None,
     seeds: int | None = None,
     budget: str | None = None,
-    callbacks: Sequence[str | Callback] | None = None,
-    scheduling: Mapping[str, Any] | None = None,
+    **scheduling: Any,
 ) -> Search:
-    """Resume an interrupted search, or extend a finished one.
-
-    Finished trials are kept. Interrupted trials resume from their last epoch.
-
-    Args:
-        search: The name of the search, or its result.
-        storage: The storage of the search. Default: that of the result, or `searches`.
-        space: The space of the search. Required if it was a function of a notebook.
-        trials: `+20` for 20 more trials, or the total number.
-        seeds: The total number of seeds of each cell of a grid. Not fewer than before.
-        budget: The time limit from now on.
-        callbacks: Callbacks that replace those given by name.
-        scheduling: New values of settings that do not change the trials, such as `label`.
-
-    Returns:
-        The whole search.
-
-    Raises:
-        InputError: The search does not exist, it is running, or its space or data have changed.
-
-    Example:
-        >>> import automl
-        >>> len(automl.resume_search("example", trials="+1").trials)
-        4
-    """
+    """Resume an interrupted search, or extend a finished one, as `run_search(resume=...)` does."""
     begun = time.monotonic()
     name, storage = resolve_search(search, storage)
     check_not_temporary(storage)
@@ -137,9 +139,8 @@ def resume_search(
         drawn = _draw_again(metadata, space)
         # The file of the space may have moved.
         settings = metadata.settings if space is None else metadata.settings.with_space(space).absolute()
-        changed = {**(scheduling or {}), **({} if callbacks is None else {"callbacks": callbacks})}
         more = None if trials is None else str(trials)
-        settings = settings.extended(more, budget, len(records), changed, seeds).absolute()
+        settings = settings.extended(more, budget, len(records), scheduling, seeds).absolute()
         check_callbacks(settings.callbacks)
         planned = len(cells_of(settings, drawn)) * settings.seeds if settings.is_grid else settings.most
         metadata = replace(metadata, settings=settings, plan=replace(metadata.plan, trials=planned))
@@ -205,5 +206,5 @@ def start_or_resume(settings: Settings, describe: Callable[[Prepared], str] = la
         trials=settings.trials,
         seeds=settings.seeds if settings.is_grid else None,
         budget=settings.budget,
-        scheduling=scheduling,
+        **scheduling,
     )

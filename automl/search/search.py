@@ -203,8 +203,8 @@ class Search(Summary, SearchData):
         return automl.run_predict(exported, files, **options)
 
     def resume(self, **settings: Any) -> "Search":
-        """Resume the search, or extend it with `trials="+20"`. The settings are those of `resume_search`."""
-        return automl.resume_search(self, **settings)
+        """Resume the search, or extend it with `trials="+20"`. The settings are those of `run_search`."""
+        return automl.run_search(resume=self, **settings)
 
     def describe(self, trial: TrialRecord) -> str:
         """Return the score of a completed trial, its number and its attention in one line."""

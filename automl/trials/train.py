@@ -31,7 +31,7 @@ from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
 from automl.training.loop import Diverged
 from automl.trials.job import Job, train
-from automl.trials.train_options import EarlierTraining, NewTraining, RunOptions
+from automl.trials.train_options import RunOptions, TrainArguments
 from automl.trials.train_workers import train_on_workers
 from backbones import sites
 from search import record
@@ -82,15 +82,18 @@ def insert_attention(config: TrialConfig, spec: Spec, site: str | None = None) -
     return config.change(model={"placement": {site or find_default_site(config): spec}})
 
 
-@with_keywords_of(NewTraining)
+@with_keywords_of(TrainArguments)
 def run_train(*config: Any, **options: Any) -> TrainResult:
     """Train one configuration, track it in MLflow's experiment `train`, and keep its checkpoint.
 
+    With `resume`, continue an earlier training with its configuration and its run in MLflow.
+
     Returns:
-        The finished training.
+        The finished training, with all its epochs.
 
     Raises:
-        InputError: The configuration is invalid, or its loss diverged.
+        InputError: The configuration is invalid, or its loss diverged. Or there is no training to resume, it
+            has ended, or its data are missing.
 
     Example:
         >>> import automl
@@ -98,8 +101,15 @@ def run_train(*config: Any, **options: Any) -> TrainResult:
         >>> trained = automl.run_train(config.change(training={"epochs": 1}), name="short")
         >>> len(trained.history)
         1
+        >>> automl.run_train(resume="short")
+        Traceback (most recent call last):
+        automl.base.errors.InputError: training 'short' has ended after 1 epochs; there is nothing to resume
     """
-    asked = NewTraining(*config, **options)
+    asked = TrainArguments(*config, **options)
+    if asked.resume is not None:
+        return _resume(asked.resume, asked)
+    if asked.config is None:
+        raise InputError("run_train needs a configuration, or resume=NAME to continue a training")
     loaded = asked.config.load()
     remember(loaded.user_code())
     runtime = asked.runtime or Runtime(device=find_device())
@@ -119,33 +129,19 @@ def run_train(*config: Any, **options: Any) -> TrainResult:
         return _train(task, epochs, trial, folder, asked)
 
 
-@with_keywords_of(EarlierTraining)
-def resume_train(*name: Any, **options: Any) -> TrainResult:
-    """Continue a training after its last epoch, with its configuration and its run in MLflow.
-
-    Returns:
-        The finished training, with all its epochs.
-
-    Raises:
-        InputError: There is no such training, it is already finished, or its data are missing.
-
-    Example:
-        After the example of `run_train`:
-
-        >>> automl.resume_train("short")
-        Traceback (most recent call last):
-        automl.base.errors.InputError: training 'short' has ended after 1 epochs; there is nothing to resume
-    """
-    asked = EarlierTraining(*name, **options)
-    folder = Path(asked.storage).resolve() / asked.name
+def _resume(name: str, asked: TrainArguments) -> TrainResult:
+    """Continue the training called `name`."""
+    if asked.config is not None or asked.name is not None:
+        raise InputError(f"training {name!r} keeps its configuration and name; leave config and name out")
+    folder = Path(asked.storage).resolve() / name
     runtime = asked.runtime or Runtime(device=find_device())
     content = checkpoint.read(Storage(str(folder)), runtime.device)
     config = TrialConfig.from_json(content["config"])
-    announce(f"training {asked.name!r}", config.user_code())
+    announce(f"training {name!r}", config.user_code())
     config = config.load()
     if _ended(content["history"], config):
         raise InputError(
-            f"training {asked.name!r} has ended after {content['epoch']} epochs; there is nothing to resume"
+            f"training {name!r} has ended after {content['epoch']} epochs; there is nothing to resume"
         )
     task = _open(config, runtime, asked.workers)
     trial = record.TrialRecord(0, config, history=content["history"])

@@ -88,7 +88,7 @@ KEYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Arguments of `run_train` and `resume_train`.
+    """Arguments of `run_train`, for a new training and an earlier one.
 
     Attributes:
         runtime: Device, precision and compilation. The best of this machine by default.
@@ -107,26 +107,17 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
-class NewTraining(RunOptions):
+class TrainArguments(RunOptions):
     """Arguments of `run_train`.
 
     Attributes:
         config: Configuration.
+        resume: Name of a training to continue after its last epoch, in place of `config` and `name`.
         name: Name of the training. It is that of its folder and of its run in MLflow, and contains the time
             by default.
     """
 
-    config: "TrialConfig"
+    config: "TrialConfig | None" = None
     _: KW_ONLY
+    resume: str | None = None
     name: str | None = option(None, FILES, shown="the time")
-
-
-@dataclass(frozen=True)
-class EarlierTraining(RunOptions):
-    """Arguments of `resume_train`.
-
-    Attributes:
-        name: Name of the training.
-    """
-
-    name: str

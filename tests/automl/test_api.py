@@ -73,7 +73,7 @@ def test_a_foreign_package_of_the_same_name_is_refused(name: str, file: str, tmp
 
 def test_a_search_takes_the_settings_as_keywords() -> None:
     parameters = inspect.signature(automl.run_search).parameters
-    assert list(parameters) == [field.name for field in fields(automl.Settings)]
+    assert list(parameters) == [*(field.name for field in fields(automl.Settings)), "resume"]
     assert parameters["trials"].default is None
     with pytest.raises(InputError, match="unknown setting 'trails'"):
         automl.run_search(space="digits", trails=3)
@@ -106,3 +106,19 @@ def test_an_export_stands_for_its_folder() -> None:
     assert exported_folder("exports/one") == exported_folder(SimpleNamespace(folder=Path("exports/one")))
     with pytest.raises(InputError, match="copy that folder to this machine"):
         exported_folder(SimpleNamespace(folder=SimpleNamespace(address="s3://bucket/one")))
+
+
+def test_resuming_keeps_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="'epochs' cannot be combined with resume, which keeps the settings"):
+        automl.run_search(resume="mine", epochs=3)
+    with pytest.raises(InputError, match="no search called 'mine'"):
+        automl.run_search(resume="mine", trials="+1")
+    with pytest.raises(InputError, match="--resume auto needs the --name"):
+        automl.run_search(resume="auto", space="digits")
+    with pytest.raises(InputError, match="training 'mine' keeps its configuration and name"):
+        automl.run_train(automl.TrialConfig(), resume="mine")
+    with pytest.raises(InputError, match="needs a configuration, or resume=NAME"):
+        automl.run_train()
+    with pytest.raises(InputError, match="with resume give storage alone"):
+        automl.run_referee("true {seed}", resume="mine")

@@ -18,16 +18,16 @@ ROOT = Path(automl.__file__).parents[1]
 
 # The examples that need a search, in an order in which they can follow each other.
 SEARCH = [
-    "run_search", "Search", "load", "resume_search",
+    "run_search", "Search", "load",
     "run_confirm", "ConfirmResult", "Verdict", "run_compare", "Compared",
     "run_sync", "run_remove", "Removable",
 ]  # fmt: skip
 MODEL = [
     "run_report", "ReportResult", "run_export", "ExportResult", "run_predict", "Prediction", "Predictions",
 ]  # fmt: skip
-TRAIN = ["run_train", "TrainResult", "resume_train"]
+TRAIN = ["run_train", "TrainResult"]
 STUDY = ["run_study", "StudyResult"]
-REFEREE = ["run_referee", "resume_referee"]
+REFEREE = ["run_referee"]
 CODE = ["run_code_search", "CodeSearch"]  # see tests/automl/export/test_code_export.py
 SEPARATE = {*SEARCH, *MODEL, *CODE, *TRAIN, *STUDY, *REFEREE}
 FUNCTIONS = [name for name in automl.__all__ if inspect.isfunction(getattr(automl, name))]
@@ -77,7 +77,7 @@ def test_a_function_documents_its_parameters(name: str) -> None:
     text = inspect.getdoc(getattr(automl, name)) or ""
     arguments = documented(name, "Args")
     if arguments[-1] == "**settings":  # those of `Settings`, which documents them
-        parameters = ["*positional"] if name == "run_search" else ["name", "small"]
+        parameters = ["*positional", "resume"] if name == "run_search" else ["name", "small"]
         parameters.append("**settings")
     assert arguments == parameters
     assert re.search(r"^Returns:\n    \S", text, re.M)

@@ -49,7 +49,7 @@ attention_table.ATTENTIONS = {**attention_table.ATTENTIONS, "new": replace(recor
 choices.TYPES = (*choices.TYPES, "new")
 import automl
 
-result = automl.resume_search("gates", trials="+1")
+result = automl.load("gates").resume(trials="+1")
 print(len(result.trials))
 """
 

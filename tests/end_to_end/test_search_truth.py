@@ -28,7 +28,7 @@ from automl.costs.profile import measure
 from automl.data.images import open_split
 from automl.report import run_report
 from automl.report.read import read_search
-from automl.search.run_search import resume_search, run_search
+from automl.search.run_search import run_search
 from automl.storage.folder import old_folder
 from automl.trials.trial import TrialActor, build_assignment
 from cluster.capacity import ClusterCapacity
@@ -403,7 +403,7 @@ def test_a_time_limit_ends_the_search(storage):
 def test_a_search_that_is_running_cannot_be_resumed(storage):
     run_search(space="small.py:draw", trials=1, subset=0.2, name="busy")
     with old_folder("busy", "searches"), pytest.raises(InputError, match="in another process"):
-        resume_search("busy")
+        run_search(resume="busy")
 
 
 @pytest.mark.long
@@ -413,7 +413,7 @@ def test_an_earlier_search_is_the_prior_of_a_new_one(storage):
     prior = read_prior(open_study(Path("searches/new"), name="new"))
     assert Effect(Term.COST) in prior["old"]
     shutil.rmtree("searches/old")
-    result = resume_search("new", trials="+2")
+    result = run_search(resume="new", trials="+2")
     assert len(result.trials) == 5
     assert read_prior(open_study(Path("searches/new"), name="new")) == prior
     assert "old counts" in "\n".join(read_status("new").lines())

@@ -481,7 +481,9 @@ def test_repeated_job_starts_or_resumes(
         calls.append(call)
         raise InputError("stop here")
 
-    def resume(name: str, *, trials: str | int | None, scheduling: dict[str, Any], **more: Any) -> None:
+    def resume(
+        name: str, *, trials: Any, storage: Any, space: Any, seeds: Any, budget: Any, **scheduling: Any
+    ) -> None:
         stop("resume", name, trials, scheduling)
 
     monkeypatch.setattr(search, "start_search", lambda settings, describe: stop("run", settings.name))

@@ -14,7 +14,7 @@ from automl.base.errors import InputError
 from automl.cli.status import read_status
 from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.run_confirm import run_confirm
-from automl.confirm.run_referee import resume_referee, run_referee
+from automl.confirm.run_referee import run_referee
 from automl.report import run_report
 from automl.trials.interrupt import Stopped
 
@@ -125,7 +125,7 @@ def test_passwords_in_commands_are_not_shown(
     at_work(FakeCommands(gain(0)))
     database = " --db postgres://me:planted@host/db"
     compared = run_referee(BASELINE + database, CANDIDATE + database, metric="acc=(.*)", name="mine", seeds=6)
-    resume_referee("mine")
+    run_referee(resume="mine")
     run_report("mine")
     assert "planted" not in str(compared.value) + "".join(capsys.readouterr())
     texts = {path: path.read_bytes() for path in compared.folder.parent.rglob("*") if path.is_file()}
@@ -214,7 +214,7 @@ def test_resume_and_again(at_work: Any, capsys: pytest.CaptureFixture[str]) -> N
     assert read_status("mine").resume == "automl referee --resume mine"
     later = at_work(FakeCommands(gain(0)))
     capsys.readouterr()
-    result = resume_referee("mine")
+    result = run_referee(resume="mine")
     assert f"comparing 'mine' runs {BASELINE!r}, {CANDIDATE!r}" in capsys.readouterr().err
     assert result.verdict.complete
     assert len(later.trained) == 2 * 7 - 5
@@ -228,7 +228,7 @@ def test_resume_and_again(at_work: Any, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"candidates": []}, "nothing to compare"),
+        ({"candidates": []}, "needs --candidate"),
         ({"candidates": BASELINE}, "must be given once"),
         ({"candidates": "train"}, "must contain {seed}"),
         ({"metric_file": "log.csv"}, "must contain {out} with --metric-file"),

@@ -133,7 +133,7 @@ def test_its_methods_are_the_functions_of_the_api(tmp_path: Path, monkeypatch: p
     def function(name: str) -> Callable[..., None]:
         return lambda *arguments, **options: calls.update({name: (*arguments, options)})
 
-    for name in ("run_confirm", "run_report", "run_export", "run_predict", "resume_search"):
+    for name in ("run_confirm", "run_report", "run_export", "run_predict", "run_search"):
         monkeypatch.setattr(automl, name, function(name))
     fake_search(tmp_path)
     search = load("mine", storage=tmp_path)
@@ -144,7 +144,7 @@ def test_its_methods_are_the_functions_of_the_api(tmp_path: Path, monkeypatch: p
     assert calls == {
         "run_confirm": (search, {"top": 1}),
         "run_report": (search, {}),
-        "resume_search": (search, {"trials": "+2"}),
+        "run_search": ({"resume": search, "trials": "+2"},),
         "run_export": (EXPORTS / "mine", {"best": True, "baseline": False, "search": search, "trust": True}),
         "run_predict": (EXPORTS / "mine", ["seven.png"], {"trust": True}),
     }
