@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from automl.confirm.compare import Compared, run_compare
     from automl.confirm.confirm_result import ConfirmResult
     from automl.confirm.run_confirm import run_confirm
-    from automl.confirm.run_referee import run_referee
     from automl.confirm.verdict import Verdict
-    from automl.export.code_search import CodeSearch, run_code_search
     from automl.export.predict import Prediction, Predictions, run_predict
     from automl.export.run_export import ExportResult, run_export
-    from automl.functions.trial import Trial
     from automl.report import ReportResult, run_report
     from automl.search.run_search import run_search
     from automl.search.search import Search, load
     from automl.studies.run_study import StudyResult, run_study
     from automl.tasks import Task, register_task
+    from automl.tasks.code_retrieval.search import CodeSearch, run_code_search
+    from automl.tasks.command.referee import run_referee
+    from automl.tasks.function.trial import Trial
     from automl.trials.train import TrainResult, run_train
     from backbones import Site, insert, sites
     from search.callback import Callback, SearchRecord

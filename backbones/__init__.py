@@ -6,28 +6,8 @@ libraries        Models of torchvision, timm and segmentation_models_pytorch
 normalisation    Normalisation of a backbone's images
 xresnet          fastai's xresnets
 vit              Vision transformers with a choice of block
-resnet1d         A residual network for time series
-lstm             The recurrent baselines: a stacked LSTM and residual bidirectional LSTMs
-larnn            LARNN: an LSTM whose cell attends to its own latest states
-larnn_layer      One layer of LARNN
-larnn_cell       A LARNN layer one step at a time
-larnn_norm       The batch norms of a LARNN layer
-larnn_loop       The loop over time of a LARNN layer, as its equations are written
-larnn_fast       The same loop as one autograd function
-larnn_scan       The same loop as one operation, for export
-text_encoder     Encoders of text: self-attention, convolutions, a bag of words
-text_options     Checks of the options of text encoders
-gpt              A decoder for causal language models
-hugging_face     Causal language models of transformers
-decoder_shape    The sizes of a decoder's layers
-pooling          One vector from the vectors of a text's tokens
-towers           Two encoders whose vectors are compared
 take_over        Copies the projections of replaced attention
 siamese          One network for several inputs
-psmnet           The disparity of two rectified images
-detector         Faster and Mask R-CNN over any backbone, with sites on the feature pyramid
-unet             A U-Net over any backbone, with sites on its skip connections
-detector_graph   A trained detector as a graph of fixed shapes, for export
 norm             Batch norm of sequences of different lengths
 ends             Padded sequences: checks of input and mask, last state, mean, reversal
 site             The sites of any model
@@ -52,6 +32,7 @@ example          The example input that a model is traced with
 macs             Counts the multiply-adds of a forward pass
 attention_cost   The cost of an attention module at a site
 contract         Checks of an attention module at a site, before anything is trained
+stages           Feature maps of the stages of a backbone, for models on top of one
 """
 
 from typing import TYPE_CHECKING
@@ -59,17 +40,7 @@ from typing import TYPE_CHECKING
 from automl.base.lazy import lazily
 
 if TYPE_CHECKING:
-    from backbones.backbone_table import (
-        BACKBONES,
-        DECODERS,
-        ENCODERS,
-        STEREO,
-        Backbone,
-        check_decoder,
-        check_encoder,
-        check_stereo,
-        find_decoder,
-    )
+    from backbones.backbone_table import BACKBONES, Backbone
     from backbones.example import Example, call
     from backbones.factory import build, check_options, find, published_weights
     from backbones.insertion import gates, insert
@@ -82,10 +53,7 @@ __getattr__ = lazily(__name__)
 
 __all__ = [
     "BACKBONES",
-    "DECODERS",
-    "ENCODERS",
     "IMAGENET",
-    "STEREO",
     "Backbone",
     "Example",
     "Normalisation",
@@ -93,12 +61,8 @@ __all__ = [
     "Site",
     "build",
     "call",
-    "check_decoder",
-    "check_encoder",
     "check_options",
-    "check_stereo",
     "find",
-    "find_decoder",
     "gates",
     "insert",
     "published_weights",

@@ -1,7 +1,7 @@
-"""The table of backbones. A new family is one file that builds it, and its records here."""
+"""The table of backbones. A new family is one file that builds it, and its records here or in its task."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -10,19 +10,8 @@ from typing import Any, Literal, get_args, get_origin
 from torch import Tensor, nn
 
 from automl.base.errors import InputError, unknown
-from backbones import (
-    gpt,
-    hugging_face,
-    larnn,
-    lstm,
-    psmnet,
-    resnet1d,
-    text_encoder,
-    text_options,
-    vit,
-    xresnet,
-)
-from backbones.decoder_shape import DecoderShape
+from automl.base.registry import contributions
+from backbones import vit, xresnet
 from backbones.normalisation import IMAGENET, Normalisation
 
 # Parameters of backbones and encoders that the task sets. They are no options.
@@ -51,7 +40,7 @@ class Backbone:
         takes: Callable whose parameters are the options, if they are not those of `build`.
         normalisation: Normalisation of its images.
         published: Loads published weights: `published(classes=, size=, **options)`. None if there are none.
-        shape: Returns the sizes of a decoder's layers: `shape(**options)`, with all options.
+        shape: Returns the sizes of the layers of a decoder: `shape(**options)`, with all options.
     """
 
     name: str
@@ -61,7 +50,7 @@ class Backbone:
     takes: Callable[..., Any] | None = None
     normalisation: Normalisation = IMAGENET
     published: Callable[..., Mapping[str, Tensor]] | None = None
-    shape: Callable[..., DecoderShape] | None = None
+    shape: Callable[..., Any] | None = None
 
     @cached_property
     def options(self) -> Mapping[str, Any]:
@@ -96,13 +85,14 @@ class Backbone:
             return inspect.signature(function).parameters
 
 
-def _table(*records: Backbone) -> Mapping[str, Backbone]:
-    table = {record.name: record for record in records}
-    assert len(table) == len(records), "two backbones of one name"
-    return MappingProxyType(table)
+def table(*records: Backbone) -> Mapping[str, Backbone]:
+    """Return records by name."""
+    named = {record.name: record for record in records}
+    assert len(named) == len(records), "two backbones of one name"
+    return MappingProxyType(named)
 
 
-BACKBONES = _table(
+OWN = table(
     *(
         Backbone(
             name=name, build=partial(xresnet.build, name), dimensions=2, source="arXiv 1812.01187, fastai"
@@ -110,91 +100,33 @@ BACKBONES = _table(
         for name in ("xresnet18", "xresnet34", "xresnet50", "xresnet101", "xresnet152")
     ),
     Backbone(name="vit", build=vit.build, dimensions=2, source="arXiv 2010.11929, 2203.09795; timm"),
-    Backbone(name="resnet1d", build=resnet1d.build, dimensions=1, source="arXiv 1611.06455"),
-    Backbone(name="lstm", build=lstm.build_stacked, dimensions=1, source="Hochreiter, Schmidhuber 1997"),
-    Backbone(name="bilstm", build=lstm.build_residual, dimensions=1, source="arXiv 1708.08989"),
-    Backbone(name="larnn", build=larnn.build, dimensions=1, source="arXiv 1808.05578"),
-)
-
-# Text encoders, with `build(vocabulary=, length=, **options)`.
-ENCODERS = _table(
-    *(
-        Backbone(name=name, build=build, dimensions=1, source="arXiv 1909.09436")
-        for name, build in text_encoder.ENCODERS.items()
-    )
-)
-
-# Causal language models, with `build(vocabulary=, length=, **options)`.
-DECODERS = _table(
-    Backbone(
-        name="gpt",
-        build=lambda *, vocabulary, length, **options: gpt.Decoder(vocabulary, length, **options),
-        takes=gpt.Decoder,
-        dimensions=1,
-        source="arXiv 2302.13971",
-        shape=gpt.shape,
-    )
 )
 
 
-def find_decoder(name: str) -> Backbone:
-    """Return the causal language model called `name`: one of `DECODERS`, or `hf:FOLDER` or `hf:NAME`.
+class _Backbones(Mapping[str, Backbone]):
+    """The backbones of this package, and those that belong to one task."""
 
-    Raises:
-        InputError: There is no such model, or it is not causal.
-    """
-    if not name.startswith(hugging_face.PREFIX):
-        if name not in DECODERS:
-            raise InputError(f"{unknown('decoder', name, DECODERS)} Or take hf:FOLDER or hf:NAME.")
-        return DECODERS[name]
-    model = name.removeprefix(hugging_face.PREFIX)
-    hugging_face.read_config(model)
-    return Backbone(
-        name=name,
-        build=partial(hugging_face.build, model),
-        dimensions=1,
-        source="transformers",
-        published=partial(hugging_face.published, model) if hugging_face.has_weights(model) else None,
-        shape=lambda **_: hugging_face.shape_of(model),
-    )
+    @cached_property
+    def _records(self) -> Mapping[str, Backbone]:
+        records = dict(OWN)
+        for more in contributions("backbones"):
+            records |= more
+        return records
+
+    def __getitem__(self, name: str) -> Backbone:
+        return OWN[name] if name in OWN else self._records[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
 
 
-# Models of two rectified images, with `build(max_disparity=, **options)`.
-STEREO = _table(Backbone(name="psmnet", build=psmnet.build, dimensions=2, source="arXiv 1803.08669"))
+BACKBONES = _Backbones()
 
 
-def check_encoder(name: str, options: Mapping[str, Any]) -> None:
-    """Check the name and the options of a text encoder.
-
-    Raises:
-        InputError: The encoder or an option is unknown, or a value is invalid.
-    """
-    all_options = _with_defaults("text encoder", ENCODERS, name, options)
-    text_options.check(**{k: value for k, value in all_options.items() if k in text_options.LIMITED})
-
-
-def check_decoder(name: str, options: Mapping[str, Any]) -> None:
-    """Check the name and the options of a causal language model.
-
-    Raises:
-        InputError: The model or an option is unknown, or a value is invalid.
-    """
-    record = find_decoder(name)
-    values = _with_defaults("decoder", {name: record}, name, options)
-    if name in DECODERS:
-        gpt.check(**values)
-
-
-def check_stereo(name: str, options: Mapping[str, Any]) -> None:
-    """Check the name and the options of a stereo model.
-
-    Raises:
-        InputError: The model or an option is unknown, or a value is invalid.
-    """
-    psmnet.check(**_with_defaults("stereo model", STEREO, name, options))
-
-
-def _with_defaults(
+def with_defaults(
     what: str, table: Mapping[str, Backbone], name: str, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return all options of a model of `table`, after a check of their types."""

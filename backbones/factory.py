@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 from automl.base.errors import InputError, error_message, unknown
 from automl.base.loading import load_object
-from backbones.backbone_table import BACKBONES, TASK_PARAMETERS, Backbone, check_value, find_decoder
-from backbones.hugging_face import PREFIX
+from automl.base.registry import contributions
+from backbones.backbone_table import BACKBONES, TASK_PARAMETERS, Backbone, check_value
 from backbones.lazy_layers import materialise
 from backbones.libraries import LIBRARIES
 from backbones.normalisation import IMAGENET
@@ -50,20 +50,22 @@ def find(name: str) -> Backbone:
             f"{unknown('backbone', name, BACKBONES)} Or take torchvision:NAME, timm:NAME or your own as "
             f"file.py:Net."
         )
-    if f"{library}:" == PREFIX:
-        return find_decoder(name)
+    for models in contributions("models"):  # a task may have a library of its own
+        if name in models:
+            record: Backbone = models[name]
+            return record
     if library in LIBRARIES:
         names = LIBRARIES[library].names()
         if model not in names:
             raise unknown(f"model of {library}", model, names)
-        record = LIBRARIES[library]
+        known = LIBRARIES[library]
         return Backbone(
             name=name,
-            build=partial(record.build, model),
+            build=partial(known.build, model),
             dimensions=2,
             source=library,
-            normalisation=record.normalisation(model),
-            published=partial(record.published, model) if record.published else None,
+            normalisation=known.normalisation(model),
+            published=partial(known.published, model) if known.published else None,
         )
     function = load_object("backbone", "function", name, BACKBONES)
     if not set(COUNT) & set(_parameters(function)):

@@ -15,7 +15,6 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.hooks import RemovableHandle
 
-from backbones import larnn_layer
 from backbones.example import Example, call
 
 GATES: Mapping[type[nn.Module], int] = {nn.LSTM: 4, nn.GRU: 3}
@@ -42,8 +41,13 @@ def count_recurrent_macs(module: nn.LSTM | nn.GRU, x: Tensor | PackedSequence) -
 FORMULAS: Mapping[type[nn.Module], Callable[[Any, Any], int]] = {
     nn.LSTM: count_recurrent_macs,
     nn.GRU: count_recurrent_macs,
-    larnn_layer.Layer: larnn_layer.count_macs,
 }
+
+
+def _formula(module: nn.Module) -> Any:
+    """Return the formula of a layer, or its own `count_macs`. None if the counter knows its operations."""
+    kind = _kind(module)
+    return FORMULAS.get(kind) or getattr(kind, "count_macs", None)
 
 
 def count_macs(model: nn.Module, example: Example) -> int:
@@ -58,11 +62,11 @@ def count_macs(model: nn.Module, example: Example) -> int:
     def leaving(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         nonlocal correction
         seen = counter.get_total_flops() // 2 - before.pop()
-        correction += FORMULAS[_kind(module)](module, args[0]) - seen
+        correction += _formula(module)(module, args[0]) - seen
 
     handles: list[RemovableHandle] = []
     for module in model.modules():
-        if _kind(module) in FORMULAS:
+        if _formula(module) is not None:
             handles += [module.register_forward_pre_hook(entering), module.register_forward_hook(leaving)]
     torch.backends.mha.set_fastpath_enabled(False)
     try:

@@ -20,9 +20,9 @@ from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
 from automl.tasks.base import Split
-from automl.tasks.code_retrieval import CodeRetrieval
+from automl.tasks.code_retrieval.space import BASELINE, codesearch, published
+from automl.tasks.code_retrieval.task import CodeRetrieval
 from automl.training.loop import evaluate, fit, start
-from search.code_spaces import BASELINE, codesearch, published
 from search.config import TrialConfig
 
 SPLIT: Split = "test"

@@ -21,10 +21,11 @@ from torch import Tensor, nn
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
-from automl.tasks.code_retrieval import CodeRetrieval
+from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
+from automl.tasks.code_retrieval.task import CodeRetrieval
 from automl.training.loop import start
 from automl.training.step import make_step
-from search.config import CodeData, CodeModel, RetrievalTraining, TrialConfig
+from search.config import TrialConfig
 
 DEVICE = find_device()
 BATCH, ROUNDS = 1000, 5

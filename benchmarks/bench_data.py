@@ -18,8 +18,9 @@ from torchvision import datasets, transforms
 from automl.config.device import find_device, is_gpu
 from automl.config.runtime import Runtime
 from automl.tasks import Task, open_task
+from automl.tasks.image_classification import ImageData, ImageTraining
 from backbones import IMAGENET
-from search.config import ImageData, ImageTraining, TrialConfig
+from search.config import TrialConfig
 
 DEVICE = find_device()
 ON_GPU = is_gpu(DEVICE)

@@ -34,9 +34,11 @@ from torch import Tensor, nn
 from automl.config.device import copy_ahead, find_device, is_gpu, synchronise
 from automl.config.runtime import Runtime
 from automl.tasks import Task, open_task
+from automl.tasks.image_classification import ImageData, ImageTraining
+from automl.tasks.language_modelling import LanguageModel
 from automl.training.loop import start
 from automl.training.step import make_step
-from search.config import ImageData, ImageTraining, LanguageModel, Model, TrialConfig
+from search.config import Model, TrialConfig
 
 DEVICE = find_device()
 GPU = is_gpu(DEVICE)

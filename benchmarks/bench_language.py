@@ -27,11 +27,12 @@ from torch import Tensor
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
-from automl.tasks.language_modelling import LanguageModelling
+from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
+from automl.tasks.language_modelling.task import LanguageModelling
 from automl.training.loop import start
 from automl.training.step import make_step
 from backbones.macs import count_macs
-from search.config import LanguageData, LanguageModel, LanguageTraining, TrialConfig
+from search.config import TrialConfig
 
 DEVICE = find_device("cpu")
 ROUNDS = 7

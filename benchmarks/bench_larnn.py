@@ -14,7 +14,7 @@ from harness import Row, compare, milliseconds, write
 from torch import Tensor, nn
 
 from automl.config.device import find_device
-from backbones.larnn import Layer
+from automl.tasks.sequence_classification.larnn.backbone import Layer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "backbones"))
 from larnn_restated import Restated

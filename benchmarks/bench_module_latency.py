@@ -21,7 +21,7 @@ from attention import Spec
 from automl.config.runtime import Runtime
 from automl.costs.exported import export_costs
 from automl.costs.profile import measure_latencies
-from automl.costs.subject import make_subject
+from automl.tasks.subject import make_subject
 from backbones import call, insert
 from search.choices import TYPES
 

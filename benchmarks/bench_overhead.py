@@ -32,9 +32,11 @@ from automl.config.limits import Limits
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from automl.tasks import open_task
+from automl.tasks.function import FunctionModel
 from automl.training.loop import fit, start
 from automl.trials.trial import build_assignment, train_trial
-from search.config import FunctionModel, OwnTraining, TrialConfig
+from search.config import TrialConfig
+from search.config.own_training import OwnTraining
 from search.metric import Metric
 from search.study import open_study, read_history
 

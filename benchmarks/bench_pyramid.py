@@ -12,9 +12,9 @@ from harness import write
 from torch import nn
 
 from attention import Spec
+from automl.tasks.detection.model import build_detector
+from automl.tasks.detection.space import FULL, PYRAMID, published_sites
 from backbones import build, insert
-from backbones.detector import build_detector
-from search.detection_spaces import FULL, PYRAMID, published_sites
 
 SIDES = (448, 640, 1024)
 EXAMPLE = [torch.rand(3, 128, 128) for _ in range(2)]

@@ -24,9 +24,10 @@ from automl.config.runtime import Runtime
 from automl.data.archive import extract_cached
 from automl.storage.cache_folder import cache_root
 from automl.tasks import Task, open_task
-from automl.tasks.image_classification import load_images
+from automl.tasks.image_classification import ImageData, ImageTraining
+from automl.tasks.image_classification.task import load_images
 from automl.training.loop import evaluate, fit, start
-from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.config import Model, TrialConfig
 
 DEVICE = find_device()
 SEEDS = (0, 1, 2)

@@ -33,8 +33,8 @@ from harness import RESULTS, write_values
 from reliability import Reliability, reliability
 from threadpoolctl import threadpool_limits
 
+from automl.tasks.language_modelling.config import FULL, site_name
 from search import choices
-from search.config.language_config import FULL, site_name
 from search.placement_effects import IndexedModule, IndexedPlacement, parse_placement
 
 NEAR = 2.0  # points

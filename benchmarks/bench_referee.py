@@ -35,7 +35,9 @@ from automl.confirm.judge import judge
 from automl.confirm.scores import Scores, TrainingCost
 from automl.confirm.variants import Variant
 from automl.confirm.verdict import Verdict
-from search.config import COMMAND, CommandModel, CommandTraining, TrialConfig
+from automl.tasks.command import CommandModel, CommandTraining
+from automl.tasks.command.config import COMMAND
+from search.config import TrialConfig
 from search.record import Role
 
 COMPARISONS, REPEATED, REPLAYS = 200, 4000, 1000

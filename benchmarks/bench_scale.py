@@ -34,9 +34,10 @@ from threadpoolctl import threadpool_limits
 import automl
 from automl.callbacks.retention import CheckpointRetention
 from automl.storage.storage import Storage
+from automl.tasks.image_classification import ImageData
 from search import choices
 from search.class_metrics import ACCURACY
-from search.config import ImageData, Model, TrialConfig
+from search.config import Model, TrialConfig
 from search.placement_sampler import STALE
 from search.record import Report
 from search.samplers import load_sampler

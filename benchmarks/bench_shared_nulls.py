@@ -23,9 +23,10 @@ from automl.config.runtime import Runtime
 from automl.confirm.rules import Evidence, decide
 from automl.confirm.statistics import paired
 from automl.tasks import Task, open_task
+from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.training.loop import evaluate, fit, start
 from automl.training.shared_training import continue_training
-from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.config import Model, TrialConfig
 
 SIMULATED, REAL = 2000, 20
 SHARED_TRAININGS = 6  # of a real confirmation: the fewest that can show a difference

@@ -32,8 +32,9 @@ from automl.config.settings import Settings
 from automl.costs.gpu_fraction import choose_fraction, measure_gpu_use
 from automl.costs.time_ratio import Epoch, Timings, measure_time_ratio
 from automl.tasks import open_task
+from automl.tasks.image_classification import ImageData, ImageTraining
 from cluster import cuda_mps
-from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.config import Model, TrialConfig
 from search.drawn import Drawn
 
 NEIGHBOURS, REPEATS, SECONDS = (0, 3, 7), 3, 1.0  # on a GPU; seconds of counting steps

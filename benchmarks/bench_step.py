@@ -24,9 +24,10 @@ from attention import Spec
 from automl.config.device import device_name, find_device, is_gpu, synchronise
 from automl.config.runtime import Compile, Runtime
 from automl.tasks import open_task
+from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.training.loop import plan_course, start, train_epoch
 from automl.training.step import make_step
-from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.config import Model, TrialConfig
 
 DEVICE = find_device()
 ON_GPU = is_gpu(DEVICE)

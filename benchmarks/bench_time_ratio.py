@@ -27,8 +27,9 @@ from attention import Spec
 from automl.config.runtime import Runtime
 from automl.costs.time_ratio import TimeRatio, Timings, measure_time_ratio
 from automl.tasks import open_task
+from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.training.clock import processor_time
-from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.config import Model, TrialConfig
 
 RUNTIME = Runtime(device=torch.device("cpu"))
 TRUTH = 12  # measurements on the quiet machine whose timings give the true ratio

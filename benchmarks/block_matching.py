@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from harness import write_values
 
 from automl.config.runtime import Runtime
-from automl.data.stereo import StereoPairs, open_pairs
-from automl.tasks.stereo_evaluator import StereoEvaluator
-from backbones.psmnet import STEP
+from automl.tasks.stereo.data import StereoPairs, open_pairs
+from automl.tasks.stereo.psmnet import STEP
+from automl.tasks.stereo.score import StereoEvaluator
 
 WINDOWS = (3, 5, 7, 9, 11, 13)  # sides in pixels
 

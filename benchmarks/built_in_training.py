@@ -5,10 +5,11 @@ from typing import Any
 import torch
 
 from automl.tasks import open_task
-from automl.tasks.image_classification import ImageClassification
+from automl.tasks.image_classification import ImageData, ImageTraining
+from automl.tasks.image_classification.task import ImageClassification
 from automl.training.loop import evaluate
 from automl.training.optimiser import build_optimizer, compute_relative_rate
-from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.config import Model, TrialConfig
 
 
 def config(seed: int, rate: float = 1e-3) -> TrialConfig:

@@ -38,12 +38,13 @@ from attention import Spec
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
+from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.training import checkpoint
 from automl.training.loop import TrainingState, fit, start
 from automl.training.shared_training import continue_training
 from backbones import call
 from search import choices
-from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.config import Model, TrialConfig
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("AUTOML_TEST_DATA", HERE.parents[1] / "shared" / "data"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import optuna
 
-from search.code_spaces import BASELINE, POOLING, codesearch
+from automl.tasks.code_retrieval.space import BASELINE, POOLING, codesearch
 from search.config import TrialConfig
 
 

@@ -21,10 +21,11 @@ import torch
 
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
+from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
+from automl.tasks.language_modelling.config import FULL, site_name
+from automl.tasks.language_modelling.space import TASK, mixer
 from automl.training.loop import fit, start
-from search.config import LanguageData, LanguageModel, LanguageTraining, TrialConfig
-from search.config.language_config import FULL, site_name
-from search.language_spaces import TASK, mixer
+from search.config import TrialConfig
 
 FILE = Path(__file__).parent / "data" / "recall.parquet"
 DEPTH, KINDS = 6, ("sliding", "linear")

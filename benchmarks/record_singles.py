@@ -21,16 +21,12 @@ import torch
 
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
+from automl.tasks.image_classification import ImageData, ImageTraining
+from automl.tasks.sequence_classification import SequenceData
+from automl.tasks.sequence_classification.space import TASK
 from automl.training.loop import fit, start
-from search.config import (
-    ClassificationTraining,
-    ImageData,
-    ImageTraining,
-    Model,
-    SequenceData,
-    TrialConfig,
-)
-from search.sensor_spaces import TASK
+from search.config import Model, TrialConfig
+from search.config.classification import ClassificationTraining
 
 FILE = Path(__file__).parent / "data" / "singles.parquet"
 SITES: Mapping[str, tuple[str, ...]] = {

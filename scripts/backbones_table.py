@@ -35,9 +35,10 @@ from torch import Tensor, nn
 
 from attention import Spec
 from automl.export.formats import bake, for_onnx
+from automl.tasks.image_classification import ImageData
 from backbones import Site, build, gates, insert, sites
 from backbones.memory_format import find_crashing_layer
-from search.config import ImageData, Model, TrialConfig
+from search.config import Model, TrialConfig
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "reference" / "backbones.md"
 RECORDS = Path(__file__).parents[1] / "docs" / "reference" / "backbones.json"

@@ -17,7 +17,6 @@ PURPOSES = {
     "automl.costs": "memory, latency, time",
     "automl.data": "sources, splits, caches, batches",
     "automl.export": "deployed models and their checks",
-    "automl.functions": "training functions of the user",
     "automl.integrations": "callbacks for loops of libraries",
     "automl.maps": "pictures of what modules attend to",
     "automl.report": "the page of a search",

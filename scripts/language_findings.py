@@ -21,15 +21,16 @@ from automl.config.device import processor
 from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.protocol import confirmations, study_name
 from automl.storage.folder import exists, find_search
-from search.config import LanguageData, LanguageModel, LanguageTraining, TrialConfig
-from search.config.language_config import site_name
-from search.language_spaces import (
+from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
+from automl.tasks.language_modelling.config import site_name
+from automl.tasks.language_modelling.space import (
     BASELINE,
     hybrid_space,
     interleaved_control,
     mixer,
     recall_space,
 )
+from search.config import TrialConfig
 from search.space import Space
 from search.study import open_study, read_history
 

@@ -21,8 +21,8 @@ from optuna.trial import FixedTrial
 
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
+from automl.tasks.sequence_classification import space as sensor_spaces
 from automl.training.loop import evaluate, fit, start
-from search import sensor_spaces
 from search.config import TrialConfig
 from search.spaces import SPACES
 

@@ -8,16 +8,6 @@ record               The record of a trial, and its reports
 callback             Callbacks on the events of a search, a confirmation and their trials
 space                A search space: a function that draws configurations, with its settings
 spaces               The search spaces by name, and loading user-defined ones
-image_spaces         Built-in spaces of images
-decomposed_spaces    Built-in spaces of decomposed attention in ResNet-50 and ResNeXt-101
-vit_spaces           Built-in spaces of vision transformers
-sensor_spaces        Built-in spaces of sensors
-code_spaces          Built-in space of code search
-stereo_spaces        Built-in spaces of stereo
-detection_spaces     Built-in spaces of detection
-segmentation_spaces  Built-in space of segmentation
-language_spaces      Built-in spaces of hybrid decoders
-study_spaces         Grids of published tables, for `--sampler grid`
 choices              Building blocks of spaces: draw placement and hyperparameters, read them back
 drawn                The draws of a space that all checks share: fingerprint, baseline, size, cells
 fixed_parameters     Checks the parameters that a space fixes: `baseline`, `published`, `plain`
@@ -43,4 +33,5 @@ fixed_scheduler      The scheduler of a fixed list of trials, for confirmations 
 grid                 The cells of a grid: every combination of a space's choices, in order
 grid_scheduler       The scheduler of a grid: each cell once for each seed
 tuner                Runs a scheduler on Ray Tune, and restarts trials whose process died
+study_grid           Grids of studies: spaces whose cells are the rows of published tables, for `--sampler
 """

@@ -12,7 +12,8 @@ from attention.options import OptionValue
 from attention.spec import Spec
 from automl.base import loading
 from backbones.placement import Placement
-from search.config import ClassWeights, ImageTraining, Optimizer, Schedule, Training
+from search.config import TASKS, Optimizer, Schedule, Training, TrialConfig
+from search.config.classification import ClassWeights
 
 if TYPE_CHECKING:
     from backbones.site import Site
@@ -213,8 +214,8 @@ def optimisation(
     )
 
 
-def training(trial: optuna.Trial, *, epochs: int) -> ImageTraining:
-    """Draw optimiser, schedule and regularisation for `epochs` epochs."""
+def training(trial: optuna.Trial, *, epochs: int) -> Any:
+    """Draw optimiser, schedule and regularisation of the default task, images, for `epochs` epochs."""
     optimizer: Optimizer = trial.suggest_categorical("optimizer", ["adamw", "sgd"])  # type: ignore[assignment]
     # Each optimiser has its own parameters, because good values differ by orders of magnitude.
     if optimizer == "adamw":
@@ -223,20 +224,21 @@ def training(trial: optuna.Trial, *, epochs: int) -> ImageTraining:
     else:
         learning_rate = trial.suggest_float("sgd.learning_rate", 1e-2, 1.0, log=True)
         weight_decay = trial.suggest_float("sgd.weight_decay", 1e-5, 1e-2, log=True)
-    return ImageTraining(
+    kind: Any = TASKS[TrialConfig.task].training
+    return kind(
         epochs=epochs,
         optimizer=optimizer,
         learning_rate=learning_rate,
         weight_decay=weight_decay,
         batch_size=trial.suggest_categorical("batch_size", [32, 64, 128]),
-        schedule=trial.suggest_categorical("schedule", ["one-cycle", "flat-cosine"]),  # type: ignore[arg-type]
+        schedule=trial.suggest_categorical("schedule", ["one-cycle", "flat-cosine"]),
         mixup=round(trial.suggest_float("mixup", 0.0, 0.4, step=0.1), 1),  # 3 * 0.1 is not 0.3
         label_smoothing=round(trial.suggest_float("label_smoothing", 0.0, 0.2, step=0.05), 2),
     )
 
 
 def augment(trial: optuna.Trial) -> dict[str, Any]:
-    """Draw a strength of augmentation. Return it as values of `ImageTraining`."""
+    """Draw a strength of augmentation. Return it as values of a training on images."""
     return dict(AUGMENT[trial.suggest_categorical("augment", list(AUGMENT))])
 
 

@@ -172,18 +172,3 @@ class Metric:
 def signed_unit(unit: str, maximize: bool) -> str:
     """Return the unit of a signed difference, with the better direction if lower values are better."""
     return unit if maximize else f"{unit}, where above 0 is better"
-
-
-MRR = Metric(name="mrr", maximize=True, margin=0.01)  # the mean reciprocal rank, from 0 to 1
-EPE = Metric(name="epe", maximize=False, unit="px", margin=0.02)  # the end-point error of disparities
-BOX_AP = Metric(name="box_ap", maximize=True, scale=100.0, gap="points")  # COCO's average precision
-MASK_AP = Metric(name="mask_ap", maximize=True, scale=100.0, gap="points")
-DETECTION = (BOX_AP, MASK_AP)  # the default first
-MIOU = Metric(name="miou", maximize=True, scale=100.0, unit="%", gap="points")  # intersection over union
-PIXEL_ACCURACY = Metric(name="pixel_accuracy", maximize=True, scale=100.0, unit="%", gap="points")
-DICE = Metric(name="dice", maximize=True, scale=100.0, unit="%", gap="points")
-SEGMENTATION = (MIOU, PIXEL_ACCURACY, DICE)  # the default first
-NATS = Metric(name="loss", maximize=False, unit="nats", margin=0.01)  # cross-entropy of a token
-BITS_PER_BYTE = Metric(name="bits_per_byte", maximize=False, unit="bits", margin=0.005)
-TOKEN_ACCURACY = Metric(name="accuracy", maximize=True, scale=100.0, unit="%", gap="points")
-LANGUAGE = (NATS, BITS_PER_BYTE, TOKEN_ACCURACY)  # the default first

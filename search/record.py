@@ -1,23 +1,18 @@
 """The record of a trial, and its reports."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
 from automl.base import loading
-from search.config import LanguageModel, Model, TrialConfig
-from search.config.language_config import FULL
+from search.config import Model, TrialConfig
 
 TRIALS_FOLDER = "trials"  # in the search's folder
 SHARED_FOLDER = "shared_trainings"  # shared partial trainings, in the search's folder
 CHECKPOINT_FILE = "checkpoint.pt"  # in a trial's folder
 PLAIN, MIXED = "plain", "mixed"  # kinds of a trial that are no attention's name
-MAX_LISTED = 3  # modules in the short name of a placement
-MIXER = re.compile(r"block(\d{1,6})\.mixer")  # the site of a decoder's layer
 
 Metrics = dict[str, float]
 
@@ -207,49 +202,13 @@ def placement_name(config: TrialConfig, *, options: bool = True) -> str:
         config: The configuration with the placement.
         options: Include the options of the modules: `decomposed(heads=8) @ stage1.block2`.
     """
-    if isinstance(config.model, LanguageModel):
-        return _layers_name(config.model, options)
-    modules = list(config.model.placement.items())
-    listed = modules if len(modules) <= MAX_LISTED else modules[: MAX_LISTED - 1]
-    sites: dict[str, list[str]] = {}
-    for site, spec in listed:
-        sites.setdefault(str(spec) if options else spec.name, []).append(site)
-    names = [f"{module} @ {', '.join(group)}" for module, group in sites.items()]
-    if len(listed) < len(modules):
-        names.append(f"{len(modules) - len(listed)} more")
-    return " + ".join(names) or PLAIN
+    return config.model.placement_name(options=options)
 
 
 def describe_placement(config: TrialConfig) -> str:
     """Return the name of a placement with its options, or `no attention`."""
     name = placement_name(config)
     return "no attention" if name == PLAIN else name
-
-
-def _layers_name(model: LanguageModel, options: bool) -> str:
-    """Return the kinds of a decoder's layers, with the options of each type in brackets at the end.
-
-    The number of layers of a library's decoder is in its files, which may not be here. So the replaced layers
-    are named by their numbers: `linear @ 1-3, 5-7`.
-    """
-    if ":" not in model.backbone:
-        runs = [(kind, len(list(layers))) for kind, layers in groupby(model.kinds)]
-        name = ", ".join(f"{kind} x {count}" if count > 1 else kind for kind, count in runs)
-    else:
-        layers_of: dict[str, list[int]] = {}
-        for site, spec in model.placement.items():
-            if match := MIXER.fullmatch(site):
-                layers_of.setdefault(spec.name, []).append(int(match[1]))
-        name = " + ".join(f"{kind} @ {_ranges(layers)}" for kind, layers in layers_of.items()) or FULL
-    specs = {str(spec): None for spec in model.placement.values()}
-    return f"{name} [{', '.join(specs)}]" if options and specs else name
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Format numbers as ranges: `1-3, 5`."""
-    groups = groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
-    runs = [[number for _, number in group] for _, group in groups]
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def placement_names(configs: Sequence[TrialConfig]) -> list[str]:

@@ -1,13 +1,14 @@
 """The search spaces by name: those of the tasks, the grids of `automl studies`, and user-defined ones."""
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib import import_module
 
 from automl.base.errors import InputError
 from automl.base.loading import load_object
+from automl.base.registry import contributions
 from search.config.tasks import TASKS, TaskSpec, registered_specs
 from search.space import Space, SpaceFunction, space_name, without_attention
-from search.study_spaces import GRIDS
 
 
 def _spaces_of(specs: Iterable[TaskSpec]) -> Mapping[str, Space]:
@@ -16,6 +17,12 @@ def _spaces_of(specs: Iterable[TaskSpec]) -> Mapping[str, Space]:
 
 
 SPACES = _spaces_of(TASKS.values())
+
+
+@cache
+def study_grids() -> Mapping[str, Space]:
+    """Return the grids of published experiments, by name."""
+    return {space.name: space for grids in contributions("grids") for space in grids}
 
 
 def registered_spaces() -> Mapping[str, Space]:
@@ -54,7 +61,7 @@ def load_space(
         return space.with_backbone(backbone, size)
     name = space_name(reference)
     if isinstance(reference, str):
-        named = {**SPACES, **GRIDS}  # the grids of studies are not listed
+        named = {**SPACES, **study_grids()}  # which are not listed
         if name not in named and ":" not in name:
             named |= registered_spaces()
         if name in named:

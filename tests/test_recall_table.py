@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from search.config.language_config import FULL
+from automl.tasks.language_modelling.config import FULL
 
 
 @pytest.fixture(autouse=True)

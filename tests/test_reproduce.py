@@ -14,9 +14,9 @@ from automl.cli.cost import lines, read_placement
 from automl.cli.main import app
 from automl.cli.train_command import read_config
 from automl.costs.model import ModelCost
-from automl.costs.subject import make_subject
-from automl.data.published import PUBLISHED
-from automl.studies.study_table import STUDIES
+from automl.data.published import published_datasets
+from automl.studies.run_study import list_studies
+from automl.tasks.subject import make_subject
 from backbones import insert
 from backbones.macs import count_macs
 from search.config import TrialConfig
@@ -73,9 +73,9 @@ def test_every_command_is_understood(line, monkeypatch):
     if params.get("space") is not None:
         assert params["space"] in SPACES
     if context.info_name == "study":
-        assert params["name"] in STUDIES
+        assert params["name"] in list_studies()
     if context.info_name == "data" and params["download"] is not None:
-        assert params["download"] in PUBLISHED
+        assert params["download"] in published_datasets()
     if context.info_name == "train" and params["like"] is None:
         read_config(context)
 
@@ -97,5 +97,5 @@ def test_the_costs_on_the_page_are_those_of_its_command():
 
 
 def test_every_study_and_published_space_is_named():
-    for name in STUDIES:
+    for name in list_studies():
         assert f"automl study {name}" in PAGE

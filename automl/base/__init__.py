@@ -1,17 +1,18 @@
 """The ground floor: what every package uses, and what imports none of them.
 
-errors           `InputError`, for mistakes of the user
-loading          Loads user-defined objects, and sends their code to other machines
-own_imports      The imports of a user's files, and the finder of modules beside them
-live_objects     Functions of a notebook or a script
-lazy             Imports on first use: of exports, and of packages that only one task needs
-serialise        Convert dataclasses to JSON and back
-atomic           Temporary names of files that are being written, and their removal after a crash
-units            Parse and format quantities: `2h30m`, `5M`, `2GB`
-names            Names of searches and experiments
-escape           Escape names for each kind of output, and redact tokens in addresses
-command_line     Text of commands and options, for messages
-terminal         Output on a terminal: control characters are escaped, and progress
-summary          Short text and notebook representations of results
-options          Declare options: fields of a dataclass give the command line, the API and the pages
+errors        `InputError`, for mistakes of the user
+loading       Loads user-defined objects, and sends their code to other machines
+own_imports   The imports of a user's files, and the finder of modules beside them
+live_objects  Functions of a notebook or a script
+lazy          Imports on first use: of exports, and of packages that only one task needs
+serialise     Convert dataclasses to JSON and back
+atomic        Temporary names of files that are being written, and their removal after a crash
+units         Parse and format quantities: `2h30m`, `5M`, `2GB`
+names         Names of searches and experiments
+escape        Escape names for each kind of output, and redact tokens in addresses
+command_line  Text of commands and options, for messages
+terminal      Output on a terminal: control characters are escaped, and progress
+summary       Short text and notebook representations of results
+options       Declare options: fields of a dataclass give the command line, the API and the pages
+registry      The built-in tasks: the folders of the package `automl.tasks`
 """

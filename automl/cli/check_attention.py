@@ -9,8 +9,8 @@ from types import FrameType
 from attention import Spec
 from attention.options import OptionValue
 from automl.base.errors import InputError
-from automl.costs.subject import Subject
 from automl.export.formats import find_missing_formats
+from automl.tasks.subject import Subject
 from backbones import Site, sites
 from backbones.causality import is_causal
 from backbones.contract import CHECKS, Check, check_contract, find_padded

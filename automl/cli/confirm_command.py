@@ -88,7 +88,7 @@ def referee(
 
     Exit code: 0 better, 1 not shown, 2 mistake or failed run, 3 worse.
     """
-    from automl.confirm.run_referee import run_referee
+    from automl.tasks.command.referee import run_referee
 
     if values["resume"] is not None:
         only(context, "resume", "storage", "as_json")

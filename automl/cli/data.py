@@ -9,17 +9,18 @@ from typing import Any
 import torch
 
 from automl.base.errors import InputError, unknown
+from automl.base.registry import resolve
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
-from automl.data.images import open_split
-from automl.data.images.image_overview import ImageOverview, summarise_images
-from automl.data.images.sheet import save_sheet
 from automl.data.splits import SPLITS
 from automl.tasks import open_task, task_of_data
-from automl.tasks.image_classification import LEAST_CROP
+from automl.tasks.image_classification.data import open_split
+from automl.tasks.image_classification.data.overview import ImageOverview, summarise_images
+from automl.tasks.image_classification.data.sheet import save_sheet
+from automl.tasks.image_classification.task import LEAST_CROP
 from search.choices import AUGMENT
 from search.config import TrialConfig
-from search.config.tasks import TASKS, find_spec, resolve
+from search.config.tasks import TASKS, find_spec
 from search.space import draw_randomly
 
 

@@ -118,8 +118,8 @@ def predict(
 
 
 def _search(folder: Path, queries: list[str], corpus: Path, top: int | None, as_json: bool) -> None:
-    from automl.data.code.source_folder import join_reasons
-    from automl.export.code_search import TOP, run_code_search
+    from automl.tasks.code_retrieval.data.source_folder import join_reasons
+    from automl.tasks.code_retrieval.search import TOP, run_code_search
 
     result = run_code_search(folder, queries, corpus=corpus, top=TOP if top is None else top)
     if result.skipped:

@@ -13,7 +13,7 @@ from automl.cli.command import print_json
 from automl.cli.options import JSON_OPTION, option, split_option
 
 if TYPE_CHECKING:
-    from automl.costs.subject import Subject
+    from automl.tasks.subject import Subject
 
 
 def data(
@@ -53,13 +53,15 @@ def data(
 
 def _print_published(name: str | None, as_json: bool) -> None:
     """Download the dataset called `name`, or list all."""
-    from automl.data.published import PUBLISHED, download_published, list_published
+    from automl.data.published import download_published, list_published, published_datasets
 
     if name is None:
         for line in list_published():
             print(line)
         if as_json:
-            print_json([{**asdict(dataset), "size": dataset.size} for dataset in PUBLISHED.values()])
+            print_json(
+                [{**asdict(dataset), "size": dataset.size} for dataset in published_datasets().values()]
+            )
         return
     published, folder = download_published(name)
     data_option = [] if published.downloads_itself else ["--data", str(folder)]
@@ -188,7 +190,7 @@ def check_attention(
 
 
 def _subject(backbone: str, size: int | None, texts: list[str] | None, task: str | None) -> "Subject":
-    from automl.costs.subject import make_subject
+    from automl.tasks.subject import make_subject
 
     return make_subject(backbone, size=size, options=_options(backbone, texts), task=task)
 

@@ -12,9 +12,9 @@ from automl.studies.options import StudyOptions
 
 def studies() -> None:
     """List the published experiments that `automl study` repeats."""
-    from automl.studies.study_table import STUDIES
+    from automl.studies.run_study import list_studies
 
-    for study in STUDIES.values():
+    for study in list_studies().values():
         print(f"{study.name:20} {study.summary}")
     print("\nautoml study NAME --small runs a small version in minutes, on data of the package")
 

@@ -119,8 +119,8 @@ def read_config(context: typer.Context) -> "TrialConfig":
 def _of_images(options: TrainOptions) -> "TrialConfig":
     """Return the configuration of an image classifier. `--set` overrides other options."""
     from automl.base import loading
-    from automl.data.images import SOURCES
     from automl.search.configuration import read_settings, set_values
+    from automl.tasks.image_classification.data import SOURCES
     from search.config import TrialConfig
     from search.spaces import SPACES
 

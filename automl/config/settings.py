@@ -11,6 +11,7 @@ from automl.base.command_line import option_name
 from automl.base.errors import InputError, unknown
 from automl.base.names import data_name, short_name
 from automl.base.options import document_fields
+from automl.base.registry import resolve
 from automl.base.serialise import convert_fields
 from automl.base.units import parse_amounts, parse_count, parse_labels, parse_seconds, parse_size
 from automl.config.limits import Limits
@@ -21,7 +22,7 @@ from cluster.resources import TrialResources
 from search.callback import Callback
 from search.choices import AUGMENT
 from search.config import TrialConfig
-from search.config.tasks import declare_metric, resolve
+from search.config.tasks import declare_metric
 from search.grid import GRID
 from search.metric import Metric
 from search.space import Space, SpaceFunction, space_name
@@ -165,7 +166,7 @@ class Settings(RuntimeOptions, SearchOptions):
             space = load_space(self.space, backbone, self.size)
             space = space if self.full is None else space.with_full(self.full)
         else:
-            function_space = resolve("automl.functions.space:function_space")  # which imports torch
+            function_space = resolve("automl.tasks.function.space:function_space")  # which imports torch
             name = loading.make_absolute(self.space_name)
             loading.freeze_code(name)
             space = function_space(

@@ -1,21 +1,20 @@
 """Confirmation: compare finalists with the tuned baseline on fresh paired seeds.
 
-run_confirm       Compare a search's finalists with its tuned baseline on fresh paired seeds
-trainings         Train what a confirmation still needs, and judge it
-options           The options of `confirm`, `compare` and `referee`
-confirm_result    A confirmation as it stands, for the caller and the command line
-run_referee       Compare commands with fresh paired seeds, without a search
-variants          Select the variants: finalists, also from `automl solve`, the tuned baseline and controls
-design            The kind of trainings, the seeds, the margin and the metric of a comparison
-protocol          A confirmation on disk: its plan, fixed before the first trial, its study and its verdict
-scheduler         Decide which trainings are still missing whenever a score arrives
-scores            The results of the trainings: each variant's score and cost at each seed
-statistics        Differences over seeds: estimates, intervals, tests
-decision          Several finalists, interim analyses, power
-rules             The rules of a verdict: a table of conditions, outcomes and words
-judge             The verdict on the finalists, from the scores so far
-verdict           The verdict and the comparisons, as values and as JSON
-written           Read `verdict.json`, for other commands
-wording           The text of a verdict
-compare           `automl compare`: compare trained models with the statistics of a confirmation
+run_confirm     Compare a search's finalists with its tuned baseline on fresh paired seeds
+trainings       Train what a confirmation still needs, and judge it
+options         The options of `confirm`, `compare` and `referee`
+confirm_result  A confirmation as it stands, for the caller and the command line
+variants        Select the variants: finalists, also from `automl solve`, the tuned baseline and controls
+design          The kind of trainings, the seeds, the margin and the metric of a comparison
+protocol        A confirmation on disk: its plan, fixed before the first trial, its study and its verdict
+scheduler       Decide which trainings are still missing whenever a score arrives
+scores          The results of the trainings: each variant's score and cost at each seed
+statistics      Differences over seeds: estimates, intervals, tests
+decision        Several finalists, interim analyses, power
+rules           The rules of a verdict: a table of conditions, outcomes and words
+judge           The verdict on the finalists, from the scores so far
+verdict         The verdict and the comparisons, as values and as JSON
+written         Read `verdict.json`, for other commands
+wording         The text of a verdict
+compare         `automl compare`: compare trained models with the statistics of a confirmation
 """

@@ -25,7 +25,6 @@ from automl.storage.provenance import Provenance
 from automl.storage.storage import Storage
 from automl.tracking.names import CONFIRMS
 from automl.tracking.run_spec import RunSpec, below, source
-from search.config import CommandModel
 from search.metric import Chance, Metric
 from search.record import Role, State, TrialRecord
 from search.study import STUDY_FILE, create_study, resume_study
@@ -113,8 +112,8 @@ class Confirmation:
 
     def commands(self) -> list[str]:
         """Return the commands that the variants run."""
-        models = [variant.config.model for variant in self.variant_set.variants]
-        return [model.command for model in models if isinstance(model, CommandModel)]
+        commands = [getattr(variant.config.model, "command", "") for variant in self.variant_set.variants]
+        return [command for command in commands if command]
 
     @property
     def selection(self) -> list[int]:

@@ -18,8 +18,7 @@ from automl.config.settings import Settings
 from automl.config.shared_training import with_shared_training
 from automl.storage.folder import SearchMetadata
 from backbones.placement import Placement
-from search.config import LanguageModel, TrialConfig
-from search.config.language_config import FULL
+from search.config import TrialConfig
 from search.record import Role, State, TrialRecord, model_name, placement_name, placement_names
 from search.space import Space, draw_randomly
 from search.trial_scheduler import Plan
@@ -290,8 +289,8 @@ def ablations(variant: Variant) -> list[Variant]:
     for site, spec in variant.config.model.placement.items():
         rest = {s: other for s, other in variant.config.model.placement.items() if s != site}
         config = replace(variant.config, model=replace(variant.config.model, placement=rest))
-        is_layer = isinstance(config.model, LanguageModel)  # whose own mixer returns
-        name = f"{FULL} instead of {spec.name} @ {site}" if is_layer else f"without {spec.name} @ {site}"
+        own = config.model.own_layer  # which returns
+        name = f"{own} instead of {spec.name} @ {site}" if own else f"without {spec.name} @ {site}"
         variants.append(Variant(name=name, role=Role.ABLATION, config=config))
     return variants
 

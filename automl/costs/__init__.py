@@ -7,8 +7,8 @@ gpu_fraction  The fraction of a GPU for each trial, by a measurement of the base
 model         Costs of a model, without a dataset
 module_costs  Costs of a placement as sums over its modules
 profile       Measures the costs of a configuration before it is trained
-subject       The models of all tasks without a dataset: how to build each, and its input
 time_ratio    Epoch time relative to the baseline, measured before training or counted. The ratio of a
+trimmed_mean  The mean of paired measurements without their extremes
               confirmation is `confirm.statistics.paired_ratio`
 trimmed_mean  The mean of paired measurements without their extremes
 """

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from automl.config.runtime import Runtime
-    from automl.costs.subject import Subject
+    from automl.tasks.subject import Subject
     from backbones import Site
 
 FORMAT = 2

@@ -15,14 +15,14 @@ from automl.base.errors import InputError
 from automl.base.units import format_count
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
-from automl.costs.decoding import cache_bytes, check_cache, decoding_context
+from automl.costs.decoding import cache_bytes, check_cache
 from automl.tasks import open_task
 from backbones import Site, sites
 from backbones.attention_cost import attention_cost
 from backbones.macs import count_macs
 from backbones.unknown_site import unknown_site
 from search.callback import Callback
-from search.config import OwnTraining, TrialConfig
+from search.config import TrialConfig
 from search.record import TrialRecord
 
 MIN_TRIALS = 4  # number of trials from which a line is fitted
@@ -53,7 +53,7 @@ def predict_cost(config: TrialConfig, runtime: Runtime) -> PredictedCost:
     """
     # The model does not depend on training and seed, so they are removed from the key of the cache. That of
     # the user's own code may depend on its hyperparameters.
-    training = config.training if isinstance(config.training, OwnTraining) else type(config.training)()
+    training = type(config.training)() if config.training.reported is None else config.training
     plain = replace(config, model=replace(config.model, placement={}), training=training, seed=0)
     text = json.dumps(plain.to_json(), sort_keys=True)
     params, macs, sites_by_name = _count_model(text, runtime)
@@ -140,7 +140,7 @@ def check_limits(configs: list[TrialConfig], settings: Settings) -> None:
     """Raise `InputError` if no configuration keeps the limits on parameters, MACs and the cache."""
     limits = settings.limits
     if limits.cache is not None:
-        if not decoding_context(configs[0]):
+        if not configs[0].data.decoding_context:
             raise InputError(f"--max-cache is for language models; leave it out for task {configs[0].task}")
         check_cache(configs, limits.cache)
     if limits.params is None and limits.macs is None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from automl.config.runtime import Runtime
 from automl.costs.profile import measure_kept_memory
-from automl.costs.subject import Subject
+from automl.tasks.subject import Subject
 from automl.training.clock import time_lower_quartiles
 from backbones import Example
 from backbones.macs import count_macs

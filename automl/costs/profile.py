@@ -29,7 +29,7 @@ from automl.config.device import (
     start_peak_memory,
 )
 from automl.config.runtime import Runtime
-from automl.costs.decoding import cache_bytes, decoding_context
+from automl.costs.decoding import cache_bytes
 from automl.costs.time_ratio import Timings, measure_own_epoch, measure_time_ratio
 from automl.storage.cache_folder import cache_root, once
 from automl.tasks import Inputs, Task, open_task
@@ -209,7 +209,7 @@ def _latency(task: Task, model: nn.Module, example: Inputs) -> float:
     config = task.config
     shapes = [list(leaf.shape) for leaf in tree_leaves(example)]
     params = sum(p.numel() for p in model.parameters())  # differs by the number of classes
-    architecture = [config.task, shapes, params, config.to_json()["model"], decoding_context(config)]
+    architecture = [config.task, shapes, params, config.to_json()["model"], config.data.decoding_context]
     file = cache_root() / "profile" / f"latency-{_key(architecture, task.runtime)}.json"
 
     def measure_into(path: Path) -> None:

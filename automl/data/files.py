@@ -45,6 +45,7 @@ def find_on_disk(folder: Path, name: str | PurePath) -> Path:
     return next(filter(is_file, others), path)
 
 
+OTHERS = frozenset({"node_modules", "site-packages", "__pycache__"})  # folders with code of others
 CLUTTER = ("thumbs.db", "desktop.ini", "ehthumbs.db", "$recycle.bin", "@eadir", "__macosx")
 
 

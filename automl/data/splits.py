@@ -24,6 +24,11 @@ from automl.base.errors import InputError
 from automl.data.tally import Tally
 
 SPLITS = ("train", "validation", "test")
+SPLIT_NAMES = {
+    "train": ("train", "training"),
+    "validation": ("val", "valid", "validation"),
+    "test": ("test", "testing"),
+}
 TEST, VALIDATION, SUBSET = range(3)  # which 64 bits of a key decide
 FRACTION = 0.2  # of the inputs that are held out for test or validation
 HALF = 0.5  # of the validation images, for a missing test split

@@ -13,7 +13,4 @@ predict         Predictions of an exported model for files
 run_maps        Pictures of what the modules of an exported model attend to
 map_inputs      Inputs of an exported model whose maps are drawn
 module_inputs   The inserted modules of an exported model, and the maps of one forward pass
-code_search     Search a folder of code with an exported model
-code_index      The vectors of all functions of a folder, in a file that is kept up to date
-text_encoder    An exported encoder of texts
 """

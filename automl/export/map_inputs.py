@@ -1,6 +1,6 @@
-"""Inputs of an exported model whose maps are drawn: images, sequences, and functions of source files."""
+"""Inputs of an exported model whose maps are drawn: images and sequences, or what its task reads."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from automl.base.errors import InputError
-from automl.data.code.source_folder import list_source_files, read_source_file
-from automl.data.code.tokenizer import Tokenizer
-from automl.export.predict import input_reader, list_inputs, no_export
-from automl.tasks.code_deployment import CODE, INPUT
-from automl.tasks.deployment import TOKENIZER, Arrays
+from automl.base.registry import resolve
+from automl.export.predict import input_reader, list_inputs
+from automl.tasks.deployment import MODEL, Arrays
+from search.config.tasks import find_spec, resolve_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +42,25 @@ class Shown:
     def padded_extents(self) -> tuple[int, ...]:
         """Return the extents that a map covers, with padding."""
         return self.extents if len(self.extents) == 2 else self.values.shape[-1:]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapReader:
+    """Reader of the inputs of an exported model whose maps are drawn.
+
+    Attributes:
+        graph: The graph with the modules.
+        read: Yields inputs, given the folder of the model, its `config.json`, files, and trust in its code.
+    """
+
+    graph: str
+    read: Callable[[Path, Mapping[str, Any], Sequence[str | Path], bool], Iterator[Shown]]
+
+
+def find_reader(about: Mapping[str, Any]) -> MapReader:
+    """Return the reader of an exported model's inputs."""
+    reference = find_spec(resolve_name(about["config"]["task"])).map_reader
+    return resolve(reference) if reference else MapReader(graph=MODEL, read=read_inputs)
 
 
 def read_inputs(
@@ -77,29 +95,6 @@ def _pixels(image: np.ndarray) -> np.ndarray:
     span = float(np.ptp(image)) or 1.0
     scaled = (255 * (image - image.min()) / span).astype(np.uint8)
     return np.broadcast_to(scaled, (3, *image.shape[1:])).transpose(1, 2, 0)
-
-
-def read_code(folder: Path, about: Mapping[str, Any], files: Sequence[str | Path]) -> Iterator[Shown]:
-    """Yield the functions of source files."""
-    try:
-        tokenizer = Tokenizer((folder / TOKENIZER).read_text(encoding="utf-8"))
-        length = about["graphs"][CODE]["details"]["length"]
-    except Exception as error:  # the files may have any content
-        raise no_export(folder, error) from error
-    for path in map(Path, files):
-        for file in list_source_files(path) if path.is_dir() else [path]:
-            functions = read_source_file(file, str(file))
-            if isinstance(functions, str):
-                raise InputError(f"{file} cannot be read as source code: {functions}")
-            for function in functions:
-                tokens, _ = tokenizer.encode([function.code], length)
-                yield Shown(
-                    name=f"{function.location} {function.name}",
-                    stem=f"{file.stem}-{function.line}",
-                    arrays={INPUT: tokens},
-                    extents=(tokens.shape[1],),
-                    tokens=tokenizer.names(tokens[0]),
-                )
 
 
 def check_inside(at: Sequence[int], shown: Shown) -> None:

@@ -16,7 +16,6 @@ from automl.tasks import Task
 from automl.tasks.base import SPLITS
 from automl.tasks.deployment import Interface
 from search.class_statistics import ScoreCard
-from search.config import OwnTraining
 from search.metric import Metric
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ def model_card(
     """
     chosen, test, scores, left_out = result.chosen, result.test, result.scores, result.left_out
     model, training, data = task.config.model, task.config.training, task.config.data
-    is_own = isinstance(training, OwnTraining)
+    is_own = training.reported is not None
     about = {
         "training function" if is_own else "backbone": _with_options(
             short_name(model.backbone), model.options

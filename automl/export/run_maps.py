@@ -19,12 +19,10 @@ from automl.base.errors import InputError, unknown
 from automl.base.escape import printable
 from automl.config.user_code import check_trusted
 from automl.export.formats import CONFIG, WEIGHTS, onnx_file
-from automl.export.map_inputs import Shown, check_inside, read_code, read_inputs
+from automl.export.map_inputs import Shown, check_inside, find_reader
 from automl.export.module_inputs import ExportedModule, MapGraph
 from automl.export.predict import Exported, exported_folder, no_export, read_exported
 from automl.maps.pictures import SIGNALS, STRIP, as_grid, draw_signals, draw_strip, overlay, shade_tokens, svg
-from automl.tasks.code_deployment import CODE
-from automl.tasks.deployment import MODEL
 from search.config import TrialConfig
 
 INDEX = "index.html"
@@ -86,8 +84,8 @@ def run_maps(
     modules = _modules(folder, about, site)
     names = [m.spec.type for m in modules if loading.is_user_defined(m.spec.type)]
     check_trusted(f"drawing maps of {folder}", names, trust=trust)
-    graph = MODEL if MODEL in about["graphs"] else CODE
-    inputs = read_code(folder, about, files) if graph == CODE else read_inputs(folder, about, files, trust)
+    reader = find_reader(about)
+    graph, inputs = reader.graph, reader.read(folder, about, files, trust)
     if why := about.get("left_out", {}).get(onnx_file(graph)):
         raise InputError(f"maps need {onnx_file(graph)}, which {folder} lacks: {why}")
     try:
@@ -171,7 +169,7 @@ def _modules(folder: Path, about: dict[str, Any], site: str | None) -> list[Expo
         )
     if "modules" not in about:
         raise InputError(f"{folder} was exported by an earlier version, without its modules; export it again")
-    entries = about["modules"].get(MODEL if MODEL in about["graphs"] else CODE, {})
+    entries = about["modules"].get(find_reader(about).graph, {})
     if site is not None and site not in entries:
         raise unknown("site", site, entries)
     return [

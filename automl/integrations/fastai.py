@@ -7,9 +7,9 @@ from fastai.data.load import DataLoader
 from fastai.learner import load_model, save_model
 
 from automl.base.errors import InputError
-from automl.functions.generators import read_states, restore_states
-from automl.functions.trial import Trial
 from automl.integrations.checkpoint import CheckpointFiles
+from automl.tasks.function.generators import read_states, restore_states
+from automl.tasks.function.trial import Trial
 
 
 class TrialCallback(Callback):

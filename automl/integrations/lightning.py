@@ -8,9 +8,9 @@ try:
 except ImportError:
     from pytorch_lightning import Callback, LightningModule, Trainer
 
-from automl.functions.generators import read_states, restore_states
-from automl.functions.trial import Trial
 from automl.integrations.checkpoint import CheckpointFiles
+from automl.tasks.function.generators import read_states, restore_states
+from automl.tasks.function.trial import Trial
 
 
 class TrialCallback(Callback):

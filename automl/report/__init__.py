@@ -1,21 +1,21 @@
 """`automl report`: what a search found, as one page that opens offline, and each plot as SVG and PNG.
 
-page             The page: one HTML file without external resources
-figure           Plots: Vega-Lite charts for the page and files (figures.js, figures.css), a sentence, numbers
-style            The look of the figures: palette, shapes, axes, tooltips, and the rows of trials
-read             Reads what a report is made of: the search's folder, its study, its confirmations
-forest           The verdict as a forest plot
-answered         Whose answers a report goes by: the best trial and the baseline, or a confirmation's variants
-grid_table       A search over a grid as a table
-per_class        Recall, precision and F1 of each class, and the most confused pairs
-ranks            Mean reciprocal rank with its interval, ranks, hits and misses of a search in texts
-site_effects     Effects by type and site: of trained placements, of one replaced layer; and the gates
-module_effects   What parts of placements add, with intervals, and whether scores can rank them
-attention        What the strongest module looks at, in six inputs of the test split
-costs            The metric over time, latency, parameters and MACs, with Pareto fronts
-curves           Learning curves with the rungs, and curves of training loss and accuracy
-audit            Rung audit: rank correlation of scores at the rungs with final scores
-listing          All trials as a table, failed trials by reason, and how to repeat the search
+page            The page: one HTML file without external resources
+figure          Plots: Vega-Lite charts for the page and files (figures.js, figures.css), a sentence, numbers
+style           The look of the figures: palette, shapes, axes, tooltips, and the rows of trials
+read            Reads what a report is made of: the search's folder, its study, its confirmations
+forest          The verdict as a forest plot
+answered        Whose answers a report goes by: the best trial and the baseline, or a confirmation's variants
+grid_table      A search over a grid as a table
+per_class       Recall, precision and F1 of each class, and the most confused pairs
+ranks           Mean reciprocal rank with its interval, ranks, hits and misses of a search in texts
+site_effects    Effects by type and site: of trained placements, of one replaced layer; and the gates
+module_effects  What parts of placements add, with intervals, and whether scores can rank them
+attention       What the strongest module looks at, in six inputs of the test split
+costs           The metric over time, latency, parameters and MACs, with Pareto fronts
+curves          Learning curves with the rungs, and curves of training loss and accuracy
+audit           Rung audit: rank correlation of scores at the rungs with final scores
+listing         All trials as a table, failed trials by reason, and how to repeat the search
 """
 
 import json

@@ -18,11 +18,11 @@ from automl.maps.pictures import SIGNALS, STRIP, draw_signals, draw_strip, overl
 from automl.report.answered import finalist_folders
 from automl.report.figure import Figure, Plot, Section, Table, absent
 from automl.report.read import SearchData
+from search.config.tasks import find_spec
 
 COLOURS = 96  # of a PNG
 GAP = 12  # units between signals and the strip of their channels
 NAME, TITLE = "attention", "Attention maps"
-TASKS = ("image-classification", "sequence-classification", "code-retrieval")
 
 MEANINGS = {
     "positions": "how much it takes from each position, the mean over all positions and heads",
@@ -39,7 +39,7 @@ NOTE = (
 
 def attention(search: SearchData) -> Sequence[Section]:
     """Return the section with the maps. There is none for tasks whose inputs are not drawn."""
-    if not search.trials or search.trials[0].config.task not in TASKS:
+    if not search.trials or not find_spec(search.trials[0].config.task).drawn:
         return []
     return [
         Section(

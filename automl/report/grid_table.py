@@ -19,8 +19,9 @@ from automl.base.atomic import replacing
 from automl.base.escape import markdown
 from automl.report.figure import Cell, Plot, Section, Table
 from automl.report.read import SearchData
+from search.config.tasks import find_spec
 from search.grid import GRID
-from search.metric import DETECTION, MRR, Metric
+from search.metric import Metric
 from search.record import State, TrialRecord
 from search.study import CELLS, read_attribute
 
@@ -32,11 +33,6 @@ COSTS = {
     "params": ("parameters", 1.0),
     "memory": ("memory, MB", 1e-6),
     "time_ratio": ("time of an epoch, times the baseline's", 1.0),
-}
-# Metrics that published tables have beside the one that a search ranks by.
-PUBLISHED: Mapping[str, Sequence[Metric]] = {
-    "detection": DETECTION,
-    "code-retrieval": (MRR, replace(MRR, name="mrr_names")),
 }
 TEST = "test_"  # the prefix of metrics of the test split, which are known after the last epoch alone
 NONE = "-"  # of a parameter that a cell does not have, and of a deviation of one run
@@ -140,7 +136,7 @@ def metrics_of(search: SearchData) -> list[Metric]:
     """Return the metric that the search ranks by, and the others of published tables that were measured."""
     known = {search.plan.metric.name: search.plan.metric}
     for task in sorted({trial.config.task for trial in search.trials}):
-        named = {metric.name: metric for metric in PUBLISHED.get(task, ())}
+        named = {metric.name: metric for metric in find_spec(task).tabled}
         known = {**named, **known} if search.plan.metric.name in named else {**known, **named}
     known |= {f"{TEST}{name}": replace(metric, name=f"{TEST}{name}") for name, metric in known.items()}
     measured = {name for trial in search.trials for epoch in trial.history for name in epoch}

@@ -17,6 +17,7 @@ from automl.base.units import pluralize
 from automl.report import style
 from automl.report.figure import Figure, Plot, Table, absent
 from automl.report.read import SearchData
+from automl.tasks.layer_scores import FILE, FORMAT, LayerScores
 from search.record import Role
 
 LEAST = 4  # cells of a rank correlation
@@ -195,11 +196,9 @@ def draw_cells(
 
 def sensitivity(search: SearchData) -> list[Plot]:
     """Plot the one-layer sensitivity, if the search has measured it."""
-    from automl.tasks.layer_sensitivity import FILE, FORMAT, Sensitivity  # imports torch, which takes seconds
-
     if not (file := search.folder / FILE).exists():
         return []
-    measured = read_json(Sensitivity, file, format=FORMAT)
+    measured = read_json(LayerScores, file, format=FORMAT)
     scale = search.sign * search.factor
     cells = {
         (site, kind): Effect(

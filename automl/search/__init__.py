@@ -1,6 +1,5 @@
 """Searches for the placement of attention.
 
-__main__       `python -m automl.search ...` is `automl search ...`
 configuration  Create one configuration from a space or a trial
 default_space  Defaults that depend on the data: space, backbone, size, epochs
 search         A search with its trials, and what can be done with it

@@ -16,10 +16,11 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from attention import Spec
 from automl.base import loading
 from automl.base.errors import InputError, unknown
+from automl.base.registry import contributions
 from automl.base.serialise import to_json
 from automl.confirm.protocol import latest_verdict
 from automl.storage.folder import find_model_search
-from backbones import BACKBONES, DECODERS, ENCODERS, STEREO, find
+from backbones import find
 from search.config import TrialConfig
 from search.fixed_parameters import is_allowed
 from search.space import Space, memory_study
@@ -143,8 +144,8 @@ def _put(whole: dict[str, Any], config: TrialConfig, key: str, text: str) -> Non
 
 def read_option(backbone: str, name: str, text: str) -> Any:
     """Parse the value of a backbone's option. Raise InputError for an unknown backbone."""
-    tables = (BACKBONES, ENCODERS, STEREO, DECODERS)
-    record = next((table[backbone] for table in tables if backbone in table), None) or find(backbone)
+    models: Mapping[str, Any] = next((models for models in contributions("models") if backbone in models), {})
+    record = models.get(backbone) or find(backbone)
     return _typed(record.hints.get(name), text)
 
 

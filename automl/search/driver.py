@@ -22,7 +22,6 @@ from automl.search.prepare import cells_of
 from automl.search.search import RESULT_FILE, Search
 from automl.storage.folder import SearchMetadata
 from automl.tasks import Split, Task
-from automl.tasks.layer_sensitivity import write_sensitivity
 from automl.tracking.process import MlflowProcess
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.tracker import MlflowSilent, Tracker
@@ -212,7 +211,7 @@ def _write_files(search: Search, scheduler: Scheduler, task: Task | None) -> Non
     """Write the result, and the table of a grid. With a task, write the sensitivity of the layers."""
     write_json(search.folder / RESULT_FILE, search)
     if task is not None:
-        write_sensitivity(search.folder, task, rank_trials(search.trials, search.plan))
+        task.after_search(search.folder, rank_trials(search.trials, search.plan))
     if isinstance(scheduler, GridScheduler) and search.trials:
         from automl.report.grid_table import write_grid  # importing plots takes seconds
 

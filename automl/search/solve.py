@@ -35,9 +35,8 @@ from automl.storage.folder import (
     resolve_search,
 )
 from automl.storage.storage import Storage
-from backbones import hugging_face
 from search.choices import MODULES, NO_TYPE, OWN, SITE, SITES, TYPE, DrawnChoices
-from search.config import LanguageModel, TrialConfig
+from search.config import TrialConfig
 from search.metric import Metric
 from search.placement_effects import (
     IndexedModule,
@@ -233,9 +232,8 @@ def _check_names(
     names += [name for r in records for name in (r.config.model.backbone, *r.config.user_code())]
     code = [name for name in names if loading.is_user_defined(name) and not loading.is_in_process(name)]
     check_trusted(f"solving {metadata.name!r}", code, trust=trust)
-    for name in dict.fromkeys(names):
-        if name.startswith(hugging_face.PREFIX):
-            hugging_face.check_local(name.removeprefix(hugging_face.PREFIX))
+    for model in {r.config.model.backbone: r.config.model for r in records}.values():
+        model.check_local()
 
 
 class _Problem:
@@ -269,7 +267,7 @@ class _Problem:
         count = drawn.distributions[MODULES]
         least, most = count.low, count.high
         if full is not None:
-            if not isinstance(self.record.config.model, LanguageModel):
+            if not self.record.config.model.own_layer:
                 raise InputError(
                     f"--full is for hybrid decoders; leave it out with space {self.space.name!r}"
                 )
@@ -324,7 +322,7 @@ def _costs(
     """Return what modules add to a cost: from a file, exactly, or from the measurements of the search."""
     modules = list(list_modules(problem.choices))
     configs = {module: problem.single(module) for module in modules}
-    replaces = isinstance(problem.plain.model, LanguageModel)
+    replaces = bool(problem.plain.model.own_layer)
     if name == "latency" and file is not None:
         if replaces:
             raise InputError("--costs has modules that are added, not layers of decoders; leave it out")

@@ -21,7 +21,7 @@ from automl.report.grid_table import (
 )
 from automl.report.read import SearchData
 from automl.search.prepare import Prepared
-from automl.studies.study_table import UNKNOWN, UNPRINTED, Study
+from automl.tasks.published_study import UNKNOWN, UNPRINTED, Study
 from search.config import Data, TrialConfig
 from search.record import format_options, model_options
 

@@ -26,6 +26,7 @@ from automl.tasks.shown import ShownInputs
 from backbones import call, insert
 from search.config import Data, Model, TaskSpec, Training, TrialConfig
 from search.metric import Chance, Metric
+from search.record import TrialRecord
 
 Inputs = Any  # inputs of a model: a tensor, a tuple of positional or a dictionary of keyword arguments
 Batch = Any  # a pytree of tensors, which the task's `loss` takes
@@ -421,6 +422,14 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
     def digest(self) -> str:
         """Return a hash of the data of all splits."""
         return self.manifest(self.config).digest
+
+    def after_search(self, folder: Path, ranked: Sequence[TrialRecord]) -> None:
+        """Measure what the report of a search shows of this task beside its trials. By default nothing.
+
+        Args:
+            folder: The folder of the search.
+            ranked: The completed trials, the best first.
+        """
 
     # Deployment: the graphs of a model, and their use without the dataset. A task with one graph implements
     # `deployment` and `model_inputs`. A task with several implements `deployments`, `graph_inputs`,

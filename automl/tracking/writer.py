@@ -256,7 +256,8 @@ class MlflowWriter:
                 self.client.log_dict(run.run_id, to_json(self.run_spec.primary), METRIC_FILE)
             params = _params(flat(trial.config))
             self._log_data(run.run_id, trial.config)
-            if trial.config.task == "function" and trial.state is State.RUNNING:
+            is_function = trial.config.opens and trial.config.training.reported is not None
+            if is_function and trial.state is State.RUNNING:
                 child_runs.announce(self.run_spec.checkpoint(trial), self.run_spec.experiment, run.run_id)
         while len(trial.history) > run.epochs + EPOCHS:
             self._log(run, trial)

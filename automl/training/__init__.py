@@ -5,8 +5,11 @@ step             One training step, the modes of running it, and the compiled la
 fast_step        A step on a CUDA GPU that measures its first steps, then runs in the fastest way
 optimiser        Optimisers and learning-rate schedules, as functions of the training's configuration
 checkpoint       Checkpoints: configuration, weights and optimiser state in one file, loaded without executing
+shared_training  Stores and loads shared partial trainings, and continues them with attention inserted
+clock            Timers that are robust to other load: processor time on a CPU, events on a GPU
+sync_norm        Batch norm over the batches of all workers
+lr_find          A learning-rate range test
                  code
-running_trial    Runs a whole training function in a thread, and yields what it reports
 shared_training  Stores and loads shared partial trainings, and continues them with attention inserted
 clock            Timers that are robust to other load: processor time on a CPU, events on a GPU
 sync_norm        Batch norm over the batches of all workers

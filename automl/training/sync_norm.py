@@ -9,8 +9,6 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backbones.larnn_loop import Result
-from backbones.larnn_norm import StepNorm, WindowNorm
 from backbones.norm import MaskedBatchNorm1d
 from backbones.torch_internals import AnyBatchNorm
 
@@ -84,28 +82,8 @@ class SyncMaskedBatchNorm1d(MaskedBatchNorm1d, SyncBatchNorm):
         return result
 
 
-class SyncWindowNorm(WindowNorm):
-    """LARNN's norm of keys and values.
-
-    Each worker trains with the statistics of its own part of the batch, since every step of a sequence has
-    statistics of its own. The running statistics are averaged over the workers.
-    """
-
-    def track(self, result: Result, mask: Tensor | None) -> None:
-        super().track(result, mask)
-        _average(self.running_mean, self.running_var)
-
-
-class SyncStepNorm(StepNorm):
-    """LARNN's norms of a step, synchronised as in `SyncWindowNorm`."""
-
-    def track(self, result: Result, mask: Tensor | None) -> None:
-        super().track(result, mask)
-        _average(self.running_mean, self.running_var)
-
-
 @torch.no_grad()
-def _average(*values: Tensor) -> None:
+def average(*values: Tensor) -> None:
     """Replace each tensor by its mean over the workers."""
     for value in values:
         dist.all_reduce(value)
@@ -131,15 +109,14 @@ class _Total(torch.autograd.Function):
 def synchronise(model: nn.Module) -> nn.Module:
     """Convert every batch norm of `model` to a synchronised one, in place.
 
-    Batch norms of images become torch's class on GPUs and the class of this module on CPUs. Those under
-    padding masks become the class of this module everywhere.
+    A module of its own with an attribute `average` gets the function that averages its statistics. Batch
+    norms of images become torch's class on GPUs and the class of this module on CPUs. Those under padding
+    masks become the class of this module everywhere.
     """
     on_gpu = any(parameter.is_cuda for parameter in model.parameters())
     for module in model.modules():
-        if isinstance(module, WindowNorm):
-            module.__class__ = SyncWindowNorm
-        elif isinstance(module, StepNorm):
-            module.__class__ = SyncStepNorm
+        if hasattr(module, "average"):
+            module.__dict__["average"] = average
         elif isinstance(module, MaskedBatchNorm1d):
             module.__class__ = SyncMaskedBatchNorm1d
         elif isinstance(module, AnyBatchNorm):

@@ -14,7 +14,7 @@ from automl.config.settings import Settings
 from automl.costs.gpu_fraction import GpuFraction, GpuUse, check_fraction, choose_fraction, measure_gpu_use
 from automl.data import shared
 from cluster.resources import TrialResources
-from search.config import COMMAND, TrialConfig
+from search.config import TrialConfig
 
 LIMIT = 300.0  # seconds to wait for a GPU and the measurement
 
@@ -52,7 +52,7 @@ def find_fraction(
         InputError: The baseline does not fit into the requested fraction.
     """
     requested = settings.gpus_per_trial
-    if not shape.gpus or (requested or 0) >= 1 or baseline.task == COMMAND:
+    if not shape.gpus or (requested or 0) >= 1 or not baseline.opens:
         return None
     if requested is None and shape.workers > 1:
         return GpuFraction(gpus=1, reason=f"its {shape.workers} workers cannot share one")

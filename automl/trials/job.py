@@ -5,18 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from automl.base.loading import send_own_objects
+from automl.base.registry import resolve
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
-from search.config import COMMAND, TrialConfig
-from search.config.tasks import resolve
+from search.config import TrialConfig
+from search.config.tasks import find_spec
 from search.record import Metrics
 
 LOOP = "automl.trials.loop_trial:train"
-# Loops of the tasks whose training is the user's own code.
-LOOPS = {
-    "function": "automl.trials.function_trial:train",
-    COMMAND: "automl.trials.command_trial:train",
-}
 
 # Minimum number of epochs with the placement. With fewer steps, the score does not depend on it enough.
 LEAST_EPOCHS = 0.5
@@ -67,4 +63,4 @@ def train(job: Job) -> Generator[list[Metrics]]:
     if job.is_spent(job.history):
         yield job.history
     else:
-        yield from resolve(LOOPS.get(job.config.task, LOOP))(job)
+        yield from resolve(find_spec(job.config.task).loop or LOOP)(job)

@@ -31,7 +31,7 @@ from automl.training.loop import Diverged, NotStopped, TooSlow
 from automl.trials.failure import classify_error
 from automl.trials.job import Job, train
 from automl.trials.sent_code import SentCode, receive_code
-from search.config import COMMAND, TrialConfig
+from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
 from search.tuner import NODE, REPORT
 
@@ -70,7 +70,7 @@ def build_assignment(
         profile: Measure the costs before training. Needed for limits and for equal time.
         send: Returns the user-defined code as it is sent, of `make_sender`.
     """
-    measured = profile and config.task != COMMAND  # before a command has run, nothing is known of it
+    measured = profile and config.opens  # otherwise nothing is known before it has run
     return {
         "current": os.getcwd(),
         "code": send({**config.code(), **baseline.code()}),

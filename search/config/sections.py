@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import backbones
 from automl.base import loading
 from automl.base.errors import InputError
-from backbones.placement import Placement, as_placement
+from backbones.placement import Placement, as_placement, name_modules
+from search.metric import Metric
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,6 +35,11 @@ class Data:
     source: str = ""
     path: str | None = None
     subset: float = 1.0
+
+    @property
+    def decoding_context(self) -> int:
+        """Return the number of tokens at which the cost of decoding counts, or 0 if nothing is decoded."""
+        return 0
 
     def problems(self) -> Iterator[str]:
         if not 0 < self.subset <= 1:
@@ -116,6 +122,47 @@ class Model:
             return str(error)
         return "" if now == self.code else f"the code of {self.backbone} has changed"
 
+    own_layer: ClassVar[str] = (
+        ""  # the kind of the layers that the modules of a placement replace, if they do
+    )
+
+    @property
+    def kinds(self) -> list[str]:
+        """Return the kind of each layer, if modules replace layers: an attention type, or `own_layer`."""
+        return []
+
+    def placement_name(self, *, options: bool = True) -> str:
+        """Return the short name of the placement, for people, or `plain`.
+
+        Args:
+            options: Include the options of the modules.
+
+        Returns:
+            The name.
+        """
+        return name_modules(self.placement, options=options)
+
+    def check_local(self) -> None:
+        """Check that nothing must be downloaded to read the model.
+
+        Raises:
+            InputError: Files of it are not on this machine.
+        """
+
+    def cache_bytes(self, context: int) -> int:
+        """Return the bytes that the model keeps while it decodes, or 0 if it does not.
+
+        Args:
+            context: The number of tokens.
+
+        Returns:
+            The bytes.
+
+        Raises:
+            InputError: A type of the placement cannot decode.
+        """
+        return 0
+
     def build(self, *, classes: int, in_channels: int = 3, size: int | None = None) -> "nn.Module":
         """Build the backbone without its placement.
 
@@ -189,6 +236,11 @@ class Training:
     average: float = 0.0
     insert_at: int = 0
     perturb: float = 0.0
+
+    @property
+    def reported(self) -> Metric | None:
+        """Return the metric that the user's own code reports. None for a training by a task."""
+        return None
 
     def hyperparameters(self) -> dict[str, Any]:
         """Return the values by name, for tables."""

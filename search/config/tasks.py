@@ -1,4 +1,7 @@
-"""Declarations of tasks, built in (TASKS) or registered: everything known of a task before a training."""
+"""Declarations of tasks, built in (`TASKS`) or registered: everything known of a task before a training.
+
+A built-in task is a folder of `automl.tasks`, which declares itself. Nothing here names one.
+"""
 
 import re
 import sys
@@ -7,26 +10,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
 
 from automl.base import loading
 from automl.base.errors import InputError
-from search.class_metrics import CLASSIFICATION
-from search.config.classification_config import ClassificationTraining, ImageData, ImageTraining, SequenceData
-from search.config.command_config import COMMAND, CommandModel, CommandTraining
-from search.config.detection_config import DetectionData, DetectionModel, DetectionTraining
-from search.config.language_config import LanguageData, LanguageModel, LanguageTraining
+from automl.base.registry import GROUP, resolve, task_packages
 from search.config.opened import OpenData, OpenModel, OpenTraining
-from search.config.own_training_config import FunctionModel, OwnTraining
-from search.config.retrieval_config import CodeData, CodeModel, RetrievalTraining
 from search.config.sections import Data, Model, Training
-from search.config.segmentation_config import SegmentationData, SegmentationModel, SegmentationTraining
-from search.config.stereo_config import StereoData, StereoModel, StereoTraining
-from search.metric import DETECTION, EPE, LANGUAGE, MRR, SEGMENTATION, Metric
-
-GROUP = (
-    "automl.tasks"  # group of entry points; each has a name and the reference of a subclass of `automl.Task`
-)
+from search.metric import Metric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,16 +31,35 @@ class TaskSpec:
         training: The type of `TrialConfig.training`.
         metrics: The metrics that trials can be compared by, the default first. Empty if the user's code
             reports one of its own, the configuration's `training.reports`.
+        tabled: Metrics that tables of published experiments have beside the one that trials are compared by.
+        drawn: True if the report of a search draws attention maps on inputs of the task.
+        map_reader: The reference of an `automl.export.map_inputs.MapReader`, for exported models whose inputs
+            are not arrays of images or sequences.
         model: The type of `TrialConfig.model`. A type of your own checks its values in `problems`.
+        order: Data are recognised in this order. Data that no task recognises are a folder of images.
         dimensions: The spatial dimensions of inputs. None for a task that builds its own models.
         task: The reference of the `Task` subclass. Empty in the `spec` of a user-defined subclass, and for
             commands, whose data and models are not known.
         spaces: Modules with search spaces of the task, each in a sequence `SPACES`.
         detect: The reference of a function of a path, which returns True if the path holds data of the task.
+        fit: The reference of the function that chooses settings for data of the task, see
+            `automl.search.default_space`. By default they are `space`.
         space: The name of the space for data that `detect` recognises.
         overview: The reference of a function of a path. It returns a dataclass for `automl data --json` with
             `lines()` to print. By default the splits are listed.
+        guesses: True if `detect` goes by the names of files alone, so that `nearly` of other tasks is asked.
+        as_text: The name of the task that reads the same data as texts.
+        nearly: The reference of a function of a folder. It yields what is wrong with data that are nearly in
+            the layout of the task, and what to do.
+        published: The reference of a sequence of datasets for `automl data --download`.
+        backbones: The reference of a mapping of `backbones.Backbone` records that belong to this task alone,
+            and that every task with these `dimensions` can use.
+        models: The reference of a mapping of records of models, for a task that builds its own.
         subject: The reference of the function that builds a model for `automl cost`.
+        opens: False if automl cannot open its data and model, and knows only what it reports.
+        loop: The reference of the function that trains a trial, if it is not the common loop.
+        studies: The reference of a sequence of published experiments.
+        grids: The reference of a sequence of their spaces.
 
     Example:
         >>> import automl
@@ -65,13 +74,28 @@ class TaskSpec:
     training: type[Training]
     metrics: Sequence[Metric]
     model: type[Model] = Model
+    tabled: Sequence[Metric] = ()
+    drawn: bool = False
+    map_reader: str = ""
+    order: int = 0
     dimensions: int | None = None
     task: str = ""
     spaces: Sequence[str] = ()
     detect: str = ""
+    fit: str = ""
     space: str = ""
     overview: str = ""
+    guesses: bool = False
+    as_text: str = ""
+    nearly: str = ""
+    published: str = ""
+    backbones: str = ""
+    models: str = ""
     subject: str = ""
+    opens: bool = True
+    loop: str = ""
+    studies: str = ""
+    grids: str = ""
 
     def metric(self, name: str) -> Metric:
         """Return the metric of this name.
@@ -96,100 +120,24 @@ class TaskSpec:
         return bool(self.detect) and bool(resolve(self.detect)(path))
 
 
-# Data are recognised in this order. Data that no other task recognises are a folder of images.
-TASKS: Mapping[str, TaskSpec] = {
-    "stereo": TaskSpec(  # before sequences, since both can be a CSV
-        data=StereoData,
-        model=StereoModel,
-        training=StereoTraining,
-        metrics=(EPE,),
-        task="automl.tasks.stereo:Stereo",
-        spaces=("search.stereo_spaces",),
-        detect="automl.data.stereo:is_stereo",
-        space="sceneflow",
-        overview="automl.data.stereo.stereo_overview:summarise_stereo",
-        subject="automl.costs.subject:stereo_subject",
-    ),
-    "sequence-classification": TaskSpec(
-        data=SequenceData,
-        training=ClassificationTraining,
-        dimensions=1,
-        metrics=CLASSIFICATION,
-        task="automl.tasks.sequence_classification:SequenceClassification",
-        spaces=("search.sensor_spaces",),
-        detect="automl.data.sequences:are_sequences",
-        space="sensors",
-        overview="automl.data.sequences.sequence_overview:summarise_sequences",
-        subject="automl.costs.subject:sequence_subject",
-    ),
-    "code-retrieval": TaskSpec(
-        data=CodeData,
-        model=CodeModel,
-        training=RetrievalTraining,
-        metrics=(MRR,),
-        task="automl.tasks.code_retrieval:CodeRetrieval",
-        spaces=("search.code_spaces",),
-        detect="automl.data.code:is_code",
-        space="codesearch",
-        overview="automl.data.code.code_overview:summarise_code",
-        subject="automl.costs.subject:encoder_subject",
-    ),
-    "detection": TaskSpec(
-        data=DetectionData,
-        model=DetectionModel,
-        training=DetectionTraining,
-        dimensions=2,
-        metrics=DETECTION,
-        task="automl.tasks.detection:Detection",
-        spaces=("search.detection_spaces",),
-        detect="automl.data.detection:is_coco",
-        space="coco-da",
-        overview="automl.data.detection.detection_overview:summarise_detection",
-        subject="automl.costs.subject:detector_subject",
-    ),
-    "segmentation": TaskSpec(
-        data=SegmentationData,
-        model=SegmentationModel,
-        training=SegmentationTraining,
-        dimensions=2,
-        metrics=SEGMENTATION,
-        task="automl.tasks.segmentation:Segmentation",
-        spaces=("search.segmentation_spaces",),
-        detect="automl.data.segmentation_data:is_segmentation",
-        space="unet",
-        subject="automl.costs.subject:segmenter_subject",
-    ),
-    "language-modelling": TaskSpec(
-        data=LanguageData,
-        model=LanguageModel,
-        training=LanguageTraining,
-        metrics=LANGUAGE,
-        task="automl.tasks.language_modelling:LanguageModelling",
-        spaces=("search.language_spaces",),
-        detect="automl.data.text:is_text",
-        space="hybrid",
-        overview="automl.data.text.text_overview:summarise_text",
-        subject="automl.costs.subject:decoder_subject",
-    ),
-    "image-classification": TaskSpec(
-        data=ImageData,
-        training=ImageTraining,
-        dimensions=2,
-        metrics=CLASSIFICATION,
-        task="automl.tasks.image_classification:ImageClassification",
-        spaces=("search.image_spaces", "search.decomposed_spaces", "search.vit_spaces"),
-        subject="automl.costs.subject:image_subject",
-    ),
-    "function": TaskSpec(
-        data=Data,
-        model=FunctionModel,
-        training=OwnTraining,
-        metrics=(),
-        task="automl.tasks.function:FunctionTask",
-    ),
-    COMMAND: TaskSpec(data=Data, model=CommandModel, training=CommandTraining, metrics=()),
-}
+class _Tasks(Mapping[str, TaskSpec]):
+    """The built-in tasks, in the order in which data are recognised. Each is imported on first use."""
 
+    def __getitem__(self, name: str) -> TaskSpec:
+        spec: TaskSpec = import_module(task_packages()[name]).SPEC
+        return spec
+
+    def __contains__(self, name: object) -> bool:
+        return name in task_packages()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(task_packages(), key=lambda name: self[name].order))
+
+    def __len__(self) -> int:
+        return len(task_packages())
+
+
+TASKS: Mapping[str, TaskSpec] = _Tasks()
 # Declaration of a user-defined task whose code has not been loaded.
 UNLOADED = TaskSpec(data=OpenData, model=OpenModel, training=OpenTraining, metrics=())
 
@@ -232,12 +180,6 @@ def declare_metric(
     if unit is not None:
         metric = replace(metric, unit=unit, gap=unit, scale=1.0)
     return metric if margin is None else replace(metric, margin=margin)
-
-
-def resolve(reference: str) -> Any:
-    """Import the object that `package.module:name` refers to."""
-    module, _, name = reference.partition(":")
-    return getattr(import_module(module), name)
 
 
 @cache

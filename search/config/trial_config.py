@@ -9,7 +9,6 @@ from automl.base import loading
 from automl.base.errors import InputError, unknown
 from automl.base.serialise import convert_fields, from_json, join_problems
 from search.config.opened import OPEN, with_keys
-from search.config.own_training_config import OwnTraining
 from search.config.sections import Data, Model, Training
 from search.config.tasks import UNLOADED, TaskSpec, find_spec, load_spec, resolve_name
 
@@ -79,8 +78,8 @@ class TrialConfig:
         if isinstance(self.model, Model) and ":" not in self.model.backbone:
             problems += self._misfits(spec)
         names = [metric.name for metric in spec.metrics]
-        if isinstance(self.training, OwnTraining):
-            names = [self.training.reports.name]
+        if isinstance(self.training, Training) and self.training.reported is not None:
+            names = [self.training.reported.name]
         if self.metric and self.metric not in names and spec is not UNLOADED:
             problems.append(str(unknown("metric", self.metric, names)))
         if not 0 <= self.seed < 2**32:
@@ -121,6 +120,11 @@ class TrialConfig:
     @staticmethod
     def _types(spec: TaskSpec) -> dict[str, type]:
         return {"data": spec.data, "model": spec.model, "training": spec.training}
+
+    @property
+    def opens(self) -> bool:
+        """Return True if automl can open the data and the model."""
+        return find_spec(self.task).opens
 
     def user_code(self) -> list[str]:
         """Return the names of the user-defined code that a training runs: its task, backbone and attention.

@@ -16,15 +16,10 @@ from automl.tasks import Task, open_task
 from automl.tasks.base import EvaluationBatch, Split
 from automl.tasks.deployment import Deployment
 from automl.tasks.evaluator import Evaluator
-from search.config import (
-    ClassificationTraining,
-    ImageData,
-    ImageTraining,
-    Model,
-    SequenceData,
-    TaskSpec,
-    TrialConfig,
-)
+from automl.tasks.image_classification import ImageData, ImageTraining
+from automl.tasks.sequence_classification import SequenceData
+from search.config import Model, TaskSpec, TrialConfig
+from search.config.classification import ClassificationTraining
 from search.metric import Metric
 from search.record import Metrics
 

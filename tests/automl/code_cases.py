@@ -13,16 +13,16 @@ import torch.nn.functional as F
 from automl_cases import Regression
 from torch import Tensor, nn
 
-from automl.data.code.tokenizer import Tokenizer, train_tokenizer
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.run_export import ExportResult
 from automl.storage.storage import Storage
 from automl.tasks.base import Split
-from automl.tasks.code_deployment import CODE, QUERY, REQUEST, code_deployments, code_usage
+from automl.tasks.code_retrieval import Similarity
+from automl.tasks.code_retrieval.data.tokenizer import Tokenizer, train_tokenizer
+from automl.tasks.code_retrieval.deploy import CODE, QUERY, REQUEST, code_deployments, code_usage
 from automl.tasks.deployment import Deployment
 from automl.tasks.evaluator import Evaluator
-from search.config import Similarity
 
 QUERIES = ["read a csv file", "close the socket", "server", "open a port and read"]
 FUNCTIONS = [

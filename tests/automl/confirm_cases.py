@@ -23,12 +23,13 @@ from automl.storage.folder import new_folder, read_metadata
 from automl.storage.provenance import collect_provenance
 from automl.storage.storage import Storage
 from automl.tasks import task_of
+from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.tasks.same_data import write_manifest
 from automl.trials.interrupt import Interrupt
 from cluster.capacity import ClusterCapacity
 from cluster.resources import TrialResources
 from search.class_metrics import ACCURACY
-from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.config import Model, TrialConfig
 from search.drawn import Drawn
 from search.fixed_scheduler import FixedScheduler
 from search.metric import Chance

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from automl.data.detection import scenes
-from automl.data.detection.objects import Photo
-from automl.tasks import detection
-from search.config import DetectionModel
+from automl.tasks.detection import DetectionModel
+from automl.tasks.detection import task as detection
+from automl.tasks.detection.data import scenes
+from automl.tasks.detection.data.objects import Photo
 
 SMALL = DetectionModel(
     options={"width": 0.125},

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from automl.data.detection import scenes
-from search.config import SegmentationModel
+from automl.tasks.detection.data import scenes
+from automl.tasks.segmentation import SegmentationModel
 
 SMALL = SegmentationModel(options={"width": 0.125})
 NAMES = ["background", *"0123456789"]

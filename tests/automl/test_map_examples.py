@@ -16,10 +16,11 @@ from automl.maps import examples
 from automl.maps.examples import FILE, MapExamples, read_examples, record_examples, save_examples
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
+from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
 from automl.tasks.shown import spread_over_classes
 from automl.trials.trial import build_assignment, train_trial
 from backbones import call, sites
-from search.config import CodeData, CodeModel, RetrievalTraining, TrialConfig
+from search.config import TrialConfig
 
 CNN = {"backbone": "resnet1d", "options": {"width": 0.0625, "blocks": 1}}
 

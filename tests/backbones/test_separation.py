@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from attention import ATTENTIONS, Spec
 from attention.padding import padding
 from automl.base.errors import InputError
-from backbones import ENCODERS, Example, insert, sites
+from automl.tasks.code_retrieval.model import ENCODERS
+from backbones import Example, insert, sites
 from backbones.separation import SECOND
 
 N, WORDS, WIDTH, SITE = 6, 20, 16, "stage1.block1"

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from attention import Spec
 from automl.base.errors import InputError
-from backbones import DECODERS, find_decoder, insert, sites
-from backbones.hugging_face import HuggingFaceDecoder
+from automl.tasks.language_modelling.hugging_face import HuggingFaceDecoder
+from automl.tasks.language_modelling.model import DECODERS, find_decoder
+from automl.tasks.language_modelling.space import mixer
+from backbones import insert, sites
 from backbones.take_over import find_projections, load_with_projections, take_over
 from backbones.weights import load
-from search.language_spaces import mixer
 
 transformers = pytest.importorskip("transformers")
 

@@ -17,7 +17,8 @@ NODES = 3
 # Half of the trials have images of another size than the baseline, which is not shared.
 SPACE = """
 from attention import Spec
-from search.config import ImageData, Model, ImageTraining, TrialConfig
+from automl.tasks.image_classification import ImageData, ImageTraining
+from search.config import Model, TrialConfig
 
 
 def two_sizes(trial):

@@ -14,8 +14,9 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from automl.data.images import cache_side, decode
-from automl.data.images.image_augment import centre_crop
+from automl.data.pictures import decode
+from automl.data.pictures.augment import centre_crop
+from automl.tasks.image_classification.data import cache_side
 from search.study import open_study
 
 BIN = Path(sys.executable).parent

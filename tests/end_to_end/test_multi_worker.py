@@ -17,11 +17,12 @@ from sockets import open_to_others
 
 from automl.config.limits import Limits
 from automl.storage.storage import Storage
+from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.trials.multi_worker import make_trainable
 from automl.trials.trial import build_assignment
 from cluster.connect import connect
 from cluster.resources import TrialResources
-from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.config import Model, TrialConfig
 from search.study import read_records
 
 AUTOML = Path(sys.executable).parent / "automl"

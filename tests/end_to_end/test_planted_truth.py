@@ -22,7 +22,8 @@ AUTOML = Path(sys.executable).parent / "automl"
 
 SPACE = """
 from attention import Spec
-from search.config import ImageData, Model, ImageTraining, TrialConfig
+from automl.tasks.image_classification import ImageData, ImageTraining
+from search.config import Model, TrialConfig
 
 SITES, TYPES = ["stage1.block2.branch", "stage2.block2.branch"], ["sagan", "ssa"]
 
@@ -81,7 +82,7 @@ def plant(gated):
 # SAGAN's attention at one site makes a model better by more than three standard deviations of the difference
 # between two trainings with one seed, which is about 0.06 here.
 GAIN = """
-MODULE = "automl.tasks.image_classification"
+MODULE = "automl.tasks.image_classification.task"
 
 
 def plant(classification):

@@ -25,17 +25,18 @@ from automl.cli.status import read_status
 from automl.config.limits import Limits
 from automl.config.settings import Settings
 from automl.costs.profile import measure
-from automl.data.images import open_split
 from automl.report import run_report
 from automl.report.read import read_search
 from automl.search.run_search import run_search
 from automl.storage.folder import old_folder
+from automl.tasks.image_classification import ImageData, ImageTraining
+from automl.tasks.image_classification.data import open_split
 from automl.trials.trial import TrialActor, build_assignment
 from cluster.capacity import ClusterCapacity
 from cluster.connect import connect
 from cluster.resources import TrialResources
 from search.class_metrics import ACCURACY
-from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.config import Model, TrialConfig
 from search.halving import Rungs
 from search.placement_effects import Effect, Term
 from search.prior import read_prior
@@ -53,8 +54,9 @@ STOPS = int(os.environ.get("AUTOML_STOPPED_TRIALS", "3"))
 # A user-defined space: small and quick, with a choice that matters to memory.
 SPACE = """
 from search import choices
-from search.config import ImageData, Model, TrialConfig
-from search.image_spaces import list_digits_sites
+from automl.tasks.image_classification import ImageData
+from search.config import Model, TrialConfig
+from automl.tasks.image_classification.space import list_digits_sites
 
 def draw(trial):
     places = [site for site in list_digits_sites() if not site.name.startswith("stem")]

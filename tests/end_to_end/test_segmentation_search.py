@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from automl.data.detection.scenes import draw_scenes
+from automl.tasks.detection.data.scenes import draw_scenes
 
 NAMES = ["background", *"0123456789"]
 

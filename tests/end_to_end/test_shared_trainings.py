@@ -16,7 +16,8 @@ TRIALS = 6
 SPACE = """
 from attention import Spec
 from search import choices
-from search.config import ImageData, ImageTraining, Model, TrialConfig
+from automl.tasks.image_classification import ImageData, ImageTraining
+from search.config import Model, TrialConfig
 
 SITES = ["stage1.block2.branch", "stage2.block1", "stage3.block1"]
 

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from automl.studies.study_table import STUDIES
+from automl.studies.run_study import list_studies
 
 SHORT = {  # what makes them short
     "da-imagenet": ("--epochs", 1, "--subset", 0.1),
@@ -13,11 +13,11 @@ FILES = {"ssa-equal-time": 3}  # of tables, where there are several
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in STUDIES]
+    "name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in list_studies()]
 )
 def test_a_small_form_prints_its_table(automl, tmp_path, name):
     output = automl("study", name, "--small", *SHORT.get(name, ()))
-    study = STUDIES[name]
+    study = list_studies()[name]
     assert f"source    {study.source}" in output
     (page,) = tmp_path.glob("searches/*/study.md")
     assert study.source.split(",")[0] in page.read_text()

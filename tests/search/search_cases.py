@@ -8,9 +8,10 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import StudyDirection
 
 from attention import Spec
+from automl.tasks.image_classification import ImageData, ImageTraining
 from cluster.ray_internals import node_of_actor
 from search.class_metrics import ACCURACY
-from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.config import Model, TrialConfig
 from search.record import Metrics, Report, TrialRecord
 from search.search_scheduler import SearchScheduler
 from search.space import Space

@@ -11,8 +11,9 @@ import pytest
 from search_cases import ask_trial, make_engine, make_plan, make_study, report
 
 from attention import Spec
+from automl.tasks.language_modelling import LanguageModel
 from search import choices
-from search.config import LanguageModel, TrialConfig
+from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
 from search.placement_effects import trial_weights
 from search.record import Report, Role, State, TrialRecord

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from search_cases import EPOCHS, PUBLISHED, SMALL, make_plan, make_study, report
 
 from automl.base.errors import InputError
-from search.config import ImageData, ImageTraining, TrialConfig
+from automl.tasks.image_classification import ImageData, ImageTraining
+from search.config import TrialConfig
 from search.grid import MOST_CELLS, grid_cells
 from search.grid_scheduler import GridScheduler
 from search.record import Report, State

@@ -13,7 +13,8 @@ from search.space import Space
 from search.spaces import SPACES, load_space
 
 GOOD = """
-from search.config import ImageTraining, TrialConfig
+from automl.tasks.image_classification import ImageTraining
+from search.config import TrialConfig
 from search.space import Space
 
 def space(trial):

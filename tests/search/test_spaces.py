@@ -17,9 +17,11 @@ import torch
 from torch import nn
 
 from automl.base.errors import InputError
+from automl.tasks.image_classification import ImageTraining
+from automl.tasks.image_classification import vit_space as vit_spaces
 from backbones import Site, build, insert, sites
-from search import choices, vit_spaces
-from search.config import ImageTraining, Model, TrialConfig
+from search import choices
+from search.config import Model, TrialConfig
 from search.drawn import Drawn, same_parameters
 from search.space import Space, draw_randomly
 from search.spaces import SPACES, load_space

@@ -6,13 +6,14 @@ from typing import Any
 import optuna
 import pytest
 
-from search.detection_spaces import PYRAMID
+from automl.tasks.detection.space import PYRAMID
+from automl.tasks.image_classification.study import BLOCKS, RATES, equal_time_grid
 from search.drawn import Drawn
 from search.fixed_parameters import check_fixed_parameters
 from search.grid import grid_cells
 from search.samplers import check_sampler
-from search.spaces import load_space
-from search.study_spaces import BLOCKS, GRIDS, RATES, SMALL, equal_time_grid
+from search.spaces import load_space, study_grids
+from search.study_grid import SMALL
 
 CELLS = {
     "ssa-lr-sweep": 7,
@@ -47,8 +48,8 @@ def test_every_row_is_a_cell(name: str) -> None:
 
 
 def test_all_grids_can_be_named() -> None:
-    assert all(load_space(name) is space for name, space in GRIDS.items())
-    assert {equal_time_grid(rate, "") for rate in RATES} <= set(GRIDS)
+    assert all(load_space(name) is space for name, space in study_grids().items())
+    assert {equal_time_grid(rate, "") for rate in RATES} <= set(study_grids())
     assert drawn(equal_time_grid(0.012, SMALL), model="xresnet18 + ssa").training.learning_rate == 0.012
 
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
+from automl.tasks.image_classification import ImageData, ImageTraining
 from backbones import BACKBONES
-from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.config import Model, TrialConfig
 from search.spaces import load_space
 
 # Runs, studies and exported models hold this text: what it says today must be read for ever.

@@ -12,12 +12,12 @@ import pytest
 import backbones
 from automl.base.errors import InputError
 from automl.base.lazy import EXTRAS
-from automl.data.code import other_languages
-from automl.data.code.tokenizer import train_tokenizer
-from automl.data.detection.masks import encode_masks
-from automl.data.text.text_tokenizer import train_pairs
-from automl.tasks import detection_evaluator
-from backbones import hugging_face
+from automl.tasks.code_retrieval.data import other_languages
+from automl.tasks.code_retrieval.data.tokenizer import train_tokenizer
+from automl.tasks.detection import score as detection_evaluator
+from automl.tasks.detection.data.masks import encode_masks
+from automl.tasks.language_modelling import hugging_face
+from automl.tasks.language_modelling.data.tokenizer import train_pairs
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -17,10 +17,11 @@ from automl.base.errors import InputError
 from automl.cli.main import main
 from automl.costs.exported import _draw, _option_params, read_latencies
 from automl.storage.folder import SEARCH_FILE
+from automl.tasks.image_classification import ImageData
+from automl.tasks.image_classification.space import list_digits_sites
 from search.choices import TYPES
-from search.config import ImageData, Model, TrialConfig
+from search.config import Model, TrialConfig
 from search.drawn import Drawn
-from search.image_spaces import list_digits_sites
 from search.placement_effects import IndexedModule
 from search.record import State
 from search.space import draw_randomly

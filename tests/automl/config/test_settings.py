@@ -16,8 +16,9 @@ from automl.base.serialise import from_json, to_json
 from automl.config.limits import Limits
 from automl.config.settings import TRIALS, Settings
 from automl.storage.storage import Storage
+from automl.tasks.image_classification import ImageTraining
 from cluster.connect import connect
-from search.config import ImageTraining, Model, TrialConfig
+from search.config import Model, TrialConfig
 from search.drawn import Drawn
 from search.space import Space
 from search.spaces import SPACES

@@ -16,7 +16,7 @@ from automl.confirm.compare import run_compare
 from automl.confirm.run_confirm import run_confirm
 from automl.confirm.statistics import paired
 from automl.storage.storage import Storage
-from automl.tasks.image_classification import ImageClassification
+from automl.tasks.image_classification.task import ImageClassification
 from automl.tracking.run_spec import RunSpec
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter

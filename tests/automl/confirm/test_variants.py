@@ -9,8 +9,9 @@ from attention import Spec
 from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.confirm.variants import ablations, select_variants
+from automl.tasks.image_classification import ImageData
 from search.class_metrics import ACCURACY
-from search.config import ImageData, Model, TrialConfig
+from search.config import Model, TrialConfig
 from search.record import Role, State
 from search.space import Space
 from search.trial_scheduler import Plan

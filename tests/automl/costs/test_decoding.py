@@ -6,11 +6,14 @@ import torch
 from attention import Spec
 from automl.base.errors import InputError
 from automl.config.settings import Settings
-from automl.costs.decoding import BYTES, cache_bytes, check_cache
+from automl.costs.decoding import cache_bytes, check_cache
 from automl.costs.forecast import Forecast, check_limits
-from backbones import DECODERS, insert
-from search.config import LanguageData, LanguageModel, TrialConfig
-from search.language_spaces import KINDS, mixer
+from automl.tasks.language_modelling import LanguageData, LanguageModel
+from automl.tasks.language_modelling.config import VALUE as BYTES
+from automl.tasks.language_modelling.model import DECODERS
+from automl.tasks.language_modelling.space import KINDS, mixer
+from backbones import insert
+from search.config import TrialConfig
 from search.space import draw_randomly
 
 CONTEXT = 24

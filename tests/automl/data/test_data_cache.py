@@ -14,16 +14,16 @@ from PIL import Image
 from automl.base.errors import InputError
 from automl.data import arrow
 from automl.data import digest as digests
-from automl.data.images import image_cache as caches
-from automl.data.images.image_cache import ImageCache, open_image_cache
-from automl.data.images.image_sources import list_images
 from automl.storage.cache_folder import once
+from automl.tasks.image_classification.data import cache as caches
+from automl.tasks.image_classification.data.cache import ImageCache, open_image_cache
+from automl.tasks.image_classification.data.sources import list_images
 
 OPEN = """
 import sys, time
 from automl.data import arrow
-from automl.data.images import image_cache as cache
-from automl.data.images.image_sources import list_images
+from automl.tasks.image_classification.data import image_cache as cache
+from automl.tasks.image_classification.data.sources import list_images
 {before}
 listing = list_images("folder", sys.argv[1], 8)
 print(len(cache.open_image_cache(listing.splits["train"], listing.classes, 8, "train").labels))

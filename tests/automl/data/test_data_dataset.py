@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 
 from automl.base.errors import InputError
-from automl.data.images import Images, decode, open_image_records, open_split
+from automl.data.pictures import decode
+from automl.tasks.image_classification.data import Images, open_image_records, open_split
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_training_does_not_decode_the_test_split(
         image.write_bytes(b"decoding this raises")
     decoded: list[str] = []
     monkeypatch.setattr(
-        "automl.data.images.image_cache.decode",
+        "automl.tasks.image_classification.data.cache.decode",
         lambda image, side, changes: decoded.append(str(image)) or decode(image, side, changes),
     )
     open_image_records("folder", path=root, size=8).manifest()

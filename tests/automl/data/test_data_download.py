@@ -15,9 +15,9 @@ import automl.data.published
 from automl.base.errors import InputError
 from automl.data import download
 from automl.data.download import Checksum, Remote
-from automl.data.images import image_sources
-from automl.data.images.image_sources import ADDRESS, CHECKSUMS, get_archive_name, list_images
-from automl.data.published import PUBLISHED, PublishedDataset
+from automl.data.published import PublishedDataset, published_datasets
+from automl.tasks.image_classification.data import sources as image_sources
+from automl.tasks.image_classification.data.sources import ADDRESS, CHECKSUMS, get_archive_name, list_images
 from search.spaces import SPACES
 
 WOOF = "imagewoof2-160.tgz"
@@ -200,7 +200,7 @@ def published(mirror: type[Mirror], monkeypatch: pytest.MonkeyPatch) -> dict[str
         dataset("plain", Remote(address=f"{at}/c.txt"), Remote(address=f"{at}/d.json")),
     ]
     table = {entry.name: entry for entry in datasets}
-    monkeypatch.setattr(automl.data.published, "PUBLISHED", table)
+    monkeypatch.setattr(automl.data.published, "published_datasets", lambda: table)
     return table
 
 
@@ -237,16 +237,16 @@ def test_wrong_hash_is_refused(cache: Path, cli: Callable[..., tuple[int, str, s
 def test_published_datasets_are_listed(cli: Callable[..., tuple[int, str, str]]) -> None:
     code, out, _ = cli("data", "--list")
     assert code == 0
-    assert {line.split()[0] for line in out.splitlines() if line[:1] != " "} == set(PUBLISHED)
+    assert {line.split()[0] for line in out.splitlines() if line[:1] != " "} == set(published_datasets())
     assert re.search(r"^ucihar +0.06 GB .*\n +CC BY 4.0; archive.ics.uci.edu", out, re.MULTILINE)
     for arguments in ((), ("photos", "--list")):
         code, _, err = cli("data", *arguments)
         assert (code, "give exactly one of PATH, --download NAME and --list" in err) == (2, True)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", published_datasets())
 def test_published_datasets_have_a_space(name: str) -> None:
-    dataset = PUBLISHED[name]
+    dataset = published_datasets()[name]
     assert dataset.space in SPACES
     assert all(file.address.startswith("http") for file in dataset.files)
     assert len({file.name for file in dataset.files}) == len(dataset.files)

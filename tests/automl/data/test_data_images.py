@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image, UnidentifiedImageError
 
-from automl.data.images import cache_side, decode
-from automl.data.images.image_formats import SUFFIXES
-from automl.data.images.picture import TURNED, read_picture, read_size
+from automl.data.pictures import decode
+from automl.data.pictures.formats import SUFFIXES
+from automl.data.pictures.picture import TURNED, read_picture, read_size
+from automl.tasks.image_classification.data import cache_side
 
 
 def stored(picture: Image.Image, kind: str, **options: object) -> BytesIO:

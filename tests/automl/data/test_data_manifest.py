@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from automl.data import manifest as manifests
-from automl.data.images import open_image_records, open_split
 from automl.data.manifest import Manifest, compare_manifests
+from automl.tasks.image_classification.data import open_image_records, open_split
 
 SPLITS = ("train", "validation", "test")
 LAYOUTS = {
@@ -186,7 +186,7 @@ def test_other_content_is_rejected(content: bytes) -> None:
 
 def test_downloaded_photographs_are_split_by_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its archives have different sizes of each photograph, whose content therefore differs."""
-    from automl.data.images import image_sources
+    from automl.tasks.image_classification.data import sources as image_sources
 
     monkeypatch.setattr(image_sources, "download_archive", lambda *_: root)
     before = open_image_records("woof", size=128).manifest()

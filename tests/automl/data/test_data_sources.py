@@ -10,10 +10,10 @@ from sklearn.datasets import load_digits
 
 from automl.base.errors import InputError
 from automl.data.digits import read_digits
-from automl.data.images import SOURCES, open_image_records
-from automl.data.images.image_formats import SUFFIXES
-from automl.data.images.image_sources import list_images
+from automl.data.pictures.formats import SUFFIXES
 from automl.data.records import Item, Listing
+from automl.tasks.image_classification.data import SOURCES, open_image_records
+from automl.tasks.image_classification.data.sources import list_images
 
 
 def counts(listing: Listing[Item]) -> dict[str, int]:

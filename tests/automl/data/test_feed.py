@@ -10,8 +10,8 @@ from automl_cases import CPU, TINY, opened
 from imitated_gpus import SIZE
 
 from automl.config.device import find_device
-from automl.data.images.feed import AHEAD, Feed, copy_to_device, prefetch
-from automl.tasks.image_classification import load_images, open_feed
+from automl.tasks.image_classification.data.feed import AHEAD, Feed, copy_to_device, prefetch
+from automl.tasks.image_classification.task import load_images, open_feed
 
 
 @pytest.fixture(scope="module")

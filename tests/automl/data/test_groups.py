@@ -16,24 +16,24 @@ from PIL import Image
 
 from automl.base.errors import InputError
 from automl.data import shared
-from automl.data.code import open_texts
-from automl.data.detection import open_detection_records as open_detection
-from automl.data.detection import open_split as open_detection_split
-from automl.data.detection import shared_name as shared_name_of_detection
-from automl.data.detection.detection_overview import summarise_detection
-from automl.data.images import open_image_records, open_split, shared_name
-from automl.data.images.image_overview import summarise_images
 from automl.data.manifest import compare_manifests
 from automl.data.records import Records
-from automl.data.segmentation_data import open_labelled_images
-from automl.data.sequences import open_sequence_records as open_sequences
-from automl.data.sequences.sequence_overview import summarise_sequences
 from automl.data.splits import FRACTION, SPLITS, hash_names, hold_out_split
-from automl.data.stereo import open_pairs
-from automl.data.stereo.pfm import write_pfm
-from automl.data.stereo.stereo_overview import summarise_stereo
 from automl.storage.storage import Storage
-from search.config import SegmentationData
+from automl.tasks.code_retrieval.data import open_texts
+from automl.tasks.detection.data import open_detection_records as open_detection
+from automl.tasks.detection.data import open_split as open_detection_split
+from automl.tasks.detection.data import shared_name as shared_name_of_detection
+from automl.tasks.detection.data.overview import summarise_detection
+from automl.tasks.image_classification.data import open_image_records, open_split, shared_name
+from automl.tasks.image_classification.data.overview import summarise_images
+from automl.tasks.segmentation import SegmentationData
+from automl.tasks.segmentation.data import open_labelled_images
+from automl.tasks.sequence_classification.data import open_sequence_records as open_sequences
+from automl.tasks.sequence_classification.data.overview import summarise_sequences
+from automl.tasks.stereo.data import open_pairs
+from automl.tasks.stereo.data.overview import summarise_stereo
+from automl.tasks.stereo.data.pfm import write_pfm
 from tests.code_corpus import write_corpus
 
 COUNT, MEMBERS = 80, 4

@@ -11,10 +11,11 @@ from PIL import Image
 
 from automl.base.errors import InputError
 from automl.cli.data import look_over_task
-from automl.data.segmentation_data import open_labelled_images
 from automl.search.default_space import fit
 from automl.tasks import task_of_data
-from search.config import TASKS, SegmentationData
+from automl.tasks.segmentation import SegmentationData
+from automl.tasks.segmentation.data import open_labelled_images
+from search.config import TASKS
 
 Cli = Callable[..., tuple[int, str, str]]
 

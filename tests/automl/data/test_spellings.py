@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from automl.data.detection.coco_folder import find_image_id, read_coco_folder
-from automl.data.images.image_sources import list_images
-from automl.data.sequences import long_csv, npz, ts
-from automl.data.stereo.pairs import find_pairs
+from automl.tasks.detection.data.coco_folder import find_image_id, read_coco_folder
+from automl.tasks.image_classification.data.sources import list_images
+from automl.tasks.sequence_classification.data import long_csv, npz, ts
+from automl.tasks.stereo.data.pairs import find_pairs
 
 NAME = "Äpfel"
 COMPOSED, DECOMPOSED = (unicodedata.normalize(form, NAME) for form in ("NFC", "NFD"))

@@ -32,7 +32,7 @@ from automl.storage import trusted
 from automl.storage.folder import read_metadata
 from automl.storage.storage import Storage
 from automl.tasks import open_task
-from automl.tasks.image_classification import Probabilities
+from automl.tasks.image_classification.task import Probabilities
 from automl.tasks.same_data import write_manifest
 from automl.tracking.names import CONFIRMED, VERDICT
 from automl.tracking.run_spec import RunSpec, search_run_spec

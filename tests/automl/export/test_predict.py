@@ -11,13 +11,13 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from automl.base.errors import InputError
-from automl.data.images import open_split
-from automl.data.images.image_augment import centre_crop
+from automl.data.pictures.augment import centre_crop
 from automl.export.predict import BATCH, run_predict
 from automl.export.run_export import ExportResult
 from automl.storage.storage import Storage
 from automl.tasks import open_task
-from automl.tasks.image_classification import Probabilities
+from automl.tasks.image_classification.data import open_split
+from automl.tasks.image_classification.task import Probabilities
 from automl.training import checkpoint
 from automl.trials.train import TrainResult
 from search.config import TrialConfig

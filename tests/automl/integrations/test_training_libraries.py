@@ -17,9 +17,9 @@ from PIL import Image
 import automl
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
-from automl.functions.space import function_space
-from automl.functions.start import TrainingFunction, find_function
-from automl.training.running_trial import RunningTrial
+from automl.tasks.function.running_trial import RunningTrial
+from automl.tasks.function.space import function_space
+from automl.tasks.function.start import TrainingFunction, find_function
 from search.config import TrialConfig
 from search.metric import Metric
 from search.space import draw_randomly

@@ -11,9 +11,9 @@ from report_cases import frozen, plan_of, save_search
 from automl.report.grid_table import FILES, grid, merged, outcome, read_grid, text_lines, write_grid
 from automl.report.page import write_page
 from automl.report.read import SearchData, read_search
+from automl.tasks.detection.config import BOX_AP
 from search.config import TrialConfig
 from search.grid import grid_cells
-from search.metric import BOX_AP
 from search.record import State, TrialRecord
 from search.spaces import load_space
 from search.study import CELLS, resume_study

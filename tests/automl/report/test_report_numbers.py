@@ -23,7 +23,7 @@ from automl.report.per_class import per_class
 from automl.report.read import SearchData, read_search
 from automl.report.site_effects import effects, gates, placement, sensitivity
 from automl.storage.answers import Answers
-from automl.tasks.layer_sensitivity import FILE, FORMAT, Sensitivity
+from automl.tasks.layer_scores import FILE, FORMAT, LayerScores
 from search.config import Model, TrialConfig
 from search.metric import Metric
 from search.record import Role, State
@@ -93,7 +93,7 @@ def test_sensitivity_is_shown_beside_trained_effects(trials: list[FrozenTrial], 
     replaced: dict[str, dict[str, float]] = {}
     for i, (site, kind) in enumerate(sorted(cells)):
         replaced.setdefault(site, {})[kind] = 0.5 + 0.01 * i
-    measured = Sensitivity(metric="accuracy", windows=64, original=0.5, replaced=replaced)
+    measured = LayerScores(metric="accuracy", windows=64, original=0.5, replaced=replaced)
     write_json(search.folder / FILE, measured, format=FORMAT)
     (plot,) = sensitivity(search)
     assert plot.table is not None

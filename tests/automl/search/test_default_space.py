@@ -94,7 +94,7 @@ def test_types_of_an_own_space_are_stored_with_the_folder_of_their_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(
-        "from search.image_spaces import digits\n"
+        "from automl.tasks.image_classification.space import digits\n"
         "from torch import nn\n\n"
         "class Gate(nn.Conv2d):\n"
         "    def __init__(self, channels):\n"

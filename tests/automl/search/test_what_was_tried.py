@@ -13,10 +13,11 @@ from automl.config.settings import Settings
 from automl.report.listing import listing
 from automl.search.search import load
 from automl.storage.folder import new_folder
+from automl.tasks.code_retrieval import CodeModel
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.writer import MlflowWriter
 from search.class_metrics import ACCURACY
-from search.config import CodeModel, Model, TrialConfig
+from search.config import Model, TrialConfig
 from search.record import Report
 from search.search_scheduler import SearchScheduler
 from search.space import Space

@@ -31,8 +31,9 @@ from automl.storage.folder import (
     write_metadata,
 )
 from automl.storage.storage import Storage
+from automl.tasks.image_classification import ImageTraining
 from search.class_metrics import ACCURACY
-from search.config import ImageTraining, TrialConfig
+from search.config import TrialConfig
 from search.drawn import Drawn
 from search.record import TRIALS_FOLDER
 from search.space import get_source

@@ -23,13 +23,14 @@ from automl.base import loading
 from automl.base.errors import InputError
 from automl.cli.main import app
 from automl.confirm.compare import run_compare
-from automl.export.code_search import run_code_search
 from automl.export.predict import run_predict
 from automl.export.run_export import run_export
 from automl.export.run_maps import run_maps
 from automl.storage.folder import SEARCH_FILE, find_search
 from automl.storage.trusted import is_remembered, remember
-from search.config import LanguageData, LanguageModel, LanguageTraining, TrialConfig
+from automl.tasks.code_retrieval.search import run_code_search
+from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
+from search.config import TrialConfig
 from search.study import STUDY_FILE, open_study, warm_start_study
 
 CLAIMS = (

@@ -20,9 +20,9 @@ from automl.search.default_space import may_fit_epochs
 from automl.search.search import load
 from automl.storage.folder import find_search
 from automl.studies.figures import scale_line
-from automl.studies.run_study import run_study
-from automl.studies.study_table import STUDIES, UNPRINTED
+from automl.studies.run_study import list_studies, run_study
 from automl.tasks import task_of
+from automl.tasks.published_study import UNPRINTED
 from automl.tracking.names import NOTE, SCALE, VERSION
 from automl.tracking.run_spec import search_run_spec
 from search.grid import grid_cells
@@ -30,9 +30,9 @@ from search.record import State
 from search.space import draw_randomly
 from search.spaces import load_space
 from search.study import CELLS, resume_study
-from search.study_spaces import SMALL
+from search.study_grid import SMALL
 
-GRIDS = [name for name, study in STUDIES.items() if study.rows]
+GRIDS = [name for name, study in list_studies().items() if study.rows]
 PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "studies.md").read_text()
 COUNTS = {"train": 900, "validation": 100}
 
@@ -74,7 +74,7 @@ def finish_at_once(settings: Settings, describe: Callable[[Any], str]) -> Any:
 
 
 @pytest.mark.parametrize("small", [True, False])
-@pytest.mark.parametrize("name", list(STUDIES))
+@pytest.mark.parametrize("name", list(list_studies()))
 def test_every_output_has_the_line(
     name: str, small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +127,7 @@ def test_the_page_shows_the_tables_of_a_study(
 
 @pytest.mark.parametrize("name", GRIDS)
 def test_the_whole_form_is_the_setup_of_the_source(name: str) -> None:
-    setup = STUDIES[name].setup
+    setup = list_studies()[name].setup
     configs = [cell.config for cell in grid_cells(load_space(name))]
     assert {config.data for config in configs} == {configs[0].data}
     line = scale_line({**setup, "data": configs[0].data.source}, configs, setup.get("inputs", "9"), "1")
@@ -137,9 +137,9 @@ def test_the_whole_form_is_the_setup_of_the_source(name: str) -> None:
             assert f"{key} {value.removeprefix(UNPRINTED)}" in line.partition("Source")[0]
 
 
-@pytest.mark.parametrize("name", list(STUDIES))
+@pytest.mark.parametrize("name", list(list_studies()))
 def test_the_epochs_of_a_study_do_not_depend_on_the_data(name: str) -> None:
-    space = name if STUDIES[name].rows else "larnn"
+    space = name if list_studies()[name].rows else "larnn"
     assert may_fit_epochs(Settings(space="larnn", data="mine"))
     assert not may_fit_epochs(Settings(space=space, data="mine", subset=0.5, study=name))
 
@@ -163,5 +163,5 @@ def test_the_note_of_a_search_without_a_study_is_short(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", GRIDS)
 def test_every_small_form_differs_in_its_model(name: str) -> None:
     configs = [cell.config for cell in grid_cells(load_space(f"{name}{SMALL}"))]
-    line = scale_line(STUDIES[name].setup, configs, "9 inputs", "1")
+    line = scale_line(list_studies()[name].setup, configs, "9 inputs", "1")
     assert "Different: model, data, inputs" in line or "Different: model, data, size" in line

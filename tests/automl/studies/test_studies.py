@@ -13,16 +13,16 @@ from automl.base.errors import InputError
 from automl.cli.main import app
 from automl.report.read import SearchData, read_search
 from automl.studies.figures import compare, write_tables
-from automl.studies.run_study import run_study
-from automl.studies.ssa_studies import best_rate, comparison_tables, sweep_table
-from automl.studies.study_table import STUDIES
+from automl.studies.run_study import list_studies, run_study
+from automl.tasks.detection.config import BOX_AP
+from automl.tasks.image_classification.equal_time import best_rate, comparison_tables, sweep_table
+from automl.tasks.image_classification.study import RATES
 from search.class_metrics import ACCURACY
 from search.grid import grid_cells
-from search.metric import BOX_AP
 from search.record import State
 from search.spaces import load_space
 from search.study import CELLS, resume_study
-from search.study_spaces import RATES, SMALL
+from search.study_grid import SMALL
 
 NAN = "the training loss became nan in epoch 1, step 2"
 OVER = "memory 61MB exceeds the limit of 55MB"
@@ -56,30 +56,32 @@ def saved(storage: Path, space: str, runs: Runs, metric: Any = BOX_AP) -> Search
     return read_search(space, str(storage))
 
 
-@pytest.mark.parametrize("name", [name for name, study in STUDIES.items() if study.rows])
+@pytest.mark.parametrize("name", [name for name, study in list_studies().items() if study.rows])
 def test_each_cell_has_a_published_row(name: str) -> None:
     for form in ("", SMALL):
-        assert len(grid_cells(load_space(f"{name}{form}"))) == len(STUDIES[name].rows)
+        assert len(grid_cells(load_space(f"{name}{form}"))) == len(list_studies()[name].rows)
     known = {
-        key.removesuffix(" max").removesuffix(" gain") for row in STUDIES[name].rows for key in row.figures
+        key.removesuffix(" max").removesuffix(" gain")
+        for row in list_studies()[name].rows
+        for key in row.figures
     }
-    assert known <= set(STUDIES[name].columns)
+    assert known <= set(list_studies()[name].columns)
 
 
 def test_published_improvements_are_sums_of_published_figures() -> None:
-    improved = [(study, row) for study in STUDIES.values() for row in study.rows if row.plain]
+    improved = [(study, row) for study in list_studies().values() for row in study.rows if row.plain]
     assert len(improved) >= 6
     for study, row in improved:
         plain = next(other for other in study.rows if other.name == row.plain)
         for metric in study.columns:
             gain = float(row.figures[metric]) - float(plain.figures[metric])
             assert float(row.figures[f"{metric} gain"]) == pytest.approx(gain)
-    seven = STUDIES["da-modules"].rows[2].figures
+    seven = list_studies()["da-modules"].rows[2].figures
     resnet50 = next(row for _, row in improved if row.name == "ResNet-50 + DA").figures
     assert {metric: resnet50[metric] for metric in seven} == dict(seven)
     cells = grid_cells(load_space("da-backbones"))
     counts = [len(cell.config.model.placement) for cell in cells]
-    assert counts == [7 if row.plain else 0 for row in STUDIES["da-backbones"].rows]
+    assert counts == [7 if row.plain else 0 for row in list_studies()["da-backbones"].rows]
 
 
 def test_rows_have_the_gain_over_their_plain_row(tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def test_rows_have_the_gain_over_their_plain_row(tmp_path: Path) -> None:
         return [{"accuracy": score} for score in scores]
 
     runs: Runs = {(0, 0): top1(0.9, 0.7), (0, 1): top1(0.8), (1, 0): top1(0.8), (2, 0): NAN}
-    table = compare(STUDIES["da-imagenet"], saved(tmp_path, "da-imagenet-small", runs, ACCURACY)).table
+    table = compare(list_studies()["da-imagenet"], saved(tmp_path, "da-imagenet-small", runs, ACCURACY)).table
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert [row["top-1 accuracy, %, gain, published"] for row in rows] == ["0.000", "0.880", "1.260"]
     assert [row["top-1 accuracy, %, gain"] for row in rows] == [0, pytest.approx(5), None]
@@ -95,7 +97,7 @@ def test_rows_have_the_gain_over_their_plain_row(tmp_path: Path) -> None:
 
 def test_published_runs_and_maxima_have_their_own_columns(tmp_path: Path) -> None:
     search = saved(tmp_path, "ssa-lr-sweep-small", {(0, 0): [{"accuracy": 0.5}]}, ACCURACY)
-    table = compare(STUDIES["ssa-lr-sweep"], search).table
+    table = compare(list_studies()["ssa-lr-sweep"], search).table
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert [row["runs, published"] for row in rows] == ["10", "30", "10", "20", "20", "20", "20"]
     assert rows[3]["accuracy, %, max, published"] == "85.0"
@@ -103,7 +105,7 @@ def test_published_runs_and_maxima_have_their_own_columns(tmp_path: Path) -> Non
 
 
 def test_sweep_and_grid_have_the_same_rates() -> None:
-    assert tuple(float(row.name) for row in STUDIES["ssa-lr-sweep"].rows) == RATES
+    assert tuple(float(row.name) for row in list_studies()["ssa-lr-sweep"].rows) == RATES
 
 
 def test_failed_trainings_are_listed_beside_the_published_figure(tmp_path: Path) -> None:
@@ -116,7 +118,7 @@ def test_failed_trainings_are_listed_beside_the_published_figure(tmp_path: Path)
         {(0, 0): ap(0.4), (0, 1): ap(0.42), (1, 0): ap(0.5), (2, 0): ap(0.5), (3, 0): ap(0.3)}
         | {(4, 0): OVER, (5, 0): OVER},
     )
-    comparisons = compare(STUDIES["da-conventional"], search)
+    comparisons = compare(list_studies()["da-conventional"], search)
     rows = {row[0]: dict(zip(comparisons.table.columns, row, strict=True)) for row in comparisons.table.rows}
     assert rows["DA, 1"]["runs"] == 2
     assert rows["DA, 1"]["box AP, published"] == "40.2"
@@ -137,7 +139,7 @@ def test_failed_trainings_are_listed_beside_the_published_figure(tmp_path: Path)
 def test_divergence_is_reported_without_normalisation(tmp_path: Path) -> None:
     fine = [{"box_ap": 0.4, "mask_ap": 0.3}]
     search = saved(tmp_path, "da-normalisation-small", {(0, 0): NAN, (1, 0): fine, (2, 0): fine})
-    rows = compare(STUDIES["da-normalisation"], search).table.rows
+    rows = compare(list_studies()["da-normalisation"], search).table.rows
     assert [row[0] for row in rows] == ["None", "Scaling", "Softmax"]
     assert [row[3] for row in rows] == ["diverged", "trained", "trained"]
     assert rows[0][4:6] == ["NaN (diverged)", "diverged"]
@@ -190,4 +192,4 @@ def test_studies_that_cannot_run_are_rejected(name: str, message: str) -> None:
 
 def test_studies_are_listed() -> None:
     shown = CliRunner().invoke(app, ["studies"])
-    assert all(name in shown.output for name in STUDIES)
+    assert all(name in shown.output for name in list_studies())

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import automl
-from search.config import COMMAND, TASKS
-from search.config.tasks import resolve
+from automl.base.registry import resolve
+from automl.tasks.command.config import COMMAND
+from search.config import TASKS
 from search.spaces import load_space
 
 TABLE = Path(__file__).parents[2] / "tabular.py"

@@ -20,7 +20,6 @@ from automl.base.errors import InputError
 from automl.confirm.compare import run_compare
 from automl.confirm.run_confirm import run_confirm
 from automl.data import shared
-from automl.data.images import open_image_records
 from automl.data.manifest import MANIFEST_FILE
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
@@ -30,6 +29,7 @@ from automl.search.run_search import resume_search
 from automl.storage.folder import find_search
 from automl.storage.storage import Storage
 from automl.tasks import open_task
+from automl.tasks.image_classification.data import open_image_records
 from automl.tasks.same_data import check_same_data, find_search_of, restore_manifest
 from automl.trials.session import share_data
 from search.config import TrialConfig
@@ -149,7 +149,9 @@ def test_changed_data_are_rejected_by_name(
     before = (folder / "search.json").read_text()
     name = change(photos, kind, split)
     if command is not compare:
-        monkeypatch.setattr("automl.data.images.image_cache.decode", None)  # which may take an hour
+        monkeypatch.setattr(
+            "automl.tasks.image_classification.data.cache.decode", None
+        )  # which may take an hour
     with pytest.raises(InputError) as error:
         command(photos, folder)
     assert f"1 {kind} ({name}" in str(error.value)

@@ -16,25 +16,16 @@ from segmentation_cases import few_scenes as few_segmented
 from segmentation_cases import write_folder
 from task_contract import TaskTestCase
 
-from automl.data.stereo import planes
 from automl.tasks import Split, Task, open_task
-from automl.tasks.code_retrieval import CodeRetrieval
-from search.config import (
-    ClassificationTraining,
-    CodeData,
-    CodeModel,
-    DetectionData,
-    DetectionTraining,
-    Model,
-    RetrievalTraining,
-    SegmentationData,
-    SegmentationTraining,
-    SequenceData,
-    StereoData,
-    StereoModel,
-    StereoTraining,
-    TrialConfig,
-)
+from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
+from automl.tasks.code_retrieval.task import CodeRetrieval
+from automl.tasks.detection import DetectionData, DetectionTraining
+from automl.tasks.segmentation import SegmentationData, SegmentationTraining
+from automl.tasks.sequence_classification import SequenceData
+from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
+from automl.tasks.stereo.data import planes
+from search.config import Model, TrialConfig
+from search.config.classification import ClassificationTraining
 
 
 class TestImages(TaskTestCase):

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
-from automl.data.images import open_split
-from automl.data.images.image_augment import centre_crop, normalise
+from automl.data.pictures.augment import centre_crop, normalise
 from automl.tasks import open_task
 from automl.tasks.cross_entropy import compute_class_weights
-from automl.tasks.image_classification import draw_mixup, load_images, mixup
+from automl.tasks.image_classification.data import open_split
+from automl.tasks.image_classification.task import draw_mixup, load_images, mixup
 
 
 def mixed(alpha: float, n: int = 4000, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -209,7 +209,7 @@ def test_batches_are_of_the_training_split() -> None:
 def test_digits_are_never_mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(
-        "automl.tasks.image_classification.draw_boxes",
+        "automl.tasks.image_classification.task.draw_boxes",
         lambda aspect, *, flip, **_: (
             seen.append(flip) or torch.tensor([[1.0, 1, 0, 0]]).repeat(len(aspect), 1)
         ),

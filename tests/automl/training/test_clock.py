@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 import automl
 from automl.costs import model, profile, time_ratio
-from automl.costs.subject import Subject
 from automl.export import checks
+from automl.tasks.subject import Subject
 from automl.training import clock
 from automl.training.clock import LEAST, SECONDS, time_in_turn, time_rounds
 from automl.trials import pace

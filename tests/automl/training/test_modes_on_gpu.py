@@ -15,10 +15,11 @@ from automl.config.runtime import Runtime
 from automl.export.run_export import run_export
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
+from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from automl.training import checkpoint
 from automl.training.loop import fit, start
 from automl.trials.train import run_train
-from search.config import LanguageData, LanguageModel, LanguageTraining, TrialConfig
+from search.config import TrialConfig
 
 pytestmark = pytest.mark.gpu
 

@@ -11,7 +11,7 @@ import optuna
 import pytest
 import torch
 from automl_cases import CPU, HERE, timeless
-from functions.train_marks import network, train
+from function.train_marks import network, train
 from torch import nn
 
 from attention import Spec
@@ -19,10 +19,12 @@ from automl.base.errors import InputError
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
-from automl.training import checkpoint, running_trial
+from automl.tasks.function import FunctionModel, running_trial
+from automl.tasks.function.running_trial import RunningTrial
+from automl.training import checkpoint
 from automl.training.loop import Diverged, NotStopped, TooSlow
-from automl.training.running_trial import RunningTrial
-from search.config import FunctionModel, OwnTraining, TrialConfig
+from search.config import TrialConfig
+from search.config.own_training import OwnTraining
 from search.metric import Metric
 
 PARAMETERS = {"width": 4, "lr": 1e-2, "optimizer": "sgd", "momentum": 0.9}

@@ -16,13 +16,13 @@ from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.costs.gpu_fraction import GpuUse
 from automl.storage.folder import new_folder, read_metadata
+from automl.tasks.command.config import COMMAND
 from automl.trials import gpu_sharing, session
 from automl.trials.gpu_sharing import find_fraction, trial_resources
 from automl.trials.interrupt import Interrupt
 from automl.trials.session import Workers
 from cluster.capacity import ClusterCapacity
 from search.class_metrics import ACCURACY
-from search.config import COMMAND
 from search.trial_scheduler import Plan
 
 USE = GpuUse(memory=3e8, free=80e9, total=85e9, step=8e-3, busy=6e-4)

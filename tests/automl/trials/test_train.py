@@ -22,12 +22,13 @@ from automl.cli.train_command import DEFAULTS, OTHERS
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
+from automl.tasks.image_classification import ImageData
 from automl.training import checkpoint
 from automl.trials import train_workers
 from automl.trials.train import find_default_site, insert_attention, run_train
 from cluster.connect import Node
 from cluster.resources import TrialResources
-from search.config import ImageData, Model, TrialConfig
+from search.config import Model, TrialConfig
 from search.record import Metrics, Report
 from search.space import draw_randomly
 from search.spaces import SPACES

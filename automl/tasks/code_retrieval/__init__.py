@@ -1,0 +1,50 @@
+"""Code search: functions by their docstrings.
+
+config            Configuration of code retrieval
+data              Functions of source code and their queries: reading, cleaning, splits and tokens
+deploy            Deployment of the two encoders of code search: a graph of each, from sub-tokens to vectors
+encoder           Encoders of text: from indices of sub-tokens to one vector
+encoder_options   Checks of the options of text encoders, alone and together
+exported_encoder  An exported encoder of texts
+index             The index of a folder of code: a vector of each function, in one memory-mapped Arrow file
+maps              Functions of source files, whose attention maps an exported encoder draws
+metrics           Metrics of retrieval with one right answer per query
+model             The encoders of texts
+pooling           Pooling of the vectors of a text's tokens: weighted mean, mean, maximum, first token, or
+published         Published datasets of code
+score             Mean reciprocal ranks from the vectors of queries and code, over batches and workers
+search            Search a folder of code with an exported model
+space             The space of code search: the encoders, their training, and attention in them
+study             The published comparison of two encoders of code search (arXiv 1909.09436)
+task              Code search: finds a function by its docstring, with the vectors of two encoders
+towers            Two encoders, one of queries and one of the searched texts, whose vectors are compared
+"""
+
+from dataclasses import replace
+
+from automl.tasks.code_retrieval.config import MRR, CodeData, CodeModel, RetrievalTraining, Similarity
+from search.config.tasks import TaskSpec
+
+SPEC = TaskSpec(
+    order=30,
+    data=CodeData,
+    model=CodeModel,
+    training=RetrievalTraining,
+    metrics=(MRR,),
+    tabled=(MRR, replace(MRR, name="mrr_names")),
+    map_reader="automl.tasks.code_retrieval.maps:READER",
+    drawn=True,
+    task="automl.tasks.code_retrieval.task:CodeRetrieval",
+    spaces=("automl.tasks.code_retrieval.space",),
+    detect="automl.tasks.code_retrieval.data:is_code",
+    as_text="language-modelling",
+    space="codesearch",
+    overview="automl.tasks.code_retrieval.data.overview:summarise_code",
+    published="automl.tasks.code_retrieval.published:DATASETS",
+    models="automl.tasks.code_retrieval.model:ENCODERS",
+    subject="automl.tasks.code_retrieval.model:subject",
+    studies="automl.tasks.code_retrieval.study:STUDIES",
+    grids="automl.tasks.code_retrieval.study:GRIDS",
+)
+
+__all__ = ["MRR", "SPEC", "CodeData", "CodeModel", "RetrievalTraining", "Similarity"]

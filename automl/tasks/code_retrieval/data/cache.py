@@ -1,0 +1,97 @@
+"""A corpus, read once into an Arrow file that every process maps into its memory.
+
+The name of the file is a hash of the content of the original files. Columns: those of `Function` (key: 32
+bytes) and split, an index of SPLITS (int8). The metadata holds the real queries and the reasons why files
+were left out.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from automl.data import shared
+from automl.data.arrow import write_columns
+from automl.data.digest import SIZE, hash_contents
+from automl.data.records import RecordFile
+from automl.storage.cache_folder import cache_root
+from automl.tasks.code_retrieval.data.corpus import Corpus, find_corpus_root, list_corpus_files, open_corpus
+from automl.tasks.code_retrieval.data.cosqa import RealQuery
+from automl.tasks.code_retrieval.data.function import Function
+
+FORMAT = 3  # Raise it when the format of the file or a reader changes.
+TEXTS = ("name", "file", "code", "docstring")
+
+
+class CorpusFile(RecordFile):
+    """An opened corpus of N functions. `keys` are equal for near duplicates."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, key="key")
+        self.skipped: Mapping[str, str] = self.about["skipped"]
+        self.queries = {
+            split: [RealQuery(text=text, answer=answer) for text, answer in pairs]
+            for split, pairs in self.about["queries"].items()
+        }
+
+    @cached_property
+    def functions(self) -> list[Function]:
+        """All functions, in their order."""
+        columns = [self.table[name].to_pylist() for name in (*TEXTS, "line", "key")]
+        return [
+            Function(name=name, file=file, code=code, docstring=docstring, line=line, key=key)
+            for name, file, code, docstring, line, key in zip(*columns, strict=True)
+        ]
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        return Corpus(
+            functions=self.functions,
+            split=self.split.astype(np.int64),
+            queries=self.queries,
+            skipped=self.skipped,
+        )
+
+
+def open_cached_corpus(path: str | Path) -> CorpusFile:
+    """Return the corpus of `open_corpus` from the cache. Builds it if needed.
+
+    Raises InputError like `open_corpus`.
+    """
+    if (shared_set := shared.find_split(CorpusFile, shared_name(path))) is not None:
+        return shared_set
+    files = list_corpus_files(path)
+    key = f"code {FORMAT}".encode() + b"".join(hash_contents(files, cache_root()))
+    key += b"\0".join(os.fsencode(file.relative_to(find_corpus_root(path))) for file in files)
+
+    def write(target: Path) -> str:
+        corpus = open_corpus(path)
+        _write(target, corpus)
+        return f"read {len(corpus.functions)} functions"
+
+    return CorpusFile.open_cached(key, write, needed=sum(file.stat().st_size for file in files))
+
+
+def shared_name(path: str | Path | None) -> str:
+    """Return the name under which a search's storage keeps the corpus."""
+    return f"code {path}"
+
+
+def _write(path: Path, corpus: Corpus) -> None:
+    functions = corpus.functions
+    queries = {split: [(q.text, q.answer) for q in queries] for split, queries in corpus.queries.items()}
+    about = {"queries": queries, "skipped": dict(corpus.skipped)}
+    columns: dict[str, pa.Array] = {
+        **{name: _column([getattr(function, name) for function in functions]) for name in TEXTS},
+        "line": pa.array([function.line for function in functions], pa.int64()),
+        "key": pa.array([function.key for function in functions], pa.binary(SIZE)),
+        "split": pa.array(corpus.split, pa.int8()),
+    }
+    write_columns(path, columns, about)
+
+
+def _column(texts: Sequence[str]) -> pa.Array:
+    return pa.array([text.encode("utf-8", "replace").decode() for text in texts], pa.large_string())

@@ -1,0 +1,110 @@
+"""All functions of a source with their splits: the files of CodeSearchNet or CoSQA, or a folder of source
+files.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from automl.base.errors import InputError
+from automl.data.archive import extract_if_archive
+from automl.data.files import is_clutter
+from automl.data.pictures.formats import SUFFIXES as IMAGES
+from automl.data.splits import SPLITS
+from automl.tasks.code_retrieval.data.codesearchnet import (
+    is_codesearchnet,
+    list_codesearchnet_files,
+    read_codesearchnet,
+)
+from automl.tasks.code_retrieval.data.cosqa import CORPUS, QUERIES, RealQuery, is_cosqa, read_cosqa
+from automl.tasks.code_retrieval.data.function import Function
+from automl.tasks.code_retrieval.data.source_folder import (
+    join_reasons,
+    list_source_files,
+    read_source_folder,
+)
+from automl.tasks.code_retrieval.data.splits import assign_splits
+
+WITHIN = (".", "final/jsonl", "python/final/jsonl")  # folders of the splits in CodeSearchNet's archives
+MIN_DOCUMENTED = 2  # documented functions of a split, so that a search has a choice
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """Functions, their splits and real queries.
+
+    Attributes:
+        functions: in their order.
+        split: an index of SPLITS for each function, int64 `(N,)`.
+        queries: queries that people typed, by split.
+        skipped: why files or functions were left out, by name.
+    """
+
+    functions: Sequence[Function]
+    split: np.ndarray
+    queries: Mapping[str, Sequence[RealQuery]]
+    skipped: Mapping[str, str]
+
+    def documented_rows(self, split: str) -> list[int]:
+        """Return the numbers of the functions of a split that have a docstring, which are learned from."""
+        number = SPLITS.index(split)
+        return [i for i, other in enumerate(self.split) if other == number and self.functions[i].query]
+
+
+def is_code(path: str | Path) -> bool:
+    """Return whether a folder or archive has CodeSearchNet's or CoSQA's files, or more source files than
+    images.
+
+    Raises InputError for a damaged archive.
+    """
+    root = find_corpus_root(path)
+    if not root.is_dir() or is_codesearchnet(root) or is_cosqa(root):
+        return root.is_dir()
+    images = sum(file.suffix.lower() in IMAGES and not is_clutter(file.name) for file in root.rglob("*"))
+    return sum(1 for _ in list_source_files(root)) > images
+
+
+def find_corpus_root(path: str | Path) -> Path:
+    """Return the folder to read: the content of an archive, or CodeSearchNet's folder with the splits.
+
+    Raises InputError for a damaged archive.
+    """
+    root = extract_if_archive(path)
+    return next((folder for folder in map(root.joinpath, WITHIN) if is_codesearchnet(folder)), root)
+
+
+def list_corpus_files(path: str | Path) -> list[Path]:
+    """Return the files of a corpus. Raises InputError if there is no such folder or no source file in it."""
+    root = find_corpus_root(path)
+    if is_codesearchnet(root):
+        return [file for file, _ in list_codesearchnet_files(root)]
+    if is_cosqa(root):
+        return [root / name for name in (CORPUS, *QUERIES.values()) if (root / name).is_file()]
+    files = list(list_source_files(root)) if root.is_dir() else []
+    if not files:
+        raise InputError(f"{root} has no source files; pass a folder with some")
+    return files
+
+
+def open_corpus(path: str | Path) -> Corpus:
+    """Read a corpus. Raises InputError if there is none, or a split has too few documented functions."""
+    root = find_corpus_root(path)
+    queries: Mapping[str, Sequence[RealQuery]] = {}
+    if is_codesearchnet(root):
+        source, split = read_codesearchnet(root)
+    else:
+        source, queries = read_cosqa(root) if is_cosqa(root) else (read_source_folder(root), queries)
+        answers = {name: [query.answer for query in real] for name, real in queries.items()}
+        split = assign_splits([function.key for function in source.functions], answers)
+    corpus = Corpus(functions=source.functions, split=split, queries=queries, skipped=source.skipped)
+    if few := [split for split in SPLITS if len(corpus.documented_rows(split)) < MIN_DOCUMENTED]:
+        skipped = f"; left out: {join_reasons(corpus.skipped)}" if corpus.skipped else ""
+        documented, short = sum(bool(f.query) for f in corpus.functions), " and ".join(few)
+        raise InputError(
+            f"{root} has {len(corpus.functions)} functions, {documented} of them with a docstring. Each "
+            f"split needs {MIN_DOCUMENTED} different ones with a docstring, and {short} would have fewer. "
+            f"Add documented functions{skipped}"
+        )
+    return corpus

@@ -1,0 +1,270 @@
+"""Parse the functions of Go, Java, JavaScript, PHP and Ruby files with tree-sitter.
+
+With Python these are the languages of CodeSearchNet (arXiv 1909.09436). Methods are included, but not
+functions within named functions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from automl.base.lazy import optional
+from automl.tasks.code_retrieval.data.comments import Line, extract_docstring
+from automl.tasks.code_retrieval.data.function import Function
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+tree_sitter = optional("tree_sitter", "code")
+
+MAX_LINE = 2000  # characters of a line; code with longer lines was generated
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Language:
+    """Names of the nodes of a grammar.
+
+    Attributes:
+        grammar: the module and the function that return it.
+        functions: nodes with a `name` and a `body`.
+        outer: nodes whose `name` is part of a method's name.
+        values: nodes whose value is a function, with the fields of name and value.
+        line: how lines of a docstring begin; None if only blocks `/** ... */` are docstrings.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    grammar: tuple[str, str]
+    functions: frozenset[str]
+    outer: frozenset[str]
+    values: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    line: Line | None = None
+
+
+LANGUAGES = (
+    Language(
+        name="Go",
+        suffixes=(".go",),
+        grammar=("tree_sitter_go", "language"),
+        functions=frozenset({"function_declaration", "method_declaration"}),
+        outer=frozenset(),
+        line="//",
+    ),
+    Language(
+        name="Java",
+        suffixes=(".java",),
+        grammar=("tree_sitter_java", "language"),
+        functions=frozenset(
+            {"method_declaration", "constructor_declaration", "compact_constructor_declaration"}
+        ),
+        outer=frozenset(
+            f"{kind}_declaration" for kind in ("class", "interface", "enum", "record", "annotation_type")
+        ),
+    ),
+    Language(
+        name="JavaScript",
+        suffixes=(".js", ".jsx", ".mjs", ".cjs"),
+        grammar=("tree_sitter_javascript", "language"),
+        functions=frozenset({"function_declaration", "generator_function_declaration", "method_definition"}),
+        outer=frozenset({"class_declaration", "class"}),
+        values={
+            "variable_declarator": ("name", "value"),
+            "assignment_expression": ("left", "right"),
+            "pair": ("key", "value"),
+            "field_definition": ("property", "value"),
+        },
+    ),
+    Language(
+        name="PHP",
+        suffixes=(".php",),
+        grammar=("tree_sitter_php", "language_php"),
+        functions=frozenset({"function_definition", "method_declaration"}),
+        outer=frozenset(f"{kind}_declaration" for kind in ("class", "interface", "trait", "enum")),
+    ),
+    Language(
+        name="Ruby",
+        suffixes=(".rb",),
+        grammar=("tree_sitter_ruby", "language"),
+        functions=frozenset({"method", "singleton_method"}),
+        outer=frozenset({"class", "module"}),
+        line="#",
+    ),
+)
+BY_SUFFIX = {suffix: language for language in LANGUAGES for suffix in language.suffixes}
+
+_VALUES = frozenset({"arrow_function", "function_expression", "generator_function"})
+_BLOCKS = frozenset({"statement_block", "block", "constructor_body", "compound_statement", "body_statement"})
+_NAMES = re.compile("identifier|name|constant|variable|symbol")
+_TEXTS = re.compile("string|heredoc|regex|character|rune|escape")
+_NUMBERS = re.compile("number|integer|float|rational|complex|imaginary|int_literal")
+
+
+def parse_functions(source: str, file: str, language: Language) -> list[Function]:
+    """Return the functions of a file in order, without those that do nothing.
+
+    Raises:
+        SyntaxError: The file cannot be parsed, or has a line of more than MAX_LINE characters.
+        InputError: tree-sitter is not installed.
+    """
+    for number, line in enumerate(source.splitlines(), start=1):
+        if len(line) > MAX_LINE:
+            raise SyntaxError(
+                f"line {number} has {len(line)} characters; files with lines above {MAX_LINE} are minified"
+            )
+    content = source.encode()
+    root = _parser(language).parse(content).root_node
+    if root.has_error:
+        raise SyntaxError(f"line {_first_error(root)} cannot be parsed")
+    return [
+        Function(
+            name=".".join([*outer, name]),
+            file=file,
+            line=node.start_point.row + 1,
+            code=_searchable_code(node, content),
+            docstring=extract_docstring(node, content, language.line),
+            key=_shape_key(node),
+        )
+        for name, outer, node, body in _iterate_functions(root, language)
+        if _does_something(body)
+    ]
+
+
+@lru_cache(maxsize=len(LANGUAGES))
+def _parser(language: Language) -> Parser:
+    module, function = language.grammar
+    grammar = getattr(optional(module, "code"), function)
+    parser: Parser = tree_sitter.Parser(tree_sitter.Language(grammar()))
+    return parser
+
+
+def _first_error(root: Node) -> int:
+    """Return the line of the first node that the grammar does not know, from 1."""
+    node = root
+    while not (node.is_error or node.is_missing):
+        inner = next((child for child in node.children if child.has_error or child.is_missing), None)
+        if inner is None:
+            break
+        node = inner
+    return node.start_point.row + 1
+
+
+def _iterate_functions(
+    root: Node, language: Language
+) -> Iterator[tuple[str, tuple[str, ...], Node, Node | None]]:
+    """Yield name, names of the enclosing nodes, node and body of each function.
+
+    A stack of nodes replaces recursion: generated code is nested more deeply than Python calls may be.
+    """
+    stack: list[tuple[Node, tuple[str, ...]]] = [(root, ())]
+    while stack:
+        node, outer = stack.pop()
+        match = _match_function(node, language)
+        if match is not None:
+            name, body = match
+            yield name, (*outer, *_receiver_type(node)), node, body
+            continue
+        if node.type in language.outer and (named := node.child_by_field_name("name")) is not None:
+            outer = (*outer, _node_text(named))
+        stack += [(child, outer) for child in reversed(node.named_children)]
+
+
+def _match_function(node: Node, language: Language) -> tuple[str, Node | None] | None:
+    """Return the name and the body of a function; None for other nodes."""
+    name: Node | None = None
+    function: Node | None = None
+    if node.type in language.functions:
+        name, function = node.child_by_field_name("name"), node
+    elif node.type in language.values:
+        of_name, of_value = language.values[node.type]
+        value = node.child_by_field_name(of_value)
+        if value is not None and value.type in _VALUES:
+            name, function = node.child_by_field_name(of_name), value
+    if name is None or function is None:
+        return None
+    return _node_text(name).strip("'\""), function.child_by_field_name("body")
+
+
+def _receiver_type(node: Node) -> tuple[str, ...]:
+    """Return the type that a method of Go belongs to."""
+    receiver = node.child_by_field_name("receiver")
+    if receiver is None:
+        return ()
+    return tuple(_node_text(inner) for inner in _walk(receiver) if inner.type == "type_identifier")[:1]
+
+
+def _does_something(body: Node | None) -> bool:
+    if body is None:
+        return False
+    return body.type not in _BLOCKS or any("comment" not in child.type for child in body.named_children)
+
+
+def _searchable_code(node: Node, content: bytes) -> str:
+    """Return the code without comments and lines that held only comments, indented like its first line."""
+    code, position = b"", node.start_byte
+    for comment in (inner for inner in _walk(node) if "comment" in inner.type):
+        before = code + content[position : comment.start_byte]
+        bare = before.rstrip(b" \t")
+        after = content[comment.end_byte : node.end_byte]
+        ends = after.lstrip(b" \t")[:1] in (b"", b"\n")
+        position = comment.end_byte
+        if not ends:
+            code = before + b" "  # `a/* b */c` has two words.
+        elif bare.endswith(b"\n"):
+            code = bare[:-1]
+            position += len(after) - len(after.lstrip(b" \t"))
+        else:
+            code = bare
+    whole = (code + content[position : node.end_byte]).decode()
+    start = content.rfind(b"\n", 0, node.start_byte) + 1
+    line = content[start : node.start_byte].decode()
+    indent = line[: len(line) - len(line.lstrip())]
+    return "\n".join(text_line.removeprefix(indent).rstrip() for text_line in whole.split("\n"))
+
+
+def _shape_key(node: Node) -> bytes:
+    """Return 32 bytes that are the same for functions that differ only in names and constants."""
+    numbers: dict[str, int] = {}
+    tokens: list[str] = []
+    stack = [node]
+    while stack:
+        inner = stack.pop()
+        if "comment" in inner.type:
+            continue
+        if inner.is_named and _TEXTS.search(inner.type):
+            if inner.parent is None or not _TEXTS.search(inner.parent.type):
+                tokens.append("''")
+            stack += reversed(inner.named_children)  # expressions within the string
+        elif inner.children:
+            stack += reversed(inner.children)
+        else:
+            tokens.append(_describe_leaf(inner, numbers))
+    return hashlib.sha256("\0".join(tokens).encode()).digest()
+
+
+def _describe_leaf(leaf: Node, numbers: dict[str, int]) -> str:
+    text = _node_text(leaf)
+    if not leaf.is_named:
+        return text
+    if _NAMES.search(leaf.type):
+        return f"n{numbers.setdefault(text, len(numbers))}"
+    if _NUMBERS.search(leaf.type):
+        return "0"
+    return "true" if leaf.type in ("true", "false", "boolean") else text
+
+
+def _walk(node: Node) -> Iterator[Node]:
+    """Yield a node and all nodes within it, in the order of the text."""
+    stack = [node]
+    while stack:
+        inner = stack.pop()
+        yield inner
+        stack += reversed(inner.children)
+
+
+def _node_text(node: Node) -> str:
+    return " ".join((node.text or b"").decode().split())

@@ -1,0 +1,70 @@
+"""Summarise a folder of code: functions, docstrings, splits, near duplicates, files left out."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from automl.data.splits import SPLITS
+from automl.data.tally import join_examples
+from automl.tasks.code_retrieval.data.corpus import Corpus, open_corpus
+from automl.tasks.code_retrieval.data.leaks import find_leaks
+from automl.tasks.code_retrieval.data.splits import HOW
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeOverview:
+    """Figures that `automl data` prints about a folder of code.
+
+    Attributes:
+        functions: number of functions of each split.
+        docstrings: number of docstrings of each split.
+        queries: number of real queries of each split.
+        alike: functions that differ only in names, by group.
+        repeated: functions with a string that repeats their docstring.
+        skipped: why files were left out, by name.
+    """
+
+    functions: Mapping[str, int]
+    docstrings: Mapping[str, int]
+    queries: Mapping[str, int]
+    alike: Sequence[Sequence[str]]
+    repeated: Sequence[str]
+    skipped: Mapping[str, str]
+
+    def lines(self) -> Iterator[str]:
+        yield f"{'':11}" + "".join(f"{split:>12}" for split in SPLITS)
+        rows = {"functions": self.functions, "docstrings": self.docstrings, "queries": self.queries}
+        for name, counts in rows.items():
+            if any(counts.values()):
+                yield f"{name:11}" + "".join(f"{counts[split]:>12}" for split in SPLITS)
+        yield f"{'splits':11} {HOW}"
+        if self.alike:
+            count = sum(map(len, self.alike))
+            pairs = join_examples([" and ".join(locations[:2]) for locations in self.alike])
+            yield f"{'duplicates':11} {count} functions are the same as another up to names: {pairs}"
+        if self.repeated:
+            names = join_examples(self.repeated)
+            yield f"{'repeated':11} {len(self.repeated)} docstrings in strings of their own code: {names}"
+        if self.skipped:
+            reasons = [f"{name} ({why})" for name, why in self.skipped.items()]
+            yield f"{'left out':11} {len(reasons)}: {join_examples(reasons)}"
+
+
+def summarise_code(path: str | Path) -> CodeOverview:
+    """Return the overview of a folder. Raises InputError like `open_corpus`."""
+    corpus = open_corpus(path)
+    return CodeOverview(
+        functions={name: int((corpus.split == number).sum()) for number, name in enumerate(SPLITS)},
+        docstrings={split: len(corpus.documented_rows(split)) for split in SPLITS},
+        queries={split: len(corpus.queries.get(split, ())) for split in SPLITS},
+        alike=_find_duplicates(corpus),
+        repeated=[leak.function.location for leak in find_leaks(corpus.functions)],
+        skipped=corpus.skipped,
+    )
+
+
+def _find_duplicates(corpus: Corpus) -> list[list[str]]:
+    groups: dict[bytes, list[str]] = {}
+    for function in corpus.functions:
+        groups.setdefault(function.key, []).append(function.location)
+    return [locations for locations in groups.values() if len(locations) > 1]

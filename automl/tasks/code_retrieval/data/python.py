@@ -1,0 +1,63 @@
+"""Parse the functions of a Python file with `ast`: also methods, but not functions within functions."""
+
+import ast
+import warnings
+from collections.abc import Iterator
+
+from automl.tasks.code_retrieval.data.duplicates import compute_shape_key
+from automl.tasks.code_retrieval.data.function import Function
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def parse_python(source: str, file: str) -> list[Function]:
+    """Return the functions of `source` in order, without those that do nothing: `pass`, `...` or only a
+    docstring.
+
+    Raises SyntaxError if Python cannot parse it, and ValueError for null bytes.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python warns of invalid escapes in strings.
+        try:
+            return list(_iterate_functions(ast.parse(source), file, ()))
+        except RecursionError as error:
+            raise SyntaxError("it is nested too deeply") from error
+
+
+def _iterate_functions(tree: ast.AST, file: str, outer: tuple[str, ...]) -> Iterator[Function]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, Definition):
+            docstring, line = ast.get_docstring(node) or "", node.lineno
+            if does_something(node):
+                code = make_searchable_code(node)
+                yield Function(
+                    name=".".join([*outer, node.name]),
+                    file=file,
+                    line=line,
+                    code=code,
+                    docstring=docstring,
+                    key=compute_shape_key(code),
+                )
+        else:
+            names = (*outer, node.name) if isinstance(node, ast.ClassDef) else outer
+            yield from _iterate_functions(node, file, names)
+
+
+def does_something(node: Definition) -> bool:
+    return any(
+        not isinstance(statement, ast.Pass)
+        and not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+        for statement in node.body
+    )
+
+
+def make_searchable_code(node: Definition) -> str:
+    """Return the code without comments, and without the docstrings of the function and its contents.
+
+    It is generated from the syntax tree, so that only code remains that Python would run.
+    """
+    for inner in ast.walk(node):
+        if isinstance(inner, Definition | ast.ClassDef):
+            without = inner.body[1:] if ast.get_docstring(inner, clean=False) is not None else inner.body
+            inner.body = without or [ast.Pass()]
+    return ast.unparse(node)

@@ -1,0 +1,82 @@
+"""Sub-tokens of code and of queries, by byte-pair encoding (arXiv 1508.07909).
+
+`getHTTPServer_2` becomes `get http server 2` before pairs are merged, so that a query matches the name. All
+steps are in the JSON of Hugging Face's `tokenizers`, which returns the same numbers without this project.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from automl.base.errors import InputError
+from automl.base.lazy import optional
+from automl.tasks.code_retrieval.data.ragged import PADDING, pad_rows
+
+tokenizers = optional("tokenizers", "code")
+
+UNKNOWN = PADDING + 1
+SPECIAL = ["[PAD]", "[UNK]"]
+
+# Between a small letter or digit and a capital, and before the last of several capitals, which begins a word.
+_HUMPS = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
+_WORDS = r"[^\W\d_]+|\d|[^\w\s]"  # a word, a digit, or a sign
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int) -> str:
+    """Return merges learned from `texts`, as JSON, with at most `vocabulary` sub-tokens including special
+    ones.
+    """
+    encoder = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=SPECIAL[UNKNOWN]))
+    encoder.normalizer, encoder.pre_tokenizer = _normalizer(), _splitter()
+    encoder.train_from_iterator(
+        texts,
+        tokenizers.trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=SPECIAL, show_progress=False),
+    )
+    return str(encoder.to_str())
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words, digits and signs within which pairs are merged, in order."""
+    return [word for word, _ in _splitter().pre_tokenize_str(_normalizer().normalize_str(text))]
+
+
+def _normalizer() -> Any:
+    normalizers = tokenizers.normalizers
+    humps = normalizers.Replace(tokenizers.Regex(_HUMPS), " ")
+    return normalizers.Sequence([normalizers.NFKC(), humps, normalizers.Lowercase()])
+
+
+def _splitter() -> Any:
+    return tokenizers.pre_tokenizers.Split(tokenizers.Regex(_WORDS), "removed", invert=True)
+
+
+class Tokenizer:
+    """Converts texts to numbers. `content` is the JSON of `train_tokenizer`."""
+
+    def __init__(self, content: str) -> None:
+        self.content = content
+        self._encoder = tokenizers.Tokenizer.from_str(content)
+
+    def __len__(self) -> int:
+        return int(self._encoder.get_vocab_size())
+
+    def token_ids(self, texts: Sequence[str], length: int) -> list[list[int]]:
+        """Return at most `length` numbers of each text."""
+        return [encoding.ids[:length] for encoding in self._encoder.encode_batch(list(texts))]
+
+    def names(self, ids: Iterable[int]) -> list[str]:
+        """Return the sub-tokens with these numbers as text."""
+        return [self._encoder.id_to_token(int(i)) for i in ids]
+
+    def encode(self, texts: Sequence[str], length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return numbers int64 `(B, T)` and a mask, bool `(B, T)`, which is False at padding.
+
+        T is the length of the longest text, at most `length`. Longer texts are cut.
+        """
+        return pad_rows(self.token_ids(texts, length), length)
+
+    def check_known(self, query: str) -> None:
+        """Raise InputError for a query without a known sub-token."""
+        if not set(self._encoder.encode(query).ids) - {UNKNOWN}:
+            raise InputError(f"the model knows no word of the query {query!r}; choose other words")

@@ -1,0 +1,123 @@
+"""Deployment of the two encoders of code search: a graph of each, from sub-tokens to vectors.
+
+The graphs find padding in the tokens, so an array of tokens is their only input. Products of the vectors are
+the similarities; for the cosine the vectors have length 1.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from automl.tasks.code_retrieval import Similarity
+from automl.tasks.code_retrieval.data.ragged import PADDING
+from automl.tasks.code_retrieval.data.tokenizer import UNKNOWN
+from automl.tasks.code_retrieval.score import similarity_vectors
+from automl.tasks.deployment import TOKENIZER, Deployment
+
+QUERY, CODE = "query", "code"
+INPUT, OUTPUT = "tokens", "vectors"
+
+PRODUCTS: Mapping[Similarity, str] = {
+    "cosine": (
+        ", of length 1: the\nproduct of two is the cosine of their angle, and the largest is the best match."
+    ),
+    "dot": ": the\nproduct of two is their similarity, and the largest is the best match.",
+}
+
+USAGE = """\
+Input `tokens` of `query.onnx` and of `code.onnx`: int64, shape `(N, T)`, N and T from 1 on, sub-tokens
+as `tokenizer.json` has them, padded with {padding}. T is at most {query_length} for queries and {code_length}
+for code: what comes after that must be cut. Output `vectors`: float32, shape `(N, {channels})`{products}
+
+Code is one function without its docstring and without comments; in Python as `ast.unparse` writes it.
+
+```python
+import numpy as np, onnxruntime, tokenizers
+
+encoder = tokenizers.Tokenizer.from_file("tokenizer.json")
+encoder.enable_padding(pad_id={padding})
+
+
+def vectors(graph, texts, length):
+    encoder.enable_truncation(length)
+    tokens = np.array([text.ids for text in encoder.encode_batch(texts)], np.int64)
+    return onnxruntime.InferenceSession(f"{{graph}}.onnx").run(None, {{"tokens": tokens}})[0]
+
+
+code = [
+    "def load(path):\\n    return list(csv.reader(open(path)))",
+    "def close(self):\\n    self.socket.close()",
+]
+scores = vectors("query", ["read a csv file"], {query_length}) @ vectors("code", code, {code_length}).T
+print(code[scores[0].argmax()])
+```
+
+`automl predict FOLDER "read a csv file" --corpus CODE` finds functions in a folder of Python files.
+"""
+
+REQUEST = 'inputs = {"query": ["read a csv file"]}  # or {"code": ["def load(path): ..."]}; answers vectors'
+
+
+class Vectors(nn.Module):
+    """Encoder that finds the padding in the tokens. For the cosine, vectors are divided by their length."""
+
+    def __init__(self, encoder: nn.Module, similarity: Similarity) -> None:
+        super().__init__()
+        self.encoder, self.similarity = encoder, similarity
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Encode tokens, int64 `(N, T)`, as vectors, float32 `(N, D)`. A text without tokens gets zeros."""
+        return similarity_vectors(self.encoder(tokens, tokens != PADDING), self.similarity)
+
+
+def code_deployments(
+    query: nn.Module,
+    code: nn.Module,
+    *,
+    tokenizer: str,
+    query_length: int,
+    code_length: int,
+    similarity: Similarity,
+) -> dict[str, Deployment]:
+    """Return the graphs of both encoders, which may be one module.
+
+    `tokenizer` is its JSON. `query_length` and `code_length` are the most tokens of an encoder, at least 2.
+    """
+    return {
+        QUERY: _deployment(query, tokenizer, query_length, similarity),
+        CODE: _deployment(code, tokenizer, code_length, similarity),
+    }
+
+
+def _deployment(encoder: nn.Module, tokenizer: str, length: int, similarity: Similarity) -> Deployment:
+    device = next((parameter.device for parameter in encoder.parameters()), torch.device("cpu"))
+    # The example has a medium length, since torch.export takes a length of 1 for a constant.
+    example = torch.full((2, max(2, length // 2)), UNKNOWN, device=device)
+    return Deployment(
+        module=Vectors(encoder, similarity).to(device),
+        inputs={INPUT: example},
+        outputs=[OUTPUT],
+        dynamic={INPUT: {1: "T"}},
+        bounds={"T": (1, length)},
+        kind="encoder",
+        details={
+            "length": length,
+            "padding": PADDING,
+            "unknown": UNKNOWN,
+            "tokenizer": TOKENIZER,
+            "similarity": similarity,
+        },
+        files={TOKENIZER: tokenizer},
+    )
+
+
+def code_usage(*, query_length: int, code_length: int, channels: int, similarity: Similarity) -> str:
+    """Return the usage for the model card. Vectors have `channels` values."""
+    return USAGE.format(
+        padding=PADDING,
+        query_length=query_length,
+        code_length=code_length,
+        channels=channels,
+        products=PRODUCTS[similarity],
+    )

@@ -1,0 +1,115 @@
+"""Mean reciprocal ranks from the vectors of queries and code, over batches and workers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from automl.config.runtime import Runtime
+from automl.storage.answers import Answers, Example, select_examples
+from automl.tasks.code_retrieval import Similarity
+from automl.tasks.code_retrieval.data import CodeTexts
+from automl.tasks.code_retrieval.metrics import draw_distractors, mrr, rank_metrics, ranks_among, ranks_at
+from automl.tasks.evaluator import Evaluator
+
+# Kinds of texts, by the encoder that takes them.
+QUERIES, CODES = ("docstring", "real", "name"), ("code", "unnamed")
+Vectors = dict[str, list[tuple[Tensor, Tensor]]]  # for each kind: numbers (B,) and vectors (B, D) of batches
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalSplit:
+    """Queries and candidates of a split, as numbers of functions.
+
+    Attributes:
+        documented: The functions whose docstrings are queries, int64 `(Q,)`.
+        candidates: All functions of the corpus, including the documented ones, int64 `(N,)`.
+        real: The answers to real queries, int64 `(R,)`.
+    """
+
+    documented: np.ndarray
+    candidates: np.ndarray
+    real: np.ndarray
+
+
+class RetrievalEvaluator(Evaluator):
+    """Evaluator of docstrings as queries among 1,000 functions.
+
+    The metrics are `mrr`, `recall_at_1`, `recall_at_5`, `recall_at_10` and `ndcg`. `mrr_corpus` and
+    `mrr_real` are those of docstrings and of real queries among all candidates, the latter if there are real
+    queries. `mrr_names` is the MRR of names of functions, if they are queries, among 1,000 functions whose
+    code lacks the names. `texts` provides examples.
+    """
+
+    def __init__(self, split: RetrievalSplit, similarity: Similarity, texts: CodeTexts) -> None:
+        self.split, self.similarity, self.texts = split, similarity, texts
+        self.vectors: Vectors = {}
+        self.ranks = torch.zeros(0, dtype=torch.int64)
+
+    def update(self, outputs: tuple[Tensor | None, Tensor | None], targets: tuple[str, Tensor]) -> None:
+        """Add vectors of queries or of code, `(B, D)`, with their kind and their numbers `(B,)`."""
+        kind, numbers = targets
+        vectors = outputs[0 if kind in QUERIES else 1]
+        assert vectors is not None, kind
+        self.vectors.setdefault(kind, []).append((numbers, similarity_vectors(vectors, self.similarity)))
+
+    @torch.inference_mode()
+    def compute(self, runtime: Runtime) -> dict[str, Tensor]:
+        vectors = {kind: self._sorted(kind, runtime) for kind in self.vectors}
+        with torch.autocast(vectors["code"].device.type, enabled=False):
+            return self._metrics(vectors)
+
+    def _metrics(self, vectors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        self.queries, self.codes = vectors["docstring"], vectors["code"]
+        self.own = self._rows(self.split.documented)
+        self.ranks = ranks_at(self.queries, self.codes[self.own])
+        metrics = rank_metrics(self.ranks)
+        metrics["mrr_corpus"] = mrr(ranks_among(self.queries, self.codes, self.own))
+        if "name" in vectors:
+            metrics["mrr_names"] = mrr(ranks_at(vectors["name"], vectors["unnamed"]))
+        if "real" in vectors:
+            metrics["mrr_real"] = mrr(ranks_among(vectors["real"], self.codes, self._rows(self.split.real)))
+        return metrics
+
+    def _rows(self, numbers: np.ndarray) -> Tensor:
+        """Return the positions of functions among the candidates."""
+        return torch.from_numpy(np.searchsorted(self.split.candidates, numbers)).to(self.codes.device)
+
+    def _sorted(self, kind: str, runtime: Runtime) -> Tensor:
+        """Return all vectors of a kind, of all workers, ordered by number."""
+        numbers, vectors = (torch.cat(list(batches)) for batches in zip(*self.vectors[kind], strict=True))
+        device = vectors.device
+        if runtime.workers > 1:
+            gathered = runtime.gather((numbers.cpu(), vectors.cpu()))
+            numbers, vectors = (torch.cat(list(batches)) for batches in zip(*gathered, strict=True))
+        return vectors[numbers.argsort()].to(device)
+
+    def answers(self, runtime: Runtime) -> Answers:
+        ranked = self.ranks.cpu().numpy()
+        return Answers(values=1 / ranked, examples=[self._example(i) for i in select_examples(ranked)])
+
+    def _example(self, i: int) -> Example:
+        """Return query `i` with its answer and its best candidate."""
+        documented: Sequence[int] = self.split.documented.tolist()
+        among = next(group for queries, group in draw_distractors(len(documented)) if (queries == i).any())
+        scores = self.codes[self.own[among]] @ self.queries[i]
+        answer, best = documented[i], documented[int(among[int(scores.argmax())])]
+        rank = int(self.ranks[i])
+        return Example(
+            query=self.texts.functions[answer].query,
+            wanted=self._location(answer),
+            rank=rank,
+            first=self._location(answer if rank == 1 else best),
+        )
+
+    def _location(self, number: int) -> str:
+        function = self.texts.functions[number]
+        return f"{function.name} ({function.location})"
+
+
+def similarity_vectors(vectors: Tensor, similarity: Similarity) -> Tensor:
+    """Return vectors `(B, D)` in float32 whose products are the similarities."""
+    vectors = vectors.float()
+    return torch.nn.functional.normalize(vectors, dim=1) if similarity == "cosine" else vectors

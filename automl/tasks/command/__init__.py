@@ -1,0 +1,23 @@
+"""A training that is any command.
+
+config   Configuration of a training that is any command: the command, and where it reports its metric
+loop     Runs a trial that is a command, and measures it
+metric   Finds the metric of a command in what it printed, or in a file that it wrote
+referee  Compare commands with fresh paired seeds, without a search: `automl referee`
+"""
+
+from automl.tasks.command.config import CommandModel, CommandTraining
+from search.config.sections import Data
+from search.config.tasks import TaskSpec
+
+SPEC = TaskSpec(
+    order=90,
+    data=Data,
+    model=CommandModel,
+    training=CommandTraining,
+    metrics=(),
+    opens=False,
+    loop="automl.tasks.command.loop:train",
+)
+
+__all__ = ["SPEC", "CommandModel", "CommandTraining"]

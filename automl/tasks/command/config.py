@@ -1,0 +1,114 @@
+"""Configuration of a training that is any command: the command, and where it reports its metric."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from search.config.own_training import OwnTraining
+from search.config.sections import Model
+
+COMMAND = "command"  # the task, and the backbone of its configurations
+SEED, OUT = "{seed}", "{out}"  # placeholders of a command: its seed, and the run's own folder
+SHELL = frozenset(("|", "||", "&", "&&", ";", ">", ">>", "<", "2>&1"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandModel(Model):
+    """A command, which builds and trains a model of its own.
+
+    Attributes:
+        command: The command. `{seed}` is the seed, and `{out}` the path of a folder that only this run has.
+    """
+
+    backbone: str = COMMAND
+    command: str = ""
+
+    def problems(self) -> Iterator[str]:
+        if SEED not in self.command:
+            yield (
+                f"a command must contain {SEED}, since each run needs another seed; got {self.command!r}. "
+                f"Give the training script an option such as --seed {SEED}"
+            )
+        try:
+            words = shlex.split(self.command)
+        except ValueError as error:
+            yield f"a command must be words as in a shell; got {self.command!r} ({error})"
+            return
+        if SHELL & {*words} or re.match(r"\w+=", self.command):
+            yield (
+                f"a command runs without a shell, so pipes and variables have no effect; got "
+                f"{self.command!r}. Put it into a shell: sh -c '...'"
+            )
+
+    def arguments(self, seed: int, out: str) -> list[str]:
+        """Return the words of the command. Braces other than the two placeholders stay.
+
+        Args:
+            seed: The seed.
+            out: The path of the run's folder.
+
+        Returns:
+            The program and its arguments.
+        """
+        return [word.replace(SEED, str(seed)).replace(OUT, out) for word in shlex.split(self.command)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandTraining(OwnTraining):
+    """The training of a command, of which only the metric is known.
+
+    Attributes:
+        metric: A regular expression with one group, or the key of a JSON line, in what the command prints.
+            With `metric_file`, the column or key in that file.
+        metric_file: A CSV or JSON file that the command writes, relative to its folder `{out}`.
+        last: Use the last of several printed values.
+    """
+
+    metric: str = ""
+    metric_file: str = ""
+    last: bool = False
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if not self.metric:
+            yield "--metric must name the metric of the command, or be a regular expression with a group"
+        elif self.is_pattern:
+            try:
+                groups = re.compile(self.metric).groups
+            except re.error as error:
+                yield f"--metric {self.metric!r} is no regular expression ({error})"
+            else:
+                if groups != 1:
+                    yield (
+                        f"--metric must have one group, in parentheses, for the number, as in 'acc=(.*)'; "
+                        f"{self.metric!r} has {groups}"
+                    )
+        if self.metric_file.startswith("/") or ".." in self.metric_file.split("/"):
+            yield (
+                f"--metric-file is a path in the run's own folder, {OUT}, such as results.csv; "
+                f"got {self.metric_file!r}"
+            )
+
+    @property
+    def is_pattern(self) -> bool:
+        """Return True if `metric` is a regular expression."""
+        return not self.metric_file and re.fullmatch(r"[\w./@-]+", self.metric) is None
+
+    @property
+    def metric_name(self) -> str:
+        """Return the name of the metric: the name of the group, the last word before it, or `metric`."""
+        if not self.is_pattern:
+            return self.metric
+        named = re.search(r"\?P<(\w+)>", self.metric)
+        if named:
+            return named[1]
+        text = re.sub(r"\\.|\[.*?\]", " ", self.metric)  # without classes such as \s and [a-z]
+        words = re.findall(r"[A-Za-z]\w*(?:/\w+)*", re.split(r"\((?!\?)", text)[0])
+        return words[-1] if words else "metric"
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to dictionaries and values."""
+        own = {"metric": self.metric, "metric_file": self.metric_file, "last": self.last}
+        return {**super().to_json(), **own}

@@ -1,0 +1,183 @@
+"""Compare commands with fresh paired seeds, without a search: `automl referee`.
+
+Each command is a training in any language that prints its metric. The comparison is a confirmation whose
+variants are commands, in the folder of a search without trials, so `automl status`, `report`, `sync` and
+`confirm --again` work with it.
+"""
+
+import os
+import secrets
+from collections.abc import Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from automl.base.command_line import STORAGE, format_command
+from automl.base.errors import InputError
+from automl.base.options import with_keywords_of
+from automl.callbacks.user import UserCallbacks
+from automl.config.settings import REFEREE, Settings
+from automl.confirm.confirm_result import ConfirmResult
+from automl.confirm.options import RefereeOptions
+from automl.confirm.protocol import Confirmation, Options
+from automl.confirm.run_confirm import SEEDS, begin, run_confirm
+from automl.confirm.trainings import run_trainings
+from automl.confirm.variants import Variant, VariantSet
+from automl.storage.folder import find_search, new_folder, resolve_search
+from automl.storage.logs import capture_library_logs
+from automl.storage.provenance import collect_provenance
+from automl.storage.working_dir import check_not_temporary
+from automl.tasks.command import CommandModel, CommandTraining
+from automl.tasks.command.config import COMMAND, OUT
+from search.config import Data, TrialConfig
+from search.config.tasks import declare_metric
+from search.metric import Chance, Metric
+from search.record import Role
+from search.trial_scheduler import Plan
+
+# Options that are settings of the comparison's folder and of its runs.
+OF_RUNS = (
+    "equal", "name", "storage", "callbacks", "cpus_per_trial", "gpus_per_trial", "resource", "label",
+    "concurrent",
+)  # fmt: skip
+FRESH = 10**6  # random first seeds are below it, so that every program takes them
+
+
+@with_keywords_of(RefereeOptions)
+def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
+    """Test with fresh paired seeds whether one of several commands is better than another.
+
+    A command is a program with its arguments, and runs without a shell in the current folder. `{seed}` in it
+    becomes the seed, and `{out}` the path of a folder that only this run has. With `resume`, continue a
+    comparison that was stopped, and repeat runs that failed.
+
+    Returns:
+        The comparison with its verdict.
+
+    Raises:
+        InputError: A value is invalid, or a command lacks `{seed}`. Or the comparison to resume does not
+            exist, or is running.
+
+    Example:
+        >>> import automl
+        >>> program = "import random; random.seed({seed}); print('acc', GAIN + random.random())"
+        >>> baseline = f'python -c "{program}"'
+        >>> candidate = baseline.replace("GAIN", "1")
+        >>> baseline = baseline.replace("GAIN", "0")
+        >>> compared = automl.run_referee(baseline, candidate, metric="acc (.*)", equal="none")
+        >>> compared.verdict.final
+        'better'
+        >>> automl.run_referee(resume=compared).verdict.final
+        'better'
+    """
+    asked = RefereeOptions(*arguments, **options)
+    if asked.resume is not None:
+        return _resume(asked)
+    check_not_temporary(asked.storage)
+    commands = _commands(asked)
+    if twice := next((command for command in commands if commands.count(command) > 1), None):
+        raise InputError(f"each command must be given once; got {twice!r} twice")
+    protocol = Options(
+        top=len(commands) - 1,
+        seeds=asked.seeds,
+        margin=asked.margin,
+        sequential=asked.sequential,
+        init="scratch",
+    )
+    configs = [_configuration(command, asked) for command in commands]
+    if asked.chance is not None and not isfinite(asked.chance):
+        raise InputError(f"--chance must be a finite number; got {asked.chance}")
+    first = secrets.randbelow(FRESH) if asked.seed is None else asked.seed
+    if first > SEEDS - asked.seeds:
+        raise InputError(
+            f"--seed must be {SEEDS - asked.seeds} or less with {asked.seeds} seeds; got {first}"
+        )
+    settings = Settings(
+        **{"space": REFEREE, "seed": first, **{name: getattr(asked, name) for name in OF_RUNS}}
+    )
+    confirmation = Confirmation(
+        number=1,
+        options=protocol,
+        seeds=list(range(first, first + asked.seeds)),
+        variant_set=VariantSet(variants=_variants(configs), baseline_candidates=[], warnings=[]),
+        provenance=collect_provenance(),
+        inputs=0,
+        chance=None if asked.chance is None else Chance(value=asked.chance, error=0.0, step=0.0),
+    )
+    reports = configs[0].training.reports  # type: ignore[attr-defined]
+    plan = Plan(trials=0, budget=1.0, metric=reports, objectives=[reports.name], baseline_share=0.0)
+    called = UserCallbacks(settings.callbacks)
+    with new_folder(settings, plan, fingerprint="", data="") as (folder, metadata):
+        path = begin(folder, confirmation)
+        with capture_library_logs(path / "log.txt"):
+            return run_trainings(path, metadata, confirmation, called, baseline=lambda: configs[0])
+
+
+def _commands(asked: RefereeOptions) -> list[str]:
+    """Return the commands, the baseline first. Raise InputError if an argument is missing."""
+    needed = {"--baseline": asked.baseline, "--metric": asked.metric, "--candidate": asked.candidates}
+    if missing := [option for option, value in needed.items() if not value]:
+        raise InputError(
+            f"automl referee needs {missing[0]}, as in: automl referee --baseline 'python train.py --seed "
+            f"{{seed}}' --candidate 'python train.py --wide --seed {{seed}}' --metric 'accuracy=(.*)'"
+        )
+    candidates = [asked.candidates] if isinstance(asked.candidates, str) else asked.candidates
+    return [str(asked.baseline), *candidates]
+
+
+def _resume(asked: RefereeOptions) -> ConfirmResult:
+    """Resume a comparison of commands that was stopped, and repeat runs that failed."""
+    if asked != RefereeOptions(resume=asked.resume, storage=asked.storage):
+        raise InputError("a comparison keeps its commands and options; with resume give storage alone")
+    assert asked.resume is not None
+    name, storage = resolve_search(asked.resume, None if asked.storage == STORAGE else asked.storage)
+    _, metadata = find_search(name, storage)
+    if not metadata.settings.is_referee:
+        raise InputError(
+            f"{name!r} is a search. Resume it with {format_command('search --resume', name, storage)}, or "
+            f"its confirmation with {format_command('confirm --search', name, storage)}"
+        )
+    return run_confirm(name, storage=storage)
+
+
+def _configuration(command: str, asked: RefereeOptions) -> TrialConfig:
+    """Return the configuration of a command, which runs in the current folder."""
+    model = CommandModel(command=command)
+    training = CommandTraining(
+        epochs=1, metric=asked.metric or "", metric_file=asked.metric_file or "", last=asked.last
+    )
+    if os.path.isdir(command):  # False for a command that is too long for a path
+        raise InputError(
+            f"a command must be a program with its options, since a referee trains with fresh seeds; got the "
+            f"folder {command!r}"
+        )
+    problems = [*model.problems(), *training.problems()]
+    if training.metric_file and OUT not in command:
+        problems.append(
+            f"a command must contain {OUT} with --metric-file, since each run writes a file of its own; got "
+            f"{command!r}. Give the training script an option such as --out {OUT}"
+        )
+    if problems:
+        raise InputError(problems[0])
+    declared = declare_metric(training.metric_name, minimize=asked.minimize)
+    reports = Metric(name=declared.name, maximize=declared.maximize, unit=asked.unit, margin=asked.margin)
+    return TrialConfig(
+        task=COMMAND,
+        data=Data(path=str(Path.cwd())),
+        model=model,
+        training=CommandTraining(**{**vars(training), "reports": reports}),
+    )
+
+
+def _variants(configs: Sequence[TrialConfig]) -> list[Variant]:
+    baseline, *candidates = configs
+    names = (
+        [f"candidate {i}" for i in range(1, len(candidates) + 1)] if len(candidates) > 1 else ["candidate"]
+    )
+    return [
+        Variant(name="baseline", role=Role.BASELINE, config=baseline),
+        *(
+            Variant(name=name, role=Role.FINALIST, config=config, plain="baseline")
+            for name, config in zip(names, candidates, strict=True)
+        ),
+    ]

@@ -1,0 +1,92 @@
+"""Configuration of detection."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from search.config.sections import Data, Model, Training
+from search.metric import Metric
+
+BOX_AP = Metric(name="box_ap", maximize=True, scale=100.0, gap="points")  # COCO's average precision
+MASK_AP = Metric(name="mask_ap", maximize=True, scale=100.0, gap="points")
+DETECTION = (BOX_AP, MASK_AP)  # the default first
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectionData(Data):
+    """Images with objects.
+
+    Attributes:
+        source: `scenes`, or `coco` for a folder in COCO's layout.
+        size: The longer side of an image in pixels. Larger images are scaled down to it.
+    """
+
+    source: str = "scenes"
+    size: int = 96
+
+    def problems(self) -> Iterator[str]:
+        if not 64 <= self.size <= 2048:
+            yield f"data.size must lie between 64 and 2048 pixels; got {self.size}"
+        yield from super().problems()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectionModel(Model):
+    """Faster R-CNN on a backbone with a feature pyramid, or Mask R-CNN, which also predicts masks.
+
+    `channels`, `representation`, `anchor`, `proposals`, `regions` and `detections` are those of
+    `build_detector`.
+
+    Attributes:
+        masks: If True, predict masks if the data have masks.
+        frozen_stages: The number of stages of a pretrained backbone, from the stem on, whose weights are
+            frozen.
+        frozen_norms: If True, the batch norms of a pretrained backbone are frozen.
+        norm: The norm in the pyramid and the heads: `group`, with which a detector learns sooner from new
+            weights, or `none`, as in torchvision.
+    """
+
+    masks: bool = True
+    channels: int = 256
+    representation: int = 1024
+    anchor: int = 32
+    proposals: int = 1000
+    regions: int = 512
+    detections: int = 100
+    frozen_stages: int = 0
+    frozen_norms: bool = False
+    norm: Literal["none", "group"] = "none"
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        for name in ("channels", "representation", "anchor", "proposals", "regions", "detections"):
+            if not 1 <= getattr(self, name) <= 10_000:
+                yield f"model.{name} must lie between 1 and 10,000; got {getattr(self, name)}"
+        if not 0 <= self.frozen_stages <= 4:
+            yield f"model.frozen_stages must lie between 0 and 4; got {self.frozen_stages}"
+        if (self.frozen_stages or self.frozen_norms) and not self.weights:
+            yield "model.frozen_stages and model.frozen_norms need model.weights; new ones would not learn"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectionTraining(Training):
+    """Training with the losses of proposals, boxes and masks, each with weight 1.
+
+    Attributes:
+        flip: If True, half of the images are mirrored.
+        smallest: The smallest random factor that images are scaled by.
+        largest: The largest such factor. Images above `data.size` are cropped at random.
+    """
+
+    batch_size: int = 16
+    flip: bool = True
+    smallest: float = 1.0
+    largest: float = 1.0
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if not 0.1 <= self.smallest <= self.largest <= 10:
+            yield (
+                f"training.smallest and training.largest must lie between 0.1 and 10, in this order; got "
+                f"{self.smallest} and {self.largest}"
+            )

@@ -1,0 +1,147 @@
+"""Masks of objects: polygons and run lengths in the formats of pycocotools.
+
+Source: T.-Y. Lin et al., Microsoft COCO (2014), arXiv 1405.0312, and its tools.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from automl.base.lazy import optional
+from automl.tasks.detection.data.objects import Rle
+
+coco = optional("pycocotools.mask", "detection")
+
+MAX_RUN_BITS = 35  # per run length in a compressed string, since pycocotools shifts 32-bit numbers
+
+
+def encode_masks(masks: np.ndarray) -> list[Rle]:
+    """Return the run lengths of masks, bool or uint8 `(N, H, W)`."""
+    packed = np.asfortranarray(masks.astype(np.uint8).transpose(1, 2, 0))
+    return [each["counts"] for each in coco.encode(packed)]
+
+
+def decode_masks(masks: Sequence[Rle], height: int, width: int) -> np.ndarray:
+    """Return masks, uint8 `(N, H, W)`, from their run lengths."""
+    if not masks:
+        return np.zeros((0, height, width), np.uint8)
+    pixels: np.ndarray = coco.decode([{"size": [height, width], "counts": counts} for counts in masks])
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def mask_areas(masks: Sequence[Rle], height: int, width: int) -> np.ndarray:
+    """Return the number of pixels of each mask, float64 `(N,)`."""
+    if not masks:
+        return np.zeros(0)
+    return np.asarray(coco.area([{"size": [height, width], "counts": c} for c in masks]), np.float64)
+
+
+def filter_segmentation(segmentation: Any, height: int, width: int) -> tuple[Any, list[str]]:
+    """Return the valid parts of a segmentation, and the faults of the others.
+
+    Invalid polygons are removed from a list. The first result is None if nothing is left.
+    """
+    if isinstance(segmentation, list) and segmentation:
+        wrong = [_polygon_problem(polygon, height, width) for polygon in segmentation]
+        good = [polygon for polygon, why in zip(segmentation, wrong, strict=True) if why is None]
+        return good or None, [why for why in wrong if why is not None]
+    why = _mask_problem(segmentation, height, width)
+    return (segmentation, []) if why is None else (None, [why])
+
+
+def parse_finite(values: Any) -> np.ndarray | None:
+    """Return a list of numbers as float64 `(N,)`; None if it is no list of finite numbers."""
+    if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
+        return None
+    try:
+        numbers = np.array(values, np.float64)
+    except OverflowError:  # an integer of more than 308 digits
+        return None
+    return numbers if np.isfinite(numbers).all() else None
+
+
+def _polygon_problem(polygon: Any, height: int, width: int) -> str | None:
+    """Return the fault of a polygon; None if it is valid.
+
+    pycocotools walks along every edge pixel by pixel, and writes beyond its memory if an edge is too long. A
+    polygon that reaches further beyond the image than the image is large is therefore rejected.
+    """
+    shown = str(polygon)[:60]
+    numbers = parse_finite(polygon)
+    if numbers is None or len(numbers) < 6 or len(numbers) % 2:
+        return f"a polygon must be x, y, x, y, ... of three points or more; got {shown}"
+    x, y = numbers.reshape(-1, 2).T
+    for values, side in ((x, width), (y, height)):
+        low, high = values.min(), values.max()
+        if low < -side or high > 2 * side or low >= side or high <= 0:
+            return f"a polygon lies outside of its image of {width} x {height} pixels; got {shown}"
+    if np.dot(x, np.roll(y, 1)) == np.dot(y, np.roll(x, 1)):
+        return f"a polygon encloses no area; got {shown}"
+    return None
+
+
+def _mask_problem(segmentation: Any, height: int, width: int) -> str | None:
+    if not isinstance(segmentation, dict):
+        return f"its segmentation must be a list of polygons, or run lengths; got {str(segmentation)[:60]!r}"
+    size, counts = segmentation.get("size"), segmentation.get("counts")
+    if size != [height, width]:
+        shown = str(size)[:60]
+        return f"its mask has size {shown} (height, width), but the image has {[height, width]}"
+    if isinstance(counts, list):
+        whole = all(isinstance(n, int) and n >= 0 for n in counts) and sum(counts) == height * width
+        return None if whole else f"the run lengths of its mask must sum to {height * width}"
+    if not isinstance(counts, str):
+        return "its mask must have `counts`, a list of run lengths or a string"
+    return _run_length_problem(counts, height, width)
+
+
+def _run_length_problem(letters: str, height: int, width: int) -> str | None:
+    """Return why a compressed string is not the run lengths of an image of this size.
+
+    pycocotools would write beyond the end of the image, so the lengths are summed here.
+    """
+    total, runs, value, shift = 0, [0, 0], 0, 0
+    for i, letter in enumerate(letters):
+        code = ord(letter) - 48
+        if not 0 <= code < 64:
+            return f"the run lengths of its mask have an invalid letter {letter!r} at {i}"
+        value |= (code & 0x1F) << shift
+        shift += 5
+        if shift > MAX_RUN_BITS:
+            return f"a run of its mask has more letters than any length needs, at {i}"
+        if code & 0x20:
+            continue
+        if code & 0x10:
+            value |= -1 << shift
+        if len(runs) > 4:
+            value += runs[-2]
+        if value < 0:
+            return "a run of its mask has a length below 0"
+        runs.append(value)
+        total, value, shift = total + value, 0, 0
+    if shift or total != height * width:
+        return f"the run lengths of its mask sum to {total}, but the image has {height * width} pixels"
+    return None
+
+
+def encode_segmentation(segmentation: Any, height: int, width: int) -> Rle:
+    """Return the run lengths of a segmentation in any format, without a fault."""
+    if isinstance(segmentation, list):
+        merged: dict[str, Any] = coco.merge(coco.frPyObjects(segmentation, height, width))
+    elif isinstance(segmentation["counts"], list):
+        merged = coco.frPyObjects({"size": [height, width], "counts": segmentation["counts"]}, height, width)
+    else:
+        counts: bytes = segmentation["counts"].encode()
+        return counts
+    encoded: Rle = merged["counts"]
+    return encoded
+
+
+def resize_masks(masks: Sequence[Rle], old: tuple[int, int], new: tuple[int, int]) -> list[Rle]:
+    """Resize masks to the nearest pixel. `old` and `new` are height and width."""
+    if old == new:
+        return list(masks)
+    rows, columns = (((np.arange(n) + 0.5) * o / n).astype(int) for o, n in zip(old, new, strict=True))
+    # Decode one mask at a time: a photograph of a crowd has many, each as large as the photograph.
+    return [encode_masks(decode_masks([mask], *old)[:, rows][:, :, columns])[0] for mask in masks]

@@ -1,0 +1,181 @@
+"""Spaces of detection: attention in a backbone and on its feature pyramid.
+
+Source: Z. Shen et al., Efficient Attention (2018), arXiv 1812.01243, which has decomposed attention after
+res3, after res4, and at up to seven sites of ResNet and FPN.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import optuna
+
+import backbones
+from automl.tasks.detection import DetectionData, DetectionModel, DetectionTraining
+from backbones.placement import Placement
+from search import choices
+from search.config import TrialConfig
+from search.space import Space
+
+if TYPE_CHECKING:
+    from backbones.site import Site
+
+TASK = "detection"
+
+# The bundled scenes, and a model whose epoch takes seconds on a CPU. A scene has a handful of digits, so a
+# few small anchors suffice.
+SCENES = DetectionData(source="scenes", size=96)
+SMALL = DetectionModel(
+    backbone="xresnet18",
+    options={"width": 0.25},
+    channels=32,
+    representation=128,
+    anchor=12,
+    proposals=100,
+    regions=32,
+    detections=20,
+    norm="group",
+)
+SCENES_TRAINING = DetectionTraining(epochs=4, batch_size=8, flip=False, smallest=0.8, largest=1.25)
+SCENES_PLAIN: Mapping[str, Any] = {
+    "modules": 0,
+    "learning_rate": 4e-3,
+    "weight_decay": 1e-2,
+    "batch_size": 8,
+    "schedule": "one-cycle",
+}
+
+# Images of 800 pixels at the longer side. This training does not diverge from new weights. The published one,
+# SGD at 0.02 from a pretrained backbone, does.
+COCO = DetectionData(source="coco", size=800)
+FULL = DetectionModel(backbone="torchvision:resnet50")
+COCO_TRAINING = DetectionTraining(
+    epochs=12,
+    batch_size=16,
+    learning_rate=2e-4,
+    weight_decay=5e-2,
+    schedule="warmup-cosine",
+    clip=1.0,
+)
+COCO_PLAIN: Mapping[str, Any] = {
+    "modules": 0,
+    **{
+        key: getattr(COCO_TRAINING, key)
+        for key in ("learning_rate", "weight_decay", "batch_size", "schedule")
+    },
+}
+MOST = 7  # modules
+
+# Types whose time and memory grow linearly with the positions.
+LINEAR = ("decomposed", "ssa", "ssa-sym", "conv1x1")
+KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "reduction": 2}
+PYRAMID = ("fpn.p2", "fpn.p3", "fpn.p4", "fpn.p5")
+
+
+def list_sites(model: DetectionModel) -> list["Site"]:
+    """Return the sites after residual blocks and in their branches, and the levels of the pyramid."""
+    return _list_sites(model.backbone, tuple(sorted(model.options.items())), model.channels)
+
+
+@cache
+def _list_sites(backbone: str, options: tuple[tuple[str, Any], ...], channels: int) -> list["Site"]:
+    import torch  # takes seconds
+
+    from automl.tasks.detection.model import SIDE, build_detector
+
+    with torch.random.fork_rng(devices=[]):
+        backbone_model = backbones.build(backbone, classes=2, size=SIDE, **dict(options))
+        model = build_detector(backbone_model, classes=1, channels=channels, representation=8, proposals=10)
+        sites = backbones.sites(model, [torch.rand(3, SIDE, SIDE) for _ in range(2)])
+    return [site for site in sites if ".block" in site.name or site.name in PYRAMID]
+
+
+def published_sites(model: DetectionModel) -> list[list[str]]:
+    """Return the sites after res3; after res4; of five modules; and of seven.
+
+    Five are after res3 and res4 and on three levels of the pyramid; seven are after res3 to res5 and on all
+    four levels.
+    """
+    names = [site.name for site in list_sites(model)]
+    res3, res4, res5 = (_last(names, stage) for stage in (2, 3, 4))
+    return [[res3], [res4], [res3, res4, *PYRAMID[1:]], [res3, res4, res5, *PYRAMID]]
+
+
+def published(model: DetectionModel, plain: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return parameters of decomposed attention at the `published_sites`."""
+    names = [site.name for site in list_sites(model)]
+    chosen = [sorted(map(names.index, indices)) for indices in published_sites(model)]
+    return [{**plain, **choices.modules(indices, "decomposed", KIND)} for indices in chosen]
+
+
+def _last(names: Sequence[str], stage: int) -> str:
+    """Return the site after the last block of a stage."""
+    return [name for name in names if name.startswith(f"stage{stage}.block") and name.count(".") == 1][-1]
+
+
+def scenes(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
+    """Draw from the bundled scenes: up to seven modules of any type."""
+    placement = choices.placement(trial, list_sites(SMALL), most=MOST, kinds=kinds)
+    return _config(trial, SCENES, SMALL, SCENES_TRAINING, placement, batch_sizes=[4, 8, 16])
+
+
+def coco_da(backbone: str = FULL.backbone) -> Callable[[optuna.Trial], TrialConfig]:
+    """Return the function that draws a Mask R-CNN on COCO's layout.
+
+    It has up to seven modules of linear types.
+    """
+
+    def draw(trial: optuna.Trial, kinds: Sequence[str] = LINEAR) -> TrialConfig:
+        model = replace(FULL, backbone=backbone)
+        placement = choices.placement(trial, list_sites(model), most=MOST, kinds=kinds)
+        return _config(trial, COCO, model, COCO_TRAINING, placement, batch_sizes=[8, 16, 32])
+
+    return draw
+
+
+def _config(
+    trial: optuna.Trial,
+    data: DetectionData,
+    model: DetectionModel,
+    training: DetectionTraining,
+    placement: Placement,
+    *,
+    batch_sizes: Sequence[int],
+) -> TrialConfig:
+    return TrialConfig(
+        task=TASK,
+        data=data,
+        model=replace(model, placement=placement),
+        training=choices.optimisation(
+            trial,
+            training,
+            batch_sizes=batch_sizes,
+            rates=(3e-5, 3e-3) if data.source == COCO.source else (3e-4, 2e-2),
+            schedules=["warmup-cosine", "one-cycle", "flat-cosine"],
+        ),
+    )
+
+
+def coco_space(backbone: str = FULL.backbone) -> Space:
+    """Return the space of images with objects in COCO's layout, with the backbone `backbone`."""
+    return Space(
+        name="coco-da",
+        draw=coco_da(backbone),
+        baseline=COCO_PLAIN,
+        published=partial(published, replace(FULL, backbone=backbone), COCO_PLAIN),
+        summary="Mask R-CNN, attention in its backbone and pyramid; --data of COCO's layout",
+        with_backbone=lambda name, _: coco_space(name),
+    )
+
+
+SPACES = (
+    Space(
+        name="scenes",
+        draw=scenes,
+        baseline=SCENES_PLAIN,
+        published=partial(published, SMALL, SCENES_PLAIN),
+        summary="boxes and masks of digits in bundled scenes of 96 px; a narrow Mask R-CNN",
+    ),
+    coco_space(),
+)

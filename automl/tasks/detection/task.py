@@ -1,0 +1,288 @@
+"""Detection: boxes, categories and masks of the objects in images.
+
+Source: S. Ren et al., Faster R-CNN (2015), arXiv 1506.01497; K. He et al., Mask R-CNN (2017), arXiv
+1703.06870.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from automl.base.errors import InputError
+from automl.base.serialise import to_json
+from automl.config.runtime import Runtime
+from automl.data.pictures.formats import SUFFIXES, is_picture
+from automl.data.records import Records
+from automl.tasks.base import EvaluationBatch, RecordTask, Split
+from automl.tasks.deployment import Arrays, Deployment, spread_indices
+from automl.tasks.detection import SPEC, DetectionData, DetectionModel, DetectionTraining
+from automl.tasks.detection.config import BOX_AP
+from automl.tasks.detection.data import DetectionImages, open_detection_records, open_split, shared_name
+from automl.tasks.detection.data.augment import augment, draw_augmentations
+from automl.tasks.detection.data.masks import decode_masks
+from automl.tasks.detection.deploy import (
+    IMAGES,
+    OUTPUTS,
+    REQUEST,
+    SIZES,
+    USAGE,
+    compare_detections,
+    describe_detections,
+    pad_images,
+    read_image,
+    write_detections,
+)
+from automl.tasks.detection.graph import DetectorGraph
+from automl.tasks.detection.model import STRIDES, build_detector
+from automl.tasks.detection.score import DetectionEvaluator, Truth, metric_names
+from automl.tasks.initial import initialise_backbone
+from automl.tasks.memo import remember
+from automl.tasks.model_check import ModelCheck, check_model
+from backbones import BACKBONES, find
+from backbones.libraries import LIBRARIES
+from backbones.memory_format import set_format
+from search.config import TrialConfig
+
+Target = dict[str, Tensor]
+
+
+@lru_cache(maxsize=8)
+def load_images(data: DetectionData, split: Split) -> DetectionImages:
+    """Return the images of a split, loaded once in a process."""
+    return open_split(data.source, split, path=data.path, size=data.size, subset=data.subset)
+
+
+class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
+    """Detection of boxes and masks.
+
+    Its metrics are those of `DetectionEvaluator`, the primary one `box_ap` or `mask_ap`. A training batch is
+    a list of images of different sizes and a list of their objects; torchvision pads the images. In
+    validation and test every image is padded to the same size, so that no answer depends on other images.
+    """
+
+    spec = SPEC
+    noun = "images"
+    suffixes = SUFFIXES
+    tolerance = 1e-2
+
+    def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
+        super().__init__(config, runtime)
+        self.train = load_images(self.data, "train")
+        self.masks = self.chosen.masks and self.train.has_masks
+        computed = metric_names("bbox") + (metric_names("segm") if self.masks else [])
+        if self.metric.name not in computed:
+            raise InputError(
+                f"metric {self.metric.name} needs model.masks, and a mask of every object in the data; "
+                f"choose {BOX_AP.name}"
+            )
+        self.may_be_nan: Collection[str] = computed
+        self.batch_size = self.shared_batch_size(least=1)
+
+    @property
+    def labels(self) -> list[str]:
+        return list(self.train.classes)
+
+    def size(self, split: Split) -> int:
+        return len(load_images(self.data, split))
+
+    @classmethod
+    def records(cls, config: TrialConfig) -> Records[Any]:
+        data = cls.data_of(config)
+        return open_detection_records(data.source, path=data.path, subset=data.subset)
+
+    @classmethod
+    def shared_name(cls, config: TrialConfig) -> str:
+        data = cls.data_of(config)
+        return shared_name(data.source, data.path, data.size)
+
+    def stored_files(self, splits: Sequence[Split]) -> Mapping[str, Path]:
+        return {split: load_images(self.data, split).file.path for split in splits}
+
+    @property
+    def canvas(self) -> int:
+        """Return the side in pixels of evaluated and deployed images."""
+        return -(-self.data.size // STRIDES[-1]) * STRIDES[-1]
+
+    def model(self) -> nn.Module:
+        check = self.check()
+        model = self.placed(self._plain, lambda: self._example(2, "cpu"), self.canvas, len(self.labels))
+        return set_format(model, check.memory_format)
+
+    def check(self) -> ModelCheck:
+        """Try backbone and pyramid, once in a process, if the backbone is not built in."""
+        plain, runtime = replace(self.chosen, placement={}), self.runtime
+        if plain.backbone in BACKBONES:
+            return ModelCheck(torch.channels_last)
+        return remember(
+            "check",
+            [to_json(plain), self.canvas, len(self.labels), str(runtime.device), str(runtime.dtype)],
+            lambda: check_model(
+                plain.backbone,
+                lambda: self._plain().get_submodule("backbone").to(runtime.device),
+                lambda count: torch.stack(self._example(count, runtime.device)),
+                runtime,
+                images=True,
+                run=plain.backbone.partition(":")[0] not in LIBRARIES,
+            ),
+        )
+
+    def notes(self) -> Sequence[str]:
+        return self.check().notes
+
+    def _body(self) -> nn.Module:
+        return self.chosen.build(classes=len(self.labels), size=self.canvas)
+
+    def _plain(self) -> nn.Module:
+        chosen = self.chosen
+        return build_detector(
+            self._body(),
+            classes=len(self.labels),
+            masks=self.masks,
+            channels=chosen.channels,
+            representation=chosen.representation,
+            anchor=chosen.anchor,
+            proposals=chosen.proposals,
+            regions=chosen.regions,
+            detections=chosen.detections,
+            canvas=self.canvas,
+            frozen_stages=chosen.frozen_stages,
+            frozen_norms=chosen.frozen_norms,
+            norm=chosen.norm,
+            normalisation=find(chosen.backbone).normalisation,
+        )
+
+    def initialise(self, model: nn.Module) -> list[str]:
+        return initialise_backbone(
+            model, "backbone.body", self.chosen, self._body, classes=len(self.labels), size=self.canvas
+        )
+
+    def batches(self, epoch: int) -> Iterator[tuple[list[Tensor], list[Target]]]:
+        """Yield images `(3, H, W)` from 0 to 1, and their objects without crowds, in torchvision's format.
+
+        All workers draw the same order and augmentation, and each computes its own images.
+        """
+        generator = np.random.default_rng([self.config.seed, epoch])
+        count = self.steps() * self.batch_size
+        order = generator.permutation(len(self.train))[:count]
+        scale = self.training.smallest, self.training.largest
+        drawn = draw_augmentations(count, generator, flip=self.training.flip, scale=scale)
+        for indices in torch.arange(count).view(-1, self.batch_size):
+            examples = []
+            for i in self.runtime.shard(indices).tolist():
+                image, target = self._image(self.train, int(order[i])), self._target(int(order[i]))
+                examples.append(augment(image, target, drawn[i], self.data.size))
+            yield [image for image, _ in examples], [target for _, target in examples]
+
+    def _image(self, split: DetectionImages, index: int) -> Tensor:
+        raw = torch.from_numpy(split.image(index).copy()).to(self.runtime.device, non_blocking=True)
+        return raw.permute(2, 0, 1).float() / 255
+
+    def _target(self, index: int) -> Target:
+        """Return the objects of a training image: boxes as corners, at the size of the stored image."""
+        objects, (width, height) = self.train.objects(index), self.train.stored(index)
+        objects_alone = np.flatnonzero(~objects.crowd)
+        corners = objects.boxes[objects_alone]
+        corners[:, 2:] += corners[:, :2]
+        scale = np.array([width, height]) / self.train.original(index)
+        corners = (corners * np.tile(scale, 2)).clip(0, [width, height] * 2)
+        is_valid = ((corners[:, 2:] - corners[:, :2]) > 0).all(1)
+        target: Target = {
+            "boxes": torch.from_numpy(corners[is_valid].astype(np.float32)),
+            "labels": torch.from_numpy(objects.labels[objects_alone][is_valid]),
+        }
+        if self.masks:
+            assert objects.masks is not None
+            masks = decode_masks([objects.masks[i] for i in objects_alone[is_valid]], height, width)
+            target["masks"] = torch.from_numpy(masks)
+        return {name: value.to(self.runtime.device) for name, value in target.items()}
+
+    def example(self, count: int) -> list[Tensor]:
+        return self._example(count, self.runtime.device)
+
+    def _example(self, count: int, device: torch.device | str) -> list[Tensor]:
+        # Random images, so that the detector has something to find.
+        generator = torch.Generator().manual_seed(0)
+        return list(torch.rand(count, 3, self.canvas, self.canvas, generator=generator).to(device))
+
+    def loss(self, model: nn.Module, batch: tuple[list[Tensor], list[Target]]) -> Tensor:
+        losses: dict[str, Tensor] = model(*batch)
+        return torch.stack([loss.float() for loss in losses.values()]).sum()
+
+    def parts(self, split: Split) -> Iterator[EvaluationBatch]:
+        data = load_images(self.data, split)
+        for index in self.runtime.shard(torch.arange(len(data))).split(self.training.batch_size):
+            truths = [
+                Truth(index=i, objects=data.objects(i), original=data.original(i), stored=data.stored(i))
+                for i in index.tolist()
+            ]
+            yield EvaluationBatch(index, [self._image(data, i) for i in index.tolist()], truths)
+
+    def evaluator(self, split: Split) -> DetectionEvaluator:
+        return DetectionEvaluator(len(self.labels), masks=self.masks, device=self.runtime.device)
+
+    def describe_changes(self) -> str:
+        train, validation = self.train, load_images(self.data, "validation")
+        return str(train.listed + train.file.count_changes() + validation.file.count_changes())
+
+    @classmethod
+    def reads(cls, file: Path) -> bool:
+        return is_picture(file)
+
+    def deployment(self, model: nn.Module) -> Deployment:
+        """Return the graph from bytes `(N, S, S, 3)` and image sizes to boxes, labels, scores and masks."""
+        device = self.runtime.device
+        graph = DetectorGraph(model, self.canvas, find(self.chosen.backbone).normalisation)
+        images = torch.zeros(2, self.canvas, self.canvas, 3, dtype=torch.uint8, device=device)
+        return Deployment(
+            module=graph,
+            inputs={IMAGES: images, SIZES: torch.full((2, 2), self.canvas, device=device)},
+            outputs=OUTPUTS if graph.has_masks else OUTPUTS[:-1],
+            details={
+                "labels": self.labels,
+                "category_ids": list(self.train.categories),
+                "canvas": self.canvas,
+                "size": self.data.size,
+            },
+        )
+
+    def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
+        data = load_images(self.data, split)
+        chosen = [data.image(i) for i in spread_indices(len(data), count).tolist()]
+        return {
+            name: value.to(self.runtime.device) for name, value in pad_images(chosen, self.canvas).items()
+        }
+
+    def compare(self, ours: Arrays, theirs: Arrays) -> float:
+        return compare_detections(ours, theirs)
+
+    @classmethod
+    def read_inputs(
+        cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
+    ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+        """Read image files of any size, scaled like validation images."""
+        for path in paths:
+            yield str(path), read_image(path, exported)
+
+    @classmethod
+    def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
+        """Describe the objects that are more likely present than not, with boxes in pixels of the graph's
+        image.
+        """
+        return describe_detections(exported, outputs)
+
+    @classmethod
+    def write(cls, exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
+        """Write `PATH.json` in COCO's result format, and a picture with boxes and masks, `PATH.png`."""
+        return write_detections(exported, name, outputs, path)
+
+    def usage(self) -> str:
+        return USAGE.format(canvas=self.canvas, size=self.data.size)
+
+    def request(self) -> str:
+        return REQUEST.format(canvas=self.canvas, size=self.data.size)

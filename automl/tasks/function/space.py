@@ -1,0 +1,239 @@
+"""The search space of a training function: a placement in its model, and the hyperparameters it asks for.
+
+A draw needs what the start of the function declares. This depends on the values of categorical and integer
+hyperparameters, such as a width or the choice of an optimiser, but not on those of continuous ones. So the
+start runs once for each combination of such values that is drawn, and other draws use what it declared.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import exp, log
+from typing import Any
+
+import optuna
+import torch
+
+from automl.base.errors import InputError
+from automl.tasks.function import FunctionModel
+from automl.tasks.function.inputs import repeat
+from automl.tasks.function.start import Start, StartTrial, find_function, run_start
+from automl.tasks.function.trial import Placed
+from backbones import sites
+from backbones.site import Site
+from search import choices
+from search.config import Data, TrialConfig
+from search.config.own_training import OwnTraining
+from search.metric import Metric
+from search.space import Space
+
+History = tuple[Any, ...]  # the discrete values that were drawn so far
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A hyperparameter that a function asks for.
+
+    Attributes:
+        method: The name of the method of an Optuna trial.
+        args: Its arguments, the name of the hyperparameter first.
+        options: Its keyword arguments.
+    """
+
+    method: str
+    args: tuple[Any, ...]
+    options: Mapping[str, Any]
+
+    def draw(self, trial: Any) -> Any:
+        """Draw a value."""
+        return getattr(trial, self.method)(*self.args, **self.options)
+
+    @property
+    def middle(self) -> Any:
+        """The default of a baseline: the middle of the range, or the first choice."""
+        if self.method == "suggest_categorical":
+            return self.args[1][0]
+        _, low, high = self.args
+        step = self.options.get("step")
+        value = exp((log(low) + log(high)) / 2) if self.options.get("log") else (low + high) / 2
+        if self.method == "suggest_int":
+            return low + round((value - low) / step) * step
+        return value if step is None else low + round((value - low) / step) * step
+
+
+Step = Suggestion | Sequence[Site] | Start  # a call of the start: `suggest_`, `place` or `epochs`
+
+
+@dataclass
+class Starts:
+    """The calls of a function's start, after each history of discrete values.
+
+    Attributes:
+        name: The name of the function.
+        data: The path of `--data`.
+        steps: The call after each history.
+    """
+
+    name: str
+    data: str | None = None
+    steps: dict[History, Step] = field(default_factory=dict)
+
+    def draw(
+        self,
+        trial: Any,
+        kinds: Sequence[str] = choices.TYPES,
+        *,
+        metric: Metric,
+        chance: float | None,
+        epochs: int | None,
+    ) -> TrialConfig:
+        """Draw a configuration."""
+        history: History = ()
+        parameters: dict[str, Any] = {}
+        placement: Mapping[str, Any] = {}
+        while True:
+            step = self.steps.get(history)
+            if step is None:
+                self._explore(trial, kinds)
+                step = self.steps[history]
+            if isinstance(step, Start):
+                return TrialConfig(
+                    task="function",
+                    data=Data(path=self.data),
+                    model=FunctionModel(backbone=self.name, placement=placement),
+                    training=OwnTraining(
+                        epochs=epochs or step.epochs,
+                        batch_size=step.placed.batch_size,
+                        parameters=parameters,
+                        reports=metric,
+                        chance=chance,
+                    ),
+                )
+            if isinstance(step, Suggestion):
+                value = parameters[step.args[0]] = step.draw(trial)
+                history = (*history, None if step.method == "suggest_float" else value)
+            else:
+                placement = choices.placement(trial, step, kinds=kinds)
+                history = (*history, None)
+
+    def _explore(self, trial: Any, kinds: Sequence[str]) -> None:
+        """Run the start with the values of a trial, and record its calls."""
+        explorer = _Explorer(trial, self.steps, kinds, data=self.data)
+        start = run_start(self.name, explorer)
+        # Only its numbers are needed, and the model would take memory.
+        example, size = start.placed.example, start.placed.batch_size
+        placed = Placed(model=torch.nn.Identity(), example=example, batch_size=size)
+        self.steps[explorer.history] = replace(start, placed=placed, exported=None)
+
+    def list_sites(self) -> Sequence[Site]:
+        """Return the sites of the first model that was placed."""
+        return next(step for step in self.steps.values() if not isinstance(step, Suggestion | Start))
+
+    def middle(self) -> dict[str, Any]:
+        """Return the middle of each range and the first of each choice, for the baseline."""
+        middle = _Middle()
+        run_start(self.name, StartTrial(middle, lambda placed: placed, data=self.data))
+        return middle.values
+
+
+class _Explorer(StartTrial):
+    """A trial that records the calls of a start."""
+
+    def __init__(self, source: Any, steps: dict[History, Step], kinds: Sequence[str], **options: Any) -> None:
+        super().__init__(source, self.insert, **options)
+        self.history: History = ()
+        self.steps, self.kinds = steps, kinds
+
+    def _suggest(self, method: str, name: str, *args: Any, **options: Any) -> Any:
+        value = super()._suggest(method, name, *args, **options)
+        self.steps[self.history] = Suggestion(method, (name, *args), options)
+        self.history = (*self.history, None if method == "suggest_float" else value)
+        return value
+
+    def insert(self, placed: Placed) -> Placed:
+        if self.history not in self.steps:
+            self.steps[self.history] = list_sites(placed)
+        listed: Any = self.steps[self.history]
+        # Drawn in the order of the calls, as in later draws, so that a sampler returns the same values.
+        choices.placement(self._source, listed, kinds=self.kinds)
+        self.history = (*self.history, None)
+        return placed
+
+
+class _Middle:
+    """A source of hyperparameters that returns the middle of each range."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    def __getattr__(self, method: str) -> Any:
+        return partial(self._suggest, method)
+
+    def _suggest(self, method: str, *args: Any, **options: Any) -> Any:
+        suggestion = Suggestion(method, args, options)
+        value = self.values.setdefault(args[0], suggestion.middle)
+        return suggestion.draw(optuna.trial.FixedTrial({args[0]: value}))  # which checks the range
+
+
+def list_sites(placed: Placed) -> Sequence[Site]:
+    """Return the sites of a model that have more than one position and replace nothing.
+
+    Raises:
+        InputError: There are none.
+    """
+    example = repeat(placed.example, 2, torch.device("cpu"))
+    listed = [site for site in sites(placed.model, example) if site.positions > 1 and not site.replaces]
+    if not listed:
+        raise InputError(
+            f"{type(placed.model).__name__} has no feature map with several positions, so nothing can be "
+            f"placed; give trial.place the model that has them"
+        )
+    return listed
+
+
+def function_space(
+    name: str,
+    metric: Metric,
+    *,
+    chance: float | None = None,
+    epochs: int | None = None,
+    data: str | None = None,
+) -> Space:
+    """Return the space of the training function `name`.
+
+    Trial 0 has the values in the attribute `baseline` of the function. Of the other hyperparameters it has
+    the middle of the range or the first choice.
+
+    Args:
+        name: The name of the function.
+        metric: The metric that it reports.
+        chance: The score of guessing, or None if it is unknown.
+        epochs: The number of the baseline's epochs, instead of the function's.
+        data: The path of `--data`.
+
+    Raises:
+        InputError: The start of the function fails.
+    """
+    starts = Starts(name, data)
+    draw = partial(starts.draw, metric=metric, chance=chance, epochs=epochs)
+    own = getattr(find_function(name), "baseline", {})
+    try:
+        baseline = {choices.MODULES: 0, **starts.middle(), **own}
+        draw(optuna.trial.FixedTrial(baseline))
+    except optuna.TrialPruned:
+        raise InputError(
+            f"training function {name!r} raised TrialPruned for its baseline; name other values in its "
+            f"attribute baseline"
+        ) from None
+
+    def published() -> list[dict[str, Any]]:
+        papers = choices.papers(starts.list_sites())
+        return [{**baseline, **{k: v for k, v in p.items() if k not in choices.PUBLISHED}} for p in papers]
+
+    return Space(
+        name=name,
+        draw=draw,
+        baseline=baseline,
+        published=published,
+        summary=f"Placements in the model of {name}, and its hyperparameters.",
+    )

@@ -1,0 +1,39 @@
+"""Classification of images.
+
+config            Configuration of the classification of images
+data              Image data: sources, caches of decoded splits, augmentation and batches on the device
+decomposed_space  Spaces of decomposed attention in a ResNet-50 or a ResNeXt-101: number of modules, sites
+equal_time        The comparison of SimpleSelfAttention at equal time: a sweep of learning rates, then the
+fit               Settings of a search that fit a folder of images
+published         Published datasets of images
+space             Spaces of images: attention in any backbone
+study             Published comparisons of classifiers of images
+task              Image classification: cross-entropy with label smoothing, class weights, mixup and CutMix
+vit_space         Spaces of vision transformers: blocks, stem, size and attention
+"""
+
+from automl.tasks.image_classification.config import ImageData, ImageTraining
+from search.class_metrics import CLASSIFICATION
+from search.config.tasks import TaskSpec
+
+SPEC = TaskSpec(
+    order=70,
+    data=ImageData,
+    training=ImageTraining,
+    dimensions=2,
+    metrics=CLASSIFICATION,
+    drawn=True,
+    task="automl.tasks.image_classification.task:ImageClassification",
+    spaces=(
+        "automl.tasks.image_classification.space",
+        "automl.tasks.image_classification.decomposed_space",
+        "automl.tasks.image_classification.vit_space",
+    ),
+    fit="automl.tasks.image_classification.fit:fit",
+    published="automl.tasks.image_classification.published:DATASETS",
+    subject="automl.tasks.subject:image_subject",
+    studies="automl.tasks.image_classification.study:STUDIES",
+    grids="automl.tasks.image_classification.study:GRIDS",
+)
+
+__all__ = ["SPEC", "ImageData", "ImageTraining"]

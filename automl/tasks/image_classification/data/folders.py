@@ -1,0 +1,274 @@
+"""Images in one folder per class, inside `train/` and `val/` or `test/` or without these; or with labels in
+`labels.csv`.
+
+Tiny ImageNet's layout is also read. `val/` is the test split, as in ImageNet's archives, unless there is also
+a `test/`. SPLIT_NAMES lists other usual names of splits. A folder with such a name that contains images is a
+class if folders of other names are beside it.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from automl.base.errors import InputError
+from automl.data.csv_table import LABELS, Table, read_groups, read_labels
+from automl.data.digest import hash_contents
+from automl.data.files import is_clutter, links_to_parent, name_to_text, normalise_nfc, walk
+from automl.data.pictures.formats import FORMATS, HEIF, HEIF_HINT, SUFFIXES, get_suffix, is_image, is_picture
+from automl.data.records import Item, Listing
+from automl.data.splits import SPLIT_NAMES
+from automl.data.tally import Tally, join_examples
+from automl.tasks.image_classification.data.doubles import drop_contradictions
+from automl.tasks.image_classification.data.labels import list_labelled
+from automl.tasks.image_classification.data.tiny_imagenet import (
+    has_annotations,
+    is_unlabelled,
+    read_validation_labels,
+)
+
+LAYOUT = "one folder of images per class, or train/ and val/ or test/ that each hold one folder per class"
+
+
+def read_image_folder(root: Path, readable: Mapping[str, str], cache: Path) -> Listing[Item]:
+    """List the dataset in the folder `root`.
+
+    Files that are not read, links that lead back and images in two classes are left out and counted. Groups
+    come from `labels.csv`, in every layout.
+
+    Args:
+        root: the folder.
+        readable: class names for names of folders.
+        cache: the folder in which hashes of images are remembered.
+
+    Raises:
+        InputError: There are no images, only one class, only train/, classes in val/ or test/ that train/
+            lacks, a class whose pictures all cannot be read, or files that cannot be read.
+    """
+    table = read_labels(root)
+    listing, groups = _list_images(root, table), read_groups(root, table)
+    folders = sorted(listing.splits["train"])
+    for split, classes in listing.splits.items():
+        _check_classes(listing.sources[split], split, classes, folders)
+    splits = {
+        split: _make_items(root, classes, folders, cache, groups) for split, classes in listing.splits.items()
+    }
+    names = tuple(readable.get(name, name_to_text(name)) for name in folders)
+    splits = drop_contradictions(splits, names, listing.tally)
+    return Listing(classes=names, splits=splits, tally=listing.tally)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Listing:
+    """Images of each split by class, before they are hashed.
+
+    Attributes:
+        sources: the folder or table that defines each split.
+        splits: the images of each split by class.
+    """
+
+    sources: dict[str, Path]
+    splits: dict[str, dict[str, list[Path]]]
+    tally: Tally = field(default_factory=Tally)
+
+
+def _list_images(root: Path, table: Table | None) -> _Listing:
+    """List the images by a table of labels, or else by folders."""
+    if table is not None and ("label" in table.columns or "group" not in table.columns):
+        return _list_by_table(root, table)
+    folders = _find_split_folders(root)
+    walked = _Walk(root)
+    own = {folder.name for folder in folders.values()}
+    if len(folders) == 3 and has_annotations(folders["validation"]) and is_unlabelled(folders["test"]):
+        unlabelled, _ = _walk_images(folders["test"], root, walked)
+        walked.tally.leave_out(
+            "images of the test split, which have no labels", _relative_names(root, unlabelled)
+        )
+        folders = {"train": folders["train"], "test": folders["validation"]}
+    splits = {
+        split: read_validation_labels(folder) if has_annotations(folder) else _list_by_class(folder, walked)
+        for split, folder in folders.items()
+    }
+    for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
+        if (
+            folders["train"] != root
+            and entry.is_dir()
+            and not is_clutter(entry.name)
+            and entry.name not in own
+        ):
+            walked.tally.leave_out("folders that belong to no split", [f"{name_to_text(entry.name)}/"])
+    walked.count()
+    return _Listing(sources=folders, splits=splits, tally=walked.tally)
+
+
+def _list_by_table(root: Path, content: Table) -> _Listing:
+    tally, table = Tally(), root / LABELS
+    splits = list_labelled(root, content, SPLIT_NAMES)
+    if "train" not in splits:
+        raise InputError(f"{table} has no rows of the train split. Add some, or remove the column of splits")
+    if "test" not in splits and "validation" in splits:  # `val/` is the test split of folders, too.
+        splits["test"] = splits.pop("validation")
+    named = {image for classes in splits.values() for images in classes.values() for image in images}
+    unnamed = [
+        file
+        for folder, _, names in walk(root)
+        for file in map(folder.joinpath, names)
+        if get_suffix(file.name) in SUFFIXES and file not in named
+    ]
+    tally.leave_out(f"images that {LABELS} does not name", _relative_names(root, unnamed))
+    for classes in splits.values():
+        for images in classes.values():
+            counts = Counter(images)
+            tally.leave_out(
+                f"rows of {LABELS} that repeat an image",
+                _relative_names(root, list((counts - Counter({*images})).elements())),
+            )
+            images[:] = counts
+    return _Listing(sources=dict.fromkeys(splits, table), splits=splits, tally=tally)
+
+
+def _find_split_folders(root: Path) -> dict[str, Path]:
+    """Return the folder of each split that exists, by the split's name."""
+    folders = {entry.name.lower(): Path(entry.path) for entry in os.scandir(root) if entry.is_dir()}
+    named = [folders[name] for names in SPLIT_NAMES.values() for name in names if name in folders]
+    if not named:
+        return {"train": root}
+    others = sorted(folder.name for folder in folders.values() if folder not in named)
+    others = [name for name in others if not is_clutter(name) and _has_images(root / name)]
+    if others and all(map(_is_class, named)):
+        return {"train": root}
+    present: dict[str, Path] = {}
+    for split, names in SPLIT_NAMES.items():
+        candidates = [folders[name] for name in names if name in folders]
+        if len(candidates) > 1:
+            both = " and ".join(f"{folder.name}/" for folder in candidates)
+            raise InputError(f"{root} has {both}, which are both the {split} split; keep one of them")
+        if candidates:
+            present[split] = candidates[0]
+    if "train" not in present or len(present) == 1:
+        existing, missing = ("val/ or test/", "train/")
+        if "train" in present:
+            existing, missing = (f"{present['train'].name}/", "val/ or test/")
+        beside = f", and beside it {', '.join(others[:20])}" if others else ""
+        raise InputError(f"{root} has {existing} but no {missing}{beside}; a dataset is {LAYOUT}")
+    if len(present) == 3:
+        return present
+    return {"train": present["train"], "test": present.get("test") or present["validation"]}
+
+
+def _is_class(folder: Path) -> bool:
+    """Return whether `folder` contains images itself; a split contains folders of classes."""
+    entries = [Path(entry.path) for entry in os.scandir(folder) if not is_clutter(entry.name)]
+    return any(file.is_file() and is_image(file) for file in entries) and not any(map(_has_images, entries))
+
+
+def _has_images(folder: Path) -> bool:
+    """Return whether there are images in a folder or below."""
+    return folder.is_dir() and any(is_image(path / name) for path, _, names in walk(folder) for name in names)
+
+
+class _Walk:
+    """Files and folders that were left out while folders of classes were walked."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.tally = Tally()
+        self.clutter: list[Path] = []
+        self.links: list[Path] = []
+        self.others: list[Path] = []
+        self.empty: list[Path] = []
+
+    def count(self) -> None:
+        """Add the files and folders left out to the tally."""
+        self.tally.leave_out("files that cannot be read as images", _relative_names(self.root, self.others))
+        self.tally.leave_out("folders without images", _relative_names(self.root, self.empty))
+        self.tally.leave_out("links to a folder above them", _relative_names(self.root, self.links))
+        self.tally.leave_out(
+            "files of the operating system or hidden", _relative_names(self.root, self.clutter)
+        )
+
+
+def _list_by_class(folder: Path, walked: _Walk) -> dict[str, list[Path]]:
+    """Return the images below each folder in `folder`, sorted, without folders that have none.
+
+    Raises InputError for a folder whose pictures all cannot be read: a class would be lost.
+    """
+    classes: dict[str, list[Path]] = {}
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        path = Path(entry.path)
+        if is_clutter(entry.name):
+            if not entry.is_dir():
+                walked.clutter.append(path)
+        elif not entry.is_dir():
+            if is_picture(path):
+                walked.tally.leave_out(
+                    "images outside of the folders of classes", _relative_names(walked.root, [path])
+                )
+        elif links_to_parent(path, (walked.root, folder)):
+            walked.links.append(path)
+        else:
+            images, others = _walk_images(path, folder, walked)
+            if images:
+                classes.setdefault(normalise_nfc(entry.name), []).extend(images)
+            elif pictures := [file for file in others if is_picture(file)]:
+                raise InputError(_unreadable_message(path, pictures))
+            else:
+                walked.empty.append(path)
+            walked.others += others
+    return classes
+
+
+def _walk_images(folder: Path, above: Path, walked: _Walk) -> tuple[list[Path], list[Path]]:
+    """Return the images below `folder`, and the other files."""
+    images: list[Path] = []
+    others: list[Path] = []
+    for path, _, files in walk(
+        folder, above=(walked.root, above), clutter=walked.clutter, links=walked.links
+    ):
+        for name in files:
+            file = path / name
+            (images if is_image(file) else others).append(file)
+    return sorted(images), sorted(others)
+
+
+def _unreadable_message(folder: Path, pictures: Sequence[Path]) -> str:
+    hint = ""
+    if "HEIF" not in FORMATS and any(get_suffix(file.name) in HEIF for file in pictures):
+        hint = f"{HEIF_HINT}; "
+    return (
+        f"{folder} has {len(pictures)} pictures, none of which can be read: "
+        f"{join_examples([file.name for file in pictures])}; {hint}convert them to JPEG or PNG, "
+        f"or remove the folder"
+    )
+
+
+def _check_classes(folder: Path, split: str, classes: Mapping[str, object], known: list[str]) -> None:
+    if not classes:
+        raise InputError(f"{folder} has no folders with images in them; expected {LAYOUT}")
+    if split == "train" and len(classes) == 1:
+        raise InputError(f"{folder} has only one class, {known[0]!r}; a dataset needs two, as {LAYOUT}")
+    if extra := sorted(set(classes) - set(known)):
+        raise InputError(
+            f"classes in {folder} must be among those of the train split; {', '.join(map(repr, extra[:5]))} "
+            f"({len(extra)} in all) are not. Choose from {', '.join(known[:20])}"
+        )
+
+
+def _make_items(
+    root: Path,
+    classes: Mapping[str, list[Path]],
+    folders: list[str],
+    cache: Path,
+    groups: Mapping[Path, str],
+) -> list[Item]:
+    labelled = [(label, image) for label, name in enumerate(folders) for image in classes.get(name, [])]
+    hashes = hash_contents([image for _, image in labelled], cache)
+    return [
+        Item(name_to_text(image.relative_to(root).as_posix()), image, label, content, groups.get(image, ""))
+        for (label, image), content in zip(labelled, hashes, strict=True)
+    ]
+
+
+def _relative_names(root: Path, files: Sequence[Path]) -> list[str]:
+    return [name_to_text(file.relative_to(root)) for file in files]

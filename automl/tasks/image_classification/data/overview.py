@@ -1,0 +1,140 @@
+"""Summarise a dataset of images: classes, splits, sizes, files left out, and images that look alike."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from automl.base.terminal import progress
+from automl.data.pictures.picture import describe_sizes, read_sizes
+from automl.data.splits import SPLITS
+from automl.data.tally import Tally, join_examples
+from automl.tasks.image_classification.data.dataset import Images, open_image_records, open_split
+from search.class_statistics import describe_imbalance
+
+MAX_DISTANCE = 3  # bits of 64 in which images that look alike may differ
+HASH_SIDE = 64  # pixels per side that are used for a hash; larger images are subsampled
+PAIRS = 1 << 22  # pairs of images that are compared at once
+MEASURED = 2000  # most images whose sizes are read, evenly spread
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOverview:
+    """Figures that `automl data` prints about a dataset of images.
+
+    Attributes:
+        counts: number of images by class and split.
+        how: how each split was made.
+        sizes: `(width, height)` in pixels of at most `MEASURED` originals.
+        skipped: names of files that cannot be decoded.
+        tally: images that were left out, turned, rescaled or duplicated.
+        alike: names of images in two splits that are the same or look alike.
+    """
+
+    counts: dict[str, dict[str, int]]
+    how: dict[str, str]
+    sizes: list[tuple[int, int]]
+    skipped: list[str]
+    tally: Tally
+    alike: list[tuple[str, str]]
+
+    def lines(self) -> Iterator[str]:
+        width = max(8, *(len(name) for name in self.counts))
+        yield f"{'class':{width}}" + "".join(f"{split:>12}" for split in SPLITS)
+        for name, row in self.counts.items():
+            yield f"{name:{width}}" + "".join(f"{row[split]:>12}" for split in SPLITS)
+        totals = [sum(row[split] for row in self.counts.values()) for split in SPLITS]
+        yield f"{'all':{width}}" + "".join(f"{total:>12}" for total in totals)
+        if text := describe_imbalance({name: row["train"] for name, row in self.counts.items()}):
+            yield f"{'balance':11} {text}"
+        for split, how in self.how.items():
+            yield f"{split:11} {how}"
+        if self.sizes:
+            yield describe_sizes(self.sizes)
+        if self.tally:
+            yield str(self.tally)
+        if self.alike:
+            pairs = join_examples([f"{first} and {second}" for first, second in self.alike])
+            yield f"{'duplicates':11} {len(self.alike)} images look like one of another split: {pairs}"
+
+
+def summarise_images(source: str, path: str | None, size: int) -> ImageOverview:
+    """Return the overview of a dataset. Decodes all of it, including the test split.
+
+    Raises InputError like `open_split`.
+    """
+    splits = {split: open_split(source, split, path=path, size=size) for split in SPLITS}
+    counts = {name: dict.fromkeys(SPLITS, 0) for name in splits["train"].classes}
+    for split, images in splits.items():
+        for label, count in Counter(images.labels.tolist()).items():
+            counts[images.classes[label]][split] = count
+    records = open_image_records(source, path=path, size=size)
+    files = [item.image for item in records.file.inputs if isinstance(item.image, Path)]
+    return ImageOverview(
+        counts=counts,
+        how=records.describe_splits(),
+        sizes=read_sizes(files[:: max(1, -(-len(files) // MEASURED))]),
+        skipped=sorted({name for images in splits.values() for name in images.skipped}),
+        tally=sum((images.file.tally for images in splits.values()), records.tally),
+        alike=_find_lookalikes(splits),
+    )
+
+
+def _find_lookalikes(splits: dict[str, Images]) -> list[tuple[str, str]]:
+    """Return one pair of names for each image of a later split that looks like one of an earlier split."""
+    pairs: list[tuple[str, str]] = []
+    seen, names = np.empty(0, np.uint64), list[str]()
+    with progress("comparing images", sum(map(len, splits.values()))) as advance:
+        for images in splits.values():
+            hashes, new_names = _hash_images(images, advance), images.names()
+            matches = _match_hashes(seen, hashes)
+            pairs += [(names[matches[i]], new_names[i]) for i in np.flatnonzero(matches >= 0).tolist()]
+            seen, names = np.concatenate([seen, hashes]), names + new_names
+    return sorted(pairs)
+
+
+def _hash_images(images: Images, advance: Callable[[int], None]) -> np.ndarray:
+    """Return a 64-bit difference hash of each image, uint64 `(N,)`.
+
+    A bit is set if the image brightens from a cell to the next in a grid of 8 x 9 cells. Another size,
+    compression or brightness changes few bits.
+    """
+    hashes = [np.empty(0, np.uint64)]
+    step = max(1, images.side // HASH_SIDE)
+    for start in range(0, len(images), 256):
+        pixels = images.gather(torch.arange(start, min(start + 256, len(images))))
+        red, green, blue = pixels[:, ::step, ::step].float().unbind(3)
+        cells = F.adaptive_avg_pool2d((red + green + blue).unsqueeze(1), (8, 9)).squeeze(1)
+        bits = np.packbits((cells[:, :, 1:] > cells[:, :, :-1]).flatten(1).numpy(), axis=1)
+        hashes.append(bits.view(">u8")[:, 0].astype(np.uint64))
+        advance(len(pixels))
+    return np.concatenate(hashes)
+
+
+def _match_hashes(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Return for each new hash the index of an old one at most MAX_DISTANCE bits away, or -1, int64 `(N,)`.
+
+    Hashes that are so near share one of their four quarters, so each is compared only with those.
+    """
+    nearest = np.full(len(new), -1)
+    for shift in range(0, 16 * (MAX_DISTANCE + 1), 16):
+        quarter_of_old, quarter_of_new = ((hashes >> np.uint64(shift)) & 0xFFFF for hashes in (old, new))
+        order = quarter_of_old.argsort(kind="stable")
+        ordered = quarter_of_old[order]
+        open_rows = np.flatnonzero(nearest < 0)
+        open_rows = open_rows[quarter_of_new[open_rows].argsort(kind="stable")]
+        quarters: np.ndarray
+        quarters, starts = np.unique(quarter_of_new[open_rows], return_index=True)
+        firsts, lasts = (np.searchsorted(ordered, quarters, side=side) for side in ("left", "right"))
+        for i, start in enumerate(starts):
+            rows = open_rows[start : starts[i + 1] if i + 1 < len(starts) else None]
+            candidates = order[firsts[i] : lasts[i]]
+            if len(candidates):
+                for rows_now in np.array_split(rows, -(-len(rows) * len(candidates) // PAIRS)):
+                    near = np.bitwise_count(old[candidates] ^ new[rows_now, None]) <= MAX_DISTANCE
+                    nearest[rows_now] = np.where(near.any(1), candidates[near.argmax(1)], -1)
+    return nearest

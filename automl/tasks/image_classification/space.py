@@ -1,0 +1,160 @@
+"""Spaces of images: attention in any backbone."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import optuna
+
+import backbones
+from automl.base import loading
+from automl.base.errors import InputError
+from automl.tasks.image_classification import ImageData
+from search import choices
+from search.config import Model, TrialConfig
+from search.space import Space
+
+if TYPE_CHECKING:
+    from backbones.site import Site
+
+PLAIN = {"modules": 0, **choices.PUBLISHED}
+XRESNETS = ("xresnet18", "xresnet34", "xresnet50")
+
+_CLASSES = 2
+
+
+def list_sites(
+    backbone: str, size: int, options: Mapping[str, Any] | None = None, *, mixers: bool = False
+) -> list["Site"]:
+    """Return the sites of a backbone that have more than one position, for images of `size` pixels.
+
+    `mixers` also lists sites at which a module replaces another one, whose pretrained weights are then lost.
+
+    Raises:
+        InputError: The backbone cannot take such images, does not return logits, or has no such site.
+    """
+    options_json = json.dumps(dict(options or {}), sort_keys=True)
+    sites = _list_sites(backbone, size, options_json, loading.hash_code(backbone))
+    return [site for site in sites if mixers or not site.replaces]
+
+
+@cache
+def _list_sites(backbone: str, size: int, options: str, code: str) -> list["Site"]:
+    import torch  # takes seconds
+
+    model = backbones.build(backbone, classes=_CLASSES, size=size, **json.loads(options))
+    images = torch.zeros(2, 3, size, size)
+    sites = [site for site in backbones.sites(model, images) if site.positions > 1]
+    with torch.no_grad():
+        logits = model.eval()(images)
+    if not isinstance(logits, torch.Tensor) or logits.shape != (len(images), _CLASSES):
+        output = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise InputError(
+            f"backbone {backbone!r} must return logits of shape (images, classes), "
+            f"{(len(images), _CLASSES)} here; got {output}"
+        )
+    if not sites:
+        raise InputError(
+            f"backbone {backbone!r} has no feature map with several positions for images of {size} pixels, "
+            f"so there is nothing to attend to; set a larger --size"
+        )
+    return sites
+
+
+def list_digits_sites() -> list["Site"]:
+    return list_sites("xresnet18", 32, {"width": 0.25})
+
+
+def digits(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
+    placement = choices.placement(trial, list_digits_sites(), kinds=kinds)
+    return TrialConfig(
+        data=ImageData(source="digits", size=32),
+        model=Model(backbone="xresnet18", options={"width": 0.25}, placement=placement),
+        training=choices.training(trial, epochs=6),
+    )
+
+
+def digits_papers() -> list[dict[str, Any]]:
+    return choices.papers(list_digits_sites())
+
+
+def photographs(
+    source: str, names: Sequence[str], size: int, *, augment: bool = False
+) -> Callable[[optuna.Trial], TrialConfig]:
+    """Return the function that draws photographs of `size` pixels and one of the backbones `names`.
+
+    With `augment` it also draws the strength of augmentation.
+    """
+
+    def draw(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
+        several = len(names) > 1
+        backbone = trial.suggest_categorical("backbone", names) if several else names[0]
+        prefix = f"{backbone}." if several else ""
+        placement = choices.placement(trial, list_sites(backbone, size), prefix=prefix, kinds=kinds)
+        training = choices.training(trial, epochs=5)
+        return TrialConfig(
+            data=ImageData(source=source, size=size),
+            model=Model(backbone=backbone, placement=placement),
+            training=replace(training, **choices.augment(trial)) if augment else training,
+        )
+
+    return draw
+
+
+def plain(names: Sequence[str], *, augment: bool = False) -> dict[str, Any]:
+    """Return parameters of the first backbone without attention, with published hyperparameters."""
+    return {**_chosen(names, augment=augment), **PLAIN}
+
+
+def papers(names: Sequence[str], size: int, *, augment: bool = False) -> list[dict[str, Any]]:
+    """Return parameters of the placements of papers in the first backbone, where it has such sites."""
+    first, chosen = names[0], _chosen(names, augment=augment)
+    prefix = f"{first}." if len(names) > 1 else ""
+    return [{**chosen, **params} for params in choices.papers(list_sites(first, size), prefix)]
+
+
+def _chosen(names: Sequence[str], *, augment: bool) -> dict[str, str]:
+    backbone = {"backbone": names[0]} if len(names) > 1 else {}
+    return {**backbone, **({"augment": "light"} if augment else {})}
+
+
+def photograph_space(
+    name: str,
+    summary: str,
+    names: Sequence[str] = XRESNETS,
+    size: int = 128,
+    *,
+    augment: bool = False,
+) -> Space:
+    """Return the space of photographs of the source `name`, with one of the backbones `names`.
+
+    With `augment` the strength of augmentation is drawn, too.
+    """
+    return Space(
+        name=name,
+        draw=photographs(name, names, size, augment=augment),
+        baseline=plain(names, augment=augment),
+        published=lambda: papers(names, size, augment=augment),
+        summary=summary,
+        with_backbone=lambda backbone, side: photograph_space(
+            name, summary, (backbone,), side or size, augment=augment
+        ),
+    )
+
+
+SPACES = (
+    Space(
+        name="digits",
+        draw=digits,
+        baseline=PLAIN,
+        published=digits_papers,
+        summary="8x8 handwritten digits at 32 px, quarter-width xresnet18; seconds an epoch on a CPU",
+    ),
+    photograph_space("nette", "Imagenette at 128 px, xresnet18/34/50 or --backbone"),
+    photograph_space("woof", "Imagewoof at 128 px, xresnet18/34/50 or --backbone"),
+    photograph_space(
+        "folder", "--data PHOTOS, one folder per class, at 128 px; as woof, and augmentation", augment=True
+    ),
+)

@@ -1,0 +1,306 @@
+"""Image classification: cross-entropy with label smoothing, class weights, mixup and CutMix."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from automl.base.errors import InputError
+from automl.config.runtime import Runtime
+from automl.data.pictures.augment import centre_crop, crop_boxes, draw_boxes, normalise
+from automl.data.pictures.decode import cache_side, decode
+from automl.data.pictures.formats import SUFFIXES, is_picture
+from automl.data.records import Records
+from automl.tasks.base import EvaluationBatch, Split
+from automl.tasks.classification import Classification
+from automl.tasks.deployment import Deployment, spread_indices
+from automl.tasks.image_classification import SPEC, ImageData, ImageTraining
+from automl.tasks.image_classification.data import (
+    SOURCES,
+    Images,
+    open_image_records,
+    open_split,
+    shared_name,
+)
+from automl.tasks.image_classification.data.feed import Feed
+from automl.tasks.image_classification.data.policy import apply_cutmix, make_erasing, make_policy
+from automl.tasks.initial import initialise
+from automl.tasks.shown import ShownInputs, spread_over_classes
+from backbones import IMAGENET, Normalisation, find
+from backbones.memory_format import set_format
+from backbones.torch_internals import standard_gamma
+from search.config import TrialConfig
+
+LABELLED = 64  # raw images in a batch of `labelled_inputs`
+
+USAGE = """Input `images`: uint8 RGB, shape `(N, {size}, {size}, 3)`, N from 1 on. Output `probabilities`:
+float32, shape `(N, {classes})`. Normalisation is inside. Images of other sizes: cut the largest centred
+square, resize it to {size} x {size}. Scale images of more than 8 bits to 8 first, as `automl predict` does.
+
+```python
+import json, numpy as np, onnxruntime
+from PIL import Image, ImageOps
+
+labels = json.load(open("config.json"))["labels"]
+session = onnxruntime.InferenceSession("model.onnx")
+photo = ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGB")
+image = ImageOps.fit(photo, ({size}, {size}), Image.Resampling.BILINEAR)
+probabilities = session.run(None, {{"images": np.asarray(image)[None]}})[0][0]
+print(labels[probabilities.argmax()], probabilities.max())
+```
+"""
+
+REQUEST = """
+from PIL import Image, ImageOps
+
+photo = ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGB")
+image = ImageOps.fit(photo, ({size}, {size}), Image.Resampling.BILINEAR)
+inputs = {{"images": np.asarray(image)[None].tolist()}}  # one image, uint8, 0 to 255
+"""
+
+
+@lru_cache(maxsize=8)
+def load_images(data: ImageData, split: Split) -> Images:
+    """Return the images of a split, loaded once in a process."""
+    return open_split(
+        data.source, split, path=data.path, size=data.size, side=cache_side(data.size), subset=data.subset
+    )
+
+
+@lru_cache(maxsize=1)
+def feed_cache(data: ImageData, device: torch.device, memory_fraction: float) -> dict[Split, Feed]:
+    """Return the open feeds of one dataset at one size. The feeds of the previous dataset are dropped."""
+    return {}
+
+
+def open_feed(data: ImageData, split: Split, device: torch.device, memory_fraction: float) -> Feed:
+    """Return the feed that copies a split to the device. All trials of a process share one copy."""
+    open_feeds = feed_cache(data, device, memory_fraction)
+    if split not in open_feeds:
+        open_feeds[split] = Feed(load_images(data, split), device, memory_fraction)
+    return open_feeds[split]
+
+
+LEAST_CROP = 0.35  # smallest fraction of a photograph's area that a random crop keeps
+
+
+class ImageClassification(Classification[ImageData, ImageTraining]):
+    """Classification of images."""
+
+    spec = SPEC
+    noun = "images"
+    images = True
+    suffixes = SUFFIXES
+
+    def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
+        # Drops the feeds of another dataset before free memory is measured.
+        feed_cache(self.data_of(config), runtime.device, runtime.memory_fraction)
+        super().__init__(config, runtime)
+        self.train = load_images(self.data, "train")
+        self.photographs = SOURCES[self.data.source].flip
+        self.normalisation = find(self.chosen.backbone).normalisation
+
+    def opened(self, split: Split) -> Images:
+        return load_images(self.data, split)
+
+    @classmethod
+    def records(cls, config: TrialConfig) -> Records[Any]:
+        data = cls.data_of(config)
+        return open_image_records(data.source, path=data.path, size=data.size, subset=data.subset)
+
+    @classmethod
+    def shared_name(cls, config: TrialConfig) -> str:
+        data = cls.data_of(config)
+        return shared_name(data.source, data.path, data.size)
+
+    def model(self) -> nn.Module:
+        check, size, classes = self.check(), self.data.size, len(self.labels)
+        model = self.placed(self.plain, lambda: torch.empty(2, 3, size, size), size, classes)
+        return set_format(model, check.memory_format)
+
+    def plain(self) -> nn.Module:
+        return self.chosen.build(classes=len(self.labels), size=self.data.size)
+
+    def initialise(self, model: nn.Module) -> list[str]:
+        return initialise(model, self.chosen, classes=len(self.labels), size=self.data.size)
+
+    def batches(self, epoch: int) -> Iterator[tuple[Tensor, ...]]:
+        """Yield `(x, y)`, or for mixed images `(x, y, z, weight)`, with both labels and the weight of the
+        first.
+
+        All random numbers are drawn for the global batch, equally by every worker. Each then computes its own
+        rows.
+        """
+        training, runtime = self.training, self.runtime
+        steps, batch = self.steps(), self.batch_size
+        generator = torch.Generator().manual_seed((self.config.seed << 20) + epoch)
+        order = torch.randperm(len(self.train), generator=generator)[: steps * batch]
+        boxes = draw_boxes(
+            self.train.aspect[order],
+            # Digits would lose their meaning by the crops and mirror images used for photographs.
+            scale=LEAST_CROP if self.photographs else 0.7,
+            flip=self.photographs if training.flip is None else training.flip,
+            generator=generator,
+        )
+        own = runtime.shard(torch.arange(batch))
+        rows = own.expand(steps, -1)  # the images that this worker needs for each batch
+        mix: tuple[Tensor, ...] = ()
+        boxed = [False] * steps  # True for batches that CutMix mixes
+        if training.mixup > 0 or training.cutmix > 0:
+            if training.cutmix > 0:
+                boxed = (torch.rand(steps, generator=generator) < (0.5 if training.mixup > 0 else 1)).tolist()
+            draws = [
+                draw_mixup(batch, training.cutmix if is_cutmix else training.mixup, generator)
+                for is_cutmix in boxed
+            ]
+            other, weight = (torch.stack(tensor)[:, own] for tensor in zip(*draws, strict=True))
+            if runtime.workers > 1:  # the second image may be another worker's
+                rows = torch.cat([rows, other], dim=1)
+                other = torch.arange(len(own), 2 * len(own)).expand(steps, -1)
+            mix = other.to(runtime.device), weight.to(runtime.device)
+            if any(boxed):
+                mix += (torch.rand(steps, batch, 2, generator=generator)[:, own].to(runtime.device),)
+        seeds = None
+        if training.policy != "none" or training.erasing > 0:
+            drawn = torch.randint(2**31, (steps, batch), generator=generator)
+            seeds = drawn[torch.arange(steps)[:, None], rows]  # equal for an image in every worker
+        picked = order.view(steps, batch).gather(1, rows)  # (steps, rows)
+        labels = self.train.labels[picked].to(runtime.device)
+        boxes = boxes.view(steps, batch, 4)[torch.arange(steps)[:, None], rows].to(runtime.device)
+        source = open_feed(self.data, "train", runtime.device, runtime.memory_fraction)
+        for i, raw in enumerate(source(picked.unbind())):
+            if seeds is not None and training.policy != "none":
+                raw = make_policy(training.policy)(raw, seeds[i])
+            x, y = crop_boxes(raw, boxes[i], self.data.size, self.normalisation), labels[i]
+            if seeds is not None and training.erasing > 0:
+                x = make_erasing(training.erasing)(x, seeds[i])
+            if not mix:
+                yield x, y
+            elif boxed[i]:
+                yield apply_cutmix(x, y, *(tensor[i] for tensor in mix))
+            else:
+                yield mixup(x, y, mix[0][i], mix[1][i])
+
+    def example(self, count: int) -> Tensor:
+        side = self.data.size
+        x = torch.zeros(count, 3, side, side, device=self.runtime.device)
+        return x.to(memory_format=torch.channels_last)
+
+    def parts(self, split: Split) -> Iterator[EvaluationBatch]:
+        data, runtime = load_images(self.data, split), self.runtime
+        order = runtime.shard(torch.arange(len(data))).split(2 * self.training.batch_size)
+        source = open_feed(self.data, split, runtime.device, runtime.memory_fraction)
+        for index, raw in zip(order, source(order), strict=True):
+            x = centre_crop(raw, data.aspect[index], self.data.size)
+            labels = data.labels[index].to(runtime.device, non_blocking=True)
+            yield EvaluationBatch(index, normalise(x, self.normalisation), labels)
+
+    def deployment(self, model: nn.Module) -> Deployment:
+        """Return the graph from bytes `(N, size, size, 3)` to probabilities `(N, classes)`."""
+        size = self.data.size
+        example = torch.zeros(2, size, size, 3, dtype=torch.uint8, device=self.runtime.device)
+        return Deployment(
+            module=Probabilities(model, self.normalisation),
+            inputs={"images": example},
+            outputs=["probabilities"],
+            labels=self.labels,
+        )
+
+    def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
+        """Return centre crops as bytes, `(count, size, size, 3)`."""
+        return {"images": self._crops(split, spread_indices(self.size(split), count))}
+
+    def shown_inputs(self, count: int) -> ShownInputs:
+        data = load_images(self.data, "test")
+        index = spread_over_classes(data.labels, count)
+        images = self._crops("test", index)
+        return ShownInputs(
+            inputs=normalise(images, self.normalisation),
+            pictures=list(images.cpu().numpy()),
+            names=[self.labels[label] for label in data.labels[index]],
+        )
+
+    def labelled_inputs(self, split: Split) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+        data = load_images(self.data, split)
+        for index in torch.arange(len(data)).split(LABELLED):
+            yield {"images": self._crops(split, index)}, data.labels[index].to(self.runtime.device)
+
+    def _crops(self, split: Split, index: Tensor) -> Tensor:
+        data = load_images(self.data, split)
+        crops = centre_crop(data.gather(index), data.aspect[index], self.data.size)
+        return crops.to(self.runtime.device)
+
+    @classmethod
+    def read_inputs(
+        cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
+    ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+        """Read image files of any size, prepared like validation images."""
+        size = exported["config"]["data"]["size"]
+        for path in paths:
+            yield str(path), {"images": read_image(path, size)}
+
+    def stored_files(self, splits: Sequence[Split]) -> Mapping[str, Path]:
+        return {split: load_images(self.data, split).file.path for split in splits}
+
+    def describe_changes(self) -> str:
+        train, validation = self.train, load_images(self.data, "validation")
+        return str(train.listed + train.file.tally + validation.file.tally)
+
+    @classmethod
+    def reads(cls, file: Path) -> bool:
+        return is_picture(file)
+
+    def usage(self) -> str:
+        return USAGE.format(size=self.data.size, classes=len(self.labels))
+
+    def request(self) -> str:
+        return REQUEST.format(size=self.data.size)
+
+
+class Probabilities(nn.Module):
+    """Normalisation, classifier and softmax in one graph, so that users cannot normalise wrongly."""
+
+    def __init__(self, classifier: nn.Module, normalisation: Normalisation = IMAGENET) -> None:
+        super().__init__()
+        self.classifier, self.normalisation = classifier, normalisation
+
+    def forward(self, images: Tensor) -> Tensor:
+        probabilities: Tensor = self.classifier(normalise(images, self.normalisation)).softmax(dim=1)
+        return probabilities
+
+
+def read_image(path: str | Path, size: int) -> np.ndarray:
+    """Read an image as the deployed model takes it, `(1, size, size, 3)`. Raises InputError if it is none."""
+    try:
+        squashed, aspect = decode(path, cache_side(size))
+    except FileNotFoundError:
+        raise InputError(f"there is no image {path}") from None
+    except Exception as error:  # Pillow's decoders raise errors of many types
+        raise InputError(f"{path} cannot be read as an image ({error})") from error
+    return centre_crop(torch.tensor(squashed)[None], torch.tensor([aspect]), size).numpy()
+
+
+def draw_mixup(count: int, alpha: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw, for each image of a batch of `count`, the image to mix it with and its own weight, 1/2 to 1.
+
+    Source: H. Zhang et al., mixup (2017), arXiv 1710.09412. As in fastai, each image has its own weight from
+    Beta(alpha, alpha), and the larger weight is its own.
+    """
+    # Beta(a, a) from two gamma draws, since torch's own distributions take no generator. In logarithms, by
+    # G(a) = G(a + 1) U^(1/a): for a below about 0.05, draws of G(a) itself underflow to 0, and 0 / 0.
+    ones = torch.ones(2, count, dtype=torch.float64)
+    gamma = standard_gamma(ones + alpha, generator)
+    uniform = 1 - torch.rand(2, count, dtype=torch.float64, generator=generator)  # not 0
+    first, second = gamma.log() + uniform.log() / alpha
+    return torch.randperm(count, generator=generator), torch.sigmoid((first - second).abs()).float()
+
+
+def mixup(x: Tensor, y: Tensor, other: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Mix each of the first `len(weight)` images with that at `other`: `(mixed, y, other's y, weight)`."""
+    factor = weight.view(-1, *[1] * (x.ndim - 1))
+    own = slice(len(weight))
+    return factor * x[own] + (1 - factor) * x[other], y[own], y[other], weight

@@ -1,0 +1,36 @@
+"""Language modelling: a causal decoder predicts the next token of a text, or of sequences of recall.
+
+config        Configuration of language modelling
+data          Text for language models, and sequences of associative recall
+deploy        Deployment of a causal decoder: the graphs `prefill` and `step`, or one graph without a state
+gpt           A decoder for causal language models: from tokens to the logits of each next token
+hugging_face  Causal language models of Hugging Face, from a local folder or by name: `hf:FOLDER`, `hf:NAME`
+model         The causal language models: the built-in decoder, and those of Hugging Face by the prefix `hf:`
+score         Metrics of predicted tokens, over batches and workers
+sensitivity   One-layer sensitivity of a trained decoder: its score if one layer is replaced, without training
+shape         The sizes of a decoder's layers, on which the mixers that replace theirs depend
+space         Spaces of hybrid decoders: the mixer of each layer, such as full attention, a sliding window or
+task          Language modelling: a causal decoder predicts the next token
+usage         Usage of an exported decoder, for its model card: a continuation by the most probable tokens
+"""
+
+from automl.tasks.language_modelling.config import LANGUAGE, LanguageData, LanguageModel, LanguageTraining
+from search.config.tasks import TaskSpec
+
+SPEC = TaskSpec(
+    order=60,
+    data=LanguageData,
+    model=LanguageModel,
+    training=LanguageTraining,
+    metrics=LANGUAGE,
+    task="automl.tasks.language_modelling.task:LanguageModelling",
+    spaces=("automl.tasks.language_modelling.space",),
+    detect="automl.tasks.language_modelling.data:is_text",
+    guesses=True,
+    space="hybrid",
+    overview="automl.tasks.language_modelling.data.overview:summarise_text",
+    models="automl.tasks.language_modelling.model:DECODERS",
+    subject="automl.tasks.language_modelling.model:subject",
+)
+
+__all__ = ["LANGUAGE", "SPEC", "LanguageData", "LanguageModel", "LanguageTraining"]

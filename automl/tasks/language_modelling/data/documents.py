@@ -1,0 +1,169 @@
+"""Read the documents of text files.
+
+A document is a file, or a line of JSON. If there are fewer than MIN_FILES files, each plain file is cut into
+pieces, which are documents, so that there are some for every split.
+"""
+
+import codecs
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from automl.base.errors import InputError
+from automl.tasks.language_modelling.data.files import BINARY, COMPRESSED, LINES, TextFiles, no_texts_error
+
+MIN_FILES = 10
+MIN_PIECES = 64  # of a plain file, as long as they have MIN_PIECE bytes
+MIN_PIECE, MAX_PIECE = 1 << 8, 1 << 15  # bytes; a piece ends at the next blank line
+CHUNK = 1 << 20  # bytes that are checked at once
+EMPTY, NOT_UTF8, NO_FIELD = "that are empty", "that are not UTF-8", "whose JSON has no field of text"
+FIELD = "text"
+
+_BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
+
+
+class Document(NamedTuple):
+    """A text in UTF-8. `split` is an index of SPLITS, or -1 if the folder defines none."""
+
+    name: str
+    text: bytes
+    split: int
+
+
+class NoTextError(Exception):
+    """A file without text. `kind` is that of a tally, and the message follows the file's name."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def read_documents(files: TextFiles) -> Iterator[Document]:
+    """Yield all documents in order. `files.tally` receives those that are left out.
+
+    Raises:
+        InputError: A file cannot be read, a line is not an object with the text, there is no document, or the
+            path of the user is a file without text.
+    """
+    cuts, count = len(files.paths) < MIN_FILES, 0
+    for path, name, split in zip(files.paths, files.names, files.splits, strict=True):
+        texts = _read_lines(path) if name.lower().endswith(LINES) else _read_plain(path, cuts)
+        try:
+            for part, text in texts:
+                if text:
+                    yield Document(name + part, text, split)
+                    count += 1
+                else:
+                    files.tally.leave_out(EMPTY, [name + part])
+        except NoTextError as error:
+            if path == files.root:
+                raise InputError(f"{path} {error}") from error
+            files.tally.leave_out(error.kind, [name])
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(f"{path} cannot be read ({error}); restore it or remove it") from error
+    if not count:
+        raise no_texts_error(files.root, files.tally)
+
+
+def cut(text: bytes | mmap, size: int) -> Iterator[bytes]:
+    """Yield consecutive pieces of a text in UTF-8 of `size` to twice as many bytes.
+
+    A piece ends after the first blank line beyond `size` bytes, else after the first line, else between two
+    characters. The last piece may be shorter.
+    """
+    start = 0
+    while start < len(text):
+        least, most = start + size, start + 2 * size
+        if most >= len(text):
+            end = len(text)
+        elif blank := _BLANK_LINE.search(text, least, most):
+            end = blank.end()
+        elif (newline := text.find(b"\n", least, most)) >= 0:
+            end = newline + 1
+        else:
+            end = most
+            while text[end] & 0xC0 == 0x80:  # The byte continues a character.
+                end -= 1
+        yield text[start:end]
+        start = end
+
+
+def _read_plain(path: Path, cuts: bool) -> Iterator[tuple[str, bytes]]:
+    """Yield the pieces of a file with their numbers, or the whole file."""
+    _check_utf8(path)
+    size = path.stat().st_size
+    if not cuts or not size:
+        yield "", path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        return
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as text:
+        for i, piece in enumerate(cut(text, min(MAX_PIECE, max(MIN_PIECE, size // MIN_PIECES)))):
+            yield f"#{i + 1}", piece if i else piece.removeprefix(codecs.BOM_UTF8)
+
+
+def _check_utf8(path: Path) -> None:
+    """Raise NoTextError for a file that is not UTF-8 or has a zero byte."""
+    decoder, read, chunk = codecs.getincrementaldecoder("utf-8")(), 0, b"-"
+    with path.open("rb") as file:
+        while chunk:
+            chunk = file.read(CHUNK)
+            if (zero := chunk.find(b"\0")) >= 0:
+                raise NoTextError(BINARY, f"must be text; byte {read + zero} is zero, so it is binary")
+            begin = read - len(decoder.getstate()[0])
+            read += len(chunk)
+            try:
+                decoder.decode(chunk, final=not chunk)
+            except UnicodeDecodeError as error:
+                raise NoTextError(
+                    NOT_UTF8, f"must be UTF-8; it is not at byte {begin + error.start}. Save it as UTF-8"
+                ) from error
+
+
+def _read_lines(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the text of each line of JSON with the line's number."""
+    field = ""
+    with _open_lines(path) as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            entry = _parse_object(path, number, line)
+            field = field or _choose_field(entry)
+            if not isinstance(text := entry.get(field), str):
+                raise InputError(
+                    f"{path}, line {number}: {field!r} must be a string; correct or remove the line"
+                )
+            yield f"#{number}", text.encode("utf-8", "replace")
+
+
+def _open_lines(path: Path) -> IO[bytes]:
+    return gzip.open(path) if path.name.lower().endswith(COMPRESSED) else path.open("rb")  # type: ignore[return-value]
+
+
+def _parse_object(path: Path, number: int, line: bytes) -> dict[str, object]:
+    try:
+        entry = json.loads(line)
+        if isinstance(entry, dict):
+            return entry
+        problem = f"it is {type(entry).__name__}"
+    except (ValueError, RecursionError) as error:
+        problem = str(error)
+    raise InputError(
+        f"{path}, line {number}: each line must be a JSON object ({problem}); correct or remove it"
+    )
+
+
+def _choose_field(entry: dict[str, object]) -> str:
+    """Return the field that holds the text. Raises NoTextError if several may, or none."""
+    strings = [name for name, value in entry.items() if isinstance(value, str)]
+    if FIELD in strings:
+        return FIELD
+    if len(strings) == 1:
+        return strings[0]
+    fields = ", ".join(map(repr, entry)) or "none"
+    raise NoTextError(
+        NO_FIELD, f"must have a field {FIELD!r}, or a single field that is a string; its fields are {fields}"
+    )

@@ -1,0 +1,186 @@
+"""Deployment of a causal decoder: the graphs `prefill` and `step`, or one graph without a state.
+
+`prefill` reads a text, and each `step` one more token. The state of a layer is the inputs `past.LAYER.NUMBER`
+of a step, and its new state the outputs `present.LAYER.NUMBER`. A model with a mixer that keeps no state has
+the graph `model`, which reads the whole text for each token.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attention.decoding import State
+from automl.base.errors import InputError
+from automl.tasks.deployment import MODEL, Deployment, Run
+from automl.tasks.language_modelling.gpt import Decoder
+from backbones.output import logits
+
+PREFILL, STEP = "prefill", "step"
+TOKENS, TOKEN, POSITION, LOGITS = "tokens", "token", "position", "logits"
+PAST, PRESENT = "past", "present"
+DECODING = "all steps"  # the check of both graphs together
+EXAMPLES = 32  # windows in the example of `step`, for its measured speed
+
+
+class Prefill(nn.Module):
+    """Graph that reads the first tokens.
+
+    Shape:
+        Tokens, int64 `(N, T)`, to the logits of the next token, `(N, V)`, and the states.
+    """
+
+    def __init__(self, decoder: Decoder) -> None:
+        super().__init__()
+        self.decoder = decoder
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, ...]:
+        """Return logits and states."""
+        predicted, states = self.decoder.prefill(tokens, last=True)
+        return predicted[:, 0], *chain(*states)
+
+
+class Step(nn.Module):
+    """Graph that reads one more token.
+
+    Args:
+        decoder: The decoder.
+        sizes: Number of tensors in the state of each layer.
+
+    Shape:
+        Token int64 `(N, 1)`, number of earlier tokens int64 `(N,)`, of which the first counts, and states; to
+        logits `(N, V)` and states.
+    """
+
+    def __init__(self, decoder: Decoder, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.decoder, self.sizes = decoder, sizes
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return logits and new states."""
+        token, position, *rest = inputs
+        tensors = iter(rest)
+        states: list[State] = [tuple(next(tensors) for _ in range(size)) for size in self.sizes]
+        predicted, new = self.decoder.step(token, states, position[0])
+        return predicted[:, 0], *chain(*new)
+
+
+class Whole(nn.Module):
+    """Graph of a model without states: tokens, int64 `(N, T)`, to logits `(N, T, V)`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the logits of the token after each token."""
+        y: Tensor = logits(self.model(tokens))
+        return y
+
+
+def language_deployments(
+    model: nn.Module, windows: Tensor, *, details: Mapping[str, Any], files: Mapping[str, str]
+) -> dict[str, Deployment]:
+    """Return the graphs of a trained model.
+
+    Args:
+        model: The model.
+        windows: Real windows, int64 `(N, context + 1)`. The example of `step` is their last token.
+        details: The properties of the tokens, see `automl.export.served_decoder`.
+        files: The tokenizer, if any.
+
+    Returns:
+        `prefill` and `step`, or `model`.
+    """
+    model.eval()
+    context = windows.shape[1] - 1
+    tokens = {TOKENS: windows.new_zeros(2, max(2, context // 2))}
+    common: dict[str, Any] = {"kind": "decoder", "details": details, "files": files}
+    if not isinstance(model, Decoder) or (growing := _growing_axes(model, windows)) is None:
+        return {
+            MODEL: Deployment(
+                module=Whole(model),
+                inputs=tokens,
+                outputs=[LOGITS],
+                dynamic={TOKENS: {1: "T"}, LOGITS: {1: "T"}},
+                bounds={"T": (1, context)},
+                **common,
+            )
+        }
+    with torch.inference_mode():
+        _, states = model.prefill(windows[:, :-1])
+    past, present = ([f"{kind}.{i}.{j}" for i, j in growing] for kind in (PAST, PRESENT))
+    return {
+        PREFILL: Deployment(
+            module=Prefill(model),
+            inputs=tokens,
+            outputs=[LOGITS, *present],
+            dynamic={TOKENS: {1: "T"}, **_axes(present, growing, "T")},
+            bounds={"T": (1, None)},
+            **common,
+        ),
+        STEP: Deployment(
+            module=Step(model, [len(state) for state in states]),
+            inputs={
+                TOKEN: windows[:, -1:],
+                POSITION: torch.full_like(windows[:, 0], context),
+                **dict(zip(past, chain(*states), strict=True)),
+            },
+            outputs=[LOGITS, *present],
+            dynamic={**_axes(past, growing, "P"), **_axes(present, growing, "P + 1")},
+            bounds={"P": (1, None)},
+            **common,
+        ),
+    }
+
+
+def _growing_axes(model: Decoder, windows: Tensor) -> dict[tuple[int, int], list[int]] | None:
+    """Return the axes of each tensor of a state that grow with the text, by layer from 1 and number.
+
+    Return None if a module keeps no state.
+    """
+    try:
+        with torch.inference_mode():
+            two, three = (model.prefill(windows[:1, :length])[1] for length in (2, 3))
+    except InputError:
+        return None
+    return {
+        (layer, number): [axis for axis in range(a.ndim) if a.shape[axis] != b.shape[axis]]
+        for layer, states in enumerate(zip(two, three, strict=True), start=1)
+        for number, (a, b) in enumerate(zip(*states, strict=True))
+    }
+
+
+def _axes(
+    names: Sequence[str], growing: Mapping[tuple[int, int], Sequence[int]], size: str
+) -> dict[str, dict[int, str]]:
+    return {name: dict.fromkeys(axes, size) for name, axes in zip(names, growing.values(), strict=True)}
+
+
+def decoding_difference(model: nn.Module, windows: Tensor, runs: Mapping[str, Run]) -> float:
+    """Return the largest difference between the logits of the graphs used together and of the whole model.
+
+    Args:
+        model: The trained model.
+        windows: Real windows, int64 `(N, context + 1)`. `prefill` reads their first half, and `step` the
+            rest.
+        runs: The exported graphs.
+
+    Returns:
+        The difference.
+    """
+    with torch.inference_mode():
+        expected = logits(model(windows)).cpu().numpy()
+    tokens, half = windows.cpu().numpy(), windows.shape[1] // 2
+    outputs = runs[PREFILL]({TOKENS: tokens[:, :half]})
+    differences = []
+    for i in range(half, tokens.shape[1]):
+        differences.append(np.abs(outputs[LOGITS] - expected[:, i - 1]).max())
+        past = {name.replace(PRESENT, PAST): value for name, value in outputs.items() if name != LOGITS}
+        position = np.full(len(tokens), i)
+        outputs = runs[STEP]({TOKEN: tokens[:, i : i + 1], POSITION: position, **past})
+    differences.append(np.abs(outputs[LOGITS] - expected[:, -1]).max())
+    return float(max(differences))

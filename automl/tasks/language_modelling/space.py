@@ -1,0 +1,280 @@
+"""Spaces of hybrid decoders: the mixer of each layer, such as full attention, a sliding window or linear.
+
+A layer without an entry in the placement keeps the decoder's own mixer, full attention. A model whose layers
+are all of one kind is a baseline. `--full` fixes how many layers are full.
+
+Sources of uniform interleavings: one full layer in two (Gemma 2, arXiv 2408.00118), in four (Kimi Linear,
+arXiv 2510.26692) and in six (Gemma 3, arXiv 2503.19786).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import optuna
+
+from attention.options import OptionValue
+from attention.spec import Spec
+from automl.base import loading
+from automl.base.errors import InputError
+from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
+from automl.tasks.language_modelling.config import FULL, site_name
+from search import choices
+from search.config import PUBLISHED, TrialConfig
+from search.space import Space
+
+TASK = "language-modelling"
+KINDS = ("sliding", "linear", "decomposed", "shortconv")
+PERIODS = (2, 4, 6)  # of uniform interleavings: one layer in so many is full
+FINE_TUNING = (3e-5, 1e-3)  # learning rates of a decoder with trained weights
+FINE_TUNING_RATE = 2e-4
+
+
+def mixer(kind: str, *, heads: int, window: int, encoding: str = "rotary", base: float | None = None) -> Spec:
+    """Return the spec of a causal mixer.
+
+    Args:
+        kind: The attention type.
+        heads: The number of heads.
+        window: The number of positions of a sliding window.
+        encoding: The position encoding of a sliding window.
+        base: The base of rotary encoding, instead of its default.
+    """
+    options: dict[str, OptionValue] = {"causal": True}
+    if kind != "shortconv":
+        options |= {"heads": heads}
+    if kind == "sliding":
+        options |= {"window": window, "encoding": encoding, **({"base": base} if base else {})}
+    return Spec(kind, options if kind in KINDS else {})
+
+
+def interleave(depth: int, full: int) -> list[int]:
+    """Return the layers that are full in a uniform interleaving: the last of each of `full` equal groups."""
+    return [round((i + 1) * depth / full) - 1 for i in range(full)]
+
+
+def as_uniform(config: TrialConfig) -> TrialConfig:
+    """Return the baseline of a configuration: all layers of the kind that replaces most of its layers."""
+    kinds = _model(config).kinds
+    if len(set(kinds)) == 1:
+        return config
+    return _with_layers(config, [_most_frequent(config)] * len(kinds))
+
+
+def uniform_interleaving(config: TrialConfig) -> TrialConfig:
+    """Return the control of a configuration: as many full layers, at equal distances.
+
+    The other layers have the kind that replaces most of the layers of `config`.
+    """
+    kinds = _model(config).kinds
+    if FULL not in kinds or len(set(kinds)) == 1:
+        return as_uniform(config)
+    full, other = interleave(len(kinds), kinds.count(FULL)), _most_frequent(config)
+    return _with_layers(config, [None if i in full else other for i in range(len(kinds))])
+
+
+def interleaved_control(config: TrialConfig) -> dict[str, TrialConfig]:
+    """Return the uniform interleaving by name, or nothing for a model without full layers.
+
+    Args:
+        config: A configuration of a decoder.
+    """
+    return {"uniform interleaving": uniform_interleaving(config)} if FULL in _model(config).kinds else {}
+
+
+def hybrid_space(
+    name: str,
+    *,
+    data: LanguageData,
+    model: LanguageModel,
+    training: LanguageTraining,
+    metric: str,
+    summary: str,
+    windows: Sequence[int],
+    rates: tuple[float, float],
+    baseline: Mapping[str, Any],
+    kinds: Sequence[str] = KINDS,
+    full: int | None = None,
+) -> Space:
+    """Return a space that draws the mixer of each layer and the hyperparameters of the training.
+
+    Args:
+        name: The name of the space.
+        data: The data.
+        model: The decoder.
+        training: The training, whose learning rate, weight decay and schedule are drawn. Its batch size is
+            the larger of two.
+        metric: The primary metric.
+        summary: One line for `automl spaces`.
+        windows: The sizes of a sliding window to choose from.
+        rates: The range of the learning rate.
+        baseline: The hyperparameters of trial 0 and of the published placements.
+        kinds: The attention types to choose from.
+        full: The number of full layers. By default it is drawn.
+
+    Raises:
+        InputError: `full` is below 0, or there are not so many layers.
+    """
+    depth, heads = model.depth, model.heads
+    if full is not None and not 0 <= full <= depth:
+        raise InputError(f"--full must lie between 0 and {depth}, the number of layers; got {full}")
+    types = {loading.short_name(kind): kind for kind in kinds}
+    # A model of full layers alone is a baseline unless fewer are asked for.
+    uniform = [*types] if full is not None and full < depth else [FULL, *types]
+    fewest, most = (1, depth) if full is None else (depth - full, depth - full)
+
+    again = partial(
+        hybrid_space,
+        name,
+        data=data,
+        model=model,
+        training=training,
+        metric=metric,
+        summary=summary,
+        windows=windows,
+        rates=rates,
+        baseline=baseline,
+        kinds=kinds,
+        full=full,
+    )
+
+    def with_backbone(backbone: str, size: int | None) -> Space:
+        from automl.tasks.language_modelling.model import find_decoder  # imports torch, which takes seconds
+
+        if backbone == model.backbone:
+            return again()
+        decoder = find_decoder(backbone)
+        other = LanguageModel(backbone=backbone, weights=PUBLISHED if decoder.published else "")
+        tokenizer = None if data.source == "recall" else _find_tokenizer(backbone)
+        if tokenizer is None and decoder.published and data.source != "recall":
+            raise InputError(
+                f"{backbone} has weights but no tokenizer.json, so its tokens are unknown. Write the file by "
+                f"AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers, or remove "
+                f"the weights to train a new model on bytes"
+            )
+        space = partial(again, model=other, data=replace(data, tokenizer=str(tokenizer or "")))
+        if not decoder.published:
+            return space()
+        return space(rates=FINE_TUNING, baseline={**baseline, "learning_rate": FINE_TUNING_RATE})
+
+    def draw(trial: optuna.Trial, kinds: Sequence[str] = tuple(kinds)) -> TrialConfig:
+        window = trial.suggest_categorical("window", windows)
+
+        def make(kind: str) -> Spec:
+            shape = model.shape
+            return mixer(types[kind], heads=heads, window=window, encoding=shape.encoding, base=shape.base)
+
+        layers: list[Spec | None] = [None] * depth
+        if trial.suggest_categorical("uniform", [False, True]):
+            kind = trial.suggest_categorical("kind", uniform)
+            layers = [None if kind == FULL else make(kind)] * depth
+        else:
+            for i, layer in enumerate(choices.ascending(trial, depth, least=fewest, most=most), start=1):
+                layers[layer] = make(trial.suggest_categorical(f"{choices.TYPE}{i}", [*types]))
+        batch_sizes = [training.batch_size // 2, training.batch_size]
+        # With a short warm-up, or none, two layers fail to learn recall at the same rates.
+        drawn = choices.optimisation(
+            trial, training, batch_sizes=batch_sizes, rates=rates, schedules=["one-cycle"]
+        )
+        config = TrialConfig(task=TASK, data=data, model=model, training=drawn, metric=metric)
+        return _with_layers(config, layers)
+
+    def published() -> list[dict[str, Any]]:
+        models = [{"uniform": True, "kind": kind} for kind in uniform[1:]]
+        counts = sorted({depth // period for period in PERIODS} - {0}) if full is None else [full]
+        for count in counts:
+            if 0 < count < depth:
+                others = [layer for layer in range(depth) if layer not in interleave(depth, count)]
+                models += [{"uniform": False, **choices.modules(others, kind, {})} for kind in types]
+        return [{**model, **baseline} for model in models]
+
+    return Space(
+        name=name,
+        draw=draw,
+        baseline={"uniform": True, "kind": uniform[0], **baseline},
+        plain={"uniform": True},
+        candidate={"uniform": False},
+        placing=("uniform", "kind", "window"),
+        published=published,
+        as_baseline=as_uniform,
+        controls=interleaved_control,
+        with_backbone=with_backbone,
+        with_layers=again,
+        summary=summary,
+    )
+
+
+def _find_tokenizer(backbone: str) -> Path | None:
+    from automl.tasks.language_modelling import hugging_face  # imports torch, which takes seconds
+
+    return hugging_face.find_tokenizer(backbone.removeprefix(hugging_face.PREFIX))
+
+
+def _model(config: TrialConfig) -> LanguageModel:
+    assert isinstance(config.model, LanguageModel), "a space of decoders"
+    return config.model
+
+
+def _most_frequent(config: TrialConfig) -> Spec:
+    """Return the spec whose type replaces most of the layers."""
+    specs = list(config.model.placement.values())
+    kind = Counter(spec.type for spec in specs).most_common(1)[0][0]
+    return next(spec for spec in specs if spec.type == kind)
+
+
+def _with_layers(config: TrialConfig, layers: Sequence[Spec | None]) -> TrialConfig:
+    placement = {site_name(i): spec for i, spec in enumerate(layers) if spec is not None}
+    return config.change(model={"placement": placement})
+
+
+BASELINE = {"learning_rate": 2e-3, "weight_decay": 0.1, "schedule": "one-cycle"}
+
+
+def recall_space(
+    depth: int = 2, full: int | None = None, *, examples: int = 38_400, window: int = 4
+) -> Space:
+    """Return a space of decoders of associative recall, where the placement decides.
+
+    In two layers of this size only a sliding window before a full layer learns it. The scores of all others
+    stay at the level of guessing.
+
+    Args:
+        depth: The number of layers.
+        full: The number of full layers. By default it is drawn.
+        examples: The number of training sequences. Models learn late and at once, so the only epoch ends
+            with them, and no trial is stopped early.
+        window: The size of a sliding window. Deeper models learn faster with 2.
+    """
+    return hybrid_space(
+        "recall",
+        data=LanguageData(source="recall", context=24, vocabulary=16, pairs=6, examples=examples),
+        model=LanguageModel(options={"depth": depth, "width": 32, "heads": 1, "mlp": 16}),
+        training=LanguageTraining(epochs=1, batch_size=64),
+        metric="accuracy",
+        # A short convolution does what the window does. Then a random placement may be as good.
+        kinds=("sliding", "linear"),
+        windows=[window],
+        rates=(3e-3, 8e-3),
+        baseline={**BASELINE, "learning_rate": 5e-3, "window": window, "batch_size": 64},
+        full=full,
+        summary="which layer of a small decoder is full, on associative recall; the positive control",
+    )
+
+
+SPACES = (
+    recall_space(),
+    hybrid_space(
+        "hybrid",
+        data=LanguageData(),
+        model=LanguageModel(options={"depth": 6, "width": 128, "heads": 4}),
+        training=LanguageTraining(epochs=1, batch_size=32),
+        metric="loss",
+        windows=[16, 64],
+        rates=(5e-4, 5e-3),
+        baseline={**BASELINE, "window": 64, "batch_size": 32},
+        summary="full, sliding, linear or convolution in each layer of a decoder; --data TEXTS",
+    ),
+)

@@ -1,0 +1,259 @@
+"""Language modelling: a causal decoder predicts the next token."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from automl.base.errors import InputError
+from automl.base.serialise import to_json
+from automl.config.device import copy_ahead
+from automl.config.runtime import Runtime
+from automl.data.manifest import Manifest
+from automl.tasks.base import SPLITS, EvaluationBatch, Split, Task
+from automl.tasks.deployment import MODEL, TOKENIZER, Arrays, Deployment, Run, spread_indices
+from automl.tasks.initial import initialise
+from automl.tasks.language_modelling import SPEC, LanguageData, LanguageModel, LanguageTraining
+from automl.tasks.language_modelling.data import open_windows, shared_name
+from automl.tasks.language_modelling.data.text_windows import TextWindows
+from automl.tasks.language_modelling.data.tokenizer import TextTokenizer
+from automl.tasks.language_modelling.deploy import (
+    DECODING,
+    EXAMPLES,
+    LOGITS,
+    PREFILL,
+    STEP,
+    TOKENS,
+    decoding_difference,
+    language_deployments,
+)
+from automl.tasks.language_modelling.gpt import Decoder
+from automl.tasks.language_modelling.model import check_decoder, find_decoder
+from automl.tasks.language_modelling.score import UNMARKED, LanguageEvaluator, cross_entropy, divergence
+from automl.tasks.language_modelling.sensitivity import write_sensitivity
+from automl.tasks.language_modelling.usage import language_request, language_usage
+from backbones import sites
+from backbones.output import logits
+from backbones.take_over import find_exact, load_with_projections
+from search.config import TrialConfig
+from search.metric import Chance
+from search.record import TrialRecord
+
+AT_ONCE = 2**18  # training tokens that are copied to the device at once
+MOST_TOKENS = 2**13  # of the windows that an export is checked on
+
+
+class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
+    """Prediction of the next token.
+
+    Its metrics are those of `LanguageEvaluator`. The inputs are windows of `context` tokens.
+    """
+
+    spec = SPEC
+    noun = "windows"
+    tolerance = 1e-3
+
+    def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
+        super().__init__(config, runtime)
+        self.windows = open_windows(self.data)
+        self.batch_size = self.shared_batch_size()
+        if self.training.distil and not self.chosen.weights:
+            raise InputError(
+                "--distil learns from a trained model; got none. Add --init-from or --weights, or take "
+                "--backbone hf:FOLDER with weights"
+            )
+
+    def size(self, split: Split) -> int:
+        return self.windows.size(split)
+
+    def model(self) -> nn.Module:
+        return self.placed(self.plain, lambda: self._example(2, "cpu"), to_json(self.data))
+
+    def plain(self) -> nn.Module:
+        """Build the decoder without a placement, on the CPU."""
+        check_decoder(self.chosen.backbone, self.chosen.options)
+        return find_decoder(self.chosen.backbone).build(
+            vocabulary=self.windows.vocabulary, length=self.data.context, **self.chosen.options
+        )
+
+    def initialise(self, model: nn.Module) -> list[str]:
+        """Load the weights. Mixers that replace attention take over its projections."""
+        if self.chosen.weights:
+            load_with_projections(model, self.original, source=self.chosen.weights)
+        return []
+
+    def notes(self) -> list[str]:
+        """Return a note if mixers cannot take over the projections of the trained attention."""
+        if not self.chosen.weights:
+            return []
+        layers = [site for site in sites(self.original, self._example(2, "cpu")) if site.replaces]
+        shape = self.chosen.shape
+        exact = find_exact(self.original, dict.fromkeys((site.path for site in layers), shape))
+        if not (new := [site.name for site in layers if site.path not in exact]):
+            return []
+        own = "plain attention" if shape.encoding == "none" else "rotary attention"
+        own += f" with base {shape.base:g}" if shape.base else ""
+        return [
+            f"note: mixers at {', '.join(new)} of {self.chosen.backbone} start from new weights, since the "
+            f"attention there computes something else than {own}: other positions, norms or scales"
+        ]
+
+    @cached_property
+    def original(self) -> nn.Module:
+        """The decoder without a placement, with the weights of the configuration, on the CPU."""
+        with torch.random.fork_rng(devices=[]):
+            model = self.plain()
+        initialise(model, self.chosen, classes=0)
+        return model
+
+    @cached_property
+    def _teacher(self) -> nn.Module:
+        """The original on the device, whose predictions are learned."""
+        return self.original.to(self.runtime.device).requires_grad_(requires_grad=False).eval()
+
+    def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield tokens and targets, int64 `(B, N)`. All workers draw the same order.
+
+        Several batches are gathered and copied at once, without waiting for the device.
+        """
+        order = np.random.default_rng([self.config.seed, epoch]).permutation(self.size("train"))
+        steps = torch.from_numpy(order[: self.steps() * self.batch_size]).view(-1, self.batch_size)
+        for group in steps.split(max(1, AT_ONCE // (self.batch_size * self.data.context))):
+            rows = self.runtime.shard(group.mT).mT  # (steps, rows of this worker)
+            tokens, targets = self.batch("train", rows.reshape(-1))
+            yield from zip(tokens.split(rows.shape[1]), targets.split(rows.shape[1]), strict=True)
+
+    def batch(self, split: Split, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return tokens and targets, int64 `(B, N)`, of windows by their numbers, on the device."""
+        tokens, marks = map(torch.from_numpy, self.windows.batch(split, rows.numpy()))
+        targets = tokens[:, 1:].masked_fill(~marks, UNMARKED)
+        device = self.runtime.device
+        return copy_ahead(tokens[:, :-1].contiguous(), device), copy_ahead(targets, device)
+
+    def example(self, count: int) -> Tensor:
+        return self._example(count, self.runtime.device)
+
+    def _example(self, count: int, device: torch.device | str) -> Tensor:
+        return torch.zeros(count, self.data.context, dtype=torch.int64, device=device)
+
+    def serve(self, model: nn.Module, example: Tensor) -> Callable[[], object]:
+        """Return a function that decodes one token after the context at which decoding counts."""
+        length = self.data.decoding or self.data.context
+        tokens = torch.zeros(1, length, dtype=torch.int64, device=example.device)
+        try:
+            if not isinstance(model, Decoder):
+                raise InputError(f"{type(model).__name__} decodes whole texts")
+            with torch.inference_mode():
+                _, states = model.prefill(tokens[:, :-1], last=True)
+        except InputError:
+            return lambda: model(example)
+        position = torch.tensor(length - 1, device=example.device)
+        return lambda: model.step(tokens[:, -1:], states, position)
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        tokens, targets = batch
+        predicted, distil = logits(model(tokens)), self.training.distil
+        loss = (1 - distil) * cross_entropy(predicted, targets)
+        if distil:
+            with torch.no_grad():
+                taught = logits(self._teacher(tokens))
+            loss = loss + distil * divergence(predicted, taught, targets)
+        return loss
+
+    def parts(self, split: Split) -> Iterator[EvaluationBatch]:
+        own = self.runtime.shard(torch.arange(self.size(split)))
+        for index in own.split(2 * self.training.batch_size):
+            tokens, targets = self.batch(split, index)
+            yield EvaluationBatch(index.to(self.runtime.device), tokens, targets)
+
+    def after_search(self, folder: Path, ranked: Sequence[TrialRecord]) -> None:
+        write_sensitivity(folder, self, ranked)
+
+    def evaluator(self, split: Split) -> LanguageEvaluator:
+        return LanguageEvaluator(self.metric.name, self.windows.bytes_per_token(split))
+
+    def deployments(self, model: nn.Module) -> dict[str, Deployment]:
+        """Return the graphs `prefill` and `step`, or `model` if a mixer keeps no state."""
+        tokenizer = self._tokenizer
+        return language_deployments(
+            model,
+            self._deployed_windows("test", EXAMPLES),
+            details=self._details(),
+            files={TOKENIZER: tokenizer.content} if tokenizer is not None and tokenizer.content else {},
+        )
+
+    def graph_inputs(self, split: Split, count: int) -> dict[str, dict[str, Tensor]]:
+        """Return tokens of `prefill` and `model`. `step` is checked on the example of its deployment."""
+        tokens = self._deployed_windows(split, count)[:, :-1]
+        return {graph: {TOKENS: tokens} for graph in (PREFILL, MODEL)}
+
+    def compare(self, ours: Arrays, theirs: Arrays) -> float:
+        """Return the largest difference of logits, and of states relative to their largest value."""
+        scales = {name: max(1.0, float(np.abs(value).max())) for name, value in ours.items()} | {LOGITS: 1.0}
+        return max(float(np.abs(ours[name] - theirs[name]).max()) / scales[name] for name in ours)
+
+    def compare_together(self, model: nn.Module, runs: Mapping[str, Run]) -> Mapping[str, float]:
+        """Return the difference between all steps of test windows and the model on whole windows."""
+        if STEP not in runs:
+            return {}
+        return {DECODING: decoding_difference(model, self._deployed_windows("test", 8), runs)}
+
+    def usage(self) -> str:
+        return language_usage(self._details(), steps=STEP in self.deployments(self.model()))
+
+    def request(self) -> str:
+        return language_request(self._details())
+
+    def _details(self) -> dict[str, Any]:
+        """Return what `automl.export.served_decoder` needs to know of tokens."""
+        tokenizer = self._tokenizer
+        return {
+            "tokens": "symbols" if tokenizer is None else "sub-words" if tokenizer.content else "bytes",
+            "vocabulary": self.windows.vocabulary,
+            "end": None if tokenizer is None else tokenizer.end,
+            "context": self.data.context,
+        }
+
+    @property
+    def _tokenizer(self) -> TextTokenizer | None:
+        return self.windows.tokenizer if isinstance(self.windows, TextWindows) else None
+
+    def _deployed_windows(self, split: Split, count: int) -> Tensor:
+        """Return up to `count` windows spread over a split, int64 `(N, context + 1)`.
+
+        There are at most MOST_TOKENS tokens in more than two windows, since logits and states take memory.
+        """
+        fitting = max(2, min(count, MOST_TOKENS // self.data.context))
+        rows = spread_indices(self.size(split), fitting).numpy()
+        return torch.from_numpy(self.windows.batch(split, rows)[0])
+
+    def chance(self, split: Split) -> Chance | None:
+        """Return the accuracy of answering with any value of a sequence of recall that is still open."""
+        if self.data.source != "recall" or self.metric.name != "accuracy":
+            return None
+        answers = self.data.pairs * self.size(split)
+        p = 1 / np.arange(1, self.data.pairs + 1)
+        error = float((p * (1 - p)).mean() / answers) ** 0.5
+        return Chance(value=float(p.mean()), error=error, step=1 / answers)
+
+    @classmethod
+    def manifest(cls, config: TrialConfig) -> Manifest:
+        return open_windows(cls.data_of(config)).manifest()
+
+    @classmethod
+    def shared_name(cls, config: TrialConfig) -> str | None:
+        return shared_name(cls.data_of(config))
+
+    def stored_files(self, splits: Sequence[Split]) -> Mapping[str, Path]:
+        assert isinstance(self.windows, TextWindows), "sequences of recall are drawn"
+        return dict.fromkeys(SPLITS, self.windows.file.path)
+
+    def describe_changes(self) -> str:
+        return str(self.windows.tally)
+
+    def describe_splits(self) -> dict[str, str]:
+        return self.windows.describe_splits()

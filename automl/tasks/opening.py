@@ -1,0 +1,90 @@
+"""Find the task of a name, of data, or of a configuration, and open it with its data."""
+
+from automl.base.errors import InputError
+from automl.base.loading import load_object
+from automl.base.registry import resolve
+from automl.config.runtime import Runtime
+from automl.data.near_layouts import check_layout
+from automl.tasks.base import Task
+from search.config import TASKS, TrialConfig
+from search.config.tasks import TaskSpec, load_spec, register, registered_specs
+
+
+def register_task(name: str, task: str | type[Task]) -> str:
+    """Make a task available by name: to configurations, `--data` and `--space` of this process.
+
+    A package does that for every process by an entry point of the group `automl.tasks`. A configuration
+    stores the reference of the task instead of the name, so other machines need no registration.
+
+    Args:
+        name: The name. It must not be that of a built-in task.
+        task: The class, or its reference `file.py:Class` or `package.module:Class`.
+
+    Returns:
+        The reference.
+
+    Raises:
+        InputError: The name is invalid or taken, or the class cannot be loaded or has no `spec`.
+
+    Example:
+        >>> import automl
+        >>> automl.register_task("photos", "automl.tasks.image_classification.task:ImageClassification")
+        'automl.tasks.image_classification.task:ImageClassification'
+        >>> automl.TrialConfig(task="photos").task
+        'automl.tasks.image_classification.task:ImageClassification'
+    """
+    if name in TASKS or ":" in name or not name:
+        raise InputError(f"a task must have a name without colons that no built-in task has; got {name!r}")
+    reference = task if isinstance(task, str) else f"{task.__module__}:{task.__qualname__}"
+    load_spec(reference)
+    return register(name, reference)
+
+
+def task_of_data(path: str) -> TaskSpec | None:
+    """Return the declaration of the task that recognises the data at `path`, or None for images of classes.
+
+    Registered tasks are asked first. Raises InputError if an archive cannot be extracted, or a folder is
+    nearly in the layout of a task.
+    """
+    specs = [*(spec for _, spec in registered_specs()), *TASKS.values()]
+    chosen = next((spec for spec in specs if spec.detects(path)), None)
+    if chosen is None or chosen.guesses:
+        check_layout(path)
+    return chosen
+
+
+def task_of(config: TrialConfig) -> type[Task]:
+    """Return the class of a configuration's task, and load its code if it is user-defined.
+
+    Raises InputError if the task is unknown.
+    """
+    loaded: object
+    if not config.opens:
+        raise InputError(
+            f"a {config.task} has no data or model that automl can open: its own program must do that. "
+            f"`automl status`, `report` and `confirm` work with it"
+        )
+    if config.task in TASKS:
+        loaded = resolve(TASKS[config.task].task)
+    else:
+        loaded = load_object("task", "Class", config.task, TASKS)
+    if not (isinstance(loaded, type) and issubclass(loaded, Task)):
+        raise InputError(f"task {config.task!r} must be a subclass of automl.Task; got {loaded!r}")
+    return loaded
+
+
+def open_task(config: TrialConfig, runtime: Runtime) -> Task:
+    """Return the task of a configuration with its data. Runs user-defined code.
+
+    Args:
+        config: The configuration.
+        runtime: The device, precision and workers.
+
+    Returns:
+        The task.
+
+    Raises:
+        InputError: The code or the data cannot be loaded.
+    """
+    config = config.load()
+    return task_of(config)(config, runtime)

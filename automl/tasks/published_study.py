@@ -1,0 +1,68 @@
+"""Published experiments: their figures and sources.
+
+Figures missing in a source are left out. The rows of a table are the cells of the grid, in order.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+SOURCE_OF_DECOMPOSED = "Z. Shen et al., Decomposed Attention, arXiv 1812.01243, and its blog post"
+UNKNOWN = "not printed"
+UNPRINTED = f"{UNKNOWN}, the study takes "  # before what the study chose itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Row of a published table, with the names and figures of the source.
+
+    Attributes:
+        name: Name of the row.
+        figures: Published figures by metric. `METRIC max` is the maximum over epochs, `METRIC gain` the
+            improvement over the row `plain`.
+        runs: Published number of runs.
+        plain: Name of the row that this one improves, if the source prints improvements.
+    """
+
+    name: str
+    figures: Mapping[str, str] = field(default_factory=dict)
+    runs: str = ""
+    plain: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """Published experiment.
+
+    Its grid is the space with its name among the `grids` of its task.
+
+    Attributes:
+        name: Name of the study.
+        summary: Description in one line.
+        source: Publication.
+        columns: Metrics of the table with their titles.
+        setup: What the source trained, by the names of `automl.studies.figures`. What it does not print is
+            left out. `scored` is the split of its figures.
+        rows: Published rows.
+        data: Description of the required `--data`. Empty if the data are downloaded.
+        notes: What a reader of the table must know, and rows of the source that are not run.
+        settings: Settings of the search.
+        small: Additional settings of the small version.
+        run: Reference of the function that runs it, if it is not one grid: see `automl.studies.run_study`.
+        form_on_data: Suffix of the grid of the small version on data of the user, if it is another grid.
+        reads_code: True if the small version reads the source code of this package.
+    """
+
+    name: str
+    summary: str
+    source: str
+    columns: Mapping[str, str]
+    setup: Mapping[str, str]
+    rows: Sequence[Row]
+    data: str = ""
+    notes: Sequence[str] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    small: Mapping[str, Any] = field(default_factory=dict)
+    run: str = ""
+    form_on_data: str = ""
+    reads_code: bool = False

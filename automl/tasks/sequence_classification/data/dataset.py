@@ -1,0 +1,146 @@
+"""A split of sequences for the training loop: labels in memory, values gathered from a memory map."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from automl.base.errors import unknown
+from automl.data.records import Records
+from automl.data.splits import SPLITS
+from automl.tasks.sequence_classification.data.cache import SequenceCache
+from automl.tasks.sequence_classification.data.normalise import (
+    compute_statistics,
+    normalise_in_place,
+    padding_mask,
+)
+from automl.tasks.sequence_classification.data.sources import open_source
+from automl.tasks.sequence_classification.data.splits import hold_out_subjects
+
+
+class Sequences:
+    """N sequences of C channels, in an order of their own.
+
+    It can be pickled: only the row numbers and the statistics are sent.
+
+    Attributes:
+        labels: int64 `(N,)`.
+        lengths: number of real steps of each sequence, int64 `(N,)`.
+        subjects: the subject of each sequence; None unless all are known.
+        classes: names of the classes.
+        channels: names of the channels.
+        mean, std: statistics of the training data, float32 `(C,)`.
+        steps: T, the length of every batch. It is that of the longest sequence of the dataset in any split,
+            so that training, validation, test and the deployed model have one shape, as CUDA graphs, compiled
+            steps and learned positions need. Training uses nothing else of the test split.
+    """
+
+    def __init__(self, cache: SequenceCache, rows: np.ndarray, mean: Tensor, std: Tensor) -> None:
+        self.file, self._rows = cache, rows
+        self.labels: Tensor = torch.from_numpy(cache.labels[rows].astype(np.int64))
+        self.lengths: Tensor = torch.from_numpy(cache.lengths[rows])
+        self.classes, self.channels, self.steps = cache.classes, cache.channels, cache.steps
+        self.mean, self.std = mean, std
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return (
+            f"Sequences({len(self)} sequences, {len(self.channels)} channels, {self.steps} steps, "
+            f"{len(self.classes)} classes)"
+        )
+
+    @property
+    def subjects(self) -> list[str] | None:
+        subjects = [self.file.groups[row] for row in self._rows]
+        known = [subject for subject in subjects if subject is not None]
+        return known if len(known) == len(subjects) else None
+
+    def names(self) -> list[str]:
+        """Return the names of the N sequences: those of the data, or `train/0`, the position in the file from
+        0.
+        """
+        names = self.file.names
+        return [names[row] for row in self._rows]
+
+    def values(self, index: int) -> np.ndarray:
+        """Return a sequence as stored, float32 `(C, T)` with its own T, a read-only view of the memory map.
+
+        It is not normalised; a channel without any value is NaN.
+        """
+        return self.file.values(int(self._rows[index]))
+
+    def raw(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a batch like `gather`, but not normalised: the input of a deployed model.
+
+        A channel without any value is NaN.
+        """
+        rows = self._rows[indices.cpu().numpy()]
+        x = torch.from_numpy(self.file.read_padded(rows))  # (B, C, T)
+        return x, padding_mask(torch.from_numpy(self.file.lengths[rows]), self.steps)
+
+    def gather(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sequences at `indices` `(B,)`, copied to the CPU: x float32 `(B, C, T)` and mask bool
+        `(B, T)`.
+
+        x is normalised. After the end of each sequence x is 0 and the mask is False. Raises IndexError for an
+        index that is not in -N..N-1.
+        """
+        x, mask = self.raw(indices)
+        normalise_in_place(x.numpy(), mask.numpy(), self.mean.numpy(), self.std.numpy())
+        return x, mask
+
+
+class SequenceRecords(Records[SequenceCache]):
+    """All sequences of a source. A split is held out by class, or by whole subjects if all are known."""
+
+    noun = "sequences"
+    group_noun = "subject"
+    classed = True
+
+    def labels(self, rows: np.ndarray) -> np.ndarray:
+        labels: np.ndarray = self.file.labels[rows]
+        return labels
+
+    def class_name(self, row: int) -> str:
+        return self.file.classes[int(self.file.labels[row])]
+
+    def hold_out(self, rows: np.ndarray, split: str, fraction: float) -> tuple[np.ndarray, np.ndarray]:
+        subjects = [self.file.groups[row] for row in rows]
+        if None in subjects:
+            return super().hold_out(rows, split, fraction)
+        return hold_out_subjects(self.labels(rows), self.file.classes, subjects, fraction, split)
+
+
+def open_sequences(
+    source: str, split: str, *, path: str | Path | None = None, subset: float = 1.0
+) -> Sequences:
+    """Open one split of a source. Reads the dataset into its cache if needed.
+
+    All splits are normalised by the statistics of the "train" split after `subset` is applied.
+
+    Args:
+        source: one of SOURCES.
+        split: one of SPLITS.
+        path: the dataset; None downloads the source.
+        subset: the approximate fraction of each class of "train" and "validation" that is used; "test" is
+            always whole.
+
+    Raises:
+        InputError: The source or split is unknown, or `sequence_sources.open_source` fails.
+    """
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
+    records = open_sequence_records(source, path=path, subset=subset)
+    file, train = records.file, records.rows("train")
+    mean, std = compute_statistics(file.lengths[train], file.means[train], file.variances[train])
+    return Sequences(file, records.rows(split), mean, std)
+
+
+def open_sequence_records(
+    source: str, *, path: str | Path | None = None, subset: float = 1.0
+) -> SequenceRecords:
+    """Open all splits of a source. Raises InputError like `open_sequences`."""
+    return SequenceRecords(open_source(source, path), subset)

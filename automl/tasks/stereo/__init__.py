@@ -1,0 +1,37 @@
+"""Stereo: the disparity of each pixel of the left of two rectified images.
+
+config     Configuration of stereo
+data       Pairs of rectified images with the disparity of the left one: readers, splits, cache and crops
+deploy     Deployment of a stereo model: a graph from two images to disparities, and pairs of input files
+model      The models of two rectified images
+psmnet     PSMNet: the disparity of each pixel of the left one of two rectified images
+published  Published datasets of stereo pairs
+score      Metrics and loss of disparities, over the pixels of batches and workers
+space      Spaces of stereo: attention in PSMNet's backbone, after its pyramid or in its volume
+study      The published comparison of PSMNet with and without decomposed attention (arXiv 1812.01243)
+task       Stereo: the disparity of each pixel of the left of two rectified images
+"""
+
+from automl.tasks.stereo.config import EPE, StereoData, StereoModel, StereoTraining
+from search.config.tasks import TaskSpec
+
+SPEC = TaskSpec(
+    order=10,  # before sequences, since both can be a CSV
+    data=StereoData,
+    model=StereoModel,
+    training=StereoTraining,
+    metrics=(EPE,),
+    task="automl.tasks.stereo.task:Stereo",
+    spaces=("automl.tasks.stereo.space",),
+    detect="automl.tasks.stereo.data:is_stereo",
+    nearly="automl.tasks.stereo.data.pairs:nearly_stereo",
+    space="sceneflow",
+    overview="automl.tasks.stereo.data.overview:summarise_stereo",
+    published="automl.tasks.stereo.published:DATASETS",
+    models="automl.tasks.stereo.model:STEREO",
+    subject="automl.tasks.stereo.model:subject",
+    studies="automl.tasks.stereo.study:STUDIES",
+    grids="automl.tasks.stereo.study:GRIDS",
+)
+
+__all__ = ["EPE", "SPEC", "StereoData", "StereoModel", "StereoTraining"]

@@ -1,0 +1,126 @@
+"""Deployment of a stereo model: a graph from two images to disparities, and pairs of input files."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from torch import Tensor, nn
+
+from automl.base.errors import InputError
+from automl.data.csv_table import read_table
+from automl.data.pictures.augment import normalise
+from automl.data.pictures.picture import read_picture
+from automl.tasks.stereo.data.files import read_views
+from automl.tasks.stereo.data.pfm import write_pfm
+
+LEFT, RIGHT, OUTPUT = "left", "right", "disparity"
+COLUMNS = (LEFT, RIGHT)
+
+# Colours of pictures, at fractions of the largest disparity.
+STOPS = (0.0, 0.25, 0.5, 0.75, 1.0)
+COLOURS = ((30, 30, 120), (30, 140, 230), (60, 200, 100), (250, 200, 40), (190, 20, 30))
+
+USAGE = """\
+Inputs `left` and `right`: a rectified pair, uint8 RGB, shape `(N, {height}, {width}, 3)`, N from 1 on. Output
+`disparity`: float32, shape `(N, {height}, {width})`, in pixels from 0 to {maximum}: a point at column x of
+the left image is at column x - disparity of the right one. Normalisation is inside. Smaller images are padded
+with zeros at the bottom and the right, and the disparities there are cut off. Scale images of more than 8
+bits to 8 first, as `automl predict` does.
+
+```python
+import numpy as np, onnxruntime
+from PIL import Image, ImageOps
+
+
+def read(file):
+    image = np.asarray(ImageOps.exif_transpose(Image.open(file)).convert("RGB"))
+    return np.pad(image, ((0, {height} - image.shape[0]), (0, {width} - image.shape[1]), (0, 0)))[None]
+
+
+session = onnxruntime.InferenceSession("model.onnx")
+disparity = session.run(None, {{"left": read("left.png"), "right": read("right.png")}})[0][0]
+print(disparity.mean())
+```
+"""
+
+REQUEST = """
+from PIL import Image, ImageOps
+
+inputs = {{
+    name: np.asarray(ImageOps.exif_transpose(Image.open(f"{{name}}.png")).convert("RGB"))[None].tolist()
+    for name in ("left", "right")
+}}  # one pair, each of {height} x {width} pixels
+"""
+
+
+class Disparities(nn.Module):
+    """Normalisation and the model in one graph, so that users cannot normalise wrongly."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        """Return disparities `(N, H, W)` of two images, uint8 `(N, H, W, 3)`."""
+        disparities: Tensor = self.model(normalise(left).contiguous(), normalise(right).contiguous())
+        return disparities
+
+
+def pad_image(image: np.ndarray, height: int, width: int, file: str | Path) -> np.ndarray:
+    """Return an image, uint8 `(1, height, width, 3)`, with zeros at the bottom and the right.
+
+    Raises InputError if the image is larger.
+    """
+    h, w = image.shape[:2]
+    if h > height or w > width:
+        raise InputError(
+            f"{file} must have {width} x {height} pixels or less, for which the model was exported; "
+            f"got {w} x {h}"
+        )
+    return np.pad(image, ((0, height - h), (0, width - w), (0, 0)))[None]
+
+
+def read_pairs(path: str | Path) -> Iterator[tuple[str, str]]:
+    """Yield the left and right file of each line of a CSV, relative to its folder.
+
+    Raises InputError for any other file.
+    """
+    path = Path(path)
+    table = read_table(path)
+    if not table.rows or not {*COLUMNS} <= {*table.columns}:
+        raise InputError(f"{path} must be a CSV with the columns left and right, and a line for each pair")
+    for line, row in table.rows:
+        if not (row[LEFT].strip() and row[RIGHT].strip()):
+            raise InputError(f"{path}, line {line}: left and right must not be empty")
+        left, right = (str(path.parent / row[name].strip()) for name in COLUMNS)
+        yield left, right
+
+
+def read_sides(left: str, right: str, height: int, width: int) -> dict[str, np.ndarray]:
+    """Read a pair as the graph takes it. Raises InputError for images of different or too large sizes."""
+    images = read_views(left, right)[:2]
+    if images[0].shape != images[1].shape:
+        sizes = " and ".join(f"{image.shape[1]} x {image.shape[0]}" for image in images)
+        raise InputError(f"{left} and {right} must be of one size; got {sizes}")
+    return {
+        name: pad_image(image, height, width, file)
+        for name, image, file in zip(COLUMNS, images, (left, right), strict=True)
+    }
+
+
+def colour_disparity(disparity: np.ndarray, maximum: float) -> np.ndarray:
+    """Return a picture, uint8 `(H, W, 3)`: from blue for 0 (far) over green to red for `maximum`."""
+    fraction = (disparity / maximum).clip(0, 1)
+    channels = [np.interp(fraction, STOPS, values) for values in zip(*COLOURS, strict=True)]
+    return np.stack(channels, axis=-1).round().astype(np.uint8)
+
+
+def write_disparity(disparity: np.ndarray, left: str, path: Path, maximum: float) -> list[Path]:
+    """Write `PATH.pfm` and `PATH.png`, cropped to the size of the image `left`."""
+    width, height = read_picture(left).size
+    values = disparity[:height, :width]
+    files = [path.with_name(f"{path.name}{suffix}") for suffix in (".pfm", ".png")]
+    write_pfm(files[0], values)
+    Image.fromarray(colour_disparity(values, maximum)).save(files[1])
+    return files

@@ -1,0 +1,135 @@
+"""Spaces of stereo: attention in PSMNet's backbone, after its pyramid or in its volume."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import optuna
+
+import backbones
+from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
+from backbones.placement import Placement
+from search import choices
+from search.config import TrialConfig
+from search.space import Space
+
+if TYPE_CHECKING:
+    from backbones.site import Site
+
+TASK = "stereo"
+
+# The bundled pairs, and a model whose epoch takes half a minute on a CPU. It begins to match after some
+# hundred steps, so batches are small.
+PLANES = StereoData(source="planes", height=64, width=128, max_disparity=48)
+SMALL = StereoModel(
+    options={"width": 0.25, "blocks": 3, "pool": 16, "aggregation": "basic", "groups": 8},
+)
+PLANES_PLAIN: Mapping[str, Any] = {
+    "modules": 0,
+    "learning_rate": 4e-3,
+    "weight_decay": 1e-4,
+    "batch_size": 4,
+    "schedule": "one-cycle",
+}
+
+# As published on Scene Flow, except for the optimiser (adamw with little decay) and the end of the schedule.
+SCENEFLOW = StereoData(source="pairs", height=256, width=512, max_disparity=192)
+FULL = StereoModel()
+SCENEFLOW_PLAIN: Mapping[str, Any] = {
+    "modules": 0,
+    "learning_rate": 1e-3,
+    "weight_decay": 1e-4,
+    "batch_size": 12,
+    "schedule": "flat-cosine",
+}
+
+# Types whose time and memory grow linearly with the positions. A volume as published has 393,216 positions.
+LINEAR = ("decomposed", "ssa", "ssa-sym", "conv1x1")
+# Sites at which decomposed attention is tried first, at each and at all: after the pyramid, on the volume
+# before its aggregation, and at the end of the aggregation, which is the last site.
+FIRST = ("backbone.pyramid", "aggregation.entry")
+KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "reduction": 1}
+
+
+def list_sites(data: StereoData, model: StereoModel) -> list["Site"]:
+    """Return the sites with several channels. After the aggregation there is one, the costs."""
+    options = tuple(sorted(model.options.items()))
+    return _list_sites(model.backbone, data.height, data.width, data.max_disparity, options)
+
+
+@cache
+def _list_sites(
+    backbone: str, height: int, width: int, max_disparity: int, options: tuple[tuple[str, Any], ...]
+) -> list["Site"]:
+    import torch  # takes seconds
+
+    from automl.tasks.stereo.model import STEREO
+
+    model = STEREO[backbone].build(max_disparity=max_disparity, **dict(options))
+    image = torch.zeros(2, 3, height, width)
+    return [site for site in backbones.sites(model, (image, image)) if site.channels > 1]
+
+
+def planes(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
+    """Draw from the bundled pairs: up to three modules of any type."""
+    placement = choices.placement(trial, list_sites(PLANES, SMALL), kinds=kinds)
+    return _config(trial, PLANES, SMALL, placement, epochs=8, batch_sizes=[2, 4, 8])
+
+
+def sceneflow(trial: optuna.Trial, kinds: Sequence[str] = LINEAR) -> TrialConfig:
+    """Draw PSMNet as published, with up to three modules of linear types."""
+    placement = choices.placement(trial, list_sites(SCENEFLOW, FULL), kinds=kinds)
+    return _config(trial, SCENEFLOW, FULL, placement, epochs=10, batch_sizes=[6, 12, 24])
+
+
+def _config(
+    trial: optuna.Trial,
+    data: StereoData,
+    model: StereoModel,
+    placement: Placement,
+    *,
+    epochs: int,
+    batch_sizes: Sequence[int],
+) -> TrialConfig:
+    return TrialConfig(
+        task=TASK,
+        data=data,
+        model=replace(model, placement=placement),
+        training=choices.optimisation(trial, StereoTraining(epochs=epochs), batch_sizes=batch_sizes),
+    )
+
+
+def decomposed(
+    data: StereoData, model: StereoModel, plain: Mapping[str, Any]
+) -> Callable[[], Sequence[Mapping[str, Any]]]:
+    """Return the function that lists parameters of decomposed attention (arXiv 1812.01243).
+
+    The modules are at each of the first sites, and at all of them.
+    """
+
+    def list_parameters() -> Sequence[Mapping[str, Any]]:
+        names = [site.name for site in list_sites(data, model)]
+        first = [*(names.index(site) for site in FIRST), len(names) - 1]
+        chosen = [*([index] for index in first), first]
+        return [{**plain, **choices.modules(indices, "decomposed", KIND)} for indices in chosen]
+
+    return list_parameters
+
+
+SPACES = (
+    Space(
+        name="planes",
+        draw=planes,
+        baseline=PLANES_PLAIN,
+        published=decomposed(PLANES, SMALL, PLANES_PLAIN),
+        summary="disparities of bundled stereo pairs of 80x176 pixels; a narrow PSMNet",
+    ),
+    Space(
+        name="sceneflow",
+        draw=sceneflow,
+        baseline=SCENEFLOW_PLAIN,
+        published=decomposed(SCENEFLOW, FULL, SCENEFLOW_PLAIN),
+        summary="PSMNet as published; --data of Scene Flow, KITTI, Middlebury or a CSV of pairs",
+    ),
+)

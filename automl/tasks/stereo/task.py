@@ -1,0 +1,216 @@
+"""Stereo: the disparity of each pixel of the left of two rectified images.
+
+Source: J.-R. Chang, Y.-S. Chen, Pyramid Stereo Matching Network (2018), arXiv 1803.08669.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from automl.base.errors import InputError
+from automl.config.runtime import Runtime
+from automl.data.pictures.augment import normalise
+from automl.tasks.base import EvaluationBatch, RecordTask, Split
+from automl.tasks.deployment import Arrays, Deployment, spread_indices
+from automl.tasks.stereo import SPEC, StereoData, StereoModel, StereoTraining
+from automl.tasks.stereo.data import StereoPairs, open_pairs, shared_name
+from automl.tasks.stereo.deploy import (
+    LEFT,
+    OUTPUT,
+    REQUEST,
+    RIGHT,
+    USAGE,
+    Disparities,
+    pad_image,
+    read_pairs,
+    read_sides,
+    write_disparity,
+)
+from automl.tasks.stereo.model import STEREO
+from automl.tasks.stereo.psmnet import MULTIPLE, STEP
+from automl.tasks.stereo.score import StereoEvaluator, disparity_loss
+from search.config import TrialConfig
+
+
+class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
+    """Estimation of disparities.
+
+    Its metrics are those of `StereoEvaluator`, the primary one `epe`: lower is better. Training uses random
+    crops, the same of both images. Validation and test use whole pairs, padded at the bottom and the right to
+    sizes that the model takes.
+    """
+
+    spec = SPEC
+    noun = "stereo pairs"
+    suffixes = (".csv",)
+    tolerance = 1e-2  # pixels
+
+    def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
+        super().__init__(config, runtime)
+        self.options = {**STEREO[self.chosen.backbone].options, **self.chosen.options}
+        self.least = STEP * self.options["pool"]  # smallest side in pixels, one window of the pyramid
+        for name in ("height", "width"):
+            if (value := getattr(self.data, name)) < self.least:
+                raise InputError(
+                    f"data.{name} must be {self.least} pixels or more, the largest window of pool "
+                    f"{self.options['pool']}; got {value}"
+                )
+        self.pairs = self.records(config)
+        self.batch_size = self.shared_batch_size()
+
+    def size(self, split: Split) -> int:
+        return len(self.pairs.rows(split))
+
+    @classmethod
+    def records(cls, config: TrialConfig) -> StereoPairs:
+        data = cls.data_of(config)
+        return open_pairs(data.source, path=data.path, subset=data.subset)
+
+    @classmethod
+    def shared_name(cls, config: TrialConfig) -> str | None:
+        return shared_name(config.data.source, config.data.path)
+
+    def model(self) -> nn.Module:
+        data = self.data
+        return self.placed(
+            self._plain, lambda: self._example(2, "cpu"), data.height, data.width, data.max_disparity
+        )
+
+    def _plain(self) -> nn.Module:
+        build = STEREO[self.chosen.backbone].build
+        return build(max_disparity=self.data.max_disparity, **self.chosen.options)
+
+    def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield `(left, right, disparity)`: normalised images, and disparities float32 `(B, H, W)`.
+
+        All workers draw the same order and crops, and each computes its own pairs.
+        """
+        rows, data = self.pairs.rows("train"), self.data
+        generator = np.random.default_rng([self.config.seed, epoch])
+        order = generator.permutation(len(rows))[: self.steps() * self.batch_size]
+        positions = generator.random((len(order), 2))
+        for indices in np.arange(len(order)).reshape(-1, self.batch_size):
+            own = self.runtime.shard(torch.from_numpy(indices)).numpy()
+            yield self._batch(
+                [
+                    self.pairs.crop(int(rows[order[i]]), tuple(positions[i]), data.height, data.width)
+                    for i in own
+                ]
+            )
+
+    def _batch(
+        self, pairs: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return a batch of pairs of one size, on the device."""
+        device = self.runtime.device
+        left, right, disparity = (
+            torch.from_numpy(np.stack(arrays)).to(device) for arrays in zip(*pairs, strict=True)
+        )
+        return normalise(left), normalise(right), disparity
+
+    def example(self, count: int) -> tuple[Tensor, Tensor]:
+        return self._example(count, self.runtime.device)
+
+    def _example(self, count: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
+        image = torch.zeros(count, 3, self.data.height, self.data.width, device=device)
+        return image, image.clone()
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        left, right, truth = batch
+        output = model(left, right)
+        outputs = [output] if isinstance(output, Tensor) else output
+        with torch.autocast(self.runtime.device.type, enabled=False):
+            return disparity_loss(
+                [output.float() for output in outputs], truth, self.data.max_disparity, self.runtime
+            )
+
+    def parts(self, split: Split) -> Iterator[EvaluationBatch]:
+        """Yield consecutive pairs of one size, as many at once as have the pixels of a training batch."""
+        rows = self.pairs.rows(split)
+        shapes = self.pairs.file.shapes[rows].tolist()
+        crop = self.batch_size * self.data.height * self.data.width
+        own = self.runtime.shard(torch.arange(len(rows)))
+        for shape, group in groupby(own.tolist(), key=lambda i: shapes[i]):
+            for index in torch.tensor(list(group)).split(max(1, crop // (shape[0] * shape[1]))):
+                left, right, truth = self._batch([self.pairs.pair(int(rows[i])) for i in index])
+                yield EvaluationBatch(index, (self._padded(left), self._padded(right)), truth)
+
+    def _padded(self, images: Tensor) -> Tensor:
+        height, width = (self.padded(side) for side in images.shape[2:])
+        return F.pad(images, (0, width - images.shape[3], 0, height - images.shape[2]))
+
+    def padded(self, side: int) -> int:
+        """Return the smallest side of at least `side` pixels that the model takes."""
+        return max(int(self.least), -(-side // MULTIPLE) * MULTIPLE)
+
+    def evaluator(self, split: Split) -> StereoEvaluator:
+        return StereoEvaluator(self.data.max_disparity, self.runtime.device)
+
+    def _deployed(self) -> tuple[int, int]:
+        """Return height and width of the deployed graph, which hold all training pairs."""
+        largest = self.pairs.file.shapes[self.pairs.rows("train")].max(0).tolist()
+        return self.padded(largest[0]), self.padded(largest[1])
+
+    def deployment(self, model: nn.Module) -> Deployment:
+        """Return the graph from two images, bytes `(N, H, W, 3)`, to disparities `(N, H, W)`."""
+        height, width = self._deployed()
+        image = torch.zeros(2, height, width, 3, dtype=torch.uint8, device=self.runtime.device)
+        return Deployment(
+            module=Disparities(model),
+            inputs={LEFT: image, RIGHT: image.clone()},
+            outputs=[OUTPUT],
+            details={"height": height, "width": width},
+        )
+
+    def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
+        """Return pairs that fit the graph."""
+        rows, (height, width) = self.pairs.rows(split), self._deployed()
+        rows = rows[(self.pairs.file.shapes[rows] <= (height, width)).all(1)]
+        if not len(rows):
+            raise InputError(f"no pair of the {split} split has {width} x {height} pixels or less")
+        batches: dict[str, list[np.ndarray]] = {LEFT: [], RIGHT: []}
+        for row in rows[spread_indices(len(rows), count).numpy()].tolist():
+            for images, image in zip(batches.values(), self.pairs.file.images(row), strict=True):
+                images.append(pad_image(image, height, width, self.pairs.file.names[row]))
+        device = self.runtime.device
+        return {name: torch.from_numpy(np.concatenate(images)).to(device) for name, images in batches.items()}
+
+    @classmethod
+    def read_inputs(
+        cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
+    ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+        """Read the pairs of CSV files with the columns left and right, named by their left image."""
+        size = exported["details"]["height"], exported["details"]["width"]
+        for path in paths:
+            for left, right in read_pairs(path):
+                yield left, read_sides(left, right, *size)
+
+    @classmethod
+    def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
+        """Describe the smallest, mean and largest disparity of the graph's output, including padding."""
+        disparities = outputs[OUTPUT]
+        values = {
+            "least": float(disparities.min()),
+            "mean": float(disparities.mean()),
+            "largest": float(disparities.max()),
+        }
+        return ", ".join(f"{name} {value:.2f} px" for name, value in values.items()), values
+
+    @classmethod
+    def write(cls, exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
+        """Write `PATH.pfm` and a colour picture, `PATH.png`, of the size of the left image `name`."""
+        return write_disparity(outputs[OUTPUT], name, path, exported["config"]["data"]["max_disparity"])
+
+    def usage(self) -> str:
+        height, width = self._deployed()
+        return USAGE.format(height=height, width=width, maximum=self.data.max_disparity - 1)
+
+    def request(self) -> str:
+        height, width = self._deployed()
+        return REQUEST.format(height=height, width=width)

@@ -1,0 +1,267 @@
+"""Export of two encoders of texts: of queries and of code."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from api_cases import run_examples
+from code_cases import (
+    CHANNELS,
+    CODE,
+    FUNCTIONS,
+    LENGTHS,
+    QUERIES,
+    QUERY,
+    TOKENIZER,
+    TinySearch,
+    export_search,
+)
+from torch import nn
+
+from automl.base.errors import InputError
+from automl.export import formats
+from automl.export.checks import check_parity
+from automl.export.destination import destination
+from automl.export.predict import run_predict
+from automl.tasks.base import Task
+from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
+
+GRAPHS = (QUERY, CODE)
+FILES = {
+    *(f"{name}.{kind}" for name in GRAPHS for kind in ("onnx", "pt2")),
+    "model.safetensors", "config.json", "tokenizer.json", "MODEL_CARD.md", "mlflow-model",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["two encoders", "one encoder"])
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return export_search(tmp_path_factory.mktemp("export"), shared=request.param)
+
+
+@pytest.fixture(scope="module")
+def folder(exported: Any) -> Path:
+    return Path(str(exported[2].folder))
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Any:
+    return mlflow.pyfunc.load_model(str(folder / "mlflow-model"))
+
+
+def test_each_graph_is_exported_and_checked(exported: Any, folder: Path) -> None:
+    task, _, result = exported
+    assert {file.name for file in folder.iterdir()} == FILES
+    assert set(result.differences) == {f"{n}.{k}" for n in GRAPHS for k in ("onnx", "pt2")} | {"mlflow-model"}
+    assert all(0 <= difference <= task.tolerance for difference in result.differences.values())
+    assert set(result.speeds) == {"query.onnx", "code.onnx"}
+    assert "run_code_search(" in repr(result)
+
+
+def test_the_example_of_code_search_runs(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exports").mkdir()
+    (tmp_path / "exports" / "code").symlink_to(folder)
+    (tmp_path / "corpus").mkdir()
+    functions = (f"def {name}():\n    return open(file).{name}()\n" for name in ("read", "write", "close"))
+    (tmp_path / "corpus" / "files.py").write_text("\n\n".join(functions))
+    run_examples(["run_code_search", "CodeSearch"])
+
+
+def test_config_describes_the_graphs(folder: Path) -> None:
+    interface = json.loads((folder / "config.json").read_text())
+    assert (interface["format"], interface["labels"], interface["files"]) == (3, [], ["tokenizer.json"])
+    assert list(interface["graphs"]) == [QUERY, CODE]
+    for name, graph in interface["graphs"].items():
+        session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"))
+        assert [(v.name, v.shape) for v in session.get_inputs()] == [("tokens", ["N", "T"])]
+        assert graph["inputs"] == [{"name": "tokens", "dtype": "int64", "shape": ["N", "T"]}]
+        assert graph["outputs"] == [{"name": "vectors", "dtype": "float32", "shape": ["N", CHANNELS]}]
+        assert graph["details"]["length"] == LENGTHS[name]
+        assert (folder / graph["details"]["tokenizer"]).read_text(encoding="utf-8") == TOKENIZER
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("texts", [1, 3])
+def test_every_length_and_padding_give_the_encoders_vector(
+    name: str, texts: int, exported: Any, folder: Path
+) -> None:
+    """Compute the vector without padding, normalised to length 1."""
+    encoder = getattr(exported[1], name)
+    session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"))
+    program = torch.export.load(folder / f"{name}.pt2").module()
+    draw = torch.Generator().manual_seed(0)
+    for length in range(1, LENGTHS[name] + 1):
+        tokens = torch.randint(1, 40, (texts, length), generator=draw)
+        with torch.inference_mode():
+            plain = encoder(tokens, torch.ones_like(tokens, dtype=torch.bool))
+            expected = (plain / plain.square().sum(1, keepdim=True).sqrt()).numpy()
+            np.testing.assert_allclose(program(tokens).numpy(), expected, atol=1e-4)
+        for padding in range(LENGTHS[name] - length + 1):
+            padded = np.pad(tokens.numpy(), ((0, 0), (0, padding)))
+            np.testing.assert_allclose(session.run(None, {"tokens": padded})[0], expected, atol=1e-4)
+
+
+def test_text_without_tokens_gives_a_zero_vector(folder: Path) -> None:
+    session = onnxruntime.InferenceSession(str(folder / "query.onnx"))
+    assert not session.run(None, {"tokens": np.zeros((2, 3), np.int64)})[0].any()
+
+
+def test_exported_weights_match_the_model(exported: Any, folder: Path) -> None:
+    task, model, _ = exported
+    again = task.model()
+    nn.init.zeros_(again.code.positions)
+    from safetensors.torch import load_file
+
+    again.load_state_dict(load_file(folder / "model.safetensors"))
+    assert torch.equal(again.code.positions, model.code.positions)
+
+
+ELSEWHERE = """
+import sys, json
+import mlflow.pyfunc, numpy as np
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "automl", "attention", "backbones", "search", "cluster"}:
+            raise ImportError(name + " is not installed here")
+
+sys.meta_path.insert(0, Absent())
+model = mlflow.pyfunc.load_model("mlflow-model")
+given = json.load(open("given.json"))
+np.savez("answered.npz", **{name: model.predict({name: texts})["vectors"] for name, texts in given.items()})
+"""
+
+
+def test_served_model_works_without_this_project(exported: Any, folder: Path, tmp_path: Path) -> None:
+    task, model, _ = exported
+    shutil.copytree(folder / "mlflow-model", tmp_path / "mlflow-model")
+    texts = {QUERY: [*QUERIES, "Read_CSV 漢字"], CODE: [*FUNCTIONS, FUNCTIONS[0] * 9]}
+    (tmp_path / "given.json").write_text(json.dumps(texts))
+    subprocess.run([sys.executable, "-I", "-c", ELSEWHERE], cwd=tmp_path, check=True, timeout=200)
+    answered = np.load(tmp_path / "answered.npz")
+    for name, deployment in task.deployments(model).items():
+        tokens, _ = task.tokenizer.encode(texts[name], LENGTHS[name])
+        expected = deployment.run({"tokens": torch.from_numpy(tokens)})["vectors"]
+        np.testing.assert_allclose(answered[name], expected, atol=1e-4)
+        assert answered[name].dtype == np.float32
+    requirements = (tmp_path / "mlflow-model" / "requirements.txt").read_text().split()
+    assert [requirement.partition("==")[0] for requirement in requirements] == [
+        "mlflow",
+        "onnxruntime",
+        "numpy",
+        "tokenizers",
+    ]
+
+
+def test_more_texts_than_a_batch(served: Any) -> None:
+    texts = [QUERIES[i % 4] for i in range(150)]
+    vectors = served.predict({QUERY: np.array(texts)})["vectors"]
+    np.testing.assert_allclose(vectors, vectors[np.arange(150) % 4], atol=1e-5)
+
+
+REFUSED = [
+    ("read", "the input is one of query, code, a list of texts; got str"),
+    ({}, "the input is one of query, code"),
+    ({"quary": ["read"]}, "the input is one of query, code, a list of texts; got quary"),
+    ({QUERY: ["read"], CODE: ["read"]}, "is one of query, code, a list of texts; got query, code"),
+    ({QUERY: "read"}, r"query must be a list of texts, such as \['read a csv file'\]"),
+    ({QUERY: [["read"]]}, "query must be a list of texts"),
+    ({QUERY: [1, 2]}, "query must be a list of texts"),
+    ({CODE: [None]}, "code must be a list of texts"),
+    ({CODE: []}, "code must hold one text or more; got none"),
+    ({QUERY: ["read", "漢字"]}, r"query\[1\]: the model knows no word of '漢字'"),
+    ({QUERY: [""]}, r"query\[0\]: the model knows no word of ''"),
+]
+
+
+@pytest.mark.parametrize(("inputs", "message"), REFUSED)
+def test_served_model_rejects_wrong_input(inputs: Any, message: str, served: Any) -> None:
+    with pytest.raises(mlflow.MlflowException, match=message) as refused:
+        served.predict(inputs)
+    assert refused.value.get_http_status_code() == 400
+
+
+def test_tokenizer_works_without_this_project(folder: Path) -> None:
+    code = (
+        "import json, sys, tokenizers\n"
+        "t = tokenizers.Tokenizer.from_file('tokenizer.json')\n"
+        "assert not {'automl', 'torch', 'numpy'} & set(sys.modules)\n"
+        "print(json.dumps([t.encode(x).ids for x in json.loads(sys.argv[1])]))"
+    )
+    texts = [*QUERIES, *FUNCTIONS, "getHTTPServer_2 Ünïcode 漢字", ""]
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code, json.dumps(texts)],
+        cwd=folder, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    tokens, mask = Tokenizer(TOKENIZER).encode(texts, 100)
+    assert json.loads(done.stdout) == [row[real].tolist() for row, real in zip(tokens, mask, strict=True)]
+
+
+def test_code_of_the_card_runs(exported: Any, folder: Path, tmp_path: Path) -> None:
+    page = (folder / "MODEL_CARD.md").read_text()
+    usage, client = re.findall(r"```python\n(.*?)```", page, re.S)
+    for name in ("query.onnx", "code.onnx", "tokenizer.json"):
+        shutil.copy(folder / name, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", usage], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("def ")
+    passed: dict[str, Any] = {}
+    exec(client.partition("content =")[0], passed)
+    assert set(passed["inputs"]) == {QUERY}
+    assert "`query.pt2` and `code.pt2` are the same graphs" in page
+    assert re.search(r"\| query.onnx \| [\d.]+ ms", page)
+    assert re.search(r"\| code.onnx \| [\d.]+ ms", page)
+
+
+def test_differing_graph_is_named(exported: Any, folder: Path) -> None:
+    task, model, _ = exported
+    tensors = task.graph_inputs("test", 4)
+    arrays = {name: {"tokens": inputs["tokens"].numpy()} for name, inputs in tensors.items()}
+    deployments = task.deployments(model)
+    expected = {name: inputs.run(tensors[name]) for name, inputs in deployments.items()}
+    served = task.served_inputs("test", 4)
+    check_parity(folder, task, deployments, arrays, served, expected)
+    expected[CODE] = {"vectors": -expected[CODE]["vectors"]}
+    with pytest.raises(RuntimeError, match=r"code.onnx differs from the trained model by .* on 4 inputs"):
+        check_parity(folder, task, deployments, arrays, served, expected)
+
+
+def test_such_an_export_may_be_replaced_and_nothing_else(folder: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(folder, tmp_path / "out")
+    assert destination(out) == out
+    (out / "mine.onnx").touch()
+    with pytest.raises(InputError, match="contains other files"):
+        destination(out)
+    (out / "mine.onnx").unlink()
+    (out / "code.onnx").unlink()
+    with pytest.raises(InputError, match="contains other files"):
+        destination(out)
+
+
+def test_several_graphs_of_arrays_are_not_served(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"several graphs are served as encoders or as a decoder"):
+        formats.save_mlflow(tmp_path, {"a": None, "b": None}, {})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("method", ["deployment", "model_inputs"])
+def test_task_without_a_method_is_reported(method: str) -> None:
+    arguments = ("test", 2) if method == "model_inputs" else (nn.Identity(),)
+    with pytest.raises(InputError, match=f"TinySearch needs a method `{method}`"):
+        getattr(Task, method)(TinySearch(), *arguments)
+
+
+def test_files_are_not_predicted_with_it(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"searches code; add a folder of code with --corpus FOLDER"):
+        run_predict(folder, ["read a csv file"])

@@ -1,0 +1,228 @@
+"""Test functions of Python files: reading, searched code, files left out."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from automl.base.errors import InputError
+from automl.tasks.code_retrieval.data import open_corpus
+from automl.tasks.code_retrieval.data.duplicates import compute_shape_key
+from automl.tasks.code_retrieval.data.leaks import find_leaks
+from automl.tasks.code_retrieval.data.overview import summarise_code
+from automl.tasks.code_retrieval.data.python import parse_python
+from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
+from automl.tasks.code_retrieval.data.tokens import iterate_vocabulary_texts
+
+SOURCE = '''
+"""A module."""
+import os
+
+
+class Reader:
+    """A class."""
+
+    # Close all the open files now.
+    def close(self):
+        """Close all the
+        open files now.
+
+        The rest is not part of a query.
+        """
+        # close all the open files now
+        def inner():
+            """Close all the open files now."""
+            return os.close(self.number)  # close all the open files now
+        "close all the open files now"
+        return inner()
+
+    def nothing(self):
+        """Nothing."""
+        ...
+
+
+async def read(path): return await path.read()
+'''
+
+
+def test_functions_and_methods_have_their_lines() -> None:
+    close, read = parse_python(SOURCE, "a.py")
+    assert (close.name, close.location, close.query) == (
+        "Reader.close",
+        "a.py:10",
+        "Close all the open files now.",
+    )
+    assert (read.name, read.docstring) == ("read", "")
+    assert read.code == "async def read(path):\n    return await path.read()"
+
+
+def test_docstrings_and_comments_are_not_searched() -> None:
+    close, _ = parse_python(SOURCE, "a.py")
+    assert "open files" not in close.code.replace("'close all the open files now'", "")
+    assert "return inner()" in close.code
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("def f(x):\n    # removes what is older than a day\n    return x", "removes what is older than"),
+        ("def f(x):\n    return g('It REMOVES what is older than')", "removes what is older than"),
+        ("def f(x):\n    return removes(x.older, 'a day')", None),
+    ],
+)
+def test_docstring_repeated_in_the_code_is_found(code: str, words: str | None) -> None:
+    (function,) = parse_python('def f():\n    """Removes what is older than a day."""\n    g()', "a.py")
+    planted = [type(function)(**{**vars(function), "code": code})]
+    assert [leak.words for leak in find_leaks(planted)] == ([words] if words else [])
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        ("def b(k, v=2):\n    return k.get(v, 'x') + 1", True),
+        ("def a(x, y=1):\n    return x.get(x, 'z') + 1", False),
+        ("def a(x, y=1):\n    return x.get(y, 'z') - 1", False),
+        ("def a(x, y=1):\n    return x.get(y, 0) + 1", False),
+    ],
+)
+def test_key_ignores_names_and_constants(other: str, same: bool) -> None:
+    assert (
+        compute_shape_key(other) == compute_shape_key("def a(x, y=1):\n    return x.get(y, 'z') + 1")
+    ) == same
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    """Write thirty functions of different shapes, each twice under other names, and odd files."""
+    for i in range(30):
+        body = "\n".join(f"    x = x {'+-*/%'[(i >> k) % 5]} {k}" for k in range(i % 6 + 1))
+        (tmp_path / f"f{i}.py").write_text(f'def f{i}(x):\n    """Do number {i}."""\n{body}\n    return x')
+        (tmp_path / f"g{i}.py").write_text(
+            f'def g{i}(y):\n    """As {i}."""\n{body.replace("x", "y")}\n    return y'
+        )
+    (tmp_path / "latin.py").write_bytes("name = 'Ü'".encode("latin1"))
+    (tmp_path / "old.py").write_text("print 'hello'")
+    (tmp_path / "null.py").write_bytes(b"a = 1\0")
+    (tmp_path / "._f0.py").write_bytes(b"\0\5\26\7 of macOS")
+    with (tmp_path / "large.py").open("wb") as file:
+        file.truncate(50 * MAX_BYTES)
+    (tmp_path / "empty.py").touch()
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "theirs.py").write_text("def theirs(): return 1")
+    return tmp_path
+
+
+def test_unreadable_files_are_left_out_and_reported(code: Path) -> None:
+    result = read_source_folder(code)
+    assert len(result.functions) == 60
+    assert result.skipped["large.py"] == "50.0 MB; files above 1 MB are not read"
+    assert result.skipped["latin.py"] == "not UTF-8 at byte 8"
+    assert result.skipped["old.py"].startswith("no Python: Missing parentheses")
+    assert set(result.skipped) == {"large.py", "latin.py", "old.py", "null.py"}
+
+
+def test_near_duplicates_are_in_one_split_and_new_files_move_none(code: Path) -> None:
+    corpus = open_corpus(code)
+    split = {function.name: part for function, part in zip(corpus.functions, corpus.split, strict=True)}
+    assert len(set(split.values())) == 3
+    assert all(split[f"f{i}"] == split[f"g{i}"] for i in range(30))
+    (code / "a new one.py").write_text('def new(x):\n    """New."""\n    return [x for y in x if y]')
+    more = open_corpus(code)
+    assert split.items() <= dict(zip([f.name for f in more.functions], more.split, strict=True)).items()
+
+
+def test_vocabulary_uses_training_functions_only(code: Path) -> None:
+    corpus = open_corpus(code)
+    texts = set(iterate_vocabulary_texts(corpus))
+    train = [f for f, split in zip(corpus.functions, corpus.split, strict=True) if split == 0]
+    held_out = [f for f, split in zip(corpus.functions, corpus.split, strict=True) if split != 0]
+    assert texts == {f.code for f in train} | {f.query for f in train}
+    assert held_out
+    assert not {f.code for f in held_out} & texts
+
+
+def test_overview_counts_functions_and_lists_files(code: Path) -> None:
+    lines = "\n".join(summarise_code(code).lines())
+    assert sum(summarise_code(code).functions.values()) == 60
+    assert "duplicates  60 functions are the same as another up to names: f0.py:1 and g0.py:1, " in lines
+    assert "left out    4: " in lines
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "no functions that do something"),
+        ({"a.py": "def a():\n    pass\n\n\ndef b():\n    'Nothing.'"}, "no functions that do something"),
+        ({"a.py": "def f(:"}, "1 files were left out: a.py \\(no Python"),
+        (
+            {"a.py": 'def a(x):\n    """One."""\n    return x'},
+            "1 functions, 1 of them with a docstring. Each split",
+        ),
+        (
+            {"a.py": "def a(x):\n    return x\n\n\ndef b(x):\n    return -x"},
+            "2 functions, 0 of them with a doc",
+        ),
+    ],
+)
+def test_folders_without_enough_functions_are_rejected(
+    files: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        open_corpus(tmp_path)
+
+
+@pytest.fixture
+def cosqa(tmp_path: Path) -> Path:
+    bodies = [f'def f{i}(x):\n    """Text {i}."""\n    return x{" + x" * i}' for i in range(40)]
+    corpus = {body: number for number, body in enumerate([*bodies, "print 'old'"])}
+    (tmp_path / "code_idx_map.txt").write_text(json.dumps(corpus))
+    for part, numbers in (("dev", [1, 2, 40]), ("test", [3, 4])):
+        asked = [{"doc": f"find {i}", "retrieval_idx": i} for i in numbers]
+        (tmp_path / f"cosqa-retrieval-{part}-500.json").write_text(json.dumps(asked))
+    return tmp_path
+
+
+def test_real_queries_are_in_the_split_of_their_answers(cosqa: Path) -> None:
+    corpus = open_corpus(cosqa)
+    assert list(corpus.skipped) == ["code_idx_map.txt#40"]
+    assert [query.text for query in corpus.queries["validation"]] == ["find 1", "find 2"]
+    for part, asked in corpus.queries.items():
+        for query in asked:
+            assert corpus.functions[query.answer].name == f"f{query.text.split()[1]}"
+            assert query.answer in corpus.documented_rows(part)
+
+
+def _not_json(folder: Path) -> None:
+    (folder / "cosqa-retrieval-dev-500.json").write_text("[{")
+
+
+def _no_answer(folder: Path) -> None:
+    (folder / "cosqa-retrieval-dev-500.json").write_text('[{"doc": "x", "retrieval_idx": 99}]')
+
+
+def _no_query(folder: Path) -> None:
+    (folder / "cosqa-retrieval-test-500.json").write_text('[{"doc": "x"}]')
+
+
+def _missing(folder: Path) -> None:
+    (folder / "cosqa-retrieval-test-500.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_not_json, "cannot be read as JSON"),
+        (_no_answer, "has no function 99"),
+        (_no_query, "each query needs"),
+        (_missing, "test-500.json cannot be read"),
+    ],
+)
+def test_damaged_files_of_cosqa_are_rejected(
+    damage: Callable[[Path], None], message: str, cosqa: Path
+) -> None:
+    damage(cosqa)
+    with pytest.raises(InputError, match=message):
+        open_corpus(cosqa)

@@ -1,0 +1,375 @@
+"""Code search in a folder, and the index of the folder."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from code_cases import CODE, FUNCTIONS, LENGTHS, QUERIES, QUERY, TOKENIZER, export_search
+
+from automl.base.errors import InputError
+from automl.export.run_export import ExportResult
+from automl.tasks.code_retrieval import index as code_index
+from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
+from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
+from automl.tasks.code_retrieval.exported_encoder import BATCH, TextEncoder
+from automl.tasks.code_retrieval.index import CodeIndex, Indexed, write_index
+from automl.tasks.code_retrieval.search import run_code_search
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(str(export_search(tmp_path_factory.mktemp("export"))[2].folder))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "code-index"
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    folder = tmp_path / "corpus"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "a.py").write_text(
+        '"""A module."""\n\n'
+        'def load(path):\n    """Read a csv file.\n\n    More."""\n'
+        "    return list(csv.reader(open(path)))\n\n\n"
+        "def first(rows):\n    return rows[0]\n"
+    )
+    (folder / "deep" / "b.py").write_text(
+        "class Socket:\n    def close(self):\n        # of the server\n        self.socket.close()\n"
+    )
+    return folder
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record the encoded code, in order."""
+    texts: list[str] = []
+    encode = TextEncoder.encode
+
+    def spy(self: TextEncoder, batch: Any, *more: Any) -> np.ndarray:
+        texts.extend(batch)
+        return encode(self, batch, *more)
+
+    monkeypatch.setattr(code_index.TextEncoder, "encode", spy)
+    return texts
+
+
+def find_functions(
+    model: Path, corpus: Path, query: str = "read a csv file", **more: Any
+) -> list[tuple[str, int, str]]:
+    (answer,) = run_code_search(model, [query], corpus=corpus, **more).answers
+    return [(hit.file, hit.line, hit.name) for hit in answer.hits]
+
+
+def by_hand(model: Path, corpus: Path, query: str) -> dict[str, float]:
+    """Return the cosine with each function, computed one by one by onnxruntime."""
+    tokenizer = Tokenizer(TOKENIZER)
+
+    def vector(graph: str, text: str) -> np.ndarray:
+        tokens, _ = tokenizer.encode([text], LENGTHS[graph])
+        (vector,) = onnxruntime.InferenceSession(str(model / f"{graph}.onnx")).run(None, {"tokens": tokens})[
+            0
+        ]
+        return np.asarray(vector)
+
+    return {
+        function.location: float(vector(QUERY, query) @ vector(CODE, function.code))
+        for function in read_source_folder(corpus).functions
+    }
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_nearest_functions_come_first(query: str, model: Path, corpus: Path) -> None:
+    (answer,) = run_code_search(model, [query], corpus=corpus).answers
+    expected = by_hand(model, corpus, query)
+    assert {f"{hit.file}:{hit.line}": pytest.approx(hit.score, abs=1e-4) for hit in answer.hits} == expected
+    assert [f"{hit.file}:{hit.line}" for hit in answer.hits] == sorted(expected, key=lambda p: -expected[p])
+    assert {hit.name: hit.summary for hit in answer.hits} == {
+        "load": "Read a csv file.", "first": "", "Socket.close": "",
+    }  # fmt: skip
+
+
+def test_several_queries_and_the_best_alone(model: Path, corpus: Path) -> None:
+    result = run_code_search(model, QUERIES, corpus=corpus, top=1)
+    assert [answer.query for answer in result.answers] == QUERIES
+    for answer in result.answers:
+        expected = by_hand(model, corpus, answer.query)
+        (hit,) = answer.hits
+        assert f"{hit.file}:{hit.line}" == max(expected, key=expected.__getitem__)
+    assert "query     read a csv file" in repr(result)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 50, 60])
+def test_best_of_many_functions(count: int, tmp_path: Path) -> None:
+    """Compare with sorting all functions; the first of equals comes first."""
+    draw = np.random.default_rng(0)
+    vectors = draw.integers(-2, 3, (50, 4)).astype(np.float32)
+    vectors[~vectors.any(axis=1)] = 1
+    write_index(tmp_path / "a", [Indexed("a.py", i, "f", "", bytes(32)) for i in range(50)], vectors, {})
+    queries = draw.normal(size=(3, 4)).astype(np.float32)
+    rows, scores = CodeIndex(tmp_path / "a").best(queries, count)
+    for query, some, values in zip(queries, rows, scores, strict=True):
+        expected = np.sort(vectors @ query)[::-1][:count]
+        np.testing.assert_allclose(values, expected, atol=1e-6)
+        np.testing.assert_allclose(vectors[some] @ query, expected, atol=1e-6)
+        assert len(set(some.tolist())) == min(count, 50)
+
+
+def test_more_functions_than_a_batch_keep_their_vectors(model: Path, tmp_path: Path, cache: Path) -> None:
+    """They are encoded by length, and stay where they are."""
+    bodies = [" + ".join(["csv", *["rows"] * (i * 7 % 13)]) for i in range(BATCH + 9)]
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "a.py").write_text(
+        "\n".join(f"def f{i}(x):\n    return {b}" for i, b in enumerate(bodies))
+    )
+    run_code_search(model, ["read"], corpus=tmp_path / "c")
+    (file,) = cache.glob("*.arrow")
+    expected = by_hand(model, tmp_path / "c", "read")
+    index = CodeIndex(file)
+    _, scores = index.best(TextEncoder(model, QUERY, graphs(model)[QUERY]).encode(["read"]), 1000)
+    np.testing.assert_allclose(np.sort(scores[0]), np.sort(list(expected.values())), atol=1e-4)
+    assert [function.location for function in index.functions] == list(expected)
+
+
+def graphs(model: Path) -> dict[str, Any]:
+    graphs: dict[str, Any] = json.loads((model / "config.json").read_text())["graphs"]
+    return graphs
+
+
+def test_index_is_reused(model: Path, corpus: Path, encoded: list[str], capfd: Any) -> None:
+    first = find_functions(model, corpus)
+    assert "indexed 3 functions of 2 files in" in capfd.readouterr().err
+    encoded.clear()
+    assert find_functions(model, corpus) == first
+    assert encoded == ["read a csv file"]
+    assert capfd.readouterr().err == ""
+
+
+def test_only_new_functions_are_encoded(model: Path, corpus: Path, encoded: list[str], capfd: Any) -> None:
+    find_functions(model, corpus)
+    encoded.clear()
+    (corpus / "c.py").write_text("def get_http_server(port):\n    return HTTPServer(port)\n")
+    (corpus / "a.py").write_text(
+        "\n\n\ndef first(rows):\n    return rows[0]\n\ndef load(path):\n    return 1\n"
+    )
+    (corpus / "deep" / "b.py").unlink()
+    assert set(find_functions(model, corpus)) == {
+        ("a.py", 4, "first"),
+        ("a.py", 7, "load"),
+        ("c.py", 1, "get_http_server"),
+    }
+    assert sorted(encoded[:-1]) == [
+        "def get_http_server(port):\n    return HTTPServer(port)",
+        "def load(path):\n    return 1",
+    ]
+    assert "updated the index: 2 functions new or changed, 1 gone\n" in capfd.readouterr().err
+    expected = by_hand(model, corpus, "read a csv file")
+    (answer,) = run_code_search(model, ["read a csv file"], corpus=corpus).answers
+    assert {f"{hit.file}:{hit.line}": pytest.approx(hit.score, abs=1e-4) for hit in answer.hits} == expected
+
+
+def test_functions_that_only_move_are_not_encoded(
+    model: Path, corpus: Path, encoded: list[str], capfd: Any
+) -> None:
+    find_functions(model, corpus)
+    encoded.clear()
+    capfd.readouterr()
+    text = (corpus / "a.py").read_text()
+    (corpus / "a.py").write_text("# a line\n" + text)
+    assert ("a.py", 4, "load") in find_functions(model, corpus)
+    assert encoded == ["read a csv file"]
+    assert capfd.readouterr().err == ""
+
+
+def test_each_model_and_folder_has_an_index(model: Path, corpus: Path, cache: Path, tmp_path: Path) -> None:
+    find_functions(model, corpus)
+    other = Path(str(export_search(tmp_path / "other", shared=True)[2].folder))
+    (other / "code.onnx").write_bytes((other / "query.onnx").read_bytes())
+    find_functions(other, corpus)
+    find_functions(model, corpus / "deep")
+    find_functions(model, corpus / "deep" / "..")  # the first one's
+    assert len(list(cache.glob("*.arrow"))) == 3
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def zeros(file: Path) -> None:
+    """Zero a page of vectors, as after a crash."""
+    content = file.read_bytes()
+    vector = CodeIndex(file).vectors[1].tobytes()
+    assert content.count(vector) == 1
+    file.write_bytes(content.replace(vector, bytes(len(vector))))
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def junk(file: Path) -> None:
+    file.write_bytes(bytes(range(256)) * 30)
+
+
+@pytest.mark.parametrize("damage", [cut, zeros, empty, junk])
+def test_damaged_index_is_rebuilt(
+    damage: Callable[[Path], None], model: Path, corpus: Path, cache: Path, capfd: Any
+) -> None:
+    first = find_functions(model, corpus)
+    (file,) = cache.glob("*.arrow")
+    damage(file)
+    capfd.readouterr()
+    assert find_functions(model, corpus) == first
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0] == f"the index {file} is damaged and will be rebuilt"
+    assert lines[1].startswith("indexed 3 functions of 2 files")
+    assert CodeIndex.is_sound(file)
+
+
+def test_unreadable_files_are_named(model: Path, corpus: Path, cli: Cli) -> None:
+    (corpus / "latin.py").write_bytes("def f(x):\n    return 'é'\n".encode("latin-1"))
+    (corpus / "broken.py").write_text("def f(:\n")
+    (corpus / "large.py").write_bytes(b"#" * (50 * MAX_BYTES))
+    (corpus / "gone.py").symlink_to(corpus / "nothing.py")
+    os.mkfifo(corpus / "pipe.py")
+    for _ in range(2):  # the index remembers
+        code, _, err = cli("predict", str(model), "read", "--corpus", str(corpus))
+        assert code == 0, err
+        (line,) = [line for line in err.splitlines() if line.startswith("skipped: ")]
+        assert line.endswith(", ... (5 in all)")
+    skipped = run_code_search(model, ["read"], corpus=corpus).skipped
+    assert skipped.keys() == {"latin.py", "broken.py", "large.py", "gone.py", "pipe.py"}
+    assert "not UTF-8 at byte" in skipped["latin.py"]
+    assert skipped["large.py"].startswith("50.0 MB; files above 1 MB are not read")
+    assert "no Python" in skipped["broken.py"]
+
+
+def test_halves_of_characters(model: Path, tmp_path: Path) -> None:
+    """A string, a docstring and a file name contain them."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    code = 'def f(x):\n    "Read \\udc80."\n    return f"{x}\\udc80" + "\\ud800"\n'
+    with open(os.fsencode(folder) + b"/\xff.py", "w") as file:
+        file.write(code)
+    for _ in range(2):
+        assert find_functions(model, folder, "read") == [("\\xff.py", 1, "f")]
+
+
+def test_folder_with_a_single_function(model: Path, tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "a.py").write_text(f"{FUNCTIONS[1].replace(':', ': ', 1)}")
+    code, out, err = cli("predict", str(model), "close", "--corpus", str(tmp_path / "one"))
+    assert code == 0, err
+    (line,) = out.splitlines()
+    score, location, name = line.split("  ")
+    assert (location, name, -1 <= float(score) <= 1) == ("a.py:1", "close", True)
+
+
+def test_output_of_the_command(model: Path, corpus: Path, cli: Cli) -> None:
+    arguments = ["predict", str(model), *QUERIES[:2], "--corpus", str(corpus), "--top", "2"]
+    code, out, err = cli(*arguments)
+    assert code == 0, err
+    lines = out.splitlines()
+    assert [lines[0], lines[3]] == ["read a csv file:", "close the socket:"]
+    assert len(lines) == 6
+    code, out, err = cli(*arguments, "--json")
+    answers = json.loads(out)
+    assert [answer["query"] for answer in answers] == QUERIES[:2]
+    assert err.splitlines() == lines
+    for answer in answers:
+        assert [set(hit) for hit in answer["functions"]] == [{"score", "file", "line", "name", "summary"}] * 2
+        first, second = answer["functions"]
+        assert first["score"] >= second["score"]
+
+
+REFUSED: dict[str, tuple[Callable[[Path, Path], list[str]], str]] = {
+    "unknown words": (
+        lambda model, corpus: [str(model), "漢字", "--corpus", str(corpus)],
+        "the model knows no word of the query '漢字'; choose other words",
+    ),
+    "an empty query": (
+        lambda model, corpus: [str(model), "", "--corpus", str(corpus)],
+        "the model knows no word of the query ''",
+    ),
+    "no such folder": (
+        lambda model, corpus: [str(model), "read", "--corpus", str(corpus / "x")],
+        "there is no folder ",
+    ),
+    "a file as the folder": (
+        lambda model, corpus: [str(model), "read", "--corpus", str(corpus / "a.py")],
+        "there is no folder ",
+    ),
+    "no functions": (
+        lambda model, corpus: [str(model), "read", "--corpus", str(model / "mlflow-model" / "artifacts")],
+        "has no functions that do something",
+    ),
+    "top": (
+        lambda model, corpus: [str(model), "read", "--corpus", str(corpus), "--top", "0"],
+        "--top must be 1 or more; got 0",
+    ),
+    "no corpus": (
+        lambda model, corpus: [str(model), "read a csv file"],
+        "searches code; add a folder of code with --corpus FOLDER",
+    ),
+    "no model": (
+        lambda model, corpus: [str(corpus), "read", "--corpus", str(corpus)],
+        "has no exported model; create one with `automl export`",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_wrong_input_is_rejected(case: str, model: Path, corpus: Path, cli: Cli, cache: Path) -> None:
+    arguments, message = REFUSED[case]
+    code, out, err = cli("predict", *arguments(model, corpus))
+    assert (code, out) == (2, "")
+    (line,) = err.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert not list(cache.glob("*.arrow")) if cache.exists() else True
+
+
+@pytest.mark.parametrize("name", ["query.onnx", "code.onnx", "tokenizer.json"])
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe" * 50, None])
+def test_damaged_export_is_reported(
+    name: str, content: bytes | None, model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(model, tmp_path / "export")
+    (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
+    with pytest.raises(InputError, match="has no exported model"):
+        run_code_search(folder, ["read"], corpus=corpus)
+
+
+def test_classifier_cannot_search_code(exported: ExportResult, corpus: Path, cli: Cli) -> None:
+    code, _, err = cli("predict", str(exported.folder), "read", "--corpus", str(corpus))
+    assert code == 2
+    assert err == (
+        f"error: --corpus needs a model for code search; the one in {exported.folder} is for "
+        f"image-classification\n"
+    )
+
+
+def test_missing_queries_are_reported(model: Path, corpus: Path) -> None:
+    with pytest.raises(InputError, match="give at least one query"):
+        run_code_search(model, [], corpus=corpus)
+
+
+def test_vectors_are_mapped_not_read(tmp_path: Path) -> None:
+    vectors = torch.randn(100, 8).numpy()
+    write_index(tmp_path / "a", [Indexed("a.py", i, "f", "", bytes(32)) for i in range(100)], vectors, {})
+    index = CodeIndex(tmp_path / "a")
+    assert not index.vectors.flags.owndata
+    assert not index.vectors.flags.writeable
+    np.testing.assert_array_equal(index.vectors, vectors)

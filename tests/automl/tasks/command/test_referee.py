@@ -1,0 +1,268 @@
+"""Comparisons of commands from the options to the verdict, without running a command."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from confirm_cases import FakeCommands, FakeWorkers
+
+import automl.trials.session
+from automl.base.errors import InputError
+from automl.cli.status import read_status
+from automl.confirm.confirm_result import ConfirmResult
+from automl.confirm.run_confirm import run_confirm
+from automl.report import run_report
+from automl.tasks.command.referee import run_referee
+from automl.trials.interrupt import Stopped
+
+BASELINE, CANDIDATE = "train --seed {seed}", "train --wide --seed {seed}"
+Score = Callable[[str, int], float]
+
+
+@pytest.fixture
+def at_work(played: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeWorkers], FakeWorkers]:
+    def put(workers: FakeWorkers) -> FakeWorkers:
+        monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
+        return workers
+
+    return put
+
+
+def noise(variant: str, seed: int) -> float:
+    return float(np.random.default_rng([len(variant), seed]).normal())
+
+
+def gain(size: float, of: str = "candidate") -> Score:
+    return lambda variant, seed: noise(variant, seed) + size * (variant == of)
+
+
+def compare(candidates: Any = CANDIDATE, **options: Any) -> ConfirmResult:
+    return run_referee(BASELINE, candidates, **{"metric": "acc=(.*)", "name": "mine", "seed": 1} | options)
+
+
+def test_commands_alternate_with_the_same_seeds(at_work: Any) -> None:
+    workers = at_work(FakeCommands(gain(0)))
+    result = compare(seeds=7, sequential=False, seed=40)
+    pair = ["baseline", "candidate"]
+    expected = [(name, seed) for seed in range(40, 47) for name in (pair if seed % 2 == 0 else pair[::-1])]
+    assert workers.trained == expected
+    assert result.verdict.headline == "No detectable difference from the baseline in 7 seeds"
+    assert json.loads((result.folder / "verdict.json").read_text()) == result.value
+
+
+def test_largest_seeds_are_followed_by_the_smallest(at_work: Any) -> None:
+    at_work(FakeCommands(gain(0)))
+    compare(seeds=6, seed=2**32 - 6)
+    again = [run_confirm("mine", again=True).verdict.design.seeds for _ in range(2)]
+    assert again == [list(range(6)), list(range(6, 12))]
+
+
+def test_seeds_are_new_each_time(at_work: Any) -> None:
+    at_work(FakeCommands(gain(0)))
+    first, second = (compare(seed=None, name=name, seeds=6).verdict.design.seeds for name in ("a", "b"))
+    assert list(first) != list(second)
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "outcome", "code"),
+    [
+        (9, (), "better", 0),
+        (-9, (), "worse", 3),
+        (-9, ("--minimize",), "better", 0),
+        (9, ("--maximize",), "better", 0),
+        (0.1, (), "undecided", 1),
+        (0.0, ("--margin", "3", "--no-sequential"), "equivalent", 1),
+        (9, ("--chance", "100"), "cannot tell", 1),
+    ],
+)
+def test_outcomes_and_exit_codes(
+    at_work: Any, cli: Any, size: float, options: tuple[str, ...], outcome: str, code: int
+) -> None:
+    at_work(FakeCommands(gain(size)))
+    ended, out, err = cli(
+        *("referee", "--baseline", BASELINE, "--candidate", CANDIDATE, "--metric", "acc=(.*)"),
+        *("--name", "mine", "--seed", "1", "--json", *options),
+    )
+    value = json.loads(out)
+    assert (value["verdict"], ended) == (outcome, code)
+    assert f"compared  mine: {outcome}" in err
+    assert "tuned" not in err
+    status = read_status("mine")
+    assert (status.state, status.outcome, status.verdict) == ("finished", outcome, value["headline"])
+
+
+def test_best_of_several_candidates_wins(at_work: Any) -> None:
+    at_work(FakeCommands(gain(9, of="candidate 2")))
+    result = compare([CANDIDATE, "train --deep --seed {seed}"])
+    assert result.value["winner"] == "candidate 2"
+    assert "adjusted for 2 candidates" in result.verdict.figures
+
+
+@pytest.mark.parametrize(("equal", "outcome"), [("time", "cannot tell"), ("none", "better")])
+def test_a_gain_by_longer_training_is_not_called_better(at_work: Any, equal: str, outcome: str) -> None:
+    at_work(FakeCommands(gain(9), seconds=lambda variant, seed: 1.2 if variant == "candidate" else 1.0))
+    result = compare(equal=equal)
+    assert result.verdict.final == outcome
+    words = "1.20 times" if equal == "time" else "Time not compared, 1.20 times"
+    assert words in result.verdict.figures
+
+
+@pytest.mark.parametrize(("clock", "is_doubtful"), [(10.1, True), (9.9, False)])
+def test_time_that_is_not_seen_is_a_warning(at_work: Any, clock: float, is_doubtful: bool) -> None:
+    at_work(FakeCommands(gain(0), clock=clock, seconds=lambda variant, seed: 0.1))
+    warnings = compare(seeds=6).value["warnings"]
+    assert [text.split(":")[0] for text in warnings] == [
+        f"Do not rely on the time of {name}" for name in ("baseline", "candidate") if is_doubtful
+    ]
+
+
+def test_passwords_in_commands_are_not_shown(
+    at_work: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    at_work(FakeCommands(gain(0)))
+    database = " --db postgres://me:planted@host/db"
+    compared = run_referee(BASELINE + database, CANDIDATE + database, metric="acc=(.*)", name="mine", seeds=6)
+    run_referee(resume="mine")
+    run_report("mine")
+    assert "planted" not in str(compared.value) + "".join(capsys.readouterr())
+    texts = {path: path.read_bytes() for path in compared.folder.parent.rglob("*") if path.is_file()}
+    names = {path.name for path, text in texts.items() if b"planted" in text}
+    assert names == {"confirm.json", "study.journal"}
+    assert any(b"postgres://***@host/db" in text for text in texts.values())
+
+
+@pytest.mark.parametrize("name", ["baseline", "candidate"])
+def test_a_command_that_ignores_its_seed_is_a_mistake(at_work: Any, cli: Any, name: str) -> None:
+    workers = at_work(FakeCommands(lambda variant, seed: 0.5 if variant == name else noise(variant, seed)))
+    code, out, _ = cli(
+        *("referee", "--baseline", BASELINE, "--candidate", CANDIDATE, "--metric", "acc=(.*)", "--seed", "1")
+    )
+    assert code == 2
+    assert f"Cannot tell: {name} gives the same score with every seed" in out
+    assert len(workers.trained) <= 13, "it stops at the first analysis"
+
+
+def test_equal_scores_are_a_warning_at_first(at_work: Any) -> None:
+    at_work(FakeCommands(lambda variant, seed: float(seed)))
+    result = compare(seeds=6)
+    assert any("Check that candidate differs from baseline" in text for text in result.value["warnings"])
+    at_work(
+        FakeCommands(lambda variant, seed: 0.5 if variant == "baseline" else noise(variant, seed), most=7)
+    )
+    with pytest.raises(Stopped):
+        compare(name="early")
+    warnings = json.loads(Path("searches/early/confirm/verdict.json").read_text())["warnings"]
+    assert any("Check that baseline uses its seed" in text for text in warnings)
+
+
+def test_a_seed_that_fails_leaves_the_verdict_open(at_work: Any, cli: Any) -> None:
+    """Otherwise a candidate could end early wherever its score is low."""
+    at_work(FakeCommands(gain(9), broken=[("candidate", 3)]))
+    code, out, _ = cli(
+        *("referee", "--baseline", BASELINE, "--candidate", CANDIDATE, "--metric", "acc=(.*)"),
+        *("--seed", "1", "--name", "mine"),
+    )
+    assert code == 2
+    assert "compared  mine: no verdict" in out
+    assert "warning   candidate failed with seed 3: exit code 1: boom" in out
+    assert "          | boom" in out
+    assert "resume    automl referee --resume mine" in out
+    assert read_status("mine").state == "stopped"
+    workers = at_work(FakeCommands(gain(9)))
+    code, out, _ = cli("referee", "--resume", "mine")
+    assert code == 0
+    assert workers.trained[0] == ("candidate", 3)
+
+
+@pytest.mark.parametrize(
+    ("broken", "shuffled", "code"),
+    [
+        ([("candidate", seed) for seed in range(99)], False, 2),
+        ([("candidate", 10)], True, 0),
+    ],
+    ids=["all fail without output", "a later seed fails, after the verdict is certain"],
+)
+def test_exit_codes_with_failures(at_work: Any, cli: Any, broken: Any, shuffled: bool, code: int) -> None:
+    at_work(FakeCommands(gain(9), broken=broken, shuffled=shuffled, output=""))
+    ended, out, _ = cli(
+        *("referee", "--baseline", BASELINE, "--candidate", CANDIDATE, "--metric", "acc=(.*)"),
+        *("--seed", "1", "--name", "mine"),
+    )
+    assert ended == code, out
+    assert "output " not in out
+
+
+def test_repeated_failures_end_the_comparison(at_work: Any) -> None:
+    workers = at_work(FakeCommands(gain(0), broken=[("candidate", seed) for seed in range(99)]))
+    result = compare()
+    assert len(workers.trained) < 6
+    assert len(result.logs) == 2
+    report = run_report("mine")
+    page = report.index.read_text()
+    assert "Comparison under way" in page
+    assert "exit code 1: boom" in page
+    assert "2 runs failed" in page
+
+
+def test_resume_and_again(at_work: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    at_work(FakeCommands(gain(0), most=5))
+    with pytest.raises(Stopped):
+        compare(seeds=7)
+    assert read_status("mine").resume == "automl referee --resume mine"
+    later = at_work(FakeCommands(gain(0)))
+    capsys.readouterr()
+    result = run_referee(resume="mine")
+    assert f"comparing 'mine' runs {BASELINE!r}, {CANDIDATE!r}" in capsys.readouterr().err
+    assert result.verdict.complete
+    assert len(later.trained) == 2 * 7 - 5
+    again = run_confirm("mine", again=True)
+    assert list(again.verdict.design.seeds) == list(range(8, 15))
+    assert again.number == 2
+    with pytest.raises(InputError, match="compares commands; leave --top, --ablate out"):
+        run_confirm("mine", again=True, top=5, ablate=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"candidates": []}, "needs --candidate"),
+        ({"candidates": BASELINE}, "must be given once"),
+        ({"candidates": "train"}, "must contain {seed}"),
+        ({"metric_file": "log.csv"}, "must contain {out} with --metric-file"),
+        ({"metric": "acc=.*"}, "must have one group"),
+        ({"seeds": 1}, "--seeds must be 2 or more"),
+        ({"margin": -1}, "--margin must be 0 or more"),
+        ({"chance": float("nan")}, "--chance must be a finite number"),
+        ({"equal": "epochs"}, "choose from none, time"),
+        ({"name": "a/b"}, "--name may hold"),
+        ({"metric": "step 9 val_loss=(.*)"}, "add --minimize for val_loss"),
+        ({"seed": -1}, "seed must lie between"),
+        ({"seed": 2**32 - 9}, "--seed must be 4294967286 or less with 10 seeds"),
+    ],
+)
+def test_mistakes(at_work: Any, changes: dict[str, Any], message: str) -> None:
+    at_work(FakeCommands(gain(0)))
+    with pytest.raises(InputError, match=message):
+        compare(**changes)
+    assert not Path("searches").exists() or not list(Path("searches").iterdir())
+
+
+def test_commands_of_searches_reject_comparisons(at_work: Any, cli: Any) -> None:
+    at_work(FakeCommands(gain(9)))
+    compare()
+    for command in (
+        ("search", "--resume", "mine"),
+        ("search", "--space", "digits", "--warm-start", "mine"),
+        ("search", "--space", "digits", "--prior", "mine"),
+        ("export", "--best", "--search", "mine"),
+        ("export", "--baseline", "--search", "mine"),
+        ("compare", "mine", "mine:candidate"),
+        ("solve", "mine", "--max-params", "1M"),
+        ("train", "--like", "mine"),
+    ):
+        code, _, err = cli(*command)
+        assert (code, "'mine' compares commands" in err, "Traceback" in err) == (2, True, False), err
+    assert cli("referee")[0] == 2

@@ -1,0 +1,211 @@
+"""Detectors equal torchvision's for any backbone, and accept attention in it and on the pyramid."""
+
+from typing import Any
+
+import pytest
+import torch
+import torchvision
+from torch import Tensor, nn
+from torchvision.models.detection import FasterRCNN, MaskRCNN, maskrcnn_resnet50_fpn
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.backbone_utils import BackboneWithFPN
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
+from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
+
+import backbones
+from attention import Gated, Spec
+from automl.base.errors import InputError
+from automl.tasks.detection.model import build_detector
+from backbones import insert, sites
+
+SIDE = 96
+WIDTH, PROPOSALS, RATIOS = 16, (("train", 100), ("test", 50)), (0.5, 1.0, 2.0)  # Sizes for a short pass.
+NARROW = {"channels": WIDTH, "representation": 32, "proposals": 50, "regions": 16}
+
+
+def body(name: str = "torchvision:resnet18", **options: Any) -> nn.Module:
+    return backbones.build(name, classes=5, size=SIDE, **options)
+
+
+def small(name: str = "xresnet18", **options: Any) -> nn.Module:
+    """Return a detector whose pass takes a few hundredths of a second."""
+    torch.manual_seed(0)
+    backbone_options = {"width": 0.25} if name == "xresnet18" else {}
+    return build_detector(
+        body(name, **backbone_options), classes=4, detections=20, anchor=12, **{**NARROW, **options}
+    )
+
+
+def images() -> list[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.rand(3, SIDE, SIDE, generator=generator) for _ in range(2)]
+
+
+def targets() -> list[dict[str, Tensor]]:
+    boxes = torch.tensor([[10.0, 12, 50, 60], [40, 30, 90, 80]])
+    masks = torch.zeros(2, SIDE, SIDE, dtype=torch.uint8)
+    for i, (left, top, right, bottom) in enumerate(boxes.int().tolist()):
+        masks[i, top:bottom, left:right] = 1
+    first = {"boxes": boxes, "labels": torch.tensor([1, 3]), "masks": masks}
+    second = {"boxes": boxes[:0], "labels": torch.zeros(0, dtype=torch.int64), "masks": masks[:0]}
+    return [first, second]
+
+
+def reference(masks: bool) -> nn.Module:
+    """Build a detector as in torchvision's documentation, over another backbone and with narrow heads."""
+    levels = {f"layer{i + 1}": str(i) for i in range(4)}
+    backbone = BackboneWithFPN(torchvision.models.resnet18(), levels, [64, 128, 256, 512], WIDTH)
+    options: dict[str, Any] = {
+        "rpn_anchor_generator": AnchorGenerator(tuple((a,) for a in (32, 64, 128, 256, 512)), (RATIOS,) * 5),
+        "box_head": TwoMLPHead(WIDTH * 49, 32),
+        "box_predictor": FastRCNNPredictor(32, 5),
+        "box_batch_size_per_image": 16,
+        **{f"rpn_{when}_nms_top_n_{mode}": n for when in ("pre", "post") for mode, n in PROPOSALS},
+    }
+    if masks:
+        options["mask_head"] = MaskRCNNHeads(WIDTH, (WIDTH,) * 4, 1)
+        options["mask_predictor"] = MaskRCNNPredictor(WIDTH, WIDTH, 5)
+    # `_skip_resize` and equal sizes avoid random resizing in training and resizing in evaluation.
+    kind = MaskRCNN if masks else FasterRCNN
+    model: nn.Module = kind(backbone, min_size=SIDE, max_size=SIDE, _skip_resize=True, **options)
+    return model
+
+
+def test_default_weights_match_torchvisions() -> None:
+    with torch.device("meta"):
+        expected = maskrcnn_resnet50_fpn(weights=None, weights_backbone=None, num_classes=5).state_dict()
+    state = build_detector(body("torchvision:resnet50"), classes=4).state_dict()
+    assert {k: v.shape for k, v in state.items()} == {k: v.shape for k, v in expected.items()}
+
+
+@pytest.mark.parametrize("masks", [True, False], ids=["masks", "boxes"])
+def test_losses_and_detections_equal_torchvisions(masks: bool) -> None:
+    torch.manual_seed(0)
+    expected_model = reference(masks).double()
+    model_under_test = build_detector(body(), classes=4, masks=masks, **NARROW).double()
+    model_under_test.load_state_dict(expected_model.state_dict())  # The names are equal.
+    outcomes: list[Any] = []
+    for model in (model_under_test, expected_model):
+        batch = [image.double() for image in images()]
+        answers = [{**t, "boxes": t["boxes"].double()} for t in targets()]
+        torch.manual_seed(3)  # Anchors and proposals for training are drawn at random.
+        losses = model.train()(batch, answers)
+        sum(losses.values()).backward()
+        gradients = {name: p.grad for name, p in model.named_parameters()}
+        with torch.no_grad():
+            outcomes.append((losses, gradients, model.eval()(batch)))
+    (losses, gradients, detections), (expected_losses, expected_gradients, expected_detections) = outcomes
+    assert set(losses) == set(expected_losses)
+    assert "loss_mask" in losses or not masks
+    torch.testing.assert_close(dict(losses), dict(expected_losses), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(gradients, expected_gradients, rtol=1e-8, atol=1e-8)
+    assert len(detections[0]["boxes"]) > 0
+    torch.testing.assert_close(detections, expected_detections, rtol=1e-8, atol=1e-8)
+
+
+EVERYWHERE = {
+    **{f"fpn.p{level}": Spec("decomposed") for level in (2, 3, 4, 5)},
+    "stage2.block2": Spec("ssa"),
+    "stage3.block2": Spec("sagan"),
+}
+
+
+def test_sites_are_in_the_backbone_and_on_the_pyramid() -> None:
+    sites_by_name = {site.name: site for site in sites(small(), images())}
+    pyramid = {
+        name: (s.stride, s.channels, s.resolution) for name, s in sites_by_name.items() if name[:5] == "fpn.p"
+    }
+    assert pyramid == {
+        "fpn.p2": (4, 16, (24, 24)),
+        "fpn.p3": (8, 16, (12, 12)),
+        "fpn.p4": (16, 16, (6, 6)),
+        "fpn.p5": (32, 16, (3, 3)),
+    }
+    assert {"stem", "stage1.block1.branch", "stage2.block2", "stage4.block2"} <= set(sites_by_name)
+
+
+@pytest.mark.parametrize("norm", ["none", "group"])
+def test_zero_gates_change_nothing(norm: str) -> None:
+    plain, model = small(norm=norm), small(norm=norm)
+    insert(model, EVERYWHERE, images())
+    assert sum(isinstance(module, Gated) for module in model.modules()) == len(EVERYWHERE)
+    outcomes = []
+    for detector in (plain, model):
+        torch.manual_seed(2)
+        losses = detector.train()(images(), targets())
+        with torch.no_grad():
+            outcomes.append((dict(losses), detector.eval()(images())))
+    torch.testing.assert_close(outcomes[1], outcomes[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("site", EVERYWHERE)
+def test_an_open_gate_changes_the_feature_maps(site: str) -> None:
+    plain, model = small().eval(), small().eval()
+    insert(model, {site: EVERYWHERE[site]}, images())
+    for module in model.modules():
+        if isinstance(module, Gated):
+            nn.init.ones_(module.gamma)
+    before, after = (detector.backbone(torch.stack(images())) for detector in (plain, model))
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize(
+    ("name", "norm"),
+    [
+        ("xresnet18", "none"),
+        ("xresnet18", "group"),
+        ("torchvision:resnet18", "none"),
+        ("timm:convnext_atto", "none"),
+    ],
+)
+def test_every_parameter_of_any_backbone_learns(name: str, norm: str) -> None:
+    """No parameter of the removed head is left, which could not learn."""
+    model = small(name, proposals=200, norm=norm)
+    sum(model.train()(images(), targets()).values()).backward()
+    # Gradients are zero or small because of zero-initialised norms and small scales.
+    held_back = ("convpath", "layer_scale", "gamma")
+    still = [n for n, p in model.named_parameters() if p.grad is None or (p.grad.norm() == 0 and p.ndim != 1)]
+    assert not [n for n in still if not any(name in n for name in held_back)]
+    assert not any(module._maps for module in model.modules() if hasattr(module, "_maps"))
+
+
+def test_group_norms_are_in_the_pyramid_and_all_heads() -> None:
+    """With them the scale of a convolution's or layer's output does not matter."""
+    model = small(norm="group").eval()
+    heads = model.roi_heads
+    norms = [
+        [m for m in module.modules() if isinstance(m, nn.GroupNorm | nn.LayerNorm)]
+        for module in (model.backbone.fpn, heads.box_head, heads.mask_head)
+    ]
+    assert [len(some) for some in norms] == [8, 2, 4]  # Two per level, one per layer, one per convolution.
+    regions = torch.rand(3, WIDTH, 7, 7)
+    answer = heads.box_head(regions)
+    with torch.no_grad():
+        for layer in heads.box_head:
+            if isinstance(layer, nn.Linear):
+                layer.weight *= 3
+    torch.testing.assert_close(heads.box_head(regions), answer, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("torchvision:vgg11", r"VGG has some at none"),
+        ("torchvision:mobilenet_v3_large", r"'features.3' of MobileNetV3 does not end one"),
+    ],
+)
+def test_backbones_without_stages_are_rejected(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message + r".*Take xresnet50 or torchvision:resnet50"):
+        build_detector(body(name), classes=4)
+
+
+def test_thin_boxes_have_finite_losses_in_low_precision() -> None:
+    """In bfloat16 both edges of such a box would be at one position, and its loss NaN."""
+    thin = targets()
+    thin[0]["boxes"] = torch.tensor([[85.2, 12, 85.6, 60], [40, 30, 90, 80]])
+    torch.manual_seed(0)
+    model = small(proposals=200).train()
+    for _ in range(5):
+        with torch.autocast("cpu", torch.bfloat16):
+            losses = model(images(), thin)
+        assert all(torch.isfinite(loss) and loss.dtype == torch.float32 for loss in losses.values())

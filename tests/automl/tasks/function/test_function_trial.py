@@ -1,0 +1,180 @@
+"""Trials of training functions in this process: equal to built-in ones, resumed, and failed."""
+
+from pathlib import Path
+
+import mlflow
+import pytest
+import torch
+from automl_cases import CPU, HERE, timeless
+from function.train_as_built_in import CONFIG
+
+from attention import Spec
+from automl.config.limits import Limits
+from automl.storage.answers import read_answers
+from automl.storage.storage import Storage
+from automl.tasks.function import FunctionModel, running_trial
+from automl.tasks.function.start import find_function
+from automl.tracking.client import find_runs
+from automl.tracking.names import PARENT
+from automl.tracking.run_spec import RunSpec
+from automl.tracking.writer import MlflowWriter
+from automl.training import checkpoint
+from automl.training.loop import NotStopped
+from automl.trials.trial import build_assignment, train_trial
+from search.config import TrialConfig
+from search.config.own_training import OwnTraining
+from search.metric import Metric
+from search.record import TrialRecord
+
+AS_BUILT_IN = Path(__file__).parents[1] / "functions" / "train_as_built_in.py"
+PLACEMENT = {"stage2.block1": Spec("ssa")}
+
+
+def assignment(config, folder, *, test=False, equal="epochs"):
+    return build_assignment(
+        config,
+        folder,
+        shared_trainings=folder.parent / "shared_trainings",
+        baseline=config.change(model={"placement": {}}),
+        equal=equal,
+        limits=Limits(),
+        precision="auto",
+        compile="auto",
+        test=test,
+        profile=False,
+    )
+
+
+def own_config(file, placement=None, *, epochs=3, seed=0):
+    return TrialConfig(
+        task="function",
+        model=FunctionModel(backbone=f"{file}:train", placement=placement or {}),
+        training=OwnTraining(epochs=epochs, batch_size=32, reports=Metric(name="accuracy", maximize=True)),
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize("placement", [{}, PLACEMENT], ids=["plain", "placed"])
+def test_function_trains_as_the_built_in_task(placement, tmp_path):
+    built_in = CONFIG.change(model={"placement": placement}, seed=5)
+    own = own_config(AS_BUILT_IN, placement, seed=5)
+    histories, answers, weights = [], [], []
+    for name, config in (("built-in", built_in), ("own", own)):
+        *_, report = train_trial(assignment(config, tmp_path / name, test=True), HERE)
+        assert report.finished
+        histories.append(report.history)
+        folder = Storage(tmp_path / name)
+        answers.append(read_answers(folder).values)
+        weights.append(checkpoint.read(folder, CPU)["model"])
+    names = ["accuracy", "loss", "test_accuracy", "test_loss"]
+    for expected, metrics in zip(*histories, strict=True):
+        assert {n: v for n, v in metrics.items() if n in names} == pytest.approx(
+            {n: v for n, v in expected.items() if n in names}, abs=1e-6
+        )
+        assert metrics["resource"] == expected["resource"]
+    assert {"test_accuracy", "test_loss"} < set(histories[1][-1])
+    assert (answers[0] == answers[1]).all()
+    assert all(torch.equal(weights[1][name], value) for name, value in weights[0].items())
+
+
+TRAIN = """
+import torch
+from torch import nn
+
+STATE = {state}
+
+def train(trial):
+    torch.rand(3)
+    model = trial.place(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU()), example=torch.zeros(2, 1, 8, 8))
+    if STATE:
+        trial.state(model=model)
+    for epoch in trial.epochs(3):
+        with open({log!r}, "a") as log:
+            log.write(f"{{epoch}}")
+        {body}
+"""
+
+
+def write_function(folder, *, state=True, body="trial.report(accuracy=torch.rand(1, generator=trial.rng))"):
+    file = folder / "train.py"
+    file.write_text(TRAIN.format(state=state, log=str(folder / "log"), body=body))
+    return file
+
+
+@pytest.mark.parametrize(("state", "epochs"), [(True, "012"), (False, "0012")])
+def test_another_process_resumes_a_killed_trial(state, epochs, tmp_path):
+    """Without `trial.state` it starts over, with the same numbers."""
+    config = own_config(write_function(tmp_path, state=state))
+    whole = list(train_trial(assignment(config, tmp_path / "whole"), HERE))
+    (tmp_path / "log").unlink()
+    work = train_trial(assignment(config, tmp_path / "0"), HERE)
+    first = next(work)
+    work.close()
+    rest = list(train_trial(assignment(config, tmp_path / "0"), HERE))
+    assert (tmp_path / "log").read_text() == epochs
+    assert timeless(rest[-1].history) == timeless(whole[-1].history)
+    assert timeless(first.history) == timeless(whole[0].history)
+    # Killed after its last epoch but before its report was received, it reports again.
+    (again,) = train_trial(assignment(config, tmp_path / "0"), HERE)
+    assert again.finished
+    assert again.history == rest[-1].history
+
+
+def test_metric_that_is_not_finite_makes_a_trial_infeasible(tmp_path):
+    config = own_config(write_function(tmp_path, body="trial.report(accuracy=float('nan') if epoch else 0)"))
+    first, last = train_trial(assignment(config, tmp_path / "0"), HERE)
+    assert first.infeasible is None
+    assert last.infeasible == "trial.report: accuracy became nan in epoch 2"
+    assert len(last.history) == 1
+
+
+def test_trial_whose_function_does_not_stop_ends_its_process(monkeypatch, tmp_path):
+    monkeypatch.setattr(running_trial, "PATIENCE", 0.05)
+    body = "exec('try:\\n trial.report(accuracy=0)\\nfinally:\\n import time; time.sleep(0.5)')"
+    config = own_config(write_function(tmp_path, body=body))
+    work = train_trial(assignment(config, tmp_path / "0"), HERE)
+    next(work)
+    with pytest.raises(NotStopped, match="did not stop"):
+        work.close()
+
+
+USES = """
+        with open("beside.txt") as beside:
+            assert beside.read() == "here"
+        (trial.folder / "best.pt").write_text("mine")
+        import mlflow
+        mlflow.log_param("epochs", "mine")
+        mlflow.log_metric("mine", epoch)
+        trial.report(accuracy=0.5)
+"""
+
+
+def test_function_runs_where_the_search_was_started(tmp_path, monkeypatch):
+    """A trial's process is in a folder of Ray Tune. Its function reads files and logs metrics elsewhere."""
+    (tmp_path / "beside.txt").write_text("here")
+    (tmp_path / "tune").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    for name in ("MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_CONTEXT"):
+        monkeypatch.setenv(name, "7")  # as after `mlflow.set_experiment`
+    config = own_config(write_function(tmp_path, body=USES), epochs=2)
+    folder = Storage(tmp_path / "0")
+    writer = MlflowWriter(RunSpec(experiment="mine", checkpoint=lambda trial: folder))
+    for number in range(2):
+        run = writer.write(TrialRecord(number, config.change(seed=number)))
+        work = assignment(config.change(seed=number), folder.local)
+        monkeypatch.chdir(tmp_path / "tune")
+        assert [report.error for report in train_trial(work, HERE)] == [None, None]
+        assert (folder.local / "best.pt").read_text() == "mine"
+        (child,) = find_runs(writer.client, [writer.experiment], {PARENT: run})
+        assert (child.data.metrics["mine"], child.info.status) == (1, "FINISHED")
+        folder.clear()
+
+
+def test_start_ends_its_runs_of_mlflow_and_no_others(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    file = tmp_path / "train.py"
+    file.write_text("import mlflow\n\ndef train(trial):\n    mlflow.start_run(nested=True)")
+    with mlflow.start_run() as outer:
+        find_function(f"{file}:train")(None)
+        assert mlflow.active_run().info.run_id == outer.info.run_id

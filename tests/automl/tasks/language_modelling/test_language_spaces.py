@@ -1,0 +1,131 @@
+"""Spaces of hybrid decoders: kinds of layers, baselines and controls."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+
+from automl.base.errors import InputError
+from automl.tasks.language_modelling import LanguageModel
+from automl.tasks.language_modelling.space import (
+    KINDS,
+    interleave,
+    interleaved_control,
+    uniform_interleaving,
+)
+from search.config import TrialConfig
+from search.fixed_parameters import check_fixed_parameters
+from search.placement_model import EffectDraw
+from search.placement_planner import PlacementChoices, Planner
+from search.record import placement_name
+from search.space import Space, draw_randomly
+from search.spaces import SPACES
+
+NAMES = ("recall", "hybrid")
+DRAWS = 60
+LAYERS = {"learning_rate": 5e-3, "weight_decay": 0.1, "schedule": "one-cycle", "window": 4, "batch_size": 64}
+
+
+def kinds_of(config: TrialConfig | None) -> list[str]:
+    assert config is not None
+    assert isinstance(config.model, LanguageModel)
+    return config.model.kinds
+
+
+def kinds_drawn(space: Space) -> list[list[str]]:
+    return [kinds_of(config) for _, config in draw_randomly(space, DRAWS)]
+
+
+def name(**fixed: Any) -> str:
+    trial: Any = optuna.trial.FixedTrial({**LAYERS, **fixed})
+    return placement_name(SPACES["recall"](trial), options=False)
+
+
+@pytest.mark.parametrize("space", NAMES)
+def test_fixed_parameters_fit(space: str) -> None:
+    check_fixed_parameters(SPACES[space])
+    check_fixed_parameters(SPACES[space].with_full(1).with_attention(["linear", "sliding"]))
+
+
+@pytest.mark.parametrize("called", NAMES)
+def test_a_model_of_one_kind_is_a_baseline(called: str) -> None:
+    space = SPACES[called]
+    for _, config in draw_randomly(space, DRAWS):
+        assert config is not None
+        uniform = space.as_baseline(config)
+        assert len(set(kinds_of(uniform))) == 1
+        assert space.as_baseline(uniform) == uniform
+        assert (uniform == config) == (len(set(kinds_of(config))) == 1)
+        assert uniform.training == config.training
+
+
+@pytest.mark.parametrize("full", [0, 1, 3, 6])
+def test_the_number_of_full_layers_can_be_fixed(full: int) -> None:
+    drawn = kinds_drawn(SPACES["hybrid"].with_full(full))
+    assert {kinds.count("full") for kinds in drawn if len(set(kinds)) > 1} <= {full}
+    assert any("full" in kinds for kinds in drawn) == (full > 0)
+    assert not any(set(kinds) == {"full"} for kinds in drawn) or full == 6
+
+
+def test_controls_of_the_user_stay_with_other_layers() -> None:
+    space = replace(SPACES["hybrid"], controls=lambda config: {})
+    assert space.with_full(1).controls is space.with_attention(["linear"]).controls is space.controls
+
+
+def test_every_kind_is_drawn_and_may_be_chosen() -> None:
+    assert {kind for kinds in kinds_drawn(SPACES["hybrid"]) for kind in kinds} == {"full", *KINDS}
+    two = SPACES["hybrid"].with_attention(["linear", "shortconv"])
+    assert {kind for kinds in kinds_drawn(two) for kind in kinds} == {"full", "linear", "shortconv"}
+    assert two.types == ("linear", "shortconv")
+
+
+@pytest.mark.parametrize(
+    ("depth", "full", "expected"),
+    [(6, 1, [5]), (6, 2, [2, 5]), (8, 2, [3, 7]), (4, 4, [0, 1, 2, 3]), (5, 2, [1, 4])],
+)
+def test_a_uniform_interleaving_has_equal_distances(depth: int, full: int, expected: list[int]) -> None:
+    assert interleave(depth, full) == expected
+
+
+def test_the_control_has_as_many_full_layers() -> None:
+    space = SPACES["hybrid"]
+    for _, config in draw_randomly(space, DRAWS):
+        assert config is not None
+        if not config.model.placement:
+            continue
+        kinds, control = kinds_of(config), kinds_of(uniform_interleaving(config))
+        assert control.count("full") == kinds.count("full")
+        assert len(set(control) - {"full"}) == 1
+
+
+def test_a_decoder_is_named_by_its_layers() -> None:
+    assert name(uniform=False, modules=1, site1=0, type1="sliding") == "sliding, full"
+    assert name(uniform=True, kind="linear") == "linear x 2"
+
+
+@pytest.mark.parametrize("full", [-1, 7])
+def test_more_full_layers_than_layers_are_refused(full: int) -> None:
+    with pytest.raises(
+        InputError, match=rf"--full must lie between 0 and 6, the number of layers; got {full}"
+    ):
+        SPACES["hybrid"].with_full(full)
+
+
+def test_full_is_for_decoders() -> None:
+    with pytest.raises(InputError, match="--full is for hybrid decoders; leave it out with --space digits"):
+        SPACES["digits"].with_full(1)
+
+
+def test_a_model_without_full_layers_has_no_interleaving() -> None:
+    drawn = [config for _, config in draw_randomly(SPACES["hybrid"], DRAWS) if config]
+    for config in drawn:
+        assert bool(interleaved_control(config)) == ("full" in kinds_of(config))
+
+
+def test_the_sampler_plans_as_many_modules_as_a_hybrid_has() -> None:
+    choices = PlacementChoices(prefix="", sites=3, types=["linear"], options={}, most=3, least=2)
+    random = np.random.default_rng(0)
+    plans = [Planner(EffectDraw(None, np.empty(0), random), choices).best([], random) for _ in range(20)]
+    assert {len(plan.modules) for plan in plans} == {2, 3}

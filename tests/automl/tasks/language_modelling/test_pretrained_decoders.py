@@ -1,0 +1,267 @@
+"""Language modelling with decoders of transformers: training from their weights, resuming, distillation."""
+
+import json
+import re
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from automl_cases import CPU, HERE, timeless
+from code_cases import CHOSEN
+from tiny_decoders import CONTEXT, DECODERS, VOCABULARY, save
+
+from automl.base.errors import InputError
+from automl.base.serialise import read_json
+from automl.config.settings import Settings
+from automl.export import run_export as export
+from automl.export.predict import run_predict
+from automl.storage.storage import Storage
+from automl.tasks import Task, open_task
+from automl.tasks.initial import choose_weights
+from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
+from automl.tasks.language_modelling.config import BYTES
+from automl.tasks.language_modelling.data import open_windows
+from automl.tasks.language_modelling.data.tokenizer import train_pairs
+from automl.tasks.language_modelling.score import UNMARKED, divergence
+from automl.tasks.language_modelling.sensitivity import measure_sensitivity, write_sensitivity
+from automl.tasks.language_modelling.space import mixer
+from automl.tasks.language_modelling.task import LanguageModelling
+from automl.tasks.layer_scores import FILE, FORMAT, LayerScores
+from automl.training import checkpoint
+from automl.training.loop import fit, start
+from automl.training.shared_training import continue_training
+from search.config import TrialConfig
+from search.record import Role, State, TrialRecord
+from search.space import draw_randomly
+
+transformers = pytest.importorskip("transformers")
+
+WORDS = ("the", "cat", "sat", "on", "a", "mat", "and", "slept")
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, draw = tmp_path_factory.mktemp("texts"), np.random.default_rng(0)
+    for i in range(20):
+        (folder / f"{i}.txt").write_text(" ".join(draw.choice(WORDS, 40)), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(params=DECODERS)
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return save(transformers, request.param, tmp_path / request.param, with_weights=True)
+
+
+def opened(folder: Path, texts: Path, placed: str = "sliding", **training: Any) -> LanguageModelling:
+    shape = LanguageModel(backbone=f"hf:{folder}").shape
+    spec = mixer(placed, heads=4, window=4, encoding=shape.encoding, base=shape.base)
+    config = TrialConfig(
+        task="language-modelling",
+        data=LanguageData(path=str(texts), context=CONTEXT),
+        model=LanguageModel(backbone=f"hf:{folder}", placement={"block2.mixer": spec}, weights="default"),
+        training=LanguageTraining(**{"epochs": 2, "batch_size": 16, "learning_rate": 1e-3, **training}),
+    )
+    task = open_task(config, HERE)
+    assert isinstance(task, LanguageModelling)
+    return task
+
+
+def plain(task: Task) -> LanguageModelling:
+    return LanguageModelling(task.config.change(model={"placement": {}}), HERE)
+
+
+def test_training_continues_after_a_checkpoint(folder: Path, texts: Path, tmp_path: Path) -> None:
+    task = opened(folder, texts)
+    expected = list(fit(task, start(task)))
+    state = start(task)
+    first = list(islice(fit(task, state), 1))
+    checkpoint.save(Storage(tmp_path / "trial"), task.config, state, first)
+    resumed = start(task)
+    checkpoint.restore(resumed, checkpoint.read(Storage(tmp_path / "trial"), CPU))
+    assert timeless([*first, *fit(task, resumed)]) == timeless(expected)
+    assert expected[1]["train_loss"] < expected[0]["train_loss"]
+
+
+def test_unchanged_layers_start_with_the_weights_of_the_folder(folder: Path, texts: Path) -> None:
+    task = opened(folder, texts)
+    trained = transformers.AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    own = start(task).model.state_dict()
+    kept = {name for name in trained if f"model.{name}" in own}
+    assert len(trained) > len(kept) > len(trained) / 2
+    assert all(torch.equal(own[f"model.{name}"], trained[name]) for name in kept)
+
+
+def test_a_shared_training_hands_over_its_projections(folder: Path, texts: Path) -> None:
+    """The scores of a window over the context equal those of full attention, but not those of new weights."""
+    task = opened(folder, texts)
+    wide = replace(task.config.model.placement["block2.mixer"], options={"window": CONTEXT})
+    spec = {**task.config.model.placement["block2.mixer"].options, **wide.options}
+    config = task.config.change(model={"placement": {"block2.mixer": replace(wide, options=spec)}})
+    shared = start(plain(task))
+    list(islice(fit(plain(task), shared), 1))
+    branch = continue_training(open_task(config, HERE), shared)
+    tokens = task.example(2) + torch.arange(CONTEXT)
+    with torch.no_grad():
+        difference = (branch.model.eval()(tokens) - shared.model.eval()(tokens)).abs().max()
+    assert (difference > 1e-2) == (folder.name == "qwen3")  # whose norms of queries and keys are lost
+
+
+def test_a_note_says_that_mixers_start_from_new_weights(folder: Path, texts: Path) -> None:
+    notes = opened(folder, texts).notes()
+    assert any("start from new weights" in note for note in notes) == (folder.name == "qwen3")
+
+
+def test_the_note_names_layers_without_the_positions_of_the_others(tmp_path: Path, texts: Path) -> None:
+    (note,) = opened(save(transformers, "smollm3", tmp_path, with_weights=True), texts).notes()
+    assert re.search(r"mixers at block2\.mixer of .* start from new weights.*than rotary attention", note)
+
+
+def test_distillation_keeps_the_original(folder: Path, texts: Path) -> None:
+    task = opened(folder, texts, distil=1.0, epochs=1)
+    state, same = start(task), start(plain(task))
+    batch = next(iter(task.batches(0)))
+    loss = task.loss(state.model, batch)
+    loss.backward()
+    assert loss > 1e-5
+    assert task.loss(same.model.eval(), batch).item() == pytest.approx(0, abs=1e-6)
+    assert all(parameter.grad is None for parameter in task.original.parameters())
+
+
+def test_divergence_is_that_of_numpy() -> None:
+    draw = np.random.default_rng(0)
+    predicted, taught = draw.normal(size=(2, 2, 3, 4))
+    targets = torch.tensor([[0, UNMARKED, 1], [UNMARKED, 2, 2]])
+    p, q = (np.exp(t) / np.exp(t).sum(-1, keepdims=True) for t in (taught, predicted))
+    expected = (p * np.log(p / q)).sum(-1)[targets != UNMARKED].mean()
+    actual = divergence(torch.from_numpy(predicted), torch.from_numpy(taught), targets)
+    assert actual.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_distillation_needs_weights(folder: Path, texts: Path) -> None:
+    config = opened(folder, texts).config
+    with pytest.raises(InputError, match="--distil learns from a trained model; got none"):
+        open_task(config.change(model={"weights": ""}, training={"distil": 0.5}), HERE)
+
+
+def test_sensitivity_is_the_score_with_one_layer_replaced(tmp_path: Path, texts: Path) -> None:
+    """A window over the context changes nothing in Llama. Scores are those of the whole validation split."""
+    folder = save(transformers, "llama", tmp_path, with_weights=True)
+    task = opened(folder, texts)
+    shape = LanguageModel(backbone=f"hf:{folder}").shape
+    wide = mixer("sliding", heads=4, window=CONTEXT, base=shape.base)
+    specs = {"sliding": wide, "linear": mixer("linear", heads=4, window=0)}
+    sensitivity = measure_sensitivity(plain(task), specs, task.size("validation"))
+    replaced = open_task(task.config.change(model={"placement": {"block2.mixer": specs["linear"]}}), HERE)
+    expected = replaced.evaluate(start(replaced).model.eval(), "validation")["loss"].item()
+    assert sensitivity.replaced["block2.mixer"]["linear"] == pytest.approx(expected, rel=1e-5)
+    assert sensitivity.replaced["block1.mixer"]["sliding"] == pytest.approx(sensitivity.original, rel=1e-5)
+    assert abs(expected - sensitivity.original) > 1e-4
+
+
+def test_sensitivity_needs_weights(tmp_path: Path, texts: Path) -> None:
+    task = opened(save(transformers, "llama", tmp_path / "llama", with_weights=True), texts)
+    trial = TrialRecord(number=0, config=task.config, role=Role.CANDIDATE, state=State.COMPLETE)
+    new = open_task(task.config.change(model={"weights": "", "placement": {}}), HERE)
+    write_sensitivity(tmp_path, new, [trial])
+    assert not (tmp_path / FILE).exists()
+    write_sensitivity(tmp_path, plain(task), [trial])
+    assert read_json(LayerScores, tmp_path / FILE, format=FORMAT).replaced.keys() == {
+        "block1.mixer",
+        "block2.mixer",
+    }
+
+
+def test_gpt_starts_from_a_trial(texts: Path, tmp_path: Path) -> None:
+    config = TrialConfig(
+        task="language-modelling",
+        data=LanguageData(path=str(texts), context=CONTEXT),
+        model=LanguageModel(options={"depth": 2, "width": 16, "heads": 2}),
+        training=LanguageTraining(epochs=1, batch_size=16),
+    )
+    full = open_task(config, HERE)
+    trained = start(full)
+    history = list(fit(full, trained))
+    checkpoint.save(Storage(tmp_path), config, trained, history, finished=True)
+    weights, digest = choose_weights(str(tmp_path))
+    wide = {"block1.mixer": mixer("sliding", heads=2, window=CONTEXT)}
+    task = open_task(
+        config.change(model={"weights": weights, "weights_digest": digest, "placement": wide}), HERE
+    )
+    tokens = task.example(2) + torch.arange(CONTEXT)
+    with torch.no_grad():
+        torch.testing.assert_close(start(task).model.eval()(tokens), trained.model.eval()(tokens))
+
+
+@pytest.mark.long  # ten seconds a model
+def test_an_export_continues_texts_as_the_model_does(folder: Path, texts: Path, tmp_path: Path) -> None:
+    task, out = opened(folder, texts), tmp_path / "exported"
+    out.mkdir()
+    model = start(task).model.eval()
+    result = export._write(out, task, model, CHOSEN, out, None)
+    assert {"model.onnx", "model.pt2", "mlflow-model"} <= set(result.differences)
+    assert max(result.differences.values()) <= task.tolerance
+    (prediction,) = run_predict(out, ["the cat"], tokens=4).predictions
+    with torch.no_grad():
+        read = list(b"the cat")
+        for _ in range(4):
+            read.append(int(model(torch.tensor([read]))[0, -1, :BYTES].argmax()))
+    assert prediction.values["tokens"] == read[-4:]
+
+
+def test_a_search_starts_from_the_folder(folder: Path, texts: Path) -> None:
+    """Its layers have the heads, positions, weights and tokenizer of the model."""
+    (folder / "tokenizer.json").write_text(train_pairs([b"the cat sat on a mat"], 265), encoding="utf-8")
+    settings = Settings(space="hybrid", backbone=f"hf:{folder}", data=str(texts), full=1, distil=0.5, size=16)
+    configs = [settings.adjust(config) for _, config in draw_randomly(settings.load_space(), 20) if config]
+    specs = [spec for config in configs for spec in config.model.placement.values()]
+    encodings = {spec.options["encoding"] for spec in specs if spec.type == "sliding"}
+    assert encodings == {"none" if folder.name == "gpt2" else "rotary"}
+    assert {spec.options["heads"] for spec in specs if "heads" in spec.options} == {4}
+    config = configs[0]
+    assert isinstance(config.data, LanguageData)
+    assert config.model.weights == "default"
+    assert Path(config.data.tokenizer) == folder / "tokenizer.json"
+    assert open_windows(config.data).vocabulary == 265  # with the end of a document
+    assert open_task(config, HERE).model()(torch.zeros(1, 4, dtype=torch.int64)).shape[-1] == VOCABULARY
+
+
+def test_weights_without_their_tokenizer_are_refused(folder: Path, texts: Path) -> None:
+    settings = Settings(space="hybrid", backbone=f"hf:{folder}", data=str(texts), size=16)
+    with pytest.raises(InputError, match=r"has weights but no tokenizer\.json.*save_pretrained"):
+        settings.load_space()
+    (folder / "model.safetensors").unlink()
+    settings.load_space()
+
+
+def test_the_end_of_a_document_is_the_models_own(tmp_path: Path, texts: Path) -> None:
+    save(transformers, "llama", tmp_path)
+    tokenizer = tmp_path / "tokenizer.json"
+    tokenizer.write_text(train_pairs([b"the cat sat on a mat"], 265), encoding="utf-8")
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "eos_token_id": [7, 8]}))
+    windows = open_windows(LanguageData(path=str(texts), context=8, tokenizer=str(tokenizer)))
+    assert windows.vocabulary == 264
+    tokens = windows.batch("train", np.arange(windows.size("train")))[0]
+    assert (tokens == 7).any()
+
+
+def test_a_tokenizer_that_does_not_fit_is_refused(tmp_path: Path, texts: Path) -> None:
+    config = TrialConfig(
+        task="language-modelling",
+        data=LanguageData(path=str(texts), context=8),
+        model=LanguageModel(backbone=f"hf:{save(transformers, 'llama', tmp_path)}"),
+    )
+    (tmp_path / "tokenizer.json").write_text("{", encoding="utf-8")
+    with pytest.raises(InputError, match=r"the tokenizer .*tokenizer\.json cannot be read"):
+        open_task(config.change(data={"tokenizer": str(tmp_path / "tokenizer.json")}), HERE)
+    with pytest.raises(InputError, match="leave --vocabulary and the data recall out"):
+        config.change(data={"tokenizer": "a", "vocabulary": 300})
+    words = " ".join(f"word{i}" for i in range(200)).encode()
+    (tmp_path / "tokenizer.json").write_text(train_pairs([words], 320), encoding="utf-8")
+    task = open_task(config.change(data={"tokenizer": str(tmp_path / "tokenizer.json")}), HERE)
+    with pytest.raises(InputError, match=r"the tokenizer does not fit the model .* has 320 tokens"):
+        task.model()

@@ -1,0 +1,113 @@
+"""Task segmentation, from its model to predictions with its export."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from automl_cases import HERE
+from PIL import Image
+from segmentation_cases import NAMES, SMALL, few_scenes
+
+from attention import Spec
+from automl.base.errors import InputError
+from automl.export import run_export as export
+from automl.export.chosen import Chosen
+from automl.export.formats import CONFIG, MLFLOW_MODEL, ONNX, PT2
+from automl.export.predict import run_predict
+from automl.export.run_export import ExportResult
+from automl.export.run_maps import run_maps
+from automl.storage.storage import Storage
+from automl.tasks import open_task
+from automl.tasks.segmentation import SegmentationData, SegmentationTraining
+from automl.tasks.segmentation.task import PALETTE, Segmentation
+from search.config import TrialConfig
+
+CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
+
+
+@pytest.fixture(scope="module")
+def task() -> Iterator[Segmentation]:
+    with few_scenes(8, 4):
+        config = TrialConfig(
+            task="segmentation",
+            data=SegmentationData(size=64),
+            model=SMALL,
+            training=SegmentationTraining(epochs=1, batch_size=4),
+        )
+        placement = {"skip1": Spec("ssa"), "bottleneck": Spec("sagan"), "stage2.block1": Spec("decomposed")}
+        task = open_task(config.change(model={"placement": placement}), HERE)
+        assert isinstance(task, Segmentation)
+        yield task
+
+
+@pytest.fixture(scope="module")
+def result(task: Segmentation, tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
+    folder = tmp_path_factory.mktemp("export")
+    model = task.model().train()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("gamma"):
+                parameter.fill_(0.3)
+        for batch in task.batches(0):
+            task.loss(model, batch)
+    return export._write(folder, task, model.eval(), CHOSEN, folder, None)
+
+
+def test_every_form_answers_like_the_model(task: Segmentation, result: ExportResult) -> None:
+    assert result.differences.keys() == {ONNX, PT2, MLFLOW_MODEL}
+    assert all(0 <= difference <= task.tolerance for difference in result.differences.values())
+    assert {"miou", "pixel_accuracy", "dice"} <= result.test.keys()
+    details = json.loads((Path(result.folder) / CONFIG).read_text())["graphs"]["model"]["details"]
+    assert details == {"labels": NAMES, "size": 64}
+
+
+def test_card_describes_the_inputs(result: ExportResult) -> None:
+    card = (Path(result.folder) / "MODEL_CARD.md").read_text()
+    assert "uint8 RGB, shape `(N, 64, 64, 3)`" in card
+    assert 'Image.open("photo.jpg")' in card
+
+
+def test_masks_and_overlays_are_of_the_size_of_the_image(
+    task: Segmentation, result: ExportResult, tmp_path: Path
+) -> None:
+    photo = np.random.default_rng(0).integers(0, 256, (50, 90, 3), np.uint8)
+    Image.fromarray(photo).save(tmp_path / "photo.png")
+    result_of_file = run_predict(result.folder, [tmp_path / "photo.png"], out=tmp_path / "out")
+    assert [file.name for file in result_of_file.predictions[0].files] == ["photo.png", "photo-overlay.png"]
+    mask, overlay = (Image.open(file) for file in result_of_file.predictions[0].files)
+    assert (mask.mode, mask.size, overlay.mode, overlay.size) == ("P", (90, 50), "RGB", (90, 50))
+    labels = np.asarray(mask)
+    fractions = result_of_file.predictions[0].values["shares"]
+    assert {NAMES[label] for label in np.unique(labels)} == fractions.keys()
+    assert sum(fractions.values()) == pytest.approx(1)
+    assert [*fractions.values()] == sorted(fractions.values(), reverse=True)
+    halves = (photo.astype(float) + np.asarray(mask.convert("RGB"))) / 2
+    assert np.abs(np.asarray(overlay) - halves).max() <= 1
+    size = (64, 64)
+    resized = np.asarray(Image.fromarray(photo).resize(size, Image.Resampling.BILINEAR))
+    own = task.deployment(task.model()).inputs["images"]
+    assert resized.shape == tuple(own.shape[1:])
+
+
+def test_colours_are_those_of_pascal_voc() -> None:
+    colours = [tuple(PALETTE[3 * i : 3 * i + 3]) for i in range(256)]
+    assert colours[:5] == [(0, 0, 0), (128, 0, 0), (0, 128, 0), (128, 128, 0), (0, 0, 128)]
+    assert colours[15] == (192, 128, 128)  # a person
+    assert len(set(colours)) == 256
+
+
+def test_file_that_is_not_an_image_is_reported(result: ExportResult, tmp_path: Path) -> None:
+    (tmp_path / "broken.png").write_bytes(b"nothing")
+    for name, message in (("broken.png", "cannot be read as an image"), ("none.png", "there is no image")):
+        with pytest.raises(InputError, match=message):
+            run_predict(result.folder, [tmp_path / name])
+
+
+def test_maps_are_drawn_on_the_image(task: Segmentation, result: ExportResult, tmp_path: Path) -> None:
+    Image.new("RGB", (90, 60), "red").save(tmp_path / "one.png")
+    maps = run_maps(result, [tmp_path / "one.png"], out=tmp_path / "maps", at=[40, 5])
+    assert {file.name for file in maps.pictures} == {f"one-{s}.png" for s in task.config.model.placement}
+    assert len({Image.open(file).size for file in maps.pictures}) == 1

@@ -1,0 +1,363 @@
+"""LARNN compared with a restatement of its paper, in float64, and further properties."""
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from larnn_restated import Restated
+from torch import Tensor, nn
+
+from automl.base.errors import InputError
+from automl.tasks.sequence_classification.larnn import fast as larnn_fast
+from automl.tasks.sequence_classification.larnn import loop as larnn_loop
+from automl.tasks.sequence_classification.larnn.backbone import LARNN, LARNNCell, Layer
+from backbones import build
+
+CASES = [
+    dict(zip(("mode", "positional", "activation_on_keys_and_values", "cell_activation"), case, strict=True))
+    for case in itertools.product(("residual", "layer"), (False, True), (False, True), ("elu", "tanh"))
+]
+FORMS = [
+    {"activation": activation, "norm": norm}
+    for activation, norm in (("query", "memory"), ("all", "none"), ("none", "all"), ("all", "all"))
+]
+every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(form.values()))
+HALF = [case for case in CASES if case["cell_activation"] == "elu"]
+every_other = pytest.mark.parametrize("case", HALF, ids=lambda case: "-".join(map(str, case.values())))
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
+
+
+def layer(channels: int = 5, hidden: int = 6, **options: object) -> Layer:
+    torch.manual_seed(0)
+    new_layer = Layer(
+        channels,
+        hidden,
+        **{
+            "heads": 3,
+            "window": 4,
+            "mode": "residual",
+            "positional": False,
+            "activation_on_keys_and_values": False,
+            "cell_activation": "elu",
+            "dropout": 0.0,
+            **options,
+        },
+    ).double()
+    return randomise_norms(new_layer)
+
+
+def randomise_norms(module: Layer) -> Layer:
+    for norm in (module.norm, module.cell_norm):
+        if norm is not None:
+            nn.init.uniform_(norm.weight, 0.5, 1.5)
+            nn.init.normal_(norm.bias)
+            norm.running_mean.normal_()
+            norm.running_var.uniform_(0.5, 1.5)
+    return module
+
+
+def values(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def results(model: Callable[[Tensor], Tensor], weights: nn.Module, x: Tensor) -> list[Tensor]:
+    """Return the states, and the gradients of the input and of each weight."""
+    x = x.clone().requires_grad_()
+    y = model(x)
+    loss = (y * values(*y.shape)).sum()
+    return [y, *torch.autograd.grad(loss, [x, *weights.parameters()])]
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@every_case
+def test_equals_the_restatement(case: dict[str, object], training: bool) -> None:
+    module = layer(**case).train(training)
+    x = values(7, 5, 11)  # longer than the window
+    expected = results(Restated(module, positional=bool(case["positional"])), module, x)
+    names = ["states", "input", *dict(module.named_parameters())]
+    for name, a, b in zip(names, results(module, module, x), expected, strict=True):
+        torch.testing.assert_close(
+            a, b, rtol=1e-10, atol=1e-10, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@every_form
+@every_other
+def test_the_options_of_the_papers_code_equal_the_restatement(
+    case: dict[str, object], form: dict[str, str], training: bool
+) -> None:
+    module = layer(**case, **form).train(training)
+    x = values(4, 5, 6)
+    expected = results(Restated(module, positional=bool(case["positional"])), module, x)
+    for a, b in zip(results(module, module, x), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+    with torch.no_grad():
+        torch.testing.assert_close(module(x), expected[0], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("cell_activation", ["elu", "tanh"])
+@every_form
+def test_the_fast_loop_equals_the_plain_one_under_a_mask(form: dict[str, str], cell_activation: str) -> None:
+    """In states, in all gradients, and in the statistics for evaluation."""
+    module = layer(activation_on_keys_and_values=True, cell_activation=cell_activation, **form)
+    x, mask = values(7, 5, 9), torch.arange(9) < torch.tensor([9, 3, 5, 9, 1, 7, 8]).unsqueeze(1)
+    assert larnn_fast.is_supported(module._weights(), module.kind)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    outcomes = []
+    for loop in (larnn_fast.run, larnn_loop.run):
+        module.load_state_dict(before)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(larnn_fast, "run", loop)
+            outcomes.append([*results(partial(module, mask=mask), module, x), *module.buffers()])
+    for a, b in zip(*outcomes, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("form", [{}, FORMS[-1]], ids=["default", "all"])
+@every_other
+def test_a_loop_over_the_cell_equals_the_layer(
+    case: dict[str, object], form: dict[str, str], training: bool
+) -> None:
+    cell = LARNNCell(5, 6, heads=3, window=4, **case, **form).double().train(training)
+    randomise_norms(cell.layer)
+    x = values(4, 5, 6)
+    expected = results(cell.layer, cell, x)
+
+    class Loop(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            state, outputs = None, []
+            for x_t in x.unbind(2):
+                y, state = cell(x_t, state)
+                outputs.append(y)
+            return torch.stack(outputs, 2)
+
+    for a, b in zip(results(Loop(), cell, x), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+
+
+def test_a_cells_state_has_the_latest_steps_and_can_be_detached() -> None:
+    cell = LARNNCell(5, 6, heads=3, window=4)
+    state = None
+    for x in values(9, 7, 5).float():
+        y, state = cell(x, state)
+        assert torch.equal(y, state.hidden)
+        assert len(state.memory) <= 3
+        assert {m.shape for m in state.memory} == {(7, 12)}
+        assert y.requires_grad
+    assert len(state.memory) == 3
+    cut = state.detach()
+    assert not any(t.requires_grad for t in (cut.hidden, cut.cell, *cut.memory))
+    torch.testing.assert_close(cell(x, cut)[0], cell(x, state)[0])
+
+
+def test_a_cells_dropout_affects_only_its_output() -> None:
+    cell = LARNNCell(5, 6, heads=3, dropout=0.5)
+    torch.manual_seed(0)
+    y, state = cell(values(50, 5).float())
+    dropped = y == 0
+    assert 0.3 < dropped.float().mean() < 0.7
+    torch.testing.assert_close(y[~dropped], 2 * state.hidden[~dropped])
+    assert (state.hidden[dropped] != 0).all()
+
+
+def test_a_cells_norms_update_their_statistics() -> None:
+    cell = LARNNCell(5, 6, heads=3, norm="all")
+    before = [norm.running_mean.clone() for norm in (cell.layer.norm, cell.layer.cell_norm)]
+    cell(values(7, 5).float())
+    for norm, mean in zip((cell.layer.norm, cell.layer.cell_norm), before, strict=True):
+        assert not torch.equal(norm.running_mean, mean)
+
+
+def test_a_cell_rejects_other_shapes() -> None:
+    with pytest.raises(InputError, match=r"x must have the shape \(B, 5\); got \(2, 4\)"):
+        LARNNCell(5, 6)(torch.zeros(2, 4))
+    with pytest.raises(InputError, match="hidden must be a multiple of heads"):
+        LARNNCell(5, 6, heads=4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"activation_on_keys_and_values": True, "positional": True},
+        {"activation_on_keys_and_values": True, "activation": "all", "norm": "all"},
+        {"activation": "all", "norm": "none"},
+    ],
+    ids=["plain", "normed, with encodings", "all", "all, not normed"],
+)
+def test_the_exported_loop_equals_the_plain_one(options: dict[str, object]) -> None:
+    module = layer(**options).eval().requires_grad_(False)
+    x = values(7, 5, 11)
+    program = torch.export.export(module, (x[:2],), dynamic_shapes=({0: torch.export.Dim("N", min=1)},))
+    assert "scan" in program.graph_module.code
+    torch.testing.assert_close(program.module()(x), module(x), rtol=1e-10, atol=1e-10)
+
+
+@every_case
+def test_every_parameter_learns(case: dict[str, object]) -> None:
+    check_every_parameter_learns(case)
+
+
+@pytest.mark.parametrize("mode", ["residual", "layer"])
+def test_every_parameter_of_the_options_learns(mode: str) -> None:
+    check_every_parameter_learns({"mode": mode, "positional": True, "activation": "all", "norm": "all"})
+
+
+def check_every_parameter_learns(case: dict[str, object]) -> None:
+    """Check that every layer learns. The code of the paper never trained any."""
+    torch.manual_seed(0)
+    model = build("larnn", classes=3, in_channels=5, hidden=6, heads=3, window=4, layers=3, **case)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    nn.functional.cross_entropy(model(values(4, 5, 8).float()), torch.tensor([0, 1, 2, 0])).backward()
+    optimizer.step()
+    assert [name for name, p in model.named_parameters() if torch.equal(p, before[name])] == []
+    assert len({name.split(".")[1] for name in before if name.startswith("layers.")}) == 3
+
+
+@pytest.mark.parametrize("activation", [False, True])
+def test_gradients_match_finite_differences(activation: bool) -> None:
+    module = layer(2, 2, heads=1, window=2, activation_on_keys_and_values=activation).eval()
+
+    def run(x: Tensor, *weights: Tensor) -> Tensor:
+        return torch.func.functional_call(module, dict(zip(names, weights, strict=True)), (x,))
+
+    names = list(dict(module.named_parameters()))
+    assert torch.autograd.gradcheck(run, (values(2, 2, 4).requires_grad_(), *module.parameters()))
+
+
+def measure_kept(model: nn.Module, length: int) -> int:
+    """Return the memory [bytes] kept for the backward pass, besides the weights."""
+    storages: dict[int, int] = {}
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            storages[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    x = values(2, 5, length)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(x).sum()
+    return sum(storages.values())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"activation_on_keys_and_values": False},
+        {"activation_on_keys_and_values": True},
+        {"activation_on_keys_and_values": True, "activation": "all", "norm": "all", "positional": True},
+    ],
+    ids=str,
+)
+def test_memory_grows_with_the_length_and_not_with_the_window(options: dict[str, object]) -> None:
+    small, large = (layer(window=k, **options) for k in (2, 64))
+    by_length = [measure_kept(large, length) for length in (100, 200, 300)]
+    steps = [b - a for a, b in itertools.pairwise(by_length)]
+    assert abs(steps[0] - steps[1]) < 0.01 * steps[0]
+    assert measure_kept(large, 200) == pytest.approx(measure_kept(small, 200), rel=0.02)
+
+
+@every_form
+def test_padding_changes_no_gradient_with_the_options(form: dict[str, str]) -> None:
+    check_padding_changes_no_gradient(layer(activation_on_keys_and_values=True, **form))
+
+
+def test_the_step_norm_tracks_its_statistics() -> None:
+    module = layer(norm="all")
+    x = values(6, 5, 12)
+    for _ in range(200):
+        module.train()(x)
+    norm = module.cell_norm
+    seen = larnn_loop.run(x, module._weights(), module.kind, None, norm.for_steps(x, None))
+    torch.testing.assert_close(norm.running_mean, seen.cell_mean.mean(0))
+    torch.testing.assert_close(norm.running_var, seen.cell_variance.mean(0))
+
+
+def test_the_fast_loop_reports_unsupported_weights() -> None:
+    weights, kind = layer(positional=True)._weights(), layer(activation_on_keys_and_values=True).kind
+    assert not larnn_fast.is_supported(weights, kind)
+    assert larnn_fast.is_supported(weights, layer().kind)
+    assert larnn_fast.is_supported(layer()._weights(), kind)
+    evaluated = layer(norm="all").eval()._folded()
+    assert not larnn_fast.is_supported(evaluated, kind)
+    with torch.no_grad():
+        assert larnn_fast.is_supported(evaluated, kind)
+
+
+@pytest.mark.parametrize("activation", [False, True])
+def test_padding_changes_no_gradient(activation: bool) -> None:
+    """States at padding affect neither the norm's statistics nor any gradient."""
+    check_padding_changes_no_gradient(layer(activation_on_keys_and_values=activation))
+
+
+def check_padding_changes_no_gradient(module: Layer) -> None:
+    x = values(3, 5, 9)
+    mask = torch.arange(9) < torch.tensor([[9], [4], [1]])
+    outcomes = []
+    for noise in (0.0, 3.0):
+        y = module(x + noise * ~mask.unsqueeze(1), mask)
+        loss = (y * mask.unsqueeze(1)).square().sum()
+        outcomes.append([loss, *torch.autograd.grad(loss, module.parameters())])
+    for a, b in zip(*outcomes, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_the_window_norm_tracks_its_statistics() -> None:
+    module = layer(activation_on_keys_and_values=True)
+    nn.init.zeros_(module.norm.running_mean)
+    before = module.norm.running_var.clone()
+    x = values(6, 5, 12)
+    module.eval()(x)
+    assert torch.equal(module.norm.running_var, before)
+    for _ in range(200):
+        module.train()(x)
+    seen = larnn_loop.run(x, module._weights(), module.kind, module.norm.for_windows(x, None))
+    torch.testing.assert_close(module.norm.running_mean, seen.mean.mean(0))
+    torch.testing.assert_close(module.norm.running_var, seen.variance.mean(0))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"hidden": 64, "heads": 27},
+            "hidden must be a multiple of heads; got hidden=64 and heads=27. Take hidden=81",
+        ),
+        ({"hidden": 6, "heads": 0}, "hidden must be a multiple of heads"),
+        ({"heads": 162}, "hidden must be a multiple of heads; got hidden=81"),
+        ({"window": 0}, "window, the states attended to, must lie between 1 and 4096; got 0"),
+        ({"layers": 0}, "layers must lie between 1 and 64; got 0"),
+        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\); got 1.0"),
+        (
+            {"activation": "relu"},
+            "unknown activation of backbone 'larnn' 'relu'; choose from all, none, query",
+        ),
+        ({"norm": "group"}, "unknown norm of backbone 'larnn' 'group'; choose from all, memory, none"),
+        ({"mode": "concat"}, "unknown mode of backbone 'larnn' 'concat'; choose from layer, residual"),
+        ({"heads": 2.5}, "option 'heads' of backbone 'larnn' must be int; got 2.5"),
+        ({"positional": 1}, "option 'positional' of backbone 'larnn' must be bool; got 1"),
+    ],
+    ids=str,
+)
+def test_invalid_options_are_rejected(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        build("larnn", classes=2, **options)
+
+
+def test_layers_are_stacked_with_and_without_residual_connections() -> None:
+    for residual in (True, False):
+        torch.manual_seed(0)
+        model = build("larnn", classes=2, hidden=6, heads=3, window=4, layers=2, residual=residual).eval()
+        assert isinstance(model, LARNN)
+        x = values(2, 3, 5).float()
+        y = model.stem(x)
+        for stacked in model.layers:
+            y = y + stacked.branch(y) if residual else stacked(y)
+        torch.testing.assert_close(model(x), model.head(y[:, :, -1]))

@@ -1,0 +1,158 @@
+"""Properties of every sequence model, for every record of the table."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from backbone_contract import CHANNELS, CLASSES, LENGTH, SMALL, every_name, lengths, new, sequences
+from torch import Tensor, nn
+
+from automl.base.errors import InputError
+from backbones import BACKBONES, build, insert
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@every_name
+def test_sequences_of_any_length_are_accepted(name: str, training: bool) -> None:
+    model = new(name).train(training)
+    for length in (1, 2, LENGTH):
+        assert model(sequences(length=length)).shape == (4, CLASSES)
+
+
+@every_name
+def test_defaults_build_a_model(name: str) -> None:
+    assert build(name, classes=2, in_channels=9).eval()(torch.zeros(1, 9, 4)).shape == (1, 2)
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["whole", "masked"])
+@every_name
+def test_every_parameter_has_a_gradient(name: str, masked: bool) -> None:
+    model = new(name).double()
+    logits = model(sequences(dtype=torch.float64), lengths(16, 9, 5, 1) if masked else None)
+    (logits * logits.detach().cos()).sum().backward()
+    for parameter, value in model.named_parameters():
+        assert value.grad is not None, parameter
+        assert 1e-9 < value.grad.norm() < float("inf"), parameter
+
+
+@every_name
+def test_state_dict_round_trip(name: str) -> None:
+    model, x = new(name).eval(), sequences()
+    other = build(name, classes=CLASSES, in_channels=CHANNELS, **SMALL[name]).eval()
+    assert not torch.equal(other(x), model(x))
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(x), model(x))
+    assert torch.equal(copy.deepcopy(model)(x), model(x))
+
+
+@pytest.mark.parametrize("times", [1.0, 1.5, 2.0, 3.0])
+@every_name
+def test_padding_changes_nothing(name: str, times: float) -> None:
+    """Neither its length nor its content matters, even NaN."""
+    model, x = new(name).eval(), sequences(length=11)
+    longest = int(11 * times)
+    padded = torch.full((4, CHANNELS, longest), float("nan"))
+    padded[:, :, :11] = x
+    logits = model(padded, lengths(11, 11, 11, 11, longest=longest))
+    torch.testing.assert_close(logits, model(x), rtol=1e-5, atol=1e-5)
+
+
+@every_name
+def test_sequences_of_different_lengths_do_not_mix(name: str) -> None:
+    model, x, real = new(name).eval(), sequences(), (16, 9, 5, 1)
+    single = torch.cat([model(x[i : i + 1, :, :n]) for i, n in enumerate(real)])
+    torch.testing.assert_close(model(x, lengths(*real)), single, rtol=1e-5, atol=1e-5)
+
+
+@every_name
+def test_padding_does_not_affect_training(name: str) -> None:
+    """It affects neither the gradients nor the statistics of the norms."""
+    x, real = sequences(dtype=torch.float64), (12, 9, 5, 1)
+    outcomes = []
+    for end in (12, 16):
+        model = new(name).double()
+        cut = x[:, :, :end].clone()
+        cut.masked_fill_(~lengths(*real, longest=end).unsqueeze(1), float(end))
+        model(cut, lengths(*real, longest=end)).square().sum().backward()
+        outcomes.append([*(p.grad for p in model.parameters()), *model.buffers()])
+    for a, b in zip(*outcomes, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@every_name
+def test_a_mask_of_ones_equals_no_mask(name: str) -> None:
+    x, outcomes = sequences(dtype=torch.float64), []
+    for mask in (None, torch.ones(4, LENGTH, dtype=torch.bool)):
+        model = new(name).double()
+        outcomes.append([model(x, mask), *model.buffers()])
+    for a, b in zip(*outcomes, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize(
+    ("x", "mask", "message"),
+    [
+        (torch.zeros(2, CHANNELS + 1, 8), None, r"takes \(B, 3, T\); got \(2, 4, 8\)"),
+        (torch.zeros(2, CHANNELS), None, r"takes \(B, 3, T\); got \(2, 3\)"),
+        (
+            torch.zeros(2, CHANNELS, 8),
+            torch.ones(2, 7, dtype=torch.bool),
+            r"bool \(B, T\) = \(2, 8\).*\(2, 7\)",
+        ),
+        (torch.zeros(2, CHANNELS, 8), torch.ones(2, 8), r"got float32 \(2, 8\)"),
+    ],
+)
+@every_name
+def test_other_shapes_are_rejected(name: str, x: Tensor, mask: Tensor | None, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        new(name)(x, mask)
+
+
+@every_name
+def test_an_unknown_option_is_rejected(name: str) -> None:
+    with pytest.raises(InputError, match=f"unknown option of backbone '{name}' 'layrs'; choose from"):
+        build(name, classes=2, layrs=3)
+
+
+@every_name
+def test_inserting_nothing_changes_nothing(name: str) -> None:
+    model, x = new(name).eval(), sequences()
+    before = model(x)
+    assert insert(model, {}) is model
+    assert torch.equal(model(x), before)
+
+
+@every_name
+def test_works_under_autocast(name: str) -> None:
+    if name == "lstm" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("torch has no LSTM in bfloat16 on this processor")
+    model, x = new(name), sequences()
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(x)
+    logits.float().sum().backward()
+    torch.testing.assert_close(new(name)(x), logits.float(), rtol=0.1, atol=0.2)
+
+
+@pytest.mark.long  # `automl export` of such models is tested in tests/automl/export
+@every_name
+def test_exports(name: str, tmp_path: Path) -> None:
+    """For any batch size. The length is that of the example."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, x = new(name).eval().requires_grad_(False), sequences(length=7)
+    program = torch.export.export(model, (x[:2],), dynamic_shapes=({0: torch.export.Dim("N", min=1)},))
+    expected = model(x)
+    torch.testing.assert_close(program.module()(x), expected, rtol=1e-4, atol=1e-5)
+    torch.export.save(program, tmp_path / "model.pt2")
+    loaded = torch.export.load(tmp_path / "model.pt2").module()
+    torch.testing.assert_close(loaded(x), expected, rtol=1e-4, atol=1e-5)
+    file = tmp_path / "model.onnx"
+    torch.onnx.export(program, (), file, dynamo=True, external_data=False, input_names=["x"], verbose=False)
+    (logits,) = onnxruntime.InferenceSession(file).run(None, {"x": x.numpy()})
+    torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_every_record_has_its_dimensions() -> None:
+    assert {record.dimensions for record in BACKBONES.values()} == {1, 2}
+    assert set(SMALL) == {name for name, record in BACKBONES.items() if record.dimensions == 1}
+    assert all(isinstance(new(name), nn.Module) for name in SMALL)

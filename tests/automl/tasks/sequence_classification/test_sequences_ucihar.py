@@ -1,0 +1,170 @@
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_ucihar import ACTIVITIES, TEST_SUBJECTS, TRAIN_SUBJECTS, windows, write_folder, write_zip
+
+from automl.base.errors import InputError
+from automl.data.splits import FRACTION
+from automl.tasks.sequence_classification.data import Sequences, open_sequence_records, open_sequences
+from automl.tasks.sequence_classification.data.splits import choose_subjects
+from automl.tasks.sequence_classification.data.ucihar import INNER, SIGNALS
+
+WRITERS: dict[str, Callable[[Path], Path]] = {
+    "folder": write_folder,
+    "folder above it": lambda root: write_folder(root).parent,
+    "zip": lambda root: write_zip(root / "har.zip"),
+    "zip in a zip": lambda root: write_zip(root / "har.zip", nested=True),
+    "zip in a folder": lambda root: write_zip(root / INNER).parent,
+}
+
+
+def subjects(sequences: Sequences) -> set[str]:
+    assert sequences.subjects is not None
+    return set(sequences.subjects)
+
+
+@pytest.fixture(params=WRITERS)
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    written = WRITERS[request.param](tmp_path / "data")
+    if request.param == "zip in a folder":
+        shutil.rmtree(written / INNER.removesuffix(".zip"))
+    return written
+
+
+@pytest.mark.parametrize("source", ["ucihar", "series"])
+def test_splits_are_by_subject(path: Path, source: str) -> None:
+    splits = {split: open_sequences(source, split, path=path) for split in ("train", "validation", "test")}
+    assert {split: len(sequences) for split, sequences in splits.items()} == {
+        "train": 60,
+        "validation": 12,
+        "test": 24,
+    }
+    assert subjects(splits["test"]) == {str(i) for i in TEST_SUBJECTS[:2]}
+    assert subjects(splits["train"]) | subjects(splits["validation"]) == {str(i) for i in TRAIN_SUBJECTS[:6]}
+    assert not subjects(splits["train"]) & subjects(splits["validation"])
+    for sequences in splits.values():
+        assert sequences.classes == ACTIVITIES
+        assert sequences.channels == SIGNALS
+        assert (sequences.steps, set(sequences.lengths.tolist())) == (128, {128})
+        assert sequences.labels.bincount().tolist() == [len(sequences) // 6] * 6
+
+
+def test_values_labels_and_subjects_match_the_files(tmp_path: Path) -> None:
+    test = open_sequences("ucihar", "test", path=write_folder(tmp_path))
+    expected, activity, person = windows(TEST_SUBJECTS[:2], 12, len("test"))
+    for i in range(len(test)):
+        np.testing.assert_allclose(test.values(i), expected[i], rtol=1e-6)
+    assert test.labels.tolist() == (activity - 1).tolist()
+    assert test.subjects == [str(i) for i in person]
+    assert test.names()[5] == "test/5"
+
+
+def test_more_subjects_move_no_other_subject(tmp_path: Path) -> None:
+    held = []
+    for count in (6, 12, 21):
+        root = write_folder(tmp_path / str(count), each=6, train=TRAIN_SUBJECTS[:count])
+        held.append(subjects(open_sequences("ucihar", "validation", path=root)))
+    assert held[0] < held[1] < held[2]
+    assert held[2] == {"8", "17", "27"}, "of the published 21"
+
+
+@pytest.mark.parametrize("count", [2, 3, 7, 50])
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_at_least_one_subject_and_not_all(count: int, split: str) -> None:
+    for start in range(0, 2000, count):
+        held_out = choose_subjects([f"person {i}" for i in range(start, start + count)], FRACTION, split)
+        assert 1 <= held_out.sum() < count
+    assert abs(choose_subjects([str(i) for i in range(3000)], FRACTION, split).mean() - FRACTION) < 0.03
+
+
+def test_splits_are_described(tmp_path: Path) -> None:
+    path = write_folder(tmp_path)
+    texts = open_sequence_records("ucihar", path=path).describe_splits()
+    assert texts == {
+        "train": "the training sequences, less those for validation; 5 subjects",
+        "validation": "about 17% of the training sequences, chosen by their subject, which is in one split; "
+        "1 subject",
+        "test": "the dataset's own; 2 subjects",
+    }
+    texts = open_sequence_records("ucihar", path=path, subset=0.5).describe_splits()
+    assert texts["validation"].startswith("about 0.5 of each class of about 17% of the training")
+
+
+def test_manifest(tmp_path: Path) -> None:
+    path = write_folder(tmp_path)
+    rows = list(open_sequence_records("ucihar", path=path).manifest().rows())
+    assert len(rows) == 96
+    assert {row[2] for row in rows} == set(ACTIVITIES)
+    assert len({row[3] for row in rows}) == 96
+
+
+SIGNAL = "train/Inertial Signals/body_gyro_y_train.txt"
+
+
+def line(folder: Path, name: str, number: int, change: Callable[[str], str]) -> None:
+    lines = (folder / name).read_text().split("\n")
+    lines[number - 1] = change(lines[number - 1])
+    (folder / name).write_text("\n".join(lines))
+
+
+def drop(folder: Path, name: str) -> None:
+    content = (folder / name).read_text().split("\n")
+    (folder / name).write_text("\n".join(content[1:]))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / SIGNAL).unlink(), r"body_gyro_y_train.txt is missing \(1 files in all\)"),
+        (lambda f: (f / "activity_labels.txt").unlink(), r"activity_labels.txt is missing"),
+        (lambda f: shutil.rmtree(f / "test"), r"y_test.txt is missing \(11 files in all\)"),
+        (lambda f: (f / SIGNAL).write_text(""), "body_gyro_y_train.txt is empty"),
+        (lambda f: drop(f, SIGNAL), "body_gyro_y_train.txt has 71 windows and y_train.txt has 72"),
+        (lambda f: drop(f, "test/subject_test.txt"), "subject_test.txt has 23 lines and y_test.txt has 24"),
+        (
+            lambda f: line(f, SIGNAL, 3, lambda text: text.rsplit(" ", 1)[0]),
+            "body_gyro_y_train.txt:3: the window has 127 values; others have 128",
+        ),
+        (
+            lambda f: line(f, SIGNAL, 70, lambda text: text[:-3] + "x"),
+            r"body_gyro_y_train.txt:70: '\S+x' is not a number",
+        ),
+        (
+            lambda f: line(f, SIGNAL, 4, lambda text: text.rsplit("e", 1)[0] + "e+99"),
+            r"y_train.txt:4: '\S+e\+99' is not finite in 32 bits",
+        ),
+        (
+            lambda f: [
+                line(f, f"test/Inertial Signals/{signal}_test.txt", 9, lambda _: " NaN" * 128)
+                for signal in SIGNALS
+            ],
+            r"\*_test.txt:9: all values of the sequence are missing",
+        ),
+        (
+            lambda f: line(f, "test/y_test.txt", 2, lambda _: "7"),
+            "y_test.txt:2: '7' must be a number in activity_labels.txt: 1, 2, 3",
+        ),
+        (
+            lambda f: line(f, "activity_labels.txt", 2, lambda _: "1 AGAIN"),
+            "activity_labels.txt:2: a line must be a new number and a name, not '1 AGAIN'",
+        ),
+    ],
+)
+def test_invalid_folders_are_rejected(damage: Callable[[Path], object], message: str, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path)
+    damage(folder)
+    with pytest.raises(InputError, match=message):
+        open_sequences("ucihar", "train", path=folder)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.3, 0.99])
+@pytest.mark.parametrize("nested", [False, True])
+def test_truncated_archive_is_rejected(fraction: float, nested: bool, tmp_path: Path) -> None:
+    archive = write_zip(tmp_path / "har.zip", nested)
+    archive.write_bytes(archive.read_bytes()[: int(fraction * archive.stat().st_size)])
+    with pytest.raises(InputError, match=r"har.zip is damaged or not an archive"):
+        open_sequences("ucihar", "train", path=archive)

@@ -1,0 +1,120 @@
+"""Task stereo, from its model to predictions with its export."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from automl_cases import HERE
+from PIL import Image
+
+from attention import Spec
+from automl.base.errors import InputError
+from automl.export import run_export as export
+from automl.export.chosen import Chosen
+from automl.export.formats import CONFIG, MLFLOW_MODEL, ONNX, PT2
+from automl.export.predict import run_predict
+from automl.export.run_export import ExportResult
+from automl.export.run_maps import run_maps
+from automl.storage.storage import Storage
+from automl.tasks import open_task
+from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
+from automl.tasks.stereo.data import planes
+from automl.tasks.stereo.data.pfm import read_pfm
+from automl.tasks.stereo.deploy import colour_disparity, pad_image
+from automl.tasks.stereo.task import Stereo
+from backbones.torch_internals import AnyBatchNorm
+from search.config import TrialConfig
+
+CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
+
+
+@pytest.fixture(scope="module")
+def task() -> Stereo:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planes, "COUNTS", {"train": 4, "validation": 2, "test": 3})
+        config = TrialConfig(
+            task="stereo",
+            data=StereoData(height=32, width=48, max_disparity=32),
+            model=StereoModel(
+                options={"width": 0.25, "blocks": 1, "pool": 8},
+                placement={"backbone.pyramid": Spec("decomposed"), "stage6.block1": Spec("decomposed")},
+            ),
+            training=StereoTraining(epochs=1, batch_size=2),
+        )
+        task = open_task(config, HERE)
+        assert isinstance(task, Stereo)
+        return task
+
+
+@pytest.fixture(scope="module")
+def result(task: Stereo, tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
+    folder = tmp_path_factory.mktemp("export")
+    model = task.model().train()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("gamma"):
+                parameter.fill_(0.3)
+        for module in model.modules():
+            if isinstance(module, AnyBatchNorm):
+                module.momentum = None
+        for batch in task.batches(0):
+            task.loss(model, batch)
+    return export._write(folder, task, model.eval(), CHOSEN, folder, None)
+
+
+def test_every_form_answers_like_the_model(task: Stereo, result: ExportResult) -> None:
+    assert result.differences.keys() == {ONNX, PT2, MLFLOW_MODEL}
+    assert all(0 <= difference <= task.tolerance for difference in result.differences.values())
+    assert "epe" in result.test
+
+
+def pair(task: Stereo, folder: Path, name: str, crop: int = 0) -> None:
+    left, right = task.pairs.file.images(int(task.pairs.rows("test")[0]))
+    for side, image in (("left", left), ("right", right)):
+        (folder / side).mkdir(exist_ok=True)
+        Image.fromarray(image[: image.shape[0] - crop]).save(folder / side / f"{name}.png")
+
+
+def test_predictions_of_a_csv_are_written_as_pfm_and_picture(
+    task: Stereo, result: ExportResult, tmp_path: Path
+) -> None:
+    pair(task, tmp_path, "one")
+    pair(task, tmp_path, "small", crop=24)
+    lines = ["left,right", "left/one.png,right/one.png", "left/small.png,right/small.png"]
+    (tmp_path / "pairs.csv").write_text("\n".join([*lines, lines[1]]))
+    result_of_pairs = run_predict(result.folder, [tmp_path / "pairs.csv"], out=tmp_path / "out")
+    maps = run_maps(result, [tmp_path / "pairs.csv"], out=tmp_path / "maps")
+    assert len(maps.pictures) == 2 * len(result_of_pairs.predictions)
+    names = [[file.name for file in prediction.files] for prediction in result_of_pairs.predictions]
+    assert names == [["one.pfm", "one.png"], ["small.pfm", "small.png"], ["one-2.pfm", "one-2.png"]]
+    whole = read_pfm(tmp_path / "out" / "one.pfm")
+    assert whole.shape == (80, 176)
+    assert read_pfm(tmp_path / "out" / "small.pfm").shape == (56, 176)
+    inputs = {name: value.numpy() for name, value in task.model_inputs("test", 1).items()}
+    assert inputs["left"].shape == (1, 80, 176, 3)
+    config = json.loads((Path(result.folder) / CONFIG).read_text())
+    assert config["graphs"]["model"]["details"] == {"height": 80, "width": 176}
+    picture = np.asarray(Image.open(tmp_path / "out" / "one.png"))
+    assert (picture == colour_disparity(whole, 32)).all()
+
+
+def test_pairs_that_cannot_be_predicted_are_reported(
+    task: Stereo, result: ExportResult, tmp_path: Path
+) -> None:
+    pair(task, tmp_path, "one")
+    Image.fromarray(np.zeros((70, 176, 3), np.uint8)).save(tmp_path / "right" / "one.png")
+    (tmp_path / "pairs.csv").write_text("left,right\nleft/one.png,right/one.png\n")
+    with pytest.raises(InputError, match="must be of one size; got 176 x 80 and 176 x 70"):
+        run_predict(result.folder, [tmp_path / "pairs.csv"])
+    (tmp_path / "pairs.csv").write_text("left\nleft/one.png\n")
+    with pytest.raises(InputError, match="must be a CSV with the columns left and right"):
+        run_predict(result.folder, [tmp_path / "pairs.csv"])
+    with pytest.raises(InputError, match="there is no file"):
+        run_predict(result.folder, [tmp_path / "nowhere.csv"])
+
+
+def test_image_larger_than_the_graph_is_rejected() -> None:
+    with pytest.raises(InputError, match=r"big\.png must have 32 x 16 pixels or less.* got 40 x 16"):
+        pad_image(np.zeros((16, 40, 3), np.uint8), 16, 32, "big.png")
