@@ -101,13 +101,8 @@ def cost(channels: int, spatial: Sequence[int], *, heads: int = 4, causal: bool 
         memory += -(-N // CHUNK) * CHUNK * values  # The sums, with padding.
     else:  # phi(q), phi(k), v, the context, and the sums.
         macs, memory = 2 * N * C * values // heads, 2 * N * (C + values) + C * values // heads
-    return Cost(
-        parameters=parameters(C),
-        macs=4 * N * C * C + macs,
-        memory=memory
-        + 5 * N * C
-        + N * heads,  # With q, k and v, the weights, the mixed values and the update.
-    )
+    memory += 5 * N * C + N * heads  # With q, k and v, the weights, the mixed values and the update.
+    return Cost(parameters=parameters(C), macs=4 * N * C * C + macs, memory=memory)
 
 
 def state(channels: int, context: int, *, heads: int = 4, **options: OptionValue) -> int:

@@ -29,17 +29,8 @@ class Heads(TokenMixer):
     """Attention whose heads split the C channels of queries, keys and values.
 
     Parameter names and initialisation are those of `torch.nn.MultiheadAttention`: one projection with bias
-    for queries, keys and values, then the reprojection `out_proj`.
-
-    Args:
-        channels: Number of channels C of the features.
-        heads: Number of heads. It must divide `channels`.
-        causal: Let a position attend only to itself and to earlier ones.
-        encoding: Position encoding. `rotate_heads` applies `rotary`, and subclasses apply the others.
-        base: Base of rotary encoding.
-
-    Raises:
-        InputError: `heads` does not divide `channels`, or the width of a head is odd and `encoding` rotary.
+    for queries, keys and values, then the reprojection `out_proj`. `rotate_heads` applies the encoding
+    `rotary`, and subclasses apply the others.
     """
 
     def __init__(

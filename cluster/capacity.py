@@ -18,12 +18,8 @@ NODE_ID = "ray.io/node-id"  # Ray's own label of each node
 class ClusterCapacity:
     """Number of trials that fit into the cluster, and the nodes they may run on. Cheap to call often.
 
-    Args:
-        shape: Resources of one trial.
-        most: Number of trials to request even above the current capacity, which triggers autoscaling. None
-            for as many as fit.
-        list_nodes: Returns the nodes with some labels. Replaced in tests.
-        clock: Returns the time [s].
+    `shape` are the resources of one trial. `most` is the number of trials to request even above the current
+    capacity, which triggers autoscaling. None requests as many as fit. Tests replace the other arguments.
     """
 
     def __init__(

@@ -48,16 +48,11 @@ _known: dict[str, str] = {}  # Names of user-defined code, by its hash.
 
 
 def load_object(what: str, kind: str, name: str, known: Iterable[str]) -> Any:
-    """Load the user-defined object called `name`.
+    """Load the user-defined object called `name`: `file.py:name` or `package.module:name`.
 
-    Args:
-        what: Noun for the object in messages, such as `space`.
-        kind: What the object is, for messages, such as `function`.
-        name: `file.py:name` or `package.module:name`.
-        known: Names of the built-in objects, for messages.
-
-    Raises:
-        InputError: There is no such object, or it cannot be imported.
+    Messages call the object `what`, such as `space`, and say that it is a `kind`, such as `function`. `known`
+    are the names of the built-in ones. Raises InputError if there is no such object, or it cannot be
+    imported.
     """
     module_name, colon, attribute = name.rpartition(":")
     if not colon:

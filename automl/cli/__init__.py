@@ -3,8 +3,7 @@
 main              The commands, and the handling of errors
 command           Options of every command: `--config`, `--save-config`, `--json`, `--help-all`
 options           Options of several commands
-search_command    `automl search`
-search_words      Final output of `automl search`
+search_command    `automl search` and its final output
 confirm_command   `automl confirm`, `automl referee` and `automl compare`
 solve_command     `automl solve`: the best placement under limits
 train_command     `automl train`

@@ -16,7 +16,7 @@ from automl.config.settings import Settings
 from automl.costs.forecast import predict_cost
 from automl.costs.profile import make_worker_config
 from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION
-from automl.search.prepare import prepare
+from automl.search.prepare import Prepared, prepare
 from automl.tasks import Task
 from automl.trials.gpu_sharing import find_fraction, trial_resources
 from automl.trials.pace import Pace, PaceWorker, average_paces, keep_busy
@@ -28,6 +28,8 @@ from search.drawn import Size
 from search.halving import REDUCTION
 from search.record import describe_placement, model_name
 from search.trial_scheduler import Plan
+
+CountUntil = Callable[[Callable[[], bool]], None]
 
 LIMIT = 15.0  # duration of a forecast with the checks [s]; imports add 5 s
 WORKERS = 16.0  # maximum time for workers to start and to time trainings [s]
@@ -160,6 +162,19 @@ class Preview:
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Measured time of trainings of the baseline, `timed` at once, of `slots` that a search has."""
+
+    pace: Pace | None  # None if no step ended in time
+    startup: float  # [s]
+    shape: TrialResources
+    fraction: str | None
+    slots: int
+    timed: int
+    until: float  # when the forecast has to end
+
+
 def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None) -> Preview:
     """Forecast a search. Time a few steps on the nodes of trials, several at once, without training.
 
@@ -177,16 +192,29 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
     """
     started, imported = monotonic(), process_time()
     ready = prepare(settings)
-    settings, plan, baseline = ready.settings, ready.plan, ready.baseline
-    until = started + LIMIT
-    tell("starting Ray")
     configs = ready.configs
     models: list[ExampleModel] = []
 
     def count_until(stop: Callable[[], bool]) -> None:
         while len(models) < len(configs) and not (len(models) >= MIN_MODELS and stop()):
-            models.append(_model(configs[len(models)], settings))
+            models.append(_model(configs[len(models)], ready.settings))
 
+    timing = _time_trainings(ready, count_until, tell, started, imported)
+    tell("counting models of the space")
+    count_until(lambda: monotonic() > timing.until - 1)
+    return _forecast(ready, models, timing)
+
+
+def _time_trainings(
+    ready: Prepared, count_until: CountUntil, tell: Callable[[str], None], started: float, imported: float
+) -> Timing:
+    """Time trainings of the baseline, as many at once as the search would run.
+
+    The forecast began at `started`. The imports before took the processor time `imported`.
+    """
+    settings, plan, baseline = ready.settings, ready.plan, ready.baseline
+    until = started + LIMIT
+    tell("starting Ray")
     with connect(with_mps=settings.overlap_kernels):
         available = list_open_nodes(settings)
         shape = trial_resources(settings, available)
@@ -196,33 +224,45 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
         if fraction is not None:
             shape = replace(shape, gpus=fraction.gpus)
         # With --concurrent, the search waits for nodes that are not there yet.
-        at_once = settings.concurrent or count_slots(shape, available)
-        together = max(1, min(at_once, plan.trials or at_once, AT_ONCE)) * shape.workers
-        here = shape.gpus == 0 and not joins_cluster()
+        slots = settings.concurrent or count_slots(shape, available)
+        timed = max(1, min(slots, plan.trials or slots, AT_ONCE)) * shape.workers
         pace, startup = None, monotonic() - started
+        here = shape.gpus == 0 and not joins_cluster()
         if not here:
             until = max(until, monotonic() + WORKERS)
-            tell(f"starting {together} workers and counting models of the space")
-            workers = [_worker(baseline, settings, shape) for _ in range(together)]
+            tell(f"starting {timed} workers and counting models of the space")
+            workers = [_worker(baseline, settings, shape) for _ in range(timed)]
             starting = [worker.ready.remote() for worker in workers]
             count_until(lambda: not _pending(starting, 0) or monotonic() > until - LAST)
             if not _pending(starting, until - LAST - monotonic()):
                 startup = monotonic() - started
-                tell(f"timing {together} trainings at once")
+                tell(f"timing {timed} trainings at once")
                 timing = [worker.measure.remote(TIMED) for worker in workers]
                 if not _pending(timing, until - monotonic()):
                     pace = average_paces(ray.get(timing))
     if here:
-        tell(f"timing one of {together} simultaneous trainings")
+        tell(f"timing one of {timed} simultaneous trainings")
         threads = torch.get_num_threads()
-        with keep_busy((together - 1) * max(1, int(shape.cpus))):
+        with keep_busy((timed - 1) * max(1, int(shape.cpus))):
             pace = PaceWorker(*_arguments(baseline, settings, shape)).measure(TIMED)
         torch.set_num_threads(threads)
         # MLflow's process, and then the workers, import about the same modules as this process.
         importing = min(imported, IMPORTS) * pace.load
-        startup += importing * (1 + max(1.0, together / sum(node.get("CPU", 0) for node in available)))
-    tell("counting models of the space")
-    count_until(lambda: monotonic() > until - 1)
+        startup += importing * (1 + max(1.0, timed / sum(node.get("CPU", 0) for node in available)))
+    return Timing(
+        pace=pace,
+        startup=startup,
+        shape=shape,
+        fraction=None if fraction is None else str(fraction),
+        slots=slots,
+        timed=timed,
+        until=until,
+    )
+
+
+def _forecast(ready: Prepared, models: Sequence[ExampleModel], timing: Timing) -> Preview:
+    """Return the forecast of a search whose baseline was timed."""
+    settings, plan, baseline, pace = ready.settings, ready.plan, ready.baseline, timing.pace
     shared_trainings = settings.shared_trainings if settings.shares_training else 0
     resource = (
         continued_resource(plan.budget, baseline.training.insert_at, shared_trainings, plan.trials)
@@ -232,35 +272,35 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
     epoch = measuring = hours = None
     if pace is not None:
         # A training function has its data itself.
-        epoch = _epoch(ready.task, pace, shape) if ready.task.size("validation") else None
+        epoch = _epoch(ready.task, pace, timing.shape) if ready.task.size("validation") else None
         measuring = _measuring(pace, plan.budget * (epoch or 0.0))
         if epoch is not None and plan.trials is not None:
             trial = measuring + resource * epoch
-            hours = (startup + plan.trials * trial / min(at_once, plan.trials)) / 3600
+            hours = (timing.startup + plan.trials * trial / min(timing.slots, plan.trials)) / 3600
     large = max(models, key=lambda model: model.macs)
     # Weights and the two averages of the optimiser, in float32; twice, as the next file is written first.
     checkpoint = (16 if baseline.training.average else 12) * large.params
     error = ready.task.metric.standard_error(LIKELY, ready.task.size("validation"))
     return Preview(
         space=settings.space_name,
-        size=ready.drawn.measure_size(seconds=until - monotonic()),
+        size=ready.drawn.measure_size(seconds=timing.until - monotonic()),
         smallest=min(models, key=lambda model: model.macs),
         largest=large,
         models=len(models),
-        startup=startup,
+        startup=timing.startup,
         measuring=measuring,
         step=None if pace is None else pace.step,
         epoch=epoch,
-        timed=together,
+        timed=timing.timed,
         epochs=plan.budget,
         resource=resource,
         shared_trainings=shared_trainings,
         prunes=plan.pruning,
         trials=plan.trials,
-        slots=at_once,
+        slots=timing.slots,
         hours=hours,
-        disk=checkpoint * (settings.keep + 1 + shared_trainings + 2 * at_once),
-        gpus=None if fraction is None else str(fraction),
+        disk=checkpoint * (settings.keep + 1 + shared_trainings + 2 * timing.slots),
+        gpus=timing.fraction,
         detectable=None if error is None else detectable(error, SEEDS),
     )
 

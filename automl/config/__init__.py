@@ -3,7 +3,6 @@
 settings         Settings of a search, stored in its `search.json`
 search_options   Declare the settings of a search: types, defaults, options and text
 setting_checks   Check the settings of a search
-shared_training  The settings of a training that continues a shared partial training
 device           Code specific to CUDA or MPS
 limits           Limits on the costs of a model, passed to the sampler as constraints
 runtime          Device, precision and workers of a training

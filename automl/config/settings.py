@@ -17,7 +17,6 @@ from automl.base.units import parse_amounts, parse_count, parse_labels, parse_se
 from automl.config.limits import Limits
 from automl.config.search_options import RuntimeOptions, SearchOptions
 from automl.config.setting_checks import check_settings
-from automl.config.shared_training import with_shared_training
 from cluster.resources import TrialResources
 from search.callback import Callback
 from search.choices import AUGMENT
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
 COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
 REFEREE = "referee"  # in place of a space: the trainings are commands, which `automl referee` compares
+INSERT_AT = 3 / 4  # of the epochs of a shared partial training: in the flat part of its schedule
 TRIALS = 16  # the default if neither trials nor a budget is set
 # Fields of a configuration's data by setting. A task has the first of them that its data have.
 DATA_FIELDS = {"size": ("size", "context"), "context": ("decoding",), "vocabulary": ("vocabulary",)}
@@ -343,6 +343,20 @@ class Settings(RuntimeOptions, SearchOptions):
         if budget is not None:
             new = replace(new, budget=budget)
         return new
+
+
+def with_shared_training(config: TrialConfig) -> TrialConfig:
+    """Return `config` with its placement inserted late in the flat phase of the baseline's schedule.
+
+    Raise InputError if it has a single epoch.
+    """
+    epochs = config.training.epochs
+    if epochs < 2:
+        raise InputError(
+            f"--init shared needs 2 epochs or more, as placements are inserted after one; got {epochs}"
+        )
+    at = min(max(1, round(INSERT_AT * epochs)), epochs - 1)
+    return config.change(training={"insert_at": at, "schedule": "flat-cosine"})
 
 
 def _parse_gpus(text: str) -> float | None:

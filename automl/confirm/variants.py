@@ -14,8 +14,7 @@ from attention import Spec
 from automl.base.command_line import format_command
 from automl.base.errors import InputError
 from automl.base.serialise import read_json
-from automl.config.settings import Settings
-from automl.config.shared_training import with_shared_training
+from automl.config.settings import Settings, with_shared_training
 from automl.storage.folder import SearchMetadata
 from backbones.placement import Placement
 from search.config import TrialConfig

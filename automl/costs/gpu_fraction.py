@@ -107,12 +107,7 @@ def choose_fraction(
 ) -> GpuFraction:
     """Choose how many trials share a GPU: 1, 2, 4 or 8.
 
-    Args:
-        use: What the baseline takes of a GPU.
-        gpus: Number of GPUs.
-        cores: Number of cores of the nodes with GPUs.
-        cores_per_trial: Cores that a trial asks for.
-        trials: Number of trials that may run at once. None for no limit.
+    `cores` are those of the nodes with GPUs. `trials` is the number that may run at once, None for no limit.
     """
     at_once = max(1.0, gpus)
     limits = {

@@ -39,16 +39,9 @@ def fit_costs(
     """Fit what each module adds to a measured cost. The sum is a prediction.
 
     The effects of sites, types and options are shrunk as those on the score are, so that a module that was
-    never measured has the cost of similar ones.
-
-    Args:
-        name: The name of the cost in a trial's profile.
-        trials: Trials of one backbone with their placements. They differ in nothing else that has this cost.
-        modules: The modules to predict.
-        least: The least that a module can add. A module that replaces another one may reduce costs.
-
-    Raises:
-        InputError: Too few placements were measured.
+    never measured has the cost of similar ones. A module that replaces another one may reduce costs, down to
+    `least`. The trials are of one backbone and differ in nothing else that has this cost. Raises InputError
+    if too few placements were measured.
     """
     measured = {placement: record.profile[name] for placement, record in trials if name in record.profile}
     if len(measured) < LEAST:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import attention
 from automl.base.errors import InputError
-from automl.base.serialise import read_json, to_json
+from automl.base.serialise import read_json, write_json
 from automl.config.device import (
     device_name,
     empty_cache,
@@ -94,10 +94,10 @@ def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> Cos
     timings = read_json(Timings, timed) if timed.exists() else Timings()
     profile = _measure(config, baseline, runtime, timings)
     if profile.time_ratio_counted:
-        once(timed, lambda path: _write(path, to_json(timings)), lambda path: False)
+        once(timed, lambda path: write_json(path, timings), lambda path: False)
         return profile
     # Another trial may have measured the same meanwhile. Both use the file that was written first.
-    return read_json(CostProfile, once(file, lambda path: _write(path, to_json(profile))))
+    return read_json(CostProfile, once(file, lambda path: write_json(path, profile)))
 
 
 def _cache(config: TrialConfig) -> int:
@@ -105,10 +105,6 @@ def _cache(config: TrialConfig) -> int:
         return cache_bytes(config)
     except InputError:  # An attention of the user's own need not be able to decode.
         return 0
-
-
-def _write(file: Path, value: Mapping[str, Any]) -> None:
-    file.write_text(json.dumps(value))
 
 
 def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timings: Timings) -> CostProfile:
@@ -213,7 +209,7 @@ def _latency(task: Task, model: nn.Module, example: Inputs) -> float:
     file = cache_root() / "profile" / f"latency-{_key(architecture, task.runtime)}.json"
 
     def measure_into(path: Path) -> None:
-        _write(path, {"ms": measure_latency(task.serve(model, example), task.runtime)})
+        write_json(path, {"ms": measure_latency(task.serve(model, example), task.runtime)})
 
     return float(json.loads(once(file, measure_into).read_text())["ms"])
 

@@ -110,11 +110,6 @@ class ArrowFile:
 
         return cls(once(target, build, cls.is_sound, needed=needed))
 
-    @classmethod
-    def open_copy(cls, name: str, fetch: Callable[[Path], None], *, needed: float) -> Self:
-        """Open the file `name` of the cache. `fetch` brings it if it is missing."""
-        return cls(once(cache_root() / name, fetch, cls.is_sound, needed=needed))
-
 
 def write_batches(
     path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], about: Mapping[str, Any]

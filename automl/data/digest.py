@@ -45,13 +45,13 @@ def hash_contents(images: Sequence[Path | np.ndarray], cache: Path) -> list[byte
 
     size = SIZE * len(images)
     memo = cache / "contents" / hash_all(map(_stamp, images)).hex()
-    once(memo, lambda path: _write(path, read()), lambda path: path.exists() and path.stat().st_size == size)
+    once(
+        memo,
+        lambda path: path.write_bytes(read()),
+        lambda path: path.exists() and path.stat().st_size == size,
+    )
     whole = memo.read_bytes()
     return [whole[i : i + SIZE] for i in range(0, size, SIZE)]
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
 
 
 def hash_all(strings: Iterable[str | bytes]) -> bytes:

@@ -63,17 +63,10 @@ def walk(
 ) -> Iterator[tuple[Path, list[str], list[str]]]:
     """Yield each folder below `root` with its folders and files, sorted. Links to folders are followed.
 
-    Folders may be removed from the list, as in `os.walk`. A link to a folder above it, or to one that was
-    already walked, is not followed.
-
-    Args:
-        root: the first folder.
-        above: folders above `root`, to which links are not followed either.
-        clutter: receives the files that `is_clutter` leaves out.
-        links: receives the links that are not followed.
-
-    Raises:
-        InputError: A folder cannot be read.
+    Folders may be removed from the list, as in `os.walk`. A link to a folder above it, also one of `above`,
+    or to one that was already walked, is not followed. The lists `clutter` and `links` receive the files that
+    `is_clutter` leaves out, and the links that are not followed. Raises InputError if a folder cannot be
+    read.
     """
     yield from _walk(root, tuple(map(_real, above)), set(), clutter, links)
 

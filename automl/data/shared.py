@@ -14,7 +14,7 @@ from automl.base.serialise import from_json, parse_json, read_file, write_json
 from automl.data.arrow import ArrowFile
 from automl.data.digest import hash_file
 from automl.data.splits import RULE
-from automl.storage.cache_folder import cache_root
+from automl.storage.cache_folder import cache_root, once
 from automl.storage.storage import Storage
 
 File = TypeVar("File", bound=ArrowFile)
@@ -110,7 +110,7 @@ def fetch_cached(kind: type[File], storage: Storage, *, name: str, size: int, sh
                 f"Delete the file, and resume the search, which writes it again"
             )
 
-    return kind.open_copy(name, fetch, needed=size)
+    return kind(once(cache_root() / name, fetch, kind.is_sound, needed=size))
 
 
 def publish(storage: Storage, name: str, files: Mapping[str, Path], folder: Path) -> dict[str, Any]:

@@ -61,18 +61,9 @@ def hold_out_split(
     """Return the sorted indices of a test or validation split and those of the rest, int64.
 
     Of a class of n different inputs, `fraction * n` are held out, rounded to the nearest integer, but at
-    least one and not all. A class with only one input is not split.
-
-    Args:
-        labels: integers from 0, `(N,)`.
-        keys: uint8 `(N, 32)`.
-        fraction: between 0 and 1.
-        split: "test" or "validation".
-        noun: the name of the inputs in messages.
-        groups: the group of each input; if any has one, whole groups are held out.
-
-    Raises:
-        InputError: No class has an input, or a group, to spare.
+    least one and not all. A class with only one input is not split. If an input has a group, whole groups are
+    held out. `labels` are integers from 0, `(N,)`, and `keys` uint8 `(N, 32)`. Raises InputError, with `noun`
+    for the inputs, if no class has an input, or a group, to spare.
     """
     assert 0 < fraction < 1, fraction
     purpose, grouped = TEST if split == "test" else VALIDATION, any(groups)

@@ -31,7 +31,7 @@ def cache_root() -> Path:
 
 def once(
     target: Path,
-    make: Callable[[Path], None],
+    make: Callable[[Path], object],
     finished: Callable[[Path], bool] = Path.exists,
     *,
     needed: float | None = None,

@@ -238,21 +238,16 @@ class RunningTrial(Trial):
                 )
             values = self._read(metrics, "trial.report")
         self._last = now
-        cpu = (
-            {}
-            if self.device.type != "cpu"
-            else {"processor_seconds": processor_time() - self._processor_clock}
-        )
-        self._reports.put(
-            {
-                "epoch": now,
-                "resource": self._training.epochs * min(1.0, now / self.total_epochs),
-                **values,
-                **{f"gate.{site}": float(gate) for site, gate in gates(self.module).items()},
-                "seconds": time.perf_counter() - self._clock,
-                **cpu,
-            }
-        )
+        record = {
+            "epoch": now,
+            "resource": self._training.epochs * min(1.0, now / self.total_epochs),
+            **values,
+            **{f"gate.{site}": float(gate) for site, gate in gates(self.module).items()},
+            "seconds": time.perf_counter() - self._clock,
+        }
+        if self.device.type == "cpu":
+            record["processor_seconds"] = processor_time() - self._processor_clock
+        self._reports.put(record)
         if now < self._total:
             self._may_continue.acquire()
             if self._is_stopped:
