@@ -4,15 +4,13 @@ The model of placements, fitted to the trials of the search, predicts the gain o
 space. An integer program returns the best one under the limits (`search.solver`).
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from optuna.trial import FixedTrial, FrozenTrial, TrialState
+from optuna import Study
 from scipy.special import ndtr, ndtri
 
 from automl.base import loading
@@ -22,11 +20,9 @@ from automl.base.serialise import convert_fields
 from automl.base.units import format_count
 from automl.config.settings import Settings
 from automl.config.user_code import check_trusted
-from automl.confirm.variants import with_placement
-from automl.costs.exported import read_latencies
-from automl.costs.forecast import predict_cost
-from automl.costs.module_costs import LIMIT_SETTINGS, count_costs, fit_costs
+from automl.costs.module_costs import LIMIT_SETTINGS
 from automl.data import shared
+from automl.search.placement_problem import PlacementProblem
 from automl.storage.folder import (
     NamedSearch,
     SearchMetadata,
@@ -35,27 +31,22 @@ from automl.storage.folder import (
     resolve_search,
 )
 from automl.storage.storage import Storage
-from search.choices import MODULES, NO_TYPE, OWN, SITE, SITES, TYPE, DrawnChoices
 from search.config import TrialConfig
 from search.metric import Metric
 from search.placement_effects import (
-    IndexedModule,
     IndexedPlacement,
     Term,
-    Weights,
     is_setting,
-    parse_placement,
     placement_weights,
     trial_weights,
 )
 from search.placement_model import UNKNOWN, EffectModel
-from search.placement_planner import PlacementChoices, list_modules
-from search.placement_posterior import LEVEL, best_trial, probability_of_effects
+from search.placement_posterior import LEVEL, probability_of_effects
 from search.placement_sampler import fit_model
 from search.record import TrialRecord, describe_placement
 from search.solver import AdditiveCost, PlacementSolver
 from search.space import Space, SpaceFunction
-from search.study import open_study, read_record, read_records
+from search.study import open_study, read_records
 from search.trial_scheduler import select_leaders
 
 POINTS = 8  # limits of a Pareto front
@@ -177,39 +168,52 @@ def run_solve(
     records = read_records(folder, metadata.name, metadata.plan.needed)
     _check_names(metadata, records, space, trust)
     loaded = metadata.draw_space(space).space
+    study, model = _fit_study(folder, metadata, records)
+    problem = PlacementProblem(loaded, study, full)
+    runtime = metadata.settings.runtime
+    additive = {limit: problem.costs(limit, records, runtime, costs) for limit in limits}
+    return _solve(problem, model, additive, limits, metadata, select_leaders(records, metadata.plan)[1])
+
+
+def _fit_study(
+    folder: Path, metadata: SearchMetadata, records: Sequence[TrialRecord]
+) -> tuple[Study, EffectModel]:
+    """Return the study of a search and the model of its placements. Raise InputError if there are none."""
     study = open_study(folder, name=metadata.name) if records else None
     model = None if study is None else fit_model(study)
-    tried = [] if model is None else model.tried[0]
-    if study is None or model is None or not any(placement.modules for placement in tried):
+    if study is None or model is None or not any(placement.modules for placement in model.tried[0]):
+        storage = metadata.settings.storage
         raise InputError(
-            f"no trial of {name!r} with a placement has completed; train some: "
-            f"{format_command('search --resume', name, storage)} --trials +10"
+            f"no trial of {metadata.name!r} with a placement has completed; train some: "
+            f"{format_command('search --resume', metadata.name, storage)} --trials +10"
         )
-    trials = study.get_trials(deepcopy=False)
-    best = best_trial(study)
-    record = read_record(best)
-    assert record is not None, "a search created it"
-    problem = _Problem(loaded, best, record, trials, full)
-    measured = [(placement, trial) for trial in records if (placement := parse_placement(trial.params))]
-    additive = {limit: _costs(limit, problem, measured, metadata.settings, costs) for limit in limits}
-    solver = PlacementSolver(model, problem.choices, problem.tried, additive)
+    return study, model
+
+
+def _solve(
+    problem: PlacementProblem,
+    model: EffectModel,
+    costs: Mapping[str, AdditiveCost],
+    limits: dict[str, float],
+    metadata: SearchMetadata,
+    baseline: TrialRecord | None,
+) -> SolveResult:
+    """Solve a problem. `costs` are what modules add to each cost with a limit."""
+    solver = PlacementSolver(model, problem.choices, problem.tried, costs)
     solved = solver.solve(limits)
     if solved is None:
         raise _nothing_meets(limits, solver, problem)
     fronts = {limit: solver.front(limit, limits, POINTS) for limit in limits}
     chosen = list(dict.fromkeys([solved, *(placement for front in fronts.values() for placement in front)]))
-    weights = [effects for trial in problem.complete if (effects := trial_weights(trial)) is not None]
-    baseline = select_leaders(records, metadata.plan)[1]
-    against, matters, solved_points = _points(
-        chosen, model, metadata.plan.metric, best, baseline, problem, additive, weights
-    )
+    metric = metadata.plan.metric
+    against, matters, solved_points = _points(chosen, model, metric, baseline, problem, costs)
     points = dict(zip(chosen, solved_points, strict=True))
     return SolveResult(
-        search=name,
+        search=metadata.name,
         identity=metadata.identity,
-        storage=storage,
-        metric=metadata.plan.metric,
-        trial=best.number,
+        storage=metadata.settings.storage,
+        metric=metric,
+        trial=problem.best.number,
         baseline=against,
         matters=matters,
         config=problem.config(solved),
@@ -236,117 +240,9 @@ def _check_names(
         model.check_local()
 
 
-class _Problem:
-    """Placements of a search's space, beside the hyperparameters of its best trial."""
-
-    def __init__(
-        self,
-        space: Space,
-        best: FrozenTrial,
-        record: TrialRecord,
-        trials: Sequence[FrozenTrial],
-        full: int | None,
-    ) -> None:
-        self.space, self._best, self.record = space, best, record
-        self._drawn = DrawnChoices()
-        self.complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
-        placements = (parse_placement(trial.params, trial.distributions) for trial in self.complete)
-        self.tried = Counter(placement for placement in placements if placement is not None)
-        self.choices = self._choices(self.complete, full)
-        self.plain = record.config.change(model={"placement": {}})
-
-    def _choices(self, trials: Sequence[FrozenTrial], full: int | None) -> PlacementChoices:
-        drawn: Any = FixedTrial(self._best.params)
-        self.space(drawn)
-        if SITES not in drawn.user_attrs:
-            raise InputError(
-                f"automl solve needs a space that draws placements with search.choices; {self.space.name!r} "
-                f"does not"
-            )
-        prefix, sites = drawn.user_attrs[SITES]
-        count = drawn.distributions[MODULES]
-        least, most = count.low, count.high
-        if full is not None:
-            if not self.record.config.model.own_layer:
-                raise InputError(
-                    f"--full is for hybrid decoders; leave it out with space {self.space.name!r}"
-                )
-            if not least <= sites - full <= most:
-                raise InputError(f"--full must lie between {sites - most} and {sites - least}; got {full}")
-            least = most = sites - full
-        for trial in trials:
-            self._drawn.add(trial)
-        # The options of a type are known once a trial has had it.
-        tried = {module.type for placement in self.tried for module in placement.modules}
-        return PlacementChoices(
-            prefix=prefix,
-            sites=sites,
-            types=[kind for kind in self._drawn.types or [NO_TYPE] if kind in tried],
-            options=self._drawn.options,
-            most=most,
-            least=least,
-        )
-
-    def params(self, placement: IndexedPlacement) -> dict[str, Any]:
-        """Return the parameters with which the space draws a placement."""
-        params: dict[str, Any] = {MODULES: len(placement.modules)}
-        for i, (site, kind, options) in enumerate(placement.modules, start=1):
-            params[f"{self.choices.prefix}{SITE}{i}"] = site
-            if kind != NO_TYPE:
-                params[f"{TYPE}{i}"] = kind
-            numbers = {name: value for (other, name), value in self._drawn.numbers.items() if other == kind}
-            for name, value in {**numbers, **dict(options)}.items():
-                params[f"{OWN}{i}.{name}" if "." in name else f"{name}{i}"] = value
-        return params
-
-    def config(self, placement: IndexedPlacement) -> TrialConfig:
-        """Return the configuration of a placement."""
-        return with_placement(self.space, self.record.config, {**self._best.params, **self.params(placement)})
-
-    def single(self, module: IndexedModule) -> TrialConfig:
-        """Return the configuration of one module alone, whether the space draws it or not."""
-        return self.config(IndexedPlacement(self.choices.prefix, (module,)))
-
-    def words(self, placement: IndexedPlacement) -> str:
-        """Return the name of a placement."""
-        return describe_placement(self.config(placement))
-
-
-def _costs(
-    name: str,
-    problem: _Problem,
-    trials: Sequence[tuple[IndexedPlacement, TrialRecord]],
-    settings: Settings,
-    file: str | None,
-) -> AdditiveCost:
-    """Return what modules add to a cost: from a file, exactly, or from the measurements of the search."""
-    modules = list(list_modules(problem.choices))
-    configs = {module: problem.single(module) for module in modules}
-    replaces = bool(problem.plain.model.own_layer)
-    if name == "latency" and file is not None:
-        if replaces:
-            raise InputError("--costs has modules that are added, not layers of decoders; leave it out")
-        return read_latencies(Path(file), problem.plain, configs)
-    if name in ("params", "macs"):
-        return count_costs(
-            lambda config: getattr(predict_cost(config, settings.runtime), name), problem.plain, configs
-        )
-    same = [
-        (placement, other)
-        for placement, other in trials
-        if _hardware(other, name) == _hardware(problem.record, name)
-    ]
-    return fit_costs(name, same, modules, least=-inf if replaces else 0.0)
-
-
-def _hardware(record: TrialRecord, name: str) -> tuple[Any, ...]:
-    """Return what a measured cost depends on, beside the placement."""
-    model = record.config.model
-    training = record.config.training.batch_size if name == "memory" else None
-    return model.backbone, model.options, record.device, training
-
-
-def _nothing_meets(limits: Mapping[str, float], solver: PlacementSolver, problem: _Problem) -> InputError:
+def _nothing_meets(
+    limits: Mapping[str, float], solver: PlacementSolver, problem: PlacementProblem
+) -> InputError:
     """Return the error for limits that no placement meets, with the cheapest placement."""
     for name, limit in limits.items():
         cheapest = solver.cheapest(name)
@@ -382,11 +278,9 @@ def _points(
     placements: Sequence[IndexedPlacement],
     model: EffectModel,
     metric: Metric,
-    best: FrozenTrial,
     baseline: TrialRecord | None,
-    problem: _Problem,
+    problem: PlacementProblem,
     costs: Mapping[str, AdditiveCost],
-    weights: Sequence[Weights],
 ) -> tuple[str, float, list[SolvedPoint]]:
     """Return the name of the baseline, the probability that placements matter, and their gains over it.
 
@@ -397,11 +291,14 @@ def _points(
         name = "no attention"
         base = {effect: -weight for effect, weight in placement_weights(IndexedPlacement("", ())).items()}
         score, noise = 0.0, 0.0
+        weights = [effects for trial in problem.complete if (effects := trial_weights(trial)) is not None]
         matters = probability_of_effects(model, weights, without=(*UNKNOWN, Term.IN_BLOCK))
     else:
         name = f"{describe_placement(baseline.config)} (trial {baseline.number})"
         base = {
-            effect: weight for effect, weight in (trial_weights(best) or {}).items() if is_setting(effect)
+            effect: weight
+            for effect, weight in (trial_weights(problem.best) or {}).items()
+            if is_setting(effect)
         }
         score = metric.sign * baseline.value(metric.name) - float(model.centres.mean())
         noise, matters = model.noise, 1.0

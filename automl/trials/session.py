@@ -30,7 +30,7 @@ from cluster.connect import connect, joins_cluster, list_nodes, wait_for_capacit
 from cluster.resources import TrialResources, count_slots
 from search.callback import Callback
 from search.config import TrialConfig
-from search.record import SHARED_FOLDER, TRIALS_FOLDER
+from search.record import SHARED_FOLDER, TRIALS_FOLDER, TrialRecord
 from search.study import STUDY_FILE
 from search.trial_scheduler import TrialScheduler
 from search.tuner import run_trials
@@ -129,19 +129,48 @@ class Workers:
             location: The storage for checkpoints.
             callbacks: Called for each trial before the progress display and the error traces.
             summary: Returns the end of the progress line.
-            baseline: As in `automl.trials.trial.build_assignment`.
-            limits: As in `automl.trials.trial.build_assignment`.
-            test: As in `automl.trials.trial.build_assignment`.
-            data: As in `automl.trials.trial.build_assignment`.
+            baseline: As in `automl.trials.trial.build_assignment`, like `limits`, `test` and `data`.
+            limits: The limits of the search.
+            test: Score the test split.
+            data: Result of `share_data`.
             budget: The time for the run, to show the time left [s].
             stop: Ends the run gracefully when it returns True.
 
         Raises:
             InputError: The study cannot be written, or there is no more capacity for a trial.
         """
-        alone, send = self.shape.workers == 1, make_sender()
-        (folder / TRIALS_FOLDER).mkdir(exist_ok=True)
-        progress = Progress(
+        progress = self._open_progress(scheduler, location, summary, budget)
+        scheduler.callbacks = [*callbacks, progress, ErrorTraces(folder)]
+        send = make_sender()
+
+        def assign(record: TrialRecord) -> dict[str, Any]:
+            return build_assignment(
+                record.config,
+                location / record.folder,
+                shared_trainings=location / SHARED_FOLDER,
+                baseline=baseline,
+                equal=self.settings.equal,
+                limits=limits,
+                precision=self.settings.precision,
+                compile=self.settings.compile,
+                test=test,
+                data=data,
+                send=send,
+            )
+
+        def stops() -> bool:  # Called several times a second.
+            progress.read_progress()
+            return stop() or self.interrupt() or self.capacity.ended() is not None
+
+        with progress, self._report_full_disk(folder):
+            self._tune(scheduler, folder, location, assign, stops)
+        if (why := self.capacity.ended()) is not None:
+            raise InputError(f"{why}. When there is capacity again, {self.advice}")
+
+    def _open_progress(
+        self, scheduler: TrialScheduler, location: Storage, summary: Callable[[], str], budget: float | None
+    ) -> Progress:
+        return Progress(
             scheduler.plan,
             scheduler.records,
             trials=lambda: scheduler.trials,
@@ -151,37 +180,40 @@ class Workers:
             device=self.device,
             part=lambda record: read_part(location / record.folder, after=record.epoch),
         )
-        scheduler.callbacks = [*callbacks, progress, ErrorTraces(folder)]
 
-        def stops() -> bool:  # Called several times a second.
-            progress.read_progress()
-            return stop() or self.interrupt() or self.capacity.ended() is not None
-
+    def _tune(
+        self,
+        scheduler: TrialScheduler,
+        folder: Path,
+        location: Storage,
+        assign: Callable[[TrialRecord], Mapping[str, Any]],
+        stops: Callable[[], bool],
+    ) -> None:
+        """Run trials with Ray Tune: on one worker in an actor that is reused, or in a function of several."""
+        alone = self.shape.workers == 1
+        (folder / TRIALS_FOLDER).mkdir(exist_ok=True)
         try:
-            with progress:
-                run_trials(
-                    TrialActor if alone else make_trainable(self.shape, location / RAY / "train"),
-                    scheduler,
-                    assign=lambda record: build_assignment(
-                        record.config,
-                        location / record.folder,
-                        shared_trainings=location / SHARED_FOLDER,
-                        baseline=baseline,
-                        equal=self.settings.equal,
-                        limits=limits,
-                        precision=self.settings.precision,
-                        compile=self.settings.compile,
-                        test=test,
-                        data=data,
-                        send=send,
-                    ),
-                    # A trial of several workers is a function that waits for them and needs no core. It takes
-                    # a little memory, since Ray does not schedule a trial without resources.
-                    resources=self.shape.bundle if alone else {"memory": 2.0**20},
-                    capacity=self.capacity,
-                    folder=folder / RAY,
-                    stop=stops,
-                )
+            run_trials(
+                TrialActor if alone else make_trainable(self.shape, location / RAY / "train"),
+                scheduler,
+                assign=assign,
+                # A trial of several workers is a function that waits for them and needs no core. It takes a
+                # little memory, since Ray does not schedule a trial without resources.
+                resources=self.shape.bundle if alone else {"memory": 2.0**20},
+                capacity=self.capacity,
+                folder=folder / RAY,
+                stop=stops,
+            )
+        finally:
+            if location.local is None and not alone:
+                with suppress(OSError):  # A few small files may remain.
+                    (location / RAY).clear()
+
+    @contextmanager
+    def _report_full_disk(self, folder: Path) -> Iterator[None]:
+        """Raise InputError inside the block if the study in `folder` cannot be written."""
+        try:
+            yield
         except Exception as error:
             code = full_disk_errno(error)
             if code is None and not _is_study(error):
@@ -191,12 +223,6 @@ class Workers:
             raise InputError(
                 f"the study in {folder} cannot be written ({full}); free disk space, then {self.advice}"
             ) from error
-        finally:
-            if location.local is None and not alone:
-                with suppress(OSError):  # A few small files may remain.
-                    (location / RAY).clear()
-        if (why := self.capacity.ended()) is not None:
-            raise InputError(f"{why}. When there is capacity again, {self.advice}")
 
 
 @contextmanager

@@ -133,19 +133,11 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
     violations: dict[str, float] = {}
     shared.use(config["data"])
     try:
-        content = checkpoint.read(folder, runtime.device) if folder.exists(CHECKPOINT_FILE) else None
-        if content is not None and TrialConfig.from_json(content["config"]) != trial:
-            # It belongs to a trial that the study has lost: the driver died before the study was copied.
-            content = None
+        content = _read_checkpoint(folder, trial, runtime.device)
         if content is not None:
             history, profile = content["history"], content["profile"]
         elif config["profile"]:
-            baseline = TrialConfig.from_json(config["baseline"])
-            profile = to_json(measure(trial, baseline, runtime))
-            if runtime.workers > 1:  # all workers must agree on when the training ends
-                values = torch.tensor(list(profile.values()), dtype=torch.float64, device=runtime.device)
-                profile = dict(zip(profile, (runtime.total(values) / runtime.workers).tolist(), strict=True))
-                profile["time_ratio_counted"] = float(profile["time_ratio_counted"] > 0)
+            profile = _measure_costs(trial, TrialConfig.from_json(config["baseline"]), runtime)
         limits = Limits(**config["limits"])
         violations = limits.violations(profile)
         if excess := limits.excess(profile):
@@ -185,3 +177,21 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
         return
     empty_cache(runtime.device)
     yield Report(history=history, profile=profile, device=device, violations=violations, infeasible=reason)
+
+
+def _read_checkpoint(folder: Storage, trial: TrialConfig, device: torch.device) -> dict[str, Any] | None:
+    content = checkpoint.read(folder, device) if folder.exists(CHECKPOINT_FILE) else None
+    if content is not None and TrialConfig.from_json(content["config"]) != trial:
+        # It belongs to a trial that the study has lost: the driver died before the study was copied.
+        return None
+    return content
+
+
+def _measure_costs(trial: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> dict[str, float]:
+    """Measure the costs of a trial, as the mean over its workers."""
+    profile: dict[str, float] = to_json(measure(trial, baseline, runtime))
+    if runtime.workers > 1:  # all workers must agree on when the training ends
+        values = torch.tensor(list(profile.values()), dtype=torch.float64, device=runtime.device)
+        profile = dict(zip(profile, (runtime.total(values) / runtime.workers).tolist(), strict=True))
+        profile["time_ratio_counted"] = float(profile["time_ratio_counted"] > 0)
+    return profile

@@ -1,0 +1,137 @@
+"""The placements of a search's space and their costs, for `automl solve`."""
+
+from collections import Counter
+from collections.abc import Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from optuna import Study
+from optuna.trial import FixedTrial, TrialState
+
+from automl.base.errors import InputError
+from automl.config.runtime import Runtime
+from automl.confirm.variants import with_placement
+from automl.costs.exported import read_latencies
+from automl.costs.forecast import predict_cost
+from automl.costs.module_costs import count_costs, fit_costs
+from search.choices import MODULES, NO_TYPE, OWN, SITE, SITES, TYPE, DrawnChoices
+from search.config import TrialConfig
+from search.placement_effects import IndexedModule, IndexedPlacement, parse_placement
+from search.placement_planner import PlacementChoices, list_modules
+from search.placement_posterior import best_trial
+from search.record import TrialRecord, describe_placement
+from search.solver import AdditiveCost
+from search.space import Space
+from search.study import read_record
+
+
+class PlacementProblem:
+    """Placements of a search's space, beside the hyperparameters of its best trial.
+
+    Args:
+        space: The space.
+        study: The study of the search.
+        full: The number of full layers of a hybrid decoder.
+
+    Raises:
+        InputError: The space draws no placements, or not so many full layers.
+    """
+
+    def __init__(self, space: Space, study: Study, full: int | None) -> None:
+        self.space, self.best = space, best_trial(study)
+        record = read_record(self.best)
+        assert record is not None, "a search created it"
+        self.record = record
+        self._drawn = DrawnChoices()
+        self.complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        placements = (parse_placement(trial.params, trial.distributions) for trial in self.complete)
+        self.tried = Counter(placement for placement in placements if placement is not None)
+        self.choices = self._choices(full)
+        self.plain = record.config.change(model={"placement": {}})
+
+    def _choices(self, full: int | None) -> PlacementChoices:
+        drawn: Any = FixedTrial(self.best.params)
+        self.space(drawn)
+        if SITES not in drawn.user_attrs:
+            raise InputError(
+                f"automl solve needs a space that draws placements with search.choices; {self.space.name!r} "
+                f"does not"
+            )
+        prefix, sites = drawn.user_attrs[SITES]
+        count = drawn.distributions[MODULES]
+        least, most = count.low, count.high
+        if full is not None:
+            if not self.record.config.model.own_layer:
+                raise InputError(
+                    f"--full is for hybrid decoders; leave it out with space {self.space.name!r}"
+                )
+            if not least <= sites - full <= most:
+                raise InputError(f"--full must lie between {sites - most} and {sites - least}; got {full}")
+            least = most = sites - full
+        for trial in self.complete:
+            self._drawn.add(trial)
+        # The options of a type are known once a trial has had it.
+        tried = {module.type for placement in self.tried for module in placement.modules}
+        return PlacementChoices(
+            prefix=prefix,
+            sites=sites,
+            types=[kind for kind in self._drawn.types or [NO_TYPE] if kind in tried],
+            options=self._drawn.options,
+            most=most,
+            least=least,
+        )
+
+    def params(self, placement: IndexedPlacement) -> dict[str, Any]:
+        """Return the parameters with which the space draws a placement."""
+        params: dict[str, Any] = {MODULES: len(placement.modules)}
+        for i, (site, kind, options) in enumerate(placement.modules, start=1):
+            params[f"{self.choices.prefix}{SITE}{i}"] = site
+            if kind != NO_TYPE:
+                params[f"{TYPE}{i}"] = kind
+            numbers = {name: value for (other, name), value in self._drawn.numbers.items() if other == kind}
+            for name, value in {**numbers, **dict(options)}.items():
+                params[f"{OWN}{i}.{name}" if "." in name else f"{name}{i}"] = value
+        return params
+
+    def config(self, placement: IndexedPlacement) -> TrialConfig:
+        """Return the configuration of a placement."""
+        return with_placement(self.space, self.record.config, {**self.best.params, **self.params(placement)})
+
+    def single(self, module: IndexedModule) -> TrialConfig:
+        """Return the configuration of one module alone, whether the space draws it or not."""
+        return self.config(IndexedPlacement(self.choices.prefix, (module,)))
+
+    def words(self, placement: IndexedPlacement) -> str:
+        """Return the name of a placement."""
+        return describe_placement(self.config(placement))
+
+    def costs(
+        self, name: str, trials: Sequence[TrialRecord], runtime: Runtime, file: str | None
+    ) -> AdditiveCost:
+        """Return what modules add to a cost: from a file, exactly, or from the measurements of the search."""
+        modules = list(list_modules(self.choices))
+        configs = {module: self.single(module) for module in modules}
+        replaces = bool(self.plain.model.own_layer)
+        if name == "latency" and file is not None:
+            if replaces:
+                raise InputError("--costs has modules that are added, not layers of decoders; leave it out")
+            return read_latencies(Path(file), self.plain, configs)
+        if name in ("params", "macs"):
+            return count_costs(
+                lambda config: getattr(predict_cost(config, runtime), name), self.plain, configs
+            )
+        measured = [
+            (placement, trial)
+            for trial in trials
+            if (placement := parse_placement(trial.params))
+            and _hardware(trial, name) == _hardware(self.record, name)
+        ]
+        return fit_costs(name, measured, modules, least=-inf if replaces else 0.0)
+
+
+def _hardware(record: TrialRecord, name: str) -> tuple[Any, ...]:
+    """Return what a measured cost depends on, beside the placement."""
+    model = record.config.model
+    training = record.config.training.batch_size if name == "memory" else None
+    return model.backbone, model.options, record.device, training
