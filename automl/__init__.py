@@ -9,10 +9,11 @@
     automl.load("digits").resume(trials="+8")
 
 Run:      run_search, run_confirm, run_compare, run_report, run_export, run_predict, run_code_search,
-          run_train, run_study, run_referee
-Manage:   load, Search, run_sync, run_remove
+          run_maps, run_solve, run_train, run_study, run_referee
+Manage:   load, Search, list_searches, read_status, run_sync, run_remove
+Before:   preview_search, describe_data, measure_cost, check_attention
 Results:  ConfirmResult, Verdict, Compared, ReportResult, ExportResult,
-          Predictions, Prediction, CodeSearch, TrainResult, StudyResult, Removable
+          Predictions, Prediction, CodeSearch, TrainResult, StudyResult
 Spaces:   Settings, Space, Trial, TrialConfig
 Models:   Attention, Choices, Spec, Site, sites, insert, attention_maps, AttentionMap
 Tasks:    Task, TaskSpec, Metric, register_task
@@ -33,7 +34,13 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # MLflow sends usage 
 if TYPE_CHECKING:
     from attention import Attention, AttentionMap, Choices, Spec, attention_maps
     from automl.base.errors import InputError
-    from automl.cli.remove import Removable, run_remove
+    from automl.cli.check_attention import check_attention
+    from automl.cli.cost import measure_cost
+    from automl.cli.data import describe_data
+    from automl.cli.preview import preview_search
+    from automl.cli.remove import run_remove
+    from automl.cli.searches import list_searches
+    from automl.cli.status import read_status
     from automl.cli.sync import run_sync
     from automl.config.settings import Settings
     from automl.confirm.compare import Compared, run_compare
@@ -42,9 +49,11 @@ if TYPE_CHECKING:
     from automl.confirm.verdict import Verdict
     from automl.export.predict import Prediction, Predictions, run_predict
     from automl.export.run_export import ExportResult, run_export
+    from automl.export.run_maps import run_maps
     from automl.report import ReportResult, run_report
     from automl.search.run_search import run_search
     from automl.search.search import Search, load
+    from automl.search.solve import run_solve
     from automl.studies.run_study import StudyResult, run_study
     from automl.tasks import Task, register_task
     from automl.tasks.code_retrieval.search import CodeSearch, run_code_search
@@ -71,7 +80,6 @@ __all__ = [
     "Metric",
     "Prediction",
     "Predictions",
-    "Removable",
     "ReportResult",
     "Search",
     "SearchRecord",
@@ -88,18 +96,26 @@ __all__ = [
     "TrialRecord",
     "Verdict",
     "attention_maps",
+    "check_attention",
+    "describe_data",
     "insert",
+    "list_searches",
     "load",
+    "measure_cost",
+    "preview_search",
+    "read_status",
     "register_task",
     "run_code_search",
     "run_compare",
     "run_confirm",
     "run_export",
+    "run_maps",
     "run_predict",
     "run_referee",
     "run_remove",
     "run_report",
     "run_search",
+    "run_solve",
     "run_study",
     "run_sync",
     "run_train",

@@ -93,8 +93,10 @@ def test_every_block_fits_the_code(page: str, block: str) -> None:
 
 def test_the_blocks_show_the_main_functions() -> None:
     text = "\n".join(block for _, block in find_blocks())
-    for name in ("run_search", "run_confirm", "run_export", "run_predict", "sites", "insert"):
-        assert f"automl.{name}(" in text
+    for name in ("automl.run_search", "automl.load", "automl.sites", "automl.insert"):
+        assert f"{name}(" in text
+    for name in ("confirm", "report", "export", "predict"):
+        assert f"result.{name}(" in text
 
 
 @pytest.mark.parametrize("page", DOCUMENTS)

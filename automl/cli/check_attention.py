@@ -5,12 +5,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
 from attention import Spec
 from attention.options import OptionValue
 from automl.base.errors import InputError
 from automl.export.formats import find_missing_formats
-from automl.tasks.subject import Subject
+from automl.tasks.subject import Subject, make_subject
 from backbones import Site, sites
 from backbones.causality import is_causal
 from backbones.contract import CHECKS, Check, check_contract, find_padded
@@ -58,6 +59,40 @@ class AttentionCheck:
     def passed(self) -> bool:
         """Return whether the attention keeps the contract at all sites."""
         return all(site.passed for site in self.sites)
+
+
+def check_attention(
+    attention: str,
+    backbone: str = "xresnet18",
+    *,
+    options: Mapping[str, OptionValue] | None = None,
+    backbone_options: Mapping[str, Any] | None = None,
+    size: int | None = None,
+    task: str | None = None,
+) -> AttentionCheck:
+    """Check the contract of an attention module at every site of a model.
+
+    Args:
+        attention: The attention: `file.py:Class`, `timm:NAME` or a type's name.
+        backbone: The model, as for `measure_cost`.
+        options: Options of the attention.
+        backbone_options: Options of the model.
+        size: The side of images in pixels, height of stereo pairs, steps of sequences, or tokens of texts.
+        task: The task. With `detection`, the model is a Mask R-CNN on the backbone.
+
+    Returns:
+        The checks at the sites of each shape, and the formats that an export leaves out.
+
+    Raises:
+        InputError: The attention, the model or an option is invalid.
+
+    Example:
+        >>> import automl
+        >>> automl.check_attention("ssa", size=32, backbone_options={"width": 0.25}).passed
+        True
+    """
+    subject = make_subject(backbone, size=size, options=backbone_options, task=task)
+    return check_at_sites(load_spec(attention, options or {}), subject)
 
 
 def load_spec(name: str, options: Mapping[str, OptionValue]) -> Spec:

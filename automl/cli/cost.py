@@ -16,7 +16,7 @@ from automl.config.settings import split_names
 from automl.costs.exported import ExportedCosts, export_costs
 from automl.costs.model import ModelCost, measure_costs
 from automl.tasks.model_check import ModelCheck, check_model
-from automl.tasks.subject import CLASSES, Subject
+from automl.tasks.subject import CLASSES, Subject, make_subject
 from backbones import BACKBONES, insert
 from backbones.memory_format import set_format
 from search.choices import TYPES
@@ -33,6 +33,41 @@ def read_placement(texts: Sequence[str]) -> dict[str, Spec]:
             raise InputError(f"--place names site {site!r} twice; give it once")
         placement[site] = Spec.parse(module, f"--place {site}")
     return placement
+
+
+def measure_cost(
+    backbone: str,
+    placement: Mapping[str, Spec] | None = None,
+    *,
+    size: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    task: str | None = None,
+    batch: int | None = None,
+) -> dict[str, ModelCost]:
+    """Measure parameters, MACs, activations and step time of a model, plain and with a placement.
+
+    Args:
+        backbone: The model, such as `xresnet18`, `torchvision:NAME`, `timm:NAME` or `file.py:Net`.
+        placement: The attention of each site.
+        size: The side of images in pixels, height of stereo pairs, steps of sequences, or tokens of texts.
+        options: Options of the model.
+        task: The task. With `detection`, the model is a Mask R-CNN on the backbone.
+        batch: The batch size of a training step.
+
+    Returns:
+        The costs of the model `plain` and, if there is a placement, of `placement`.
+
+    Raises:
+        InputError: The model, the placement, the size or the batch is invalid.
+
+    Example:
+        >>> import automl
+        >>> attention = {"stage1.block2": automl.Spec("ssa")}
+        >>> costs = automl.measure_cost("xresnet18", attention, size=32, options={"width": 0.25})
+        >>> costs["placement"].parameters > costs["plain"].parameters
+        True
+    """
+    return costs(make_subject(backbone, size=size, options=options, task=task), placement or {}, batch)
 
 
 def costs(subject: Subject, placement: Mapping[str, Spec], batch: int | None = None) -> dict[str, ModelCost]:

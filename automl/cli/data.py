@@ -15,7 +15,7 @@ from automl.config.settings import Settings
 from automl.data.splits import SPLITS
 from automl.tasks import open_task, task_of_data
 from automl.tasks.image_classification.data import open_split
-from automl.tasks.image_classification.data.overview import ImageOverview, summarise_images
+from automl.tasks.image_classification.data.overview import summarise_images
 from automl.tasks.image_classification.data.sheet import save_sheet
 from automl.tasks.image_classification.task import LEAST_CROP
 from search.choices import AUGMENT
@@ -52,6 +52,40 @@ class SplitsOverview:
             yield self.changes
 
 
+def describe_data(path: str, *, space: str | None = None, size: int = 128) -> Any:
+    """Describe a dataset: its inputs by class and split, and problems.
+
+    Args:
+        path: The folder or archive: images by class or in COCO's layout, code, stereo pairs, or sequences.
+        space: The space of a search, whose task reads the data. By default the data decide.
+        size: The side of the images in pixels.
+
+    Returns:
+        An overview of that kind of data. Its `lines()` are what `automl data` prints.
+
+    Raises:
+        InputError: The data cannot be read, or the size is invalid.
+
+    Example:
+        >>> import automl
+        >>> from pathlib import Path
+        >>> from PIL import Image
+        >>> for green, name in enumerate(("cat", "dog")):
+        ...     Path("photos", name).mkdir(parents=True)
+        ...     for red in range(20):
+        ...         Image.new("RGB", (32, 32), (12 * red, 99 * green, 0)).save(f"photos/{name}/{red}.png")
+        >>> overview = automl.describe_data("photos", size=32)
+        >>> sorted(overview.counts)
+        ['cat', 'dog']
+    """
+    of_task = look_over_task(path, space)
+    if of_task is not None:
+        return of_task
+    if not 24 <= size <= 1024:
+        raise InputError(f"--size must be between 24 and 1024 pixels; got {size}")
+    return summarise_images("folder", path, size)
+
+
 def look_over_task(path: str, space: str | None = None) -> Any:
     """Return an overview of the data as those of a task. Return None for images by class.
 
@@ -83,13 +117,6 @@ def _look_over_splits(config: TrialConfig) -> SplitsOverview:
         how=task.describe_splits(),
         changes=task.describe_changes(),
     )
-
-
-def overview(path: str, size: int) -> ImageOverview:
-    """Return an overview of a dataset of images. Raise InputError if the size or the data is invalid."""
-    if not 24 <= size <= 1024:
-        raise InputError(f"--size must be between 24 and 1024 pixels; got {size}")
-    return summarise_images("folder", path, size)
 
 
 def write_sheet(path: str, size: int, *, flip: bool, augment: str) -> Path:

@@ -56,7 +56,7 @@ def remove(
         if not typer.confirm(f"Delete {removable.description}?", err=True):
             print("nothing was deleted")
             return
-    removable = run_remove(name, storage)
+    run_remove(name, storage)
     print(f"removed   {removable.description}")
     print(f"not deleted: {removable.stays}")
 

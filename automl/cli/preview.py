@@ -11,6 +11,7 @@ import ray
 import torch
 from scipy.stats import t as student
 
+from automl.base.options import with_keywords_of
 from automl.base.units import format_count, format_duration
 from automl.config.settings import Settings
 from automl.costs.forecast import predict_cost
@@ -160,6 +161,27 @@ class Preview:
                 f"confirm     {SEEDS} seeds detect a difference of {100 * self.detectable:.1f} points with "
                 f"80 % power, if the test split is as large as the validation split"
             )
+
+
+@with_keywords_of(Settings)
+def preview_search(*positional: Any, **settings: Any) -> Preview:
+    """Estimate the duration, disk space and power of a search, without training: `--dry-run`.
+
+    It makes the checks of the search, and times a few steps where trials would run.
+
+    Returns:
+        The forecast. Its `lines()` are what `--dry-run` prints.
+
+    Raises:
+        InputError: `run_search` would raise it.
+
+    Example:
+        >>> import automl
+        >>> forecast = automl.preview_search(space="digits", trials=8, epochs=2)
+        >>> forecast.trials, forecast.smallest.params <= forecast.largest.params
+        (8, True)
+    """
+    return preview(Settings(*positional, **settings))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,12 +29,6 @@ class Removable:
         location: Its folder, possibly in an object store.
         size: Its size [bytes].
         experiment: The MLflow experiment of its runs, if it is known.
-
-    Example:
-        After the example of `run_remove`:
-
-        >>> removed.size > 0
-        True
     """
 
     name: str
@@ -75,17 +69,18 @@ def find_removable(name: str, storage: str = "searches") -> Removable:
     return Removable(name=name, location=location, size=size, experiment=experiment)
 
 
-def run_remove(search: str | NamedSearch, storage: str | None = None) -> Removable:
+def run_remove(search: str | NamedSearch, storage: str | None = None) -> None:
     """Delete a search with its checkpoints, and its working copy on this machine.
 
-    Call it again if it was interrupted. `Removable.stays` lists data that are not deleted.
+    Call it again if it was interrupted. Its runs in MLflow, exported and registered models, and decoded data
+    are not deleted.
 
     Args:
         search: The name of the search, or its result.
         storage: The storage of the search. Default: that of the result, or `searches`.
 
     Returns:
-        The deleted search.
+        Nothing.
 
     Raises:
         InputError: The search does not exist, it is running, or it cannot be deleted.
@@ -93,13 +88,12 @@ def run_remove(search: str | NamedSearch, storage: str | None = None) -> Removab
     Example:
         After the example of `run_search`:
 
-        >>> removed = automl.run_remove(result)
-        >>> removed.name
-        'example'
+        >>> automl.run_remove(result)
+        >>> [row.name for row in automl.list_searches() if row.name == "example"]
+        []
     """
     name, storage = resolve_search(search, storage)
-    removable = find_removable(name, storage)
-    location = removable.location
+    location = find_removable(name, storage).location
     try:
         if location.local is not None:
             with locked(location.local, name):
@@ -114,7 +108,6 @@ def run_remove(search: str | NamedSearch, storage: str | None = None) -> Removab
         raise InputError(
             f"search {name!r} was not deleted completely ({error}); fix that and run the command again"
         ) from error
-    return removable
 
 
 def _empty(folder: Path) -> None:

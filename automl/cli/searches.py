@@ -44,9 +44,22 @@ class Listed:
 
 
 def list_searches(storage: str = "searches") -> list[Listed]:
-    """Return the searches in `storage`, the last used first.
+    """List the searches of a storage, the last used first. A damaged one is listed with its problem.
 
-    A damaged search is listed with its problem. Raise InputError if the storage cannot be read.
+    Args:
+        storage: The folder of all searches, or its address.
+
+    Returns:
+        Name, state, trials, best score, verdict, age and size of each search.
+
+    Raises:
+        InputError: The storage cannot be read.
+
+    Example:
+        After the example of `run_search`:
+
+        >>> [row.name for row in automl.list_searches() if row.name == "example"]
+        ['example']
     """
     now, worked = time.time(), last_worked(storage)
     return [

@@ -37,13 +37,13 @@ def data(
     if path is None:
         _print_published(download, as_json)
         return
-    from automl.cli.data import look_over_task, overview, write_sheet
+    from automl.cli.data import describe_data, write_sheet
+    from automl.tasks.image_classification.data.overview import ImageOverview
 
-    of_task = look_over_task(path, space)
-    described = overview(path, size) if of_task is None else of_task
+    described = describe_data(path, space=space, size=size)
     for line in described.lines():
         print(printable(line))
-    if of_task is None:
+    if isinstance(described, ImageOverview):
         print(f"sheet       {write_sheet(path, size, flip=flip, augment=augment)}")
     with_space = [] if space is None else ["--space", space]
     print(f"next      {shell(['automl', 'search', *with_space, '--data', path])}")
@@ -177,10 +177,16 @@ def check_attention(
 ) -> None:
     """Check an attention module at every site of a model."""
     from attention.spec import parse_option
-    from automl.cli.check_attention import check_at_sites, check_table, load_spec
+    from automl.cli.check_attention import check_attention, check_table
 
-    options = {name: parse_option(value) for name, value in map(split_option, option or [])}
-    result = check_at_sites(load_spec(attention, options), _subject(backbone, size, backbone_option, task))
+    result = check_attention(
+        attention,
+        backbone,
+        options={name: parse_option(value) for name, value in map(split_option, option or [])},
+        backbone_options=_options(backbone, backbone_option),
+        size=size,
+        task=task,
+    )
     for line in check_table(result):
         print(printable(line))
     if as_json:

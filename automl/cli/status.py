@@ -11,7 +11,14 @@ from automl.base.command_line import format_command
 from automl.base.serialise import convert_fields
 from automl.base.units import format_duration
 from automl.confirm.protocol import confirmations, latest_verdict, trials_of
-from automl.storage.folder import SearchMetadata, find_search, is_lost, is_running, resolve_search
+from automl.storage.folder import (
+    NamedSearch,
+    SearchMetadata,
+    find_search,
+    is_lost,
+    is_running,
+    resolve_search,
+)
 from search.record import State, TrialRecord
 from search.study import PLACEMENT_VERDICT, STUDY_FILE, open_study, read_attribute, read_records
 from search.trial_scheduler import Plan, select_leaders
@@ -110,12 +117,27 @@ class Status:
         return lines
 
 
-def read_status(name: str | None = None, storage: str = "searches") -> Status:
-    """Return the state of the search called `name`, or of the latest one.
+def read_status(search: str | NamedSearch | None = None, storage: str | None = None) -> Status:
+    """Read how far a search is, while it runs or afterwards.
 
-    Raise InputError if it does not exist, or if one of its files is damaged.
+    Args:
+        search: The name of the search, or its result. By default the latest search in `storage`.
+        storage: The storage of the search. By default that of the result, or `searches`.
+
+    Returns:
+        The state, the number of trials, the best ones, the time that is left, and the verdict.
+
+    Raises:
+        InputError: There is no such search, or one of its files is damaged.
+
+    Example:
+        After the example of `run_search`:
+
+        >>> automl.read_status("example").running
+        False
     """
-    folder, metadata = find_search(*resolve_search(name, storage))
+    name, storage = resolve_search(search, storage)
+    folder, metadata = find_search(name, storage)
     started = confirmations(folder)
     trials_folder, study, plan = trials_of(folder, metadata)
     records = read_records(trials_folder, study, plan.needed)

@@ -74,6 +74,14 @@ def run_maps(
     Raises:
         InputError: There is no exported model, it has no such module, an input cannot be read, `at` is
             outside, or the pictures cannot be written.
+
+    Example:
+        After the example of `run_export`, if the model has attention:
+
+        >>> import automl
+        >>> maps = automl.run_maps("exports/example", ["seven.png"], out="maps")
+        >>> maps.index.name
+        'index.html'
     """
     folder = exported_folder(exported)
     about = read_exported(folder)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from automl.export.run_export import ExportResult
     from automl.report import ReportResult
     from automl.report.figure import Table
+    from automl.search.solve import SolveResult
 
 LEADING = 5
 RESULT_FILE = "result.json"
@@ -201,6 +202,10 @@ class Search(Summary, SearchData):
         if not exported.exists():
             self.export(exported, trust=bool(options.get("trust")))
         return automl.run_predict(exported, files, **options)
+
+    def solve(self, **limits: Any) -> "SolveResult":
+        """Find the best placement under limits without training. The limits are those of `run_solve`."""
+        return automl.run_solve(self, **limits)
 
     def resume(self, **settings: Any) -> "Search":
         """Resume the search, or extend it with `trials="+20"`. The settings are those of `run_search`."""

@@ -142,9 +142,19 @@ def run_solve(
         space: The space of the search. Needed if it was a function of a notebook.
         trust: Allow running the user-defined code that the files of the search name.
 
+    Returns:
+        The placement with its gain and costs, and the Pareto fronts.
+
     Raises:
         InputError: The search has no completed trial with a placement or several objectives, no placement
             meets the limits, the file of costs does not fit, or there is user-defined code without `trust`.
+
+    Example:
+        After the example of `run_search`:
+
+        >>> solved = automl.run_solve("example", max_params="5M")
+        >>> solved.best.costs["params"] <= 5e6
+        True
     """
     settings = Settings(
         space="digits",

@@ -20,16 +20,17 @@ ROOT = Path(automl.__file__).parents[1]
 SEARCH = [
     "run_search", "Search", "load",
     "run_confirm", "ConfirmResult", "Verdict", "run_compare", "Compared",
-    "run_sync", "run_remove", "Removable",
+    "run_solve", "read_status", "list_searches", "run_sync", "run_remove",
 ]  # fmt: skip
 MODEL = [
     "run_report", "ReportResult", "run_export", "ExportResult", "run_predict", "Prediction", "Predictions",
+    "preview_search",
 ]  # fmt: skip
 TRAIN = ["run_train", "TrainResult"]
 STUDY = ["run_study", "StudyResult"]
 REFEREE = ["run_referee"]
 CODE = ["run_code_search", "CodeSearch"]  # see tests/automl/export/test_code_export.py
-SEPARATE = {*SEARCH, *MODEL, *CODE, *TRAIN, *STUDY, *REFEREE}
+SEPARATE = {"describe_data", "run_maps", *SEARCH, *MODEL, *CODE, *TRAIN, *STUDY, *REFEREE}
 FUNCTIONS = [name for name in automl.__all__ if inspect.isfunction(getattr(automl, name))]
 
 
@@ -60,11 +61,16 @@ def test_the_examples_of_a_training_run(store: MlflowClient) -> None:
     run_examples(TRAIN)
 
 
+def test_the_example_of_a_dataset_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_examples(["describe_data"])
+
+
 @pytest.mark.long  # the same with trained models, and what needs one
 @pytest.mark.timeout(900)
 def test_all_examples_of_a_search_run(store: MlflowClient) -> None:
     shutil.copy(ROOT / "docs" / "seven.png", ".")
-    run_examples([*SEARCH[:-3], *MODEL, *SEARCH[-3:]])
+    run_examples([*SEARCH[:-2], *MODEL, *SEARCH[-2:]])
     run_examples(STUDY)
 
 

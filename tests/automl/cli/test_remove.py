@@ -9,7 +9,7 @@ from confirm_cases import RECORDS, fake_search
 from filelock import FileLock
 
 from automl.base.errors import InputError
-from automl.cli.remove import run_remove
+from automl.cli.remove import find_removable, run_remove
 from automl.storage.folder import find_search, old_folder
 from automl.storage.storage import Storage
 
@@ -21,8 +21,8 @@ def test_search_is_deleted_and_nothing_else(storage: Storage) -> None:
     (storage / "mine" / RECORDS[0].folder).write("checkpoint.pt", b"weights")
     (storage / ".data").write("images", b"")
     before = (storage / "other").files()
-    removed = run_remove("mine", str(storage))
-    assert removed.size > len(b"weights")
+    assert find_removable("mine", str(storage)).size > len(b"weights")
+    run_remove("mine", str(storage))
     assert not (storage / "mine").files()
     assert not folder.exists(), "the working copy is deleted, too"
     assert other.exists()
@@ -64,7 +64,8 @@ def test_link_is_not_followed(tmp_path: Path) -> None:
 
 def test_damaged_search_is_deleted(tmp_path: Path) -> None:
     (fake_search(tmp_path) / "search.json").write_text("{")
-    assert run_remove("mine", str(tmp_path)).experiment is None
+    assert find_removable("mine", str(tmp_path)).experiment is None
+    run_remove("mine", str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 

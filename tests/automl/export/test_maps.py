@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from api_cases import run_examples
 from automl_cases import EVERY_ATTENTION, HERE, opened, sequence_config
 from PIL import Image
 from sklearn.datasets import load_digits
@@ -74,6 +75,13 @@ def brightest(file: Path) -> tuple[int, int]:
     light = pixels.mean(2).reshape(count, PATCH, count, PATCH).mean((1, 3))
     row, column = np.unravel_index(light.argmax(), light.shape)
     return int(column) * PATCH, int(row) * PATCH
+
+
+def test_the_example_runs(planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(planted, "exports/example")
+    shutil.move("exports/example/two.png", "seven.png")
+    run_examples(["run_maps"])
 
 
 @pytest.mark.parametrize(("looking", "other"), [(RED, GREEN), (GREEN, RED)], ids=["red", "green"])

@@ -1,4 +1,6 @@
-"""Estimates of the size of spaces that can be counted by hand."""
+"""The draws that checks share, and estimates of the size of spaces that can be counted by hand."""
+
+from dataclasses import replace
 
 import optuna
 import pytest
@@ -6,7 +8,8 @@ from search_cases import draw
 
 from search.config import TrialConfig
 from search.drawn import Drawn
-from search.space import Space
+from search.space import Space, draw_randomly
+from search.spaces import SPACES
 
 
 def even(trial: optuna.Trial) -> TrialConfig:
@@ -46,3 +49,21 @@ def test_size(function: object, combinations: int, continuous: int) -> None:
     assert size.continuous == continuous
     assert size.error == 0 if function is even else 0 < size.error < 0.1 * combinations
     assert size.combinations == pytest.approx(combinations, abs=max(1e-9, 3 * size.error))
+
+
+def test_checks_share_draws() -> None:
+    calls = []
+    digits = SPACES["digits"]
+
+    def count(trial: optuna.Trial) -> TrialConfig:
+        calls.append(trial)
+        return digits.draw(trial)
+
+    drawn = Drawn(replace(digits, draw=count))
+    assert drawn.has_placements
+    assert drawn.fingerprint == Drawn(digits).fingerprint
+    assert not drawn.baseline(0).model.placement
+    assert len(calls) < 120
+    before = len(calls)
+    assert drawn.configs(50) == [config for _, config in draw_randomly(digits, 50)]
+    assert len(calls) == before
