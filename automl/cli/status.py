@@ -81,6 +81,7 @@ class Status:
         return sum(self.states.values()) - self.states[State.RUNNING] - self.states[INTERRUPTED]
 
     def to_json(self) -> dict[str, Any]:
+        """Return the status as JSON."""
         return {**convert_fields(self), "running": self.running}
 
     def lines(self) -> list[str]:
