@@ -84,28 +84,9 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
     latest = latest_verdict(folder)
     verdict_folder, verdict = latest if latest is not None and latest[1].complete else (None, None)
     if verdict_folder is not None and verdict is not None:
-        tuned = _trained(metadata, verdict_folder, verdict.variants[0].name) if baseline else None
-        if tuned is not None and tuned.checkpoint.exists(CHECKPOINT_FILE):
-            return replace(
-                tuned,
-                what="the tuned baseline of the confirmation",
-                verdict=verdict.headline,
-                figures=verdict.figures,
-            )
-        if verdict.winner is not None and not baseline:
-            won = _trained(metadata, verdict_folder, verdict.winner)
-            if won is None:
-                raise InputError(
-                    f"{verdict_folder} names the winner {verdict.winner!r}, but "
-                    f"{verdict_folder / STUDY_FILE} has no training of it; restore these files from a backup"
-                )
-            return replace(
-                won,
-                what="confirmed winner",
-                verdict=verdict.headline,
-                figures=verdict.figures,
-                confirmed=True,
-            )
+        confirmed = _confirmed(metadata, verdict_folder, verdict, baseline=baseline)
+        if confirmed is not None:
+            return confirmed
     plan = metadata.plan
     records = read_records(folder, metadata.name, plan.needed)
     check_not_lost(folder, metadata)
@@ -138,6 +119,33 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
         warning="" if verdict is None or baseline else _warning(verdict, metadata.name, storage),
         identity=metadata.identity,
         number=best.number,
+    )
+
+
+def _confirmed(
+    metadata: SearchMetadata, folder: Path, verdict: WrittenVerdict, *, baseline: bool
+) -> Chosen | None:
+    """Return the training of a confirmation's winner or tuned baseline, or None if there is none."""
+    if baseline:
+        tuned = _trained(metadata, folder, verdict.variants[0].name)
+        if tuned is None or not tuned.checkpoint.exists(CHECKPOINT_FILE):
+            return None
+        return replace(
+            tuned,
+            what="the tuned baseline of the confirmation",
+            verdict=verdict.headline,
+            figures=verdict.figures,
+        )
+    if verdict.winner is None:
+        return None
+    won = _trained(metadata, folder, verdict.winner)
+    if won is None:
+        raise InputError(
+            f"{folder} names the winner {verdict.winner!r}, but {folder / STUDY_FILE} has no training of it; "
+            f"restore these files from a backup"
+        )
+    return replace(
+        won, what="confirmed winner", confirmed=True, verdict=verdict.headline, figures=verdict.figures
     )
 
 

@@ -83,6 +83,7 @@ class MapGraph:
     """
 
     def __init__(self, file: Path, weights: Path, modules: Sequence[ExportedModule]) -> None:
+        self.file = file
         model = onnx.load(file)
         self.sources = {module.site: _sources(model.graph, module.path) for module in modules}
         known = {value.name for value in (*model.graph.output, *model.graph.input)}

@@ -144,6 +144,13 @@ def run_predict(
             f"{', '.join(wrong)} is for language models; the model in {folder} is for "
             f"{about['config']['task']}"
         )
+    return _predict_files(folder, about, files, out, trust)
+
+
+def _predict_files(
+    folder: Path, about: dict[str, Any], files: Sequence[str | Path], out: str | Path | None, trust: bool
+) -> Predictions:
+    """Return the predictions for files, and write those that are files."""
     task, run = _open(folder, about, trust)
     examples = [example for file in files for example in list_inputs(Path(file), task)]
     if not examples:
@@ -240,7 +247,7 @@ def read_exported(folder: Path) -> dict[str, Any]:
     """Read the `config.json` of an export. Raise InputError if there is none."""
     try:
         exported: dict[str, Any] = json.loads((folder / CONFIG).read_text())
-        TrialConfig.from_json(exported["config"]), exported["labels"]
+        TrialConfig.from_json(exported["config"]), exported["labels"], exported["modules"]
         return exported | dict(exported["graphs"].get(MODEL, {}))
     except Exception as error:  # the file may have any content
         raise no_export(folder, error) from error

@@ -52,7 +52,7 @@ from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.storage.trusted import is_remembered
 from automl.tasks import Task, open_task
-from automl.tasks.deployment import MODEL, Interface, Kind, as_arrays, iterate_batches
+from automl.tasks.deployment import MODEL, Deployment, Interface, Kind, as_arrays, iterate_batches
 from automl.tasks.same_data import check_source
 from automl.tracking.names import FIGURES, VERDICT
 from automl.tracking.runs import Registered, check_registry, find_trial_run, register
@@ -116,10 +116,8 @@ class ExportResult(Summary):
             yield "warning", self.chosen.warning
         if self.test:
             yield "test", ", ".join(f"{key} {value:.4f}" for key, value in self.test.items())
-        yield (
-            "checked",
-            ", ".join(f"{key} {value:.1e}" for key, value in self.differences.items()) or "nothing",
-        )
+        differences = ", ".join(f"{key} {value:.1e}" for key, value in self.differences.items())
+        yield "checked", differences or "nothing"
         for file, reason in self.left_out.items():
             yield "left out", f"{file}: {reason}"
         for name, speed in self.speeds.items():
@@ -188,6 +186,26 @@ def run_export(
     """
     if best + baseline + (run is not None) != 1:
         raise InputError("give exactly one of --best, --baseline and --run ID; --search NAME is optional")
+    _check_options(search, run, register_as, alias)
+    target = None if out is None else destination(out)
+    if register_as is not None:
+        check_registry(register_as, alias or ALIAS)
+    needed = register_as is not None
+    chosen = choose_run(run) if run is not None else _of_search(search, storage, baseline, needed)
+    if target is None:
+        target = destination(Path(EXPORTS) / f"{chosen.short_name}{'-baseline' if baseline else ''}")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = target if isinstance(target, Path) else Path(scratch) / "export"
+        result = replace(_export(folder, chosen, trust), folder=target)
+        if isinstance(target, Storage):
+            send(folder, target)
+        return result if register_as is None else _register(result, folder, register_as, alias or ALIAS)
+
+
+def _check_options(
+    search: str | NamedSearch | None, run: str | None, register_as: str | None, alias: str | None
+) -> None:
+    """Raise InputError for options that exclude each other."""
     if search is not None and run is not None:
         raise InputError(
             f"--search {resolve_search(search)[0]} cannot be combined with --run; give --best or --baseline "
@@ -195,30 +213,9 @@ def run_export(
         )
     if alias is not None and register_as is None:
         raise InputError(f"--alias {alias} needs --register NAME; add the name of the model")
-    alias = ALIAS if alias is None else alias
-    target = None if out is None else destination(out)
-    if register_as is not None:
-        check_registry(register_as, alias)
-    if run is not None:
-        chosen = choose_run(run)
-    else:
-        chosen = _of_search(search, storage, baseline=baseline, needed=register_as is not None)
-    if target is None:
-        name = f"{chosen.short_name}-baseline" if baseline else chosen.short_name
-        target = destination(Path(EXPORTS) / name)
-    if isinstance(target, Path):
-        result = _export(target, chosen, trust)
-        return result if register_as is None else _register(result, target, register_as, alias)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "export"
-        result = replace(_export(folder, chosen, trust), folder=target)
-        send(folder, target)
-        return result if register_as is None else _register(result, folder, register_as, alias)
 
 
-def _of_search(
-    search: str | NamedSearch | None, storage: str | None, *, baseline: bool, needed: bool
-) -> Chosen:
+def _of_search(search: str | NamedSearch | None, storage: str | None, baseline: bool, needed: bool) -> Chosen:
     """Choose the trial of a search and find its run. If `needed`, raise InputError without a run."""
     name, storage = resolve_search(search, storage)
     chosen = choose(name, storage, baseline=baseline)
@@ -341,21 +338,7 @@ def _write(
         name: Interface.of(deployment, inputs[name], expected[name])
         for name, deployment in deployments.items()
     }
-    for deployment in deployments.values():
-        for file, content in deployment.files.items():
-            (folder / file).write_text(content, encoding="utf-8")
-    left_out: dict[str, str] = {} if deployments else dict.fromkeys((ONNX, PT2), NOT_DECLARED)
-    if not deployments:
-        for file, code in task.rebuilding_files().items():
-            (folder / file).parent.mkdir(exist_ok=True, parents=True)
-            (folder / file).write_bytes(code)
-    for name, deployment in deployments.items():
-        left_out |= save_programs(folder, name, deployment)
-    without = [file for file in map(onnx_file, graphs or (MODEL,)) if file in left_out]
-    if without:
-        left_out[MLFLOW_MODEL] = f"it runs {without[0]}"
-    else:
-        save_mlflow(folder, graphs, deployments)
+    left_out = _write_forms(folder, task, graphs, deployments)
     metadata = {
         "format": 3,
         "run_id": chosen.run_id,
@@ -391,3 +374,24 @@ def _write(
     if scores and len(scores.labels) > MOST_LABELS:
         scores.write_csv(folder / CONFUSION)
     return result
+
+
+def _write_forms(
+    folder: Path, task: Task, graphs: Mapping[str, Interface], deployments: Mapping[str, Deployment]
+) -> dict[str, str]:
+    """Write each form of the graphs, and return the reason for each that is left out."""
+    left_out: dict[str, str] = {} if deployments else dict.fromkeys((ONNX, PT2), NOT_DECLARED)
+    if not deployments:
+        for file, code in task.rebuilding_files().items():
+            (folder / file).parent.mkdir(exist_ok=True, parents=True)
+            (folder / file).write_bytes(code)
+    for name, deployment in deployments.items():
+        for file, content in deployment.files.items():
+            (folder / file).write_text(content, encoding="utf-8")
+        left_out |= save_programs(folder, name, deployment)
+    without = [file for file in map(onnx_file, graphs or (MODEL,)) if file in left_out]
+    if without:
+        left_out[MLFLOW_MODEL] = f"it runs {without[0]}"
+    else:
+        save_mlflow(folder, graphs, deployments)
+    return left_out

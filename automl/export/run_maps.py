@@ -1,9 +1,8 @@
 """Pictures of what the modules of an exported model attend to. Needs the folder, not the dataset."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from urllib.parse import quote
 
 import numpy as np
 import vl_convert
+from jinja2 import Environment, PackageLoader
 from PIL import Image
 
 from attention import AttentionMap
@@ -100,71 +100,66 @@ def run_maps(
         program = MapGraph(folder / onnx_file(graph), folder / WEIGHTS, modules)
     except Exception as error:  # onnx, onnxruntime and torch raise different errors for different damage
         raise no_export(folder, error) from error
-    figures: list[str] = []
-    pictures: list[Path] = []
-    stems: Counter[str] = Counter()
     try:
         Path(out).mkdir(parents=True, exist_ok=True)
-        for shown in inputs:
-            if at:
-                check_inside(at, shown)
-            stems[shown.stem] += 1
-            number = f"-{stems[shown.stem]}" if stems[shown.stem] > 1 else ""
-            try:
-                maps = program.maps(shown.arrays)
-            except Exception as error:  # onnxruntime and torch raise various errors
-                raise InputError(f"the model in {folder} does not fit its {CONFIG} ({error})") from error
-            if not maps:
-                raise InputError(f"{modules[0].spec} has no weights that a picture could show")
-            for module in modules:
-                if module.site in maps:
-                    path = Path(out) / f"{shown.stem}{number}-{module.site}.png"
-                    for text, drawn in _draw(shown, maps[module.site], at):
-                        caption = f"{shown.name}: {module.spec} @ {module.site}, {text}"
-                        figures.append(_figure(caption, drawn, path))
-                        if isinstance(drawn, bytes):
-                            path.write_bytes(drawn)
-                            pictures.append(path)
-                        path = path.with_name(f"{path.stem}-positions.png")
-        if not figures:
+        pictures = list(_write_pictures(inputs, program, Path(out), at))
+        if not pictures:
             raise InputError(
                 f"there is nothing to draw in {', '.join(map(str, files))}; give images, files of sequences, "
                 f"or source files with functions, as the model takes"
             )
-        index = Path(out) / INDEX
-        index.write_text(PAGE.format(figures="\n".join(figures)), encoding="utf-8")
+        (Path(out) / INDEX).write_text(_page(pictures), encoding="utf-8")
     except OSError as error:
         raise InputError(f"--out {out} cannot be written ({error.strerror or error})") from error
-    return MapsResult(index, pictures)
+    return MapsResult(Path(out) / INDEX, [picture.file for picture in pictures if not picture.html])
 
 
-PAGE = """<!DOCTYPE html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Attention maps</title>
-<style>
-:root {{ color-scheme: light dark }} body {{ font: 15px/1.6 system-ui, sans-serif; margin: 12px }}
-main {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 340px), 1fr)); gap: 16px }}
-figure {{ margin: 0; min-width: 0 }} img {{ width: 100%; max-width: 340px; image-rendering: pixelated }}
-pre {{ font-size: 13px; line-height: 1.7; margin: 0 0 6px; white-space: pre-wrap }}
-figcaption {{ overflow-wrap: anywhere }}
-</style>
-<h1>Attention maps</h1>
-<p>Dark blue is 0, yellow the largest weight of the picture. A weight is no importance: it does not say how
-the answer would change without that part of the input.</p>
-<main>
-{figures}
-</main>
-</html>
-"""
+@dataclass(frozen=True)
+class _Picture:
+    """Map of one module in one input: an image file, or HTML."""
+
+    caption: str
+    file: Path
+    html: str = ""
 
 
-def _figure(caption: str, drawn: bytes | str, file: Path) -> str:
-    caption = escape(printable(caption))
-    if isinstance(drawn, str):
-        picture = f"<pre>{drawn}</pre>"
-    else:
-        picture = f'<img src="{quote(file.name)}" alt="{caption}">'
-    return f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"
+def _page(pictures: Sequence[_Picture]) -> str:
+    environment = Environment(
+        loader=PackageLoader("automl.export", ""),
+        autoescape=True,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("maps.html").render(pictures=pictures, quote=quote)
+
+
+def _write_pictures(
+    inputs: Iterable[Shown], program: MapGraph, out: Path, at: Sequence[int]
+) -> Iterator[_Picture]:
+    """Draw the maps of all inputs, and write those that are images."""
+    stems: Counter[str] = Counter()
+    for shown in inputs:
+        if at:
+            check_inside(at, shown)
+        stems[shown.stem] += 1
+        number = f"-{stems[shown.stem]}" if stems[shown.stem] > 1 else ""
+        try:
+            maps = program.maps(shown.arrays)
+        except Exception as error:  # onnxruntime and torch raise various errors
+            folder = program.file.parent
+            raise InputError(f"the model in {folder} does not fit its {CONFIG} ({error})") from error
+        if not maps:
+            raise InputError(f"{program.modules[0].spec} has no weights that a picture could show")
+        for module in program.modules:
+            if module.site not in maps:
+                continue
+            file = out / f"{shown.stem}{number}-{module.site}.png"
+            for text, drawn in _draw(shown, maps[module.site], at):
+                caption = printable(f"{shown.name}: {module.spec} @ {module.site}, {text}")
+                if isinstance(drawn, bytes):
+                    file.write_bytes(drawn)
+                yield _Picture(caption, file, "" if isinstance(drawn, bytes) else drawn)
+                file = file.with_name(f"{file.stem}-positions.png")
 
 
 def _modules(folder: Path, about: dict[str, Any], site: str | None) -> list[ExportedModule]:
@@ -175,8 +170,6 @@ def _modules(folder: Path, about: dict[str, Any], site: str | None) -> list[Expo
             f"the model in {folder} has no inserted module, so there is no map to draw; export a trial with "
             f"attention"
         )
-    if "modules" not in about:
-        raise InputError(f"{folder} was exported by an earlier version, without its modules; export it again")
     entries = about["modules"].get(find_reader(about).graph, {})
     if site is not None and site not in entries:
         raise unknown("site", site, entries)

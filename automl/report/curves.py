@@ -196,11 +196,8 @@ def training_curves(search: SearchData) -> Plot:
             scale=alt.Scale(domain=[RUNNING_MEAN, EPOCH_MEAN], range=[[1, 0], [2, 3]]),
             legend=alt.Legend(symbolType="stroke", columns=2),
         )
-        charts.append(
-            _training_chart("training_accuracy", "training accuracy, %", colours).encode(
-                strokeDash=dash, detail="mean:N"
-            )
-        )
+        chart = _training_chart("training_accuracy", "training accuracy, %", colours)
+        charts.append(chart.encode(strokeDash=dash, detail="mean:N"))
     figure = Figure(
         charts=charts,
         data={"training_loss": losses, **({"training_accuracy": accuracies} if accuracies else {})},

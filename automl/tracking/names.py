@@ -6,8 +6,10 @@ display.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from automl.base.escape import mlflow_key
+from search.record import TrialRecord, model_name, placement_name
 
 EPOCHS_DONE = "epochs_done"  # MLflow's steps are epochs
 RANK = "rank"  # of a completed trial in its search, from 1 on
@@ -28,16 +30,6 @@ PROFILE: Mapping[str, tuple[str, float]] = {
     "validation": ("validation_share_of_epoch", 1),
 }
 
-
-def named(values: Mapping[str, float], names: Mapping[str, tuple[str, float]]) -> dict[str, float]:
-    """`values` as MLflow has them; those that are not in `names` keep theirs."""
-    result = {}
-    for key, value in values.items():
-        name, factor = names.get(key, (key, 1))
-        result[mlflow_key(name)] = float(value) * factor
-    return result
-
-
 # MLflow's own: the description that it shows, the command and the commit of the code.
 NOTE, SOURCE, COMMIT = "mlflow.note.content", "mlflow.source.name", "mlflow.source.git.commit"
 SOURCE_TYPE, DATA_CONTEXT = "mlflow.source.type", "mlflow.data.context"
@@ -52,3 +44,39 @@ BEST, CHECKPOINT = "automl.best_run", "automl.checkpoint"
 # and its line of figures.
 CONFIRMS, CONFIRMED = "automl.confirms", "automl.confirmed_run"
 VERDICT, FIGURES = "automl.verdict", "automl.figures"
+
+
+def named(values: Mapping[str, float], names: Mapping[str, tuple[str, float]]) -> dict[str, float]:
+    """`values` as MLflow has them; those that are not in `names` keep theirs."""
+    result = {}
+    for key, value in values.items():
+        name, factor = names.get(key, (key, 1))
+        result[mlflow_key(name)] = float(value) * factor
+    return result
+
+
+def run_name(trial: TrialRecord) -> str:
+    """Return the name of a run. The placement comes first, since MLflow cuts names in tables and plots."""
+    if trial.variant:
+        return f"{trial.variant} seed {trial.config.seed}"
+    return f"{placement_name(trial.config)} {trial.number:03d} {model_name(trial.config)}"
+
+
+def verdict_numbers(verdict: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of a verdict, which are columns of MLflow's table."""
+    low, high = verdict.get("interval") or (None, None)
+    wide = verdict.get("interval_inputs") or (None, None)
+    time = verdict.get("time") or {"ratio": None, "interval": (None, None)}
+    numbers = {
+        "difference": verdict.get("difference"),
+        "interval_low": low,
+        "interval_high": high,
+        "interval_inputs_low": wide[0],
+        "interval_inputs_high": wide[1],
+        "p": verdict.get("p"),
+        "seeds_used": verdict.get("seeds"),
+        "time_ratio": time["ratio"],
+        "time_ratio_low": time["interval"][0],
+        "time_ratio_high": time["interval"][1],
+    }
+    return {key: value for key, value in numbers.items() if value is not None}

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -21,7 +21,7 @@ from typing import Any
 from automl.base.errors import InputError
 from automl.storage.logs import library_logs_to
 from automl.tracking.run_spec import RunSpec
-from search.record import State, TrialRecord
+from search.record import TrialRecord
 
 SECONDS = 10.0  # maximum wait for a running call at the end [s]
 ANSWER = 120.0  # time after which a call is abandoned and the process is killed [s]
@@ -104,15 +104,8 @@ class MlflowProcess:
     def write(self, trial: TrialRecord) -> str:
         return str(self._ask("write", trial))
 
-    def finish(
-        self,
-        best: TrialRecord | None,
-        metric: str | None,
-        counts: Mapping[State, int],
-        stopped: bool,
-        ranking: Sequence[int] = (),
-    ) -> None:
-        self._ask("finish", best, metric, counts, stopped, ranking)
+    def finish(self, *arguments: Any) -> None:
+        self._ask("finish", *arguments)
 
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> None:
         self._ask("conclude", identity, verdict, winner)

@@ -1,15 +1,24 @@
-"""Experiment, names, tags and parameters of tracked runs."""
+"""Experiment, names, tags and parameters of tracked runs, and runs that a training function starts itself.
 
+The latter are children of the trial's run, and not that run: there, a parameter that the function logs could
+have another value already, and MLflow refuses that.
+"""
+
+import json
+import os
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
 from automl.base.escape import markdown, markdown_code, redact, shell
+from automl.base.loading import sources
 from automl.base.serialise import to_json
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
-from automl.tracking.names import COMMIT, SCALE, SEARCH, SOURCE, SOURCE_TYPE, VERSION
+from automl.tracking.names import COMMIT, PARENT, SCALE, SEARCH, SOURCE, SOURCE_TYPE, VERSION
 from search.config import TrialConfig
 from search.metric import Metric
 from search.record import (
@@ -21,6 +30,9 @@ from search.record import (
 )
 
 METRIC_FILE = "metric.json"  # the metric of a user-defined task, whose code readers do not run
+RUNS_FILE = "mlflow.json"  # MLflow's environment of a trial, in the folder of the trial
+RUN_PATIENCE = 30.0  # time that the run of the trial may take to appear [s]
+EXPERIMENT, ID, TAGS = "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID", "MLFLOW_RUN_CONTEXT"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,3 +138,25 @@ def _note(metadata: SearchMetadata) -> str:
 def below(location: Storage, trial: TrialRecord) -> Storage:
     """Return the folder of a trial's checkpoint below `location`."""
     return location / trial.folder
+
+
+def announce(folder: Storage, experiment: str, run_id: str) -> None:
+    """Write where the trial in `folder` starts runs, for `join_runs` in its process."""
+    environment = {EXPERIMENT: experiment, TAGS: json.dumps({PARENT: run_id})}
+    folder.write(RUNS_FILE, json.dumps(environment).encode())
+
+
+def join_runs(folder: Storage, function: str) -> None:
+    """Make MLflow start runs in this process as children of the run of the trial in `folder`.
+
+    The run is written by the search meanwhile. Wait for it if the files of the function name MLflow.
+    """
+    # Those of the last trial, or of a script with `mlflow.set_experiment`.
+    for name in (EXPERIMENT, ID, TAGS):
+        os.environ.pop(name, None)
+    uses_mlflow = any(b"mlflow" in content for content in sources(function))
+    until = time.monotonic() + RUN_PATIENCE * uses_mlflow
+    while not folder.exists(RUNS_FILE) and time.monotonic() < until:
+        time.sleep(0.05)
+    with suppress(OSError):
+        os.environ.update(json.loads(folder.read(RUNS_FILE)))

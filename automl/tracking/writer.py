@@ -18,7 +18,6 @@ from mlflow.utils.time import get_current_time_millis
 from automl.base import loading
 from automl.base.escape import markdown, mlflow_key, mlflow_value, redact, redact_all
 from automl.base.serialise import to_json
-from automl.tracking import child_runs
 from automl.tracking.client import (
     artifact_location,
     find_experiment,
@@ -44,8 +43,10 @@ from automl.tracking.names import (
     VERDICT,
     VIEW,
     named,
+    run_name,
+    verdict_numbers,
 )
-from automl.tracking.run_spec import METRIC_FILE, RunSpec, flat
+from automl.tracking.run_spec import METRIC_FILE, RunSpec, announce, flat
 from search.config import TrialConfig
 from search.record import (
     CHECKPOINT_FILE,
@@ -62,14 +63,8 @@ DIGEST = 36  # characters that MLflow takes of one
 PARAGRAPH = "\n\n"
 RANKED = 100  # trials that get a rank, each by a request
 COLUMNS = (  # of parameters, in the table
-    "types",
-    "sites",
-    "attention_options",
-    "learning_rate",
-    "backbone",
-    "options",
-    "epochs",
-)
+    "types", "sites", "attention_options", "learning_rate", "backbone", "options", "epochs",
+)  # fmt: skip
 EPOCHS = 50  # that are written at once; MLflow takes no more than 1000 numbers
 
 _ENDS = {
@@ -81,39 +76,12 @@ _ENDS = {
 }
 
 
-def run_name(trial: TrialRecord) -> str:
-    """Return the name of a run. The placement comes first, since MLflow cuts names in tables and plots."""
-    if trial.variant:
-        return f"{trial.variant} seed {trial.config.seed}"
-    return f"{placement_name(trial.config)} {trial.number:03d} {model_name(trial.config)}"
-
-
 def _params(values: Mapping[str, Any]) -> list[Param]:
     """Format parameters with four digits. An artifact has all digits."""
     return [
         Param(mlflow_key(key), f"{v:.4g}" if isinstance(v, float) else mlflow_value(v))
         for key, v in redact_all(values).items()
     ]
-
-
-def _numbers(verdict: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of a verdict, which are columns of MLflow's table."""
-    low, high = verdict.get("interval") or (None, None)
-    wide = verdict.get("interval_inputs") or (None, None)
-    time = verdict.get("time") or {"ratio": None, "interval": (None, None)}
-    numbers = {
-        "difference": verdict.get("difference"),
-        "interval_low": low,
-        "interval_high": high,
-        "interval_inputs_low": wide[0],
-        "interval_inputs_high": wide[1],
-        "p": verdict.get("p"),
-        "seeds_used": verdict.get("seeds"),
-        "time_ratio": time["ratio"],
-        "time_ratio_low": time["interval"][0],
-        "time_ratio_high": time["interval"][1],
-    }
-    return {key: value for key, value in numbers.items() if value is not None}
 
 
 def datasets(config: TrialConfig, digest: str, splits: Sequence[str]) -> list[DatasetInput]:
@@ -258,7 +226,7 @@ class MlflowWriter:
             self._log_data(run.run_id, trial.config)
             is_function = trial.config.opens and trial.config.training.reported is not None
             if is_function and trial.state is State.RUNNING:
-                child_runs.announce(self.run_spec.checkpoint(trial), self.run_spec.experiment, run.run_id)
+                announce(self.run_spec.checkpoint(trial), self.run_spec.experiment, run.run_id)
         while len(trial.history) > run.epochs + EPOCHS:
             self._log(run, trial)
         end = {} if trial.state is State.RUNNING else self._end(run, trial)
@@ -384,7 +352,7 @@ class MlflowWriter:
         text = f"**{markdown(verdict['headline'])}.** {markdown(verdict['figures'])}"
         if self.parent is not None:
             now = get_current_time_millis()
-            metrics = [Metric(key, float(value), now, 0) for key, value in _numbers(verdict).items()]
+            metrics = [Metric(key, float(value), now, 0) for key, value in verdict_numbers(verdict).items()]
             outcome = {"verdict": mlflow_value(verdict.get("verdict"))}
             run_tags = [RunTag(key, value) for key, value in {**outcome, **tags}.items()]
             self.client.log_batch(self.parent, metrics=metrics, tags=run_tags)

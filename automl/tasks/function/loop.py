@@ -7,7 +7,7 @@ from contextlib import closing
 from automl.storage.answers import Answers
 from automl.tasks.function.running_trial import RunningTrial
 from automl.tasks.function.start import find_function
-from automl.tracking.child_runs import join_runs
+from automl.tracking.run_spec import join_runs
 from automl.training import checkpoint
 from automl.trials.job import Job
 from search.record import Metrics

@@ -237,13 +237,13 @@ def _module(about: dict[str, Any], **spec: str) -> None:
     ("change", "message"),
     [
         (lambda about: about["config"]["model"].update(placement={}), "has no inserted module"),
-        (lambda about: about.pop("modules"), "was exported by an earlier version"),
+        (lambda about: about.pop("modules"), "has no exported model"),
         (lambda about: _module(about, type="planted.py:Gate"), r"would run '.*planted.py:Gate'.*--trust"),
         (lambda about: about.update(left_out={"model.onnx": "no operator"}), r"lacks: no operator"),
         (lambda about: _module(about, type="conv1x1"), "fit"),
         (lambda about: about["modules"]["model"]["0"].update(path="nowhere"), "fit"),
     ],
-    ids=["no module", "earlier version", "code of its author", "left out", "other weights", "other path"],
+    ids=["no module", "no list of modules", "code of its author", "left out", "other weights", "other path"],
 )
 def test_exports_without_what_is_needed_are_refused(
     change: Callable[[dict], object], message: str, planted: Path, tmp_path: Path

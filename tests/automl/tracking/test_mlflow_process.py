@@ -148,7 +148,7 @@ def test_a_call_after_an_interrupted_one_gets_its_own_answer(
         with monkeypatch.context() as patched:
             patched.setattr(Connection, "poll", interrupt)
             with pytest.raises(KeyboardInterrupt):
-                writer.finish(None, None, {}, "not a flag", ranking="no trials")  # type: ignore[arg-type]
+                writer.finish(None, None, {}, "not a flag", "no trials")
         assert writer.page() == MlflowWriter(run_spec(tmp_path)).page(), "its error is not that of this call"
 
 

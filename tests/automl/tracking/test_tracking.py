@@ -19,11 +19,23 @@ from automl.costs.profile import CostProfile
 from automl.storage.folder import new_folder
 from automl.storage.storage import Storage
 from automl.tracking import tracker as tracking
-from automl.tracking.names import BEST, CHECKPOINT, COMMIT, EPOCH, NOTE, PROFILE, SEARCH, TRIAL, VIEW, named
+from automl.tracking.names import (
+    BEST,
+    CHECKPOINT,
+    COMMIT,
+    EPOCH,
+    NOTE,
+    PROFILE,
+    SEARCH,
+    TRIAL,
+    VIEW,
+    named,
+    run_name,
+)
 from automl.tracking.run_spec import RunSpec, flat, search_run_spec
 from automl.tracking.runs import find_run, find_trial_run
 from automl.tracking.tracker import Tracker
-from automl.tracking.writer import _ENDS, MlflowWriter, run_name
+from automl.tracking.writer import _ENDS, MlflowWriter
 from search.class_metrics import ACCURACY
 from search.config import Model, TrialConfig
 from search.record import CHECKPOINT_FILE, Report, State, TrialRecord
