@@ -128,7 +128,7 @@ from automl.tasks import open_task
 
 settings = Settings(space="digits")
 open_task(settings.adjust(Drawn(settings.load_space()).baseline(0)), settings.runtime).model()
-print(*sorted({"sklearn", "mlflow", "scipy.stats", "automl.tasks.detection"} & set(sys.modules)))
+print(*sorted({"sklearn", "mlflow", "scipy.stats", "automl.tasks.detection.task"} & set(sys.modules)))
 model = sys.modules["fastai.vision.models.xresnet"].XResNet
 import fastai.vision.models.xresnet as whole
 from fastai.vision.all import XResNet
