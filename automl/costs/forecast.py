@@ -13,6 +13,7 @@ import numpy as np
 
 from automl.base.errors import InputError
 from automl.base.units import format_count
+from automl.config.limits import Limits
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
 from automl.costs.decoding import cache_bytes, check_cache
@@ -136,16 +137,15 @@ class Forecast(Callback):
             self._measured.setdefault(trial.number, (trial.config, trial.profile))
 
 
-def check_limits(configs: list[TrialConfig], settings: Settings) -> None:
+def check_limits(configs: list[TrialConfig], limits: Limits, runtime: Runtime) -> None:
     """Raise `InputError` if no configuration keeps the limits on parameters, MACs and the cache."""
-    limits = settings.limits
     if limits.cache is not None:
         if not configs[0].data.decoding_context:
             raise InputError(f"--max-cache is for language models; leave it out for task {configs[0].task}")
         check_cache(configs, limits.cache)
     if limits.params is None and limits.macs is None:
         return
-    costs = [predict_cost(config, settings.runtime) for config in configs]
+    costs = [predict_cost(config, runtime) for config in configs]
     for name, limit in (("params", limits.params), ("macs", limits.macs)):
         least = min(getattr(c, name) for c in costs)
         if limit is not None and least > limit:

@@ -94,10 +94,11 @@ def prepare(settings: Settings) -> Prepared:
     plan = make_plan(settings, baseline, task)
     if settings.is_grid:
         plan = replace(plan, trials=len(cells_of(settings, drawn)) * settings.seeds)
-    check_models([baseline, *map(settings.adjust, drawn.configs(MODEL_DRAWS))], settings.runtime)
-    check_attentions(drawn, settings.adjust, settings.runtime)
-    if not settings.limits.nothing:
-        check_limits([baseline, *map(settings.adjust, drawn.configs(LIMIT_DRAWS))], settings)
+    limits, runtime = settings.limits, settings.runtime
+    check_models([baseline, *map(settings.adjust, drawn.configs(MODEL_DRAWS))], runtime)
+    check_attentions(drawn, settings.adjust, runtime)
+    if not limits.nothing:
+        check_limits([baseline, *map(settings.adjust, drawn.configs(LIMIT_DRAWS))], limits, runtime)
     manifest = task.manifest(baseline)
     return Prepared(
         settings=settings, drawn=drawn, baseline=baseline, task=task, plan=plan, manifest=manifest

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from automl_cases import HERE
 
 from attention import Spec
 from automl.base.errors import InputError
+from automl.config.limits import Limits
 from automl.config.settings import Settings
 from automl.costs.decoding import cache_bytes, check_cache
 from automl.costs.forecast import Forecast, check_limits
@@ -75,7 +77,7 @@ def test_a_type_without_a_state_cannot_be_limited() -> None:
 
 def test_a_limit_is_for_language_models() -> None:
     with pytest.raises(InputError, match="--max-cache is for language models; leave it out for task image"):
-        check_limits([TrialConfig()], Settings(space="digits", max_cache="1MB"))
+        check_limits([TrialConfig()], Limits(cache=1e6), HERE)
 
 
 @pytest.mark.parametrize("context", [1, -1])

@@ -6,6 +6,7 @@ from automl_cases import EVERY_ATTENTION, HERE, SITES, opened, tiny
 
 from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
+from automl.config.limits import Limits
 from automl.config.settings import Settings
 from automl.costs.forecast import MIN_TRIALS, Forecast, check_limits, predict_cost
 from automl.tasks import open_task
@@ -91,14 +92,13 @@ def test_measurements_are_predicted_after_a_few_trials() -> None:
 def test_limits_that_no_configuration_keeps_are_rejected() -> None:
     least = predict_cost(tiny(), HERE).params
     configs = [tiny(model={"placement": EVERY_ATTENTION}), tiny()]
-    check_limits(configs, Settings(space="digits", max_params=str(least)))
-    check_limits(configs, Settings(space="digits", max_latency_ms=0.001))
+    check_limits(configs, Limits(params=least), HERE)
+    check_limits(configs, Limits(latency=0.001), HERE)
     for option in ("params", "macs"):
-        settings = Settings(space="digits", **{f"max_{option}": "1k"})
         with pytest.raises(
             InputError, match=rf"nothing in this space meets --max-{option} 1k: the smallest of 2"
         ):
-            check_limits(configs, settings)
+            check_limits(configs, Limits(**{option: 1000.0}), HERE)
 
 
 def test_an_unknown_site_is_named() -> None:

@@ -10,7 +10,6 @@ from automl_cases import opened
 from PIL import Image
 
 from automl.config.settings import Settings
-from automl.search import default_space
 from automl.search.default_space import fit, fit_epochs
 from automl.search.prepare import prepare
 
@@ -38,7 +37,7 @@ def test_explicit_settings_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     photos = photographs(tmp_path / "photos", (50, 50))
     assert fit(photos, backbone="timm:test_vit").settings == {"space": "folder", "size": 48}
     assert fit(photos, size=24).settings == {"space": "folder", "backbone": "xresnet18"}
-    monkeypatch.setattr(default_space, "MANY", 1)
+    monkeypatch.setattr("automl.tasks.image_classification.fit.MANY", 1)
     assert fit(photos, size=24).settings == {"space": "folder"}
     assert fit(photos, size=24).why == ""
 
