@@ -41,6 +41,7 @@ class SplitsOverview:
     changes: str
 
     def lines(self) -> Iterator[str]:
+        """Yield the lines that the command prints."""
         width = max(11, *(len(name) + 1 for name in self.counts))
         yield f"{'':{width}}" + "".join(f"{split:>12}" for split in SPLITS)
         for name, counts in self.counts.items():

@@ -10,7 +10,7 @@ from typing import Any
 from automl.base.command_line import format_command
 from automl.base.serialise import convert_fields
 from automl.base.units import format_duration
-from automl.confirm.protocol import Confirmation, confirmations, latest_verdict, study_name
+from automl.confirm.protocol import confirmations, latest_verdict, trials_of
 from automl.storage.folder import (
     NamedSearch,
     SearchMetadata,
@@ -81,6 +81,7 @@ class Status:
         return sum(self.states.values()) - self.states[State.RUNNING] - self.states[INTERRUPTED]
 
     def to_json(self) -> dict[str, Any]:
+        """Return the status as JSON."""
         return {**convert_fields(self), "running": self.running}
 
     def lines(self) -> list[str]:
@@ -138,12 +139,9 @@ def read_status(search: str | NamedSearch | None = None, storage: str | None = N
     """
     name, storage = resolve_search(search, storage)
     folder, metadata = find_search(name, storage)
-    plan, started = metadata.plan, confirmations(folder)
-    if metadata.settings.is_referee and started:
-        plan = Confirmation.read(started[-1]).plan(plan)
-        records = read_records(started[-1], study_name(started[-1], metadata), plan.needed)
-    else:
-        records = read_records(folder, metadata.name, plan.needed)
+    started = confirmations(folder)
+    trials_folder, study, plan = trials_of(folder, metadata)
+    records = read_records(trials_folder, study, plan.needed)
     best, baseline = (None, None) if metadata.settings.is_referee else select_leaders(records, plan)
     first = plan.objectives[0]
 

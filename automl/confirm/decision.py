@@ -30,18 +30,16 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 Level = Callable[[float], float]  # the level of one analysis, from the level of all together
 
 
-def step_down(
-    p: Sequence[float], level: Level, alpha: float = ALPHA, *, family: int | None = None
-) -> list[bool]:
+def step_down(p: Sequence[float], level: Level, *, family: int | None = None) -> list[bool]:
     """Return which hypotheses are rejected, tested in order of p, at one of several analyses.
 
-    With the identity as `level` this is Holm's procedure. The strictest test is at `level(alpha / family)`.
+    With the identity as `level` this is Holm's procedure. The strictest test is at `level(ALPHA / family)`.
     `family` is the planned number of hypotheses, of which some may have no p.
     """
     family = len(p) if family is None else family
     rejected = [False] * len(p)
     for rank, i in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
-        if p[i] > level(alpha / (family - rank)) * (1 + 1e-9):
+        if p[i] > level(ALPHA / (family - rank)) * (1 + 1e-9):
             break
         rejected[i] = True
     return rejected

@@ -42,8 +42,7 @@ class _Analysis:
     """Result of an analysis after some seeds.
 
     Attributes:
-        seen: The seeds that had ended.
-        used: Those at which all are compared.
+        used: The seeds at which all are compared.
         finalists: The finalists that have not dropped out.
         evidence: What their scores show.
         rule: The rule that decides.
@@ -51,7 +50,6 @@ class _Analysis:
         level: The significance level of an interim analysis, or None without these.
     """
 
-    seen: Sequence[int]
     used: Sequence[int]
     finalists: Sequence[Variant]
     evidence: Evidence
@@ -153,7 +151,6 @@ class _Judge:
             of_commands=self.design.kind.opaque,
         )
         return _Analysis(
-            seen=seen,
             used=used,
             finalists=standing,
             evidence=evidence,

@@ -37,19 +37,7 @@ SELECTION = 3  # number of seeds whose validation chooses the tuned baseline amo
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of a confirmation.
-
-    Attributes:
-        top: The number of finalists.
-        seeds: The number of seeds of each variant.
-        margin: The smallest difference that matters, in the unit of differences, or None for the metric's
-            own, and at least the effect of one test input.
-        sequential: Stop once the outcome is final. The levels of the interim analyses keep the error rate.
-        init: The start of trainings: `scratch` or `shared`, or None for that of the search.
-
-    Raises:
-        InputError: An option is out of its range.
-    """
+    """Options that a confirmation keeps, as in `ConfirmOptions`. Raises InputError if one is out of range."""
 
     top: int = 3
     seeds: int = 10
@@ -166,13 +154,9 @@ class Confirmation:
         )
 
     def run_spec(self, location: Storage, metadata: SearchMetadata) -> RunSpec:
-        """Return the confirmation's run in MLflow, below the run of the search.
+        """Return the confirmation's run in MLflow, below that of the search. `location` is its folder.
 
         Commands have no search. Their first comparison is the run of the whole folder.
-
-        Args:
-            location: The folder of the confirmation in the storage.
-            metadata: The metadata of the search.
         """
         number = self.number
         alone = self.kind.opaque and number == 1
@@ -203,6 +187,17 @@ def confirmations(folder: Path) -> list[Path]:
 def study_name(folder: Path, metadata: SearchMetadata) -> str:
     """Return the name of the study of the confirmation in `folder`."""
     return f"{metadata.name}-{folder.name}"
+
+
+def trials_of(folder: Path, metadata: SearchMetadata) -> tuple[Path, str, Plan]:
+    """Return the folder, the name of the study and the plan of a search's trials.
+
+    Commands have no search. Their trials are those of their latest comparison, once it has begun.
+    """
+    if metadata.settings.is_referee and (compared := confirmations(folder)):
+        plan = Confirmation.read(compared[-1]).plan(metadata.plan)
+        return compared[-1], study_name(compared[-1], metadata), plan
+    return folder, metadata.name, metadata.plan
 
 
 def latest_verdict(folder: Path) -> tuple[Path, WrittenVerdict] | None:

@@ -15,7 +15,7 @@ from automl.confirm.statistics import ALPHA, EQUAL_TIME, Difference, Ratio
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Scores of some seeds, as the conditions of the rules ask for them.
+    """Facts that the scores of some seeds show, as the conditions of the rules ask for them.
 
     A finalist is its position in `differences`. Lists of finalists begin with the largest mean.
 

@@ -21,9 +21,8 @@ from automl.config.user_code import announce, user_code
 from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.options import ConfirmOptions
 from automl.confirm.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options, confirmations
-from automl.confirm.solved import read_finalist
 from automl.confirm.trainings import open_data, run_trainings
-from automl.confirm.variants import select_variants
+from automl.confirm.variants import read_finalist, select_variants
 from automl.data import shared
 from automl.storage.folder import SearchMetadata, check_not_lost, old_folder, resolve_search
 from automl.storage.logs import capture_library_logs

@@ -232,12 +232,7 @@ def open_scheduler(
 ) -> ConfirmationScheduler:
     """Open the scheduler of the confirmation in `folder`, with all trials so far.
 
-    Args:
-        folder: The folder of the confirmation.
-        metadata: The metadata of the search.
-        confirmation: The content of `confirm.json`.
-        retry: Train again after an error.
-        controls: Train the controls whatever the verdict.
+    `retry` trains again after an error, and `controls` trains the controls whatever the verdict.
     """
     plan = metadata.plan
     design = confirmation.design(plan.metric, metadata.settings.equal)

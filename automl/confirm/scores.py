@@ -111,44 +111,32 @@ def collect(
     `values` returns the contribution of each test input to a finished trial's score, or None if it is not
     known.
     """
-    scores: dict[str, dict[int, float]] = {variant.name: {} for variant in variants}
-    failed: dict[str, dict[int, str]] = {name: {} for name in scores}
-    errors: dict[str, dict[int, str]] = {name: {} for name in scores}
-    costs: dict[str, dict[int, TrainingCost]] = {name: {} for name in scores}
-    kept: dict[str, dict[int, np.ndarray]] = {name: {} for name in scores}
-    devices: dict[str, dict[int, str]] = {name: {} for name in scores}
-    gates: dict[str, dict[int, float]] = {name: {} for name in scores}
-    estimated = set()
+    ended: dict[str, list[TrialRecord]] = {variant.name: [] for variant in variants}
     for record in records:
-        seed = record.config.seed
-        if record.variant not in scores or seed not in seeds:
-            continue
-        if record.state is State.COMPLETE:
-            scores[record.variant][seed] = record.value(metric)
-            costs[record.variant][seed] = training_cost(record)
-            if record.device:
-                devices[record.variant][seed] = record.device
-            if (contributions := values(record)) is not None:
-                kept[record.variant][seed] = contributions
-            learned = [abs(gate) for name, gate in record.history[-1].items() if name.startswith(GATE)]
-            if learned:
-                gates[record.variant][seed] = max(learned)
-            if record.profile.get("time_ratio_counted"):
-                estimated.add(record.variant)
-        elif record.state is State.INFEASIBLE:
-            failed[record.variant][seed] = record.reason or "cannot be trained"
-        elif record.state is State.ERROR:
-            errors[record.variant][seed] = record.reason or "an error"
-    return {
-        name: Scores(
-            scores=scores[name],
-            failed=failed[name],
-            errors={seed: reason for seed, reason in errors[name].items() if seed not in scores[name]},
-            costs=costs[name],
-            values=kept[name],
-            devices=devices[name],
-            gates=gates[name],
-            estimated=name in estimated,
-        )
-        for name in scores
-    }
+        if record.variant in ended and record.config.seed in seeds:
+            ended[record.variant].append(record)
+    return {name: _scores(trials, metric, values) for name, trials in ended.items()}
+
+
+def _scores(
+    records: Sequence[TrialRecord], metric: str, values: Callable[[TrialRecord], np.ndarray | None]
+) -> Scores:
+    done = {record.config.seed: record for record in records if record.state is State.COMPLETE}
+    failed = [record for record in records if record.state is State.INFEASIBLE]
+    broken = [record for record in records if record.state is State.ERROR and record.config.seed not in done]
+    return Scores(
+        scores={seed: record.value(metric) for seed, record in done.items()},
+        failed={record.config.seed: record.reason or "cannot be trained" for record in failed},
+        errors={record.config.seed: record.reason or "an error" for record in broken},
+        costs={seed: training_cost(record) for seed, record in done.items()},
+        values={seed: kept for seed, record in done.items() if (kept := values(record)) is not None},
+        devices={seed: record.device for seed, record in done.items() if record.device},
+        gates={seed: gate for seed, record in done.items() if (gate := _gate(record)) is not None},
+        estimated=any(record.profile.get("time_ratio_counted") for record in done.values()),
+    )
+
+
+def _gate(record: TrialRecord) -> float | None:
+    """Return the largest absolute gate of the modules after a training, or None without gates."""
+    gates = [abs(gate) for name, gate in record.history[-1].items() if name.startswith(GATE)]
+    return max(gates, default=None)

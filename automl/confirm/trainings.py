@@ -37,17 +37,10 @@ def run_trainings(
 ) -> ConfirmResult:
     """Train what a confirmation still needs, and judge it.
 
-    Args:
-        folder: The folder of the confirmation.
-        metadata: The metadata of the search.
-        confirmation: The content of `confirm.json`.
-        callbacks: The callbacks of the user.
-        baseline: Returns the configuration whose epoch is the unit of time, if anything has to be trained.
-        controls: As in `run_confirm`.
-        ablate: As in `run_confirm`.
+    `folder` is that of the confirmation. `baseline` returns the configuration whose epoch is the unit of
+    time, if anything has to be trained. `controls` and `ablate` are options of `run_confirm`.
 
-    Raises:
-        InputError: The space or the data have changed, or nothing can be trained.
+    Raises InputError if the space or the data have changed, or if nothing can be trained.
     """
     # Ray takes seconds to import, so mistakes in the arguments are reported before.
     from automl.trials.session import delete_tune_files

@@ -4,13 +4,18 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean, variance
 from typing import Any
+
+import optuna
 
 from attention import Spec
 from automl.base.command_line import format_command
 from automl.base.errors import InputError
+from automl.base.serialise import read_json
 from automl.config.settings import Settings, with_shared_training
+from automl.storage.folder import SearchMetadata
 from backbones.placement import Placement
 from search.config import TrialConfig
 from search.record import Role, State, TrialRecord, model_name, placement_name, placement_names
@@ -145,12 +150,7 @@ def select_variants(
         own = _plain_of(record, baselines, plain, space)
         if own not in baselines:
             baselines.append(own)
-        title = placement if record.config.model.placement else model_name(record.config)
-        number = record.number if record is not finalist else None
-        name = f"{title} (solved)" if number is None else f"{title} (trial {number})"
-        variants.append(
-            Variant(name=name, role=Role.FINALIST, plain=own.name, config=record.config, trial=number)
-        )
+        variants.append(_finalist(record, placement, own, is_solved=record is finalist))
     first = finalists[0].config
     variants += _controls(first, controls, variants, space)
     if first.model.placement:
@@ -228,6 +228,14 @@ def _baseline(record: TrialRecord) -> Variant:
     layers = placement_name(record.config, options=False)
     name = f"baseline{'' if layers == 'plain' else f': {layers}'} (trial {record.number})"
     return Variant(name=name, role=Role.BASELINE, **_origin(record))
+
+
+def _finalist(record: TrialRecord, placement: str, own: Variant, *, is_solved: bool) -> Variant:
+    """Return a finalist, whose hyperparameters `own` has. A solved one may have no trial."""
+    title = placement if record.config.model.placement else model_name(record.config)
+    name = f"{title} (solved)" if is_solved else f"{title} (trial {record.number})"
+    trial = None if is_solved else record.number
+    return Variant(name=name, role=Role.FINALIST, plain=own.name, config=record.config, trial=trial)
 
 
 def _plain_of(
@@ -329,3 +337,54 @@ def _fits(config: TrialConfig, placement: Placement) -> bool:
     except InputError:
         return False
     return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolvedPlacement:
+    """Answer of `automl solve`: a placement to confirm, as parameters of the search's space.
+
+    It holds no names of code, so a file of another author can only choose from the space of the search.
+
+    Attributes:
+        search: The name of the search.
+        identity: The identifier of the search.
+        trial: The number of the trial whose hyperparameters it has.
+        params: The parameters of the placement.
+    """
+
+    search: str
+    identity: str
+    trial: int
+    params: dict[str, Any]
+
+
+def with_placement(space: Space, config: TrialConfig, params: Mapping[str, Any]) -> TrialConfig:
+    """Return a configuration with the placement that a space draws from all its parameters.
+
+    Raises InputError if the space rejects them.
+    """
+    try:
+        drawn = space(optuna.trial.FixedTrial(dict(params)))  # type: ignore[arg-type]
+    except optuna.TrialPruned:
+        raise InputError(f"space {space.name!r} rejects the placement {dict(params)}") from None
+    return config.change(model={"placement": drawn.model.placement})
+
+
+def read_finalist(
+    file: Path, metadata: SearchMetadata, space: Space, trials: Iterable[TrialRecord]
+) -> TrialRecord:
+    """Return the finalist in a file of `automl solve`, as a trial of the search with these `trials`.
+
+    Raises InputError if the file is damaged, or is that of another search.
+    """
+    solved = read_json(SolvedPlacement, file, strict=False)
+    if solved.identity != metadata.identity:
+        again = format_command("solve", metadata.name, metadata.settings.storage, "--out", str(file))
+        raise InputError(f"{file} is the answer of another search, {solved.search!r}; run {again}")
+    trial = next((trial for trial in trials if trial.number == solved.trial), None)
+    if trial is None:
+        raise InputError(f"{file} names trial {solved.trial}, which search {metadata.name!r} does not have")
+    config = with_placement(space, trial.config, {**trial.params, **solved.params})
+    if space.as_baseline(config) == config:
+        raise InputError(f"{file} has the baseline as its answer, so there is nothing to confirm")
+    return TrialRecord(trial.number, config)

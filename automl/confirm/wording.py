@@ -33,13 +33,7 @@ def headline(verdict: "Verdict") -> str:
 
 
 def fields(design: "Design", lead: "Comparison", constant: str) -> dict[str, Any]:
-    """Return the values of the fields in the words of a rule.
-
-    Args:
-        design: The design.
-        lead: The finalist that the verdict is about.
-        constant: The name of the command that ignores its seed, if there is one.
-    """
+    """Return the values of the fields in the words of a rule. `constant` is as in `Evidence`."""
     guess = ""
     if design.chance is not None:
         unit = "" if design.unit == design.metric else f" {design.unit}"

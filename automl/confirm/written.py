@@ -23,19 +23,7 @@ class WrittenRatio:
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenComparison:
-    """A variant compared with the baseline.
-
-    Attributes:
-        variant: The name of the variant.
-        role: Its role.
-        difference: Its difference from the baseline.
-        interval: The 95 % interval over seeds.
-        interval_inputs: The interval over seeds and test inputs.
-        time: The ratio of its training time to the baseline's.
-        p: The p-value.
-        p_holm: For a finalist, p adjusted for all finalists.
-        sentence: The comparison in words.
-    """
+    """A `Comparison`: `interval` is that over seeds, `interval_inputs` the one over seeds and test inputs."""
 
     variant: str
     role: str
@@ -50,13 +38,9 @@ class WrittenComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenVariant:
-    """Configuration that was trained with every seed.
+    """A `Variant` and how it was trained.
 
     Attributes:
-        name: The name.
-        role: The role.
-        trial: The number of its trial in the search.
-        config: The configuration.
         scores: The scores from 0 to 1 by seed.
         failed: The reason of a missing score by seed.
         costs: The `steps`, `seconds` and `processor_seconds` of each training, where they are known.

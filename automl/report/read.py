@@ -15,7 +15,7 @@ from typing import Any
 
 from automl.base.command_line import format_command
 from automl.base.errors import InputError
-from automl.confirm.protocol import confirmations, study_name
+from automl.confirm.protocol import trials_of
 from automl.confirm.written import WrittenVerdict, read_verdicts
 from automl.storage.folder import (
     NamedSearch,
@@ -225,7 +225,5 @@ def read_folder(folder: Path, storage: str | None = None) -> SearchData:
 
 def _read_trials(folder: Path, metadata: SearchMetadata) -> list[TrialRecord]:
     """Return the trials of a search. A referee has those of its latest comparison alone."""
-    name = metadata.name
-    if metadata.settings.is_referee and (compared := confirmations(folder)):
-        folder, name = compared[-1], study_name(compared[-1], metadata)
-    return read_records(folder, name, metadata.plan.needed)
+    folder, name, plan = trials_of(folder, metadata)
+    return read_records(folder, name, plan.needed)

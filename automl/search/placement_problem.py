@@ -11,7 +11,7 @@ from optuna.trial import FixedTrial, TrialState
 
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
-from automl.confirm.solved import with_placement
+from automl.confirm.variants import with_placement
 from automl.costs.exported import read_latencies
 from automl.costs.forecast import predict_cost
 from automl.costs.module_costs import count_costs, fit_costs
