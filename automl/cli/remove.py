@@ -8,7 +8,6 @@ from automl.base.errors import InputError
 from automl.storage import working_copy
 from automl.storage.folder import (
     LOCK,
-    SEARCH_FILE,
     NamedSearch,
     find_search,
     is_running,
@@ -17,6 +16,7 @@ from automl.storage.folder import (
     reached,
     resolve_search,
 )
+from automl.storage.metadata import SEARCH_FILE
 from automl.storage.storage import Storage
 
 

@@ -11,14 +11,8 @@ from automl.base.command_line import format_command
 from automl.base.serialise import convert_fields
 from automl.base.units import format_duration
 from automl.confirm.protocol import confirmations, latest_verdict, trials_of
-from automl.storage.folder import (
-    NamedSearch,
-    SearchMetadata,
-    find_search,
-    is_lost,
-    is_running,
-    resolve_search,
-)
+from automl.storage.folder import NamedSearch, find_search, is_lost, is_running, resolve_search
+from automl.storage.metadata import SearchMetadata
 from search.record import State, TrialRecord
 from search.study import PLACEMENT_VERDICT, STUDY_FILE, open_study, read_attribute, read_records
 from search.trial_scheduler import Plan, select_leaders

@@ -7,7 +7,8 @@ from automl.base.errors import InputError
 from automl.confirm.protocol import Confirmation, confirmations
 from automl.confirm.scheduler import open_scheduler
 from automl.confirm.trainings import conclude_in
-from automl.storage.folder import NamedSearch, SearchMetadata, check_not_lost, old_folder, resolve_search
+from automl.storage.folder import NamedSearch, check_not_lost, old_folder, resolve_search
+from automl.storage.metadata import SearchMetadata
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter

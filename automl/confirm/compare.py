@@ -21,7 +21,8 @@ from automl.confirm.statistics import ALPHA, Difference, paired, unpaired
 from automl.confirm.wording import confidence_interval
 from automl.confirm.written import VERDICT_FILE, read_verdict
 from automl.data.manifest import Manifest
-from automl.storage.folder import SearchMetadata, exists, find_model_search, resolve_search
+from automl.storage.folder import exists, find_model_search, resolve_search
+from automl.storage.metadata import SearchMetadata
 from automl.tasks.same_data import check_same_manifests, read_manifest
 from search.config import TrialConfig
 from search.metric import Metric, signed_unit

@@ -19,7 +19,7 @@ from automl.confirm.verdict import Verdict
 from automl.confirm.wording import confidence_interval
 from automl.confirm.written import VERDICT_FILE
 from automl.storage.answers import read_answers
-from automl.storage.folder import SearchMetadata
+from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from search.callback import Callback
 from search.fixed_scheduler import FixedScheduler, PlannedTrial

@@ -13,7 +13,7 @@ from automl.callbacks.user import UserCallbacks
 from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.protocol import Confirmation, best_of_variant
 from automl.confirm.scheduler import ConfirmationScheduler, open_scheduler
-from automl.storage.folder import SearchMetadata
+from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
 from automl.tasks.same_data import check_same_data

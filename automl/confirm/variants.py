@@ -15,7 +15,7 @@ from automl.base.command_line import format_command
 from automl.base.errors import InputError
 from automl.base.serialise import read_json
 from automl.config.settings import Settings, with_shared_training
-from automl.storage.folder import SearchMetadata
+from automl.storage.metadata import SearchMetadata
 from backbones.placement import Placement
 from search.config import TrialConfig
 from search.record import Role, State, TrialRecord, model_name, placement_name, placement_names

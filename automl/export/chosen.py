@@ -10,7 +10,8 @@ from automl.base.command_line import format_command
 from automl.base.errors import InputError
 from automl.confirm.protocol import Confirmation, best_of_variant, latest_verdict, study_name
 from automl.confirm.written import CONFIRM_FOLDER, WrittenVerdict
-from automl.storage.folder import SearchMetadata, check_not_lost, find_model_search
+from automl.storage.folder import check_not_lost, find_model_search
+from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.runs import find_run
 from search.record import CHECKPOINT_FILE, TRIALS_FOLDER, Role, State

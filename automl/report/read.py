@@ -17,14 +17,8 @@ from automl.base.command_line import format_command
 from automl.base.errors import InputError
 from automl.confirm.protocol import trials_of
 from automl.confirm.written import WrittenVerdict, read_verdicts
-from automl.storage.folder import (
-    NamedSearch,
-    SearchMetadata,
-    check_not_lost,
-    find_search,
-    read_metadata,
-    resolve_search,
-)
+from automl.storage.folder import NamedSearch, check_not_lost, find_search, resolve_search
+from automl.storage.metadata import SearchMetadata, read_metadata
 from search.record import State, TrialRecord, describe_placement, format_options, model_options
 from search.study import read_records
 from search.trial_scheduler import RESOURCE, Plan, select_leaders

@@ -20,7 +20,7 @@ from automl.costs.forecast import Forecast
 from automl.search.earlier import learn, read_effects
 from automl.search.prepare import cells_of
 from automl.search.search import RESULT_FILE, Search
-from automl.storage.folder import SearchMetadata
+from automl.storage.metadata import SearchMetadata
 from automl.tasks import Split, Task
 from automl.tracking.process import MlflowProcess
 from automl.tracking.run_spec import search_run_spec

@@ -11,7 +11,8 @@ from optuna.trial import FrozenTrial, TrialState
 from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.data.manifest import compare_manifests
-from automl.storage.folder import SearchMetadata, find_model_search
+from automl.storage.folder import find_model_search
+from automl.storage.metadata import SearchMetadata
 from automl.tasks.same_data import read_manifest
 from search.drawn import Drawn, same_parameters
 from search.placement_effects import Effect, Prior, parse_placement

@@ -17,17 +17,15 @@ from automl.search.driver import run_to_end
 from automl.search.prepare import Prepared, cells_of, prepare, with_weights
 from automl.search.search import Search
 from automl.storage.folder import (
-    SPACE_FILE,
     NamedSearch,
-    SearchMetadata,
     check_not_lost,
     exists,
     find_search,
     new_folder,
     old_folder,
     resolve_search,
-    write_metadata,
 )
+from automl.storage.metadata import SPACE_FILE, SearchMetadata, write_metadata
 from automl.storage.storage import Storage
 from automl.storage.working_dir import check_not_temporary
 from automl.tasks import open_task

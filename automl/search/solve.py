@@ -23,13 +23,8 @@ from automl.config.user_code import check_trusted
 from automl.costs.module_costs import LIMIT_SETTINGS
 from automl.data import shared
 from automl.search.placement_problem import PlacementProblem
-from automl.storage.folder import (
-    NamedSearch,
-    SearchMetadata,
-    check_not_lost,
-    find_model_search,
-    resolve_search,
-)
+from automl.storage.folder import NamedSearch, check_not_lost, find_model_search, resolve_search
+from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from search.config import TrialConfig
 from search.metric import Metric

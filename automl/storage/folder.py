@@ -1,4 +1,4 @@
-"""The folder of a search, and its `search.json` with settings and provenance.
+"""The folder of a search: making, finding and locking it.
 
 A search in an object store has a working copy of its folder on this machine, see
 `automl.storage.working_copy`.
@@ -12,125 +12,30 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
 from filelock import FileLock, Timeout
 
 from automl.base.atomic import is_temporary, remove
 from automl.base.command_line import STORAGE, format_command
 from automl.base.errors import InputError
-from automl.base.serialise import from_json, read_file, read_json, write_json
+from automl.base.serialise import read_file
 from automl.config.settings import Settings
 from automl.storage import working_copy
 from automl.storage.disk import STUDY_ROOM, format_disk_full, full_disk_errno
-from automl.storage.provenance import Provenance, collect_provenance
+from automl.storage.metadata import SEARCH_FILE, SearchMetadata, read_metadata, write_metadata
+from automl.storage.provenance import collect_provenance
 from automl.storage.storage import Storage
-from search.callback import SearchRecord
-from search.drawn import Drawn
 from search.record import TRIALS_FOLDER
-from search.space import Space, SpaceFunction, space_name
 from search.study import STUDY_FILE
 from search.trial_scheduler import Plan
 
-SEARCH_FILE = "search.json"
-SPACE_FILE = "space.py"  # the source of a space that is a function
-# Prefix of the names of functions that no other process can import. The same holds for names with `<`.
-NOTEBOOK = "__main__:"
 REPORT_FOLDER = "report"  # `automl report` writes it while the search runs
 LOCK = ".lock"
-FORMAT = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchMetadata:
-    """Content of `search.json`.
-
-    Attributes:
-        identity: Unique identifier, which differs between searches of the same name.
-        settings: The settings of the search.
-        plan: Number of trials, budget, metric and objectives.
-        fingerprint: Digest of the space's distributions and configurations.
-        data: Digest of all splits.
-        provenance: Versions, hardware, git commit and command line; see `Provenance`.
-        gpu_fraction: Fraction of a GPU for each worker of a trial, once it is measured.
-        scale: What a study trains and how this differs from its source. Empty for other searches.
-
-    Raises:
-        InputError: A value is invalid.
-    """
-
-    identity: str
-    settings: Settings
-    plan: Plan
-    fingerprint: str
-    data: str
-    provenance: dict[str, Any]
-    gpu_fraction: float | None = None
-    scale: str = ""
-
-    def __post_init__(self) -> None:
-        if self.settings.name is None:
-            raise InputError("settings.name is missing")
-        from_json(Provenance, self.provenance, "provenance", strict=False)
-
-    @property
-    def name(self) -> str:
-        assert self.settings.name is not None
-        return self.settings.name
-
-    @property
-    def location(self) -> Storage:
-        """Folder of the search in its storage, with the checkpoints of trials."""
-        return Storage(self.settings.storage) / self.name
-
-    def record(self, folder: Path) -> SearchRecord:
-        """Return the record that callbacks get. `folder` is that of the search or the confirmation."""
-        metric = self.plan.metric
-        return SearchRecord(
-            name=self.name,
-            folder=folder,
-            storage=self.settings.storage,
-            metric=metric.name,
-            maximize=metric.maximize,
-            trials=self.plan.trials,
-            settings=MappingProxyType(self.settings.to_json()),
-        )
-
-    def draw_space(self, moved: str | SpaceFunction | Space | None = None) -> Drawn:
-        """Load and draw the space of the search. Raise InputError if it cannot be loaded or has changed.
-
-        `moved` replaces its name, if it was a function of a notebook or its file has moved.
-        """
-        settings = self.settings
-        if settings.is_referee:
-            raise InputError(
-                f"{self.name!r} compares commands and has no search space. Resume it: "
-                f"{format_command('referee --resume', self.name, settings.storage)}"
-            )
-        try:
-            drawn = Drawn((settings if moved is None else settings.with_space(moved)).load_space())
-        except InputError as error:
-            name = settings.space_name
-            if moved is not None or not (name.startswith(NOTEBOOK) or "<" in name):
-                raise
-            raise InputError(
-                f"search {self.name!r} uses the function {name.removeprefix(NOTEBOOK)} of a notebook or "
-                f"script, which is not available here. Define it and give it as space=FUNCTION. Or put it "
-                f"with its imports into a file, and add --space file.py:function. Its source is in "
-                f"{self.location}/{SPACE_FILE}"
-            ) from error
-        if drawn.fingerprint != self.fingerprint:
-            raise InputError(
-                f"space {space_name(settings.space if moved is None else moved)!r} differs from that of "
-                f"search {self.name!r}, so new trials would not be comparable. Restore the old space, or "
-                f"start another search with --warm-start {self.name}."
-            )
-        return drawn
 
 
 @contextmanager
@@ -350,31 +255,6 @@ def _last_worked(location: Storage) -> float:
     files = (SEARCH_FILE, STUDY_FILE, f"*/{STUDY_FILE}")
     times = [file.stat().st_mtime for name in files for file in location.local.glob(name)]
     return max(times, default=0.0)  # it may be being deleted
-
-
-def read_metadata(folder: Path, storage: str) -> SearchMetadata:
-    """Read `search.json` of a search in `storage`. Raise InputError if it is corrupt.
-
-    The search gets the name of its folder, which may have been renamed.
-    """
-    metadata = read_json(SearchMetadata, folder / SEARCH_FILE, format=FORMAT)
-    try:
-        settings = replace(metadata.settings, storage=storage, name=folder.name)
-    except InputError as error:
-        raise InputError(
-            f"the folder {folder} has a name that no search may have; rename it: {error}"
-        ) from error
-    return replace(metadata, settings=settings)
-
-
-def write_metadata(folder: Path, metadata: SearchMetadata) -> None:
-    """Write `search.json`, atomically."""
-    write_json(folder / SEARCH_FILE, metadata, format=FORMAT)
-
-
-def write_gpu_fraction(folder: Path, storage: str, gpus: float) -> None:
-    """Record the fraction of a GPU for each trial in `search.json`."""
-    write_metadata(folder, replace(read_metadata(folder, storage), gpu_fraction=gpus))
 
 
 def is_running(folder: Path, location: Storage) -> bool:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from automl.base.errors import InputError
 from automl.data.manifest import MANIFEST_FILE, Manifest, compare_manifests
-from automl.storage.folder import SEARCH_FILE, SearchMetadata
+from automl.storage.metadata import SEARCH_FILE, SearchMetadata
 from automl.storage.storage import Storage
 from automl.tasks import Split, task_of
 from automl.tasks.base import SPLITS

@@ -16,7 +16,7 @@ from typing import Any
 from automl.base.escape import markdown, markdown_code, redact, shell
 from automl.base.loading import sources
 from automl.base.serialise import to_json
-from automl.storage.folder import SearchMetadata
+from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.names import COMMIT, PARENT, SCALE, SEARCH, SOURCE, SOURCE_TYPE, VERSION
 from search.config import TrialConfig

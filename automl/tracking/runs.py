@@ -15,7 +15,7 @@ from automl.base.command_line import format_command
 from automl.base.errors import InputError, error_message
 from automl.base.escape import redact
 from automl.base.serialise import from_json, parse_json
-from automl.storage.folder import SearchMetadata
+from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tasks import task_of
 from automl.tracking.client import experiments, find_runs, open_client, pages

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from automl.base.serialise import to_json
 from automl.config.settings import Settings
-from automl.storage.folder import FORMAT, SEARCH_FILE
+from automl.storage.metadata import FORMAT, SEARCH_FILE
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
 from search.halving import Rungs

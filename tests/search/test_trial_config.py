@@ -213,7 +213,7 @@ PROBLEMS: list[tuple[Any, str]] = [
     ({"task": 3}, "task must be str; got 3"),
     (
         {"task": "image-clasification"},
-        "unknown task 'image-clasification'; choose from code-retrieval, command, detection",
+        "unknown task 'image-clasification'; choose from ",
     ),
     ({"model": {"backbone": "larnn"}}, "backbone larnn takes inputs with 1 spatial dimensions, and those of"),
     ({"model": {"options": {"wide": 1.0}}}, "unknown option of backbone 'xresnet18' 'wide'"),

@@ -10,7 +10,6 @@ index             The index of a folder of code: a vector of each function, in o
 maps              Functions of source files, whose attention maps an exported encoder draws
 metrics           Metrics of retrieval with one right answer per query
 model             The encoders of texts
-pooling           Pooling of the vectors of a text's tokens: weighted mean, mean, maximum, first token, or
 published         Published datasets of code
 score             Mean reciprocal ranks from the vectors of queries and code, over batches and workers
 search            Search a folder of code with an exported model
@@ -18,6 +17,7 @@ space             The space of code search: the encoders, their training, and at
 study             The published comparison of two encoders of code search (arXiv 1909.09436)
 task              Code search: finds a function by its docstring, with the vectors of two encoders
 towers            Two encoders, one of queries and one of the searched texts, whose vectors are compared
+layers            Layers of the encoders of texts: self-attention, convolutions, and pooling to one vector
 """
 
 from dataclasses import replace

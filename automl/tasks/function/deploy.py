@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from automl.base.errors import InputError, describe_error
 from automl.tasks.deployment import Deployment
-from automl.tasks.function.trial import Exported
+from automl.tasks.function.inputs import Exported
 from backbones.example import Example, arguments
 from backbones.torch_internals import tree_leaves, tree_map_only
 

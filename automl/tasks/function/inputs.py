@@ -1,13 +1,45 @@
-"""Batches of a training function's example."""
+"""Models that a training function gives, with their examples, and batches of an example."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from automl.base.errors import InputError
 from backbones.example import Example, batch_size, first_tensor
 from backbones.torch_internals import tree_map_only
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """The model that a function gave to `place`.
+
+    Attributes:
+        model: The model with the trial's placement.
+        example: Its inputs.
+        batch_size: The number of inputs of a training step.
+    """
+
+    model: nn.Module
+    example: Example
+    batch_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """The model that a function gave to `export`.
+
+    Attributes:
+        model: The model, which contains the placed one.
+        example: Its inputs.
+        labels: The names of its classes.
+    """
+
+    model: nn.Module
+    example: Example
+    labels: Sequence[str] = ()
 
 
 def check_example(example: Any) -> None:

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from math import ceil
@@ -15,7 +14,7 @@ from torch import nn
 
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
-from automl.tasks.function.inputs import check_example
+from automl.tasks.function.inputs import Exported, Placed, check_example
 from backbones.example import Example
 from backbones.example import batch_size as size_of
 from search.choices import parse_parameter
@@ -33,36 +32,6 @@ class Batches(Protocol[BatchT_co]):
     def __iter__(self) -> Iterator[BatchT_co]: ...
 
     def __len__(self) -> int: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Placed:
-    """The model that a function gave to `place`.
-
-    Attributes:
-        model: The model with the trial's placement.
-        example: Its inputs.
-        batch_size: The number of inputs of a training step.
-    """
-
-    model: nn.Module
-    example: Example
-    batch_size: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Exported:
-    """The model that a function gave to `export`.
-
-    Attributes:
-        model: The model, which contains the placed one.
-        example: Its inputs.
-        labels: The names of its classes.
-    """
-
-    model: nn.Module
-    example: Example
-    labels: Sequence[str] = ()
 
 
 class Epochs:

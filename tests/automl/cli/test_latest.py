@@ -20,7 +20,8 @@ from automl.confirm.run_confirm import run_confirm
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.report.read import read_search
-from automl.storage.folder import old_folder, write_metadata
+from automl.storage.folder import old_folder
+from automl.storage.metadata import write_metadata
 from automl.storage.storage import Storage
 
 Acts = Callable[[str], str]

@@ -16,7 +16,7 @@ from attention import Spec, ssa
 from automl.base.errors import InputError
 from automl.cli.main import main
 from automl.costs.exported import _draw, _option_params, read_latencies
-from automl.storage.folder import SEARCH_FILE
+from automl.storage.metadata import SEARCH_FILE
 from automl.tasks.image_classification import ImageData
 from automl.tasks.image_classification.space import list_digits_sites
 from search.choices import TYPES

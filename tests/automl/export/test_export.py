@@ -29,7 +29,7 @@ from automl.export.formats import open_onnx
 from automl.export.predict import run_predict
 from automl.export.run_export import ExportResult, run_export
 from automl.storage import trusted
-from automl.storage.folder import read_metadata
+from automl.storage.metadata import read_metadata
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.image_classification.task import Probabilities

@@ -21,7 +21,7 @@ from automl.base.escape import printable
 from automl.report import ReportResult, _make, run_report, sections
 from automl.report.figure import Figure
 from automl.report.read import SearchData, read_search
-from automl.storage.folder import read_metadata
+from automl.storage.metadata import read_metadata
 from automl.storage.storage import Storage
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.writer import MlflowWriter

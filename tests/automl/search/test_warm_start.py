@@ -8,7 +8,7 @@ import pytest
 
 from automl.config.settings import Settings
 from automl.search.earlier import incomparable
-from automl.storage.folder import SearchMetadata
+from automl.storage.metadata import SearchMetadata
 from search.class_metrics import ACCURACY
 from search.drawn import Drawn
 from search.spaces import SPACES

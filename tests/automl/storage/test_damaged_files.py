@@ -19,7 +19,8 @@ from automl.confirm.scheduler import open_scheduler
 from automl.export.chosen import choose
 from automl.report.read import read_search
 from automl.search.run_search import resume_search
-from automl.storage.folder import SEARCH_FILE, find_search
+from automl.storage.folder import find_search
+from automl.storage.metadata import SEARCH_FILE
 from automl.tracking.run_spec import flat, search_run_spec
 from search.record import State
 from search.study import STUDY_FILE, read_records

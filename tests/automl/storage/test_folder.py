@@ -18,18 +18,8 @@ from services import ObjectStore
 
 from automl.base.errors import InputError
 from automl.config.settings import Settings
-from automl.storage.folder import (
-    SEARCH_FILE,
-    SearchMetadata,
-    check_new,
-    find_latest,
-    find_search,
-    new_folder,
-    old_folder,
-    read_metadata,
-    resolve_search,
-    write_metadata,
-)
+from automl.storage.folder import check_new, find_latest, find_search, new_folder, old_folder, resolve_search
+from automl.storage.metadata import SEARCH_FILE, SearchMetadata, read_metadata, write_metadata
 from automl.storage.storage import Storage
 from automl.tasks.image_classification import ImageTraining
 from search.class_metrics import ACCURACY

@@ -26,7 +26,8 @@ from automl.confirm.compare import run_compare
 from automl.export.predict import run_predict
 from automl.export.run_export import run_export
 from automl.export.run_maps import run_maps
-from automl.storage.folder import SEARCH_FILE, find_search
+from automl.storage.folder import find_search
+from automl.storage.metadata import SEARCH_FILE
 from automl.storage.trusted import is_remembered, remember
 from automl.tasks.code_retrieval.search import run_code_search
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining

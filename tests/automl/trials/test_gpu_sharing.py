@@ -15,7 +15,8 @@ from automl_cases import TINY
 from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.costs.gpu_fraction import GpuUse
-from automl.storage.folder import new_folder, read_metadata
+from automl.storage.folder import new_folder
+from automl.storage.metadata import read_metadata
 from automl.tasks.command.config import COMMAND
 from automl.trials import gpu_sharing, session
 from automl.trials.gpu_sharing import find_fraction, trial_resources

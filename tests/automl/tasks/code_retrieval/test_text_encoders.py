@@ -10,8 +10,8 @@ from attention import ATTENTIONS, Spec
 from attention.padding import padding
 from automl.base.errors import InputError
 from automl.tasks.code_retrieval.encoder import EPSILON, Encoder, Layer
+from automl.tasks.code_retrieval.layers import Pooling
 from automl.tasks.code_retrieval.model import ENCODERS, check_encoder
-from automl.tasks.code_retrieval.pooling import Pooling
 from automl.tasks.code_retrieval.towers import TwoTowers
 from backbones import insert, sites
 

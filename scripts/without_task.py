@@ -1,0 +1,77 @@
+"""Run tests in a copy of the project that lacks one task: nothing else may need it.
+
+Usage:
+
+    python scripts/without_task.py stereo                     all tests that are not the task's
+    python scripts/without_task.py stereo tests/search -x     some of them, with arguments of pytest
+
+The copy is in a temporary folder. It has the files that git knows, without `automl/tasks/NAME`,
+`tests/automl/tasks/NAME`, and the tests elsewhere that import the task, which are named.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def tests_of(task: str) -> set[Path]:
+    """Return the test files outside of a task's folder that import it, or a module of tests that does."""
+    texts = {file: file.read_text() for file in (ROOT / "tests").rglob("*.py") if task not in file.parts}
+    found: set[Path] = set()
+    names = [re.escape(f"automl.tasks.{task}")]
+    while True:
+        needs = re.compile(rf"^\s*(from|import) ({'|'.join(names)})\b", re.M)
+        more = {file for file, text in texts.items() if file not in found and needs.search(text)}
+        if not more:
+            return found
+        found |= more
+        names += [re.escape(file.stem) for file in more if not file.name.startswith("test_")]
+
+
+def copy_without(task: str, folder: Path) -> None:
+    """Copy the files of the project to `folder`, without those of a task."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    tests = {str(file.relative_to(ROOT)) for file in tests_of(task)}
+    print(f"left out, as they import the task: {', '.join(sorted(tests))}", flush=True)
+    left_out = tuple(f"{top}automl/tasks/{task}/" for top in ("", "tests/"))
+    for name in listed.stdout.splitlines():
+        if not name.startswith(left_out) and name not in tests and (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+
+
+def main() -> int:
+    """Run the tests. Return the exit status of pytest."""
+    tasks = sorted(file.parent.name for file in (ROOT / "automl" / "tasks").glob("*/__init__.py"))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("task", choices=tasks)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of pytest")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "project"
+        copy_without(options.task, folder)
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options.arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(folder)},
+            check=False,
+        ).returncode
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,47 @@
+"""The contract of tasks, for this one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from automl_cases import HERE
+from segmentation_cases import SMALL as SEGMENTER
+from segmentation_cases import few_scenes as few_segmented
+from segmentation_cases import write_folder
+from task_contract import TaskTestCase
+
+from automl.tasks import Task, open_task
+from automl.tasks.segmentation import SegmentationData, SegmentationTraining
+from search.config import TrialConfig
+
+
+class TestSegmentation(TaskTestCase):
+    @pytest.fixture(autouse=True)
+    def few(self) -> Iterator[None]:
+        with few_segmented(8, 5):
+            yield
+
+    config = TrialConfig(
+        task="segmentation",
+        data=SegmentationData(size=64),
+        model=SEGMENTER,
+        training=SegmentationTraining(epochs=2, batch_size=4),
+    )
+
+    def make(self, runtime: Any = HERE) -> Task:
+        return open_task(self.config, runtime)
+
+    def may_stand_still(self, name: str) -> bool:
+        return "convpath" in name  # of blocks that end with a zero-initialised norm
+
+
+class TestSegmentationFolder(TestSegmentation):
+    path: ClassVar[Path]
+
+    @pytest.fixture(autouse=True, scope="class")
+    def few(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+        request.cls.path = write_folder(tmp_path_factory.mktemp("folder") / "scenes", 24)
+
+    def make(self, runtime: Any = HERE) -> Task:
+        return open_task(self.config.change(data={"path": str(self.path)}), runtime)
