@@ -31,11 +31,11 @@ class TaskSpec:
         training: The type of `TrialConfig.training`.
         metrics: The metrics that trials can be compared by, the default first. Empty if the user's code
             reports one of its own, the configuration's `training.reports`.
+        model: The type of `TrialConfig.model`. A type of your own checks its values in `problems`.
         tabled: Metrics that tables of published experiments have beside the one that trials are compared by.
         drawn: True if the report of a search draws attention maps on inputs of the task.
         map_reader: The reference of an `automl.export.map_inputs.MapReader`, for exported models whose inputs
             are not arrays of images or sequences.
-        model: The type of `TrialConfig.model`. A type of your own checks its values in `problems`.
         order: Data are recognised in this order. Data that no task recognises are a folder of images.
         dimensions: The spatial dimensions of inputs. None for a task that builds its own models.
         task: The reference of the `Task` subclass. Empty in the `spec` of a user-defined subclass, and for

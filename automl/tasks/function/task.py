@@ -21,9 +21,8 @@ from automl.tasks.deployment import MODEL, Arrays, Deployment
 from automl.tasks.evaluator import Evaluator
 from automl.tasks.function import SPEC, FunctionModel
 from automl.tasks.function.deploy import add_noise, deploy, name_inputs
-from automl.tasks.function.inputs import repeat
+from automl.tasks.function.inputs import Exported, Placed, repeat
 from automl.tasks.function.start import Start, StartTrial, run_start
-from automl.tasks.function.inputs import Exported, Placed
 from automl.tasks.memo import remember_sites
 from backbones import insert
 from backbones.example import sum_outputs

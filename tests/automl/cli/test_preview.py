@@ -22,7 +22,7 @@ from automl.trials.pace import PaceWorker, average_paces
 from search.class_metrics import ACCURACY
 from search.halving import Rungs
 
-MARKS = Path(__file__).parents[1] / "functions" / "train_marks.py"
+MARKS = Path(__file__).parents[1] / "tasks" / "function" / "train_marks.py"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from automl.tasks.image_classification.data.sources import list_images
 OPEN = """
 import sys, time
 from automl.data import arrow
-from automl.tasks.image_classification.data import image_cache as cache
+from automl.tasks.image_classification.data import cache
 from automl.tasks.image_classification.data.sources import list_images
 {before}
 listing = list_images("folder", sys.argv[1], 8)

@@ -158,7 +158,8 @@ def search(confirmed: Path, workspace: Path) -> Path:
 def test_each_command_reads_or_runs() -> None:
     assert sorted(COMMANDS) == sorted([*READS, *RUNS, *ALONE])
     for name in ALONE:
-        assert not OF_FILES & {parameter.name for parameter in COMMANDS[name].params}, name
+        flags = {flag.lstrip("-") for parameter in COMMANDS[name].params for flag in parameter.opts}
+        assert not OF_FILES & flags, name
 
 
 def test_the_page_on_security_lists_each_command_once() -> None:
@@ -383,6 +384,7 @@ def exported_model(
         "labels": [str(i) for i in range(10)],
         "config": config or {"data": {"size": 32}},
         "graphs": {"model": {"inputs": [], "outputs": [], "details": {}}},
+        "modules": {},
     }
     (model / "config.json").write_text(json.dumps(metadata))
     return model

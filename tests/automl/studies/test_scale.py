@@ -23,6 +23,7 @@ from automl.studies.figures import scale_line
 from automl.studies.run_study import list_studies, run_study
 from automl.tasks import task_of
 from automl.tasks.published_study import UNPRINTED
+from automl.tasks.sequence_classification import rounds
 from automl.tracking.names import NOTE, SCALE, VERSION
 from automl.tracking.run_spec import search_run_spec
 from search.grid import grid_cells
@@ -78,7 +79,8 @@ def finish_at_once(settings: Settings, describe: Callable[[Any], str]) -> Any:
 def test_every_output_has_the_line(
     name: str, small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_study_module, "start_or_resume", finish_at_once)
+    for module in (run_study_module, rounds):
+        monkeypatch.setattr(module, "start_or_resume", finish_at_once)
     data = None if small else str(tmp_path / "mine")
     result = run_study(name, small=small, data=data, storage=str(tmp_path), epochs=3, subset=0.5)
     pages = [(tmp_path / str(r.search) / "study.md") for r in result.results]

@@ -28,7 +28,7 @@ from search.trial_scheduler import Plan
 
 USE = GpuUse(memory=3e8, free=80e9, total=85e9, step=8e-3, busy=6e-4)
 NODES = [{"CPU": 16.0, "GPU": 1.0}, {"CPU": 64.0}]
-COMMAND_CONFIG: Any = SimpleNamespace(task=COMMAND)
+COMMAND_CONFIG: Any = SimpleNamespace(task=COMMAND, opens=False)
 
 
 def give_use(*arguments: object) -> GpuUse:

@@ -19,6 +19,8 @@ SOURCE = '''
 """A module."""
 import os
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 
 class Reader:
     """A class."""

@@ -11,6 +11,8 @@ import pytest
 from automl.base.errors import InputError
 from automl.tasks.code_retrieval.data.tokenizer import PADDING, UNKNOWN, Tokenizer, train_tokenizer
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 TEXTS = [
     "def getHTTPServer(port): return open_socket(port)",
     "read a csv file",

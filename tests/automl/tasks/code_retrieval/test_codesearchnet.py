@@ -12,6 +12,8 @@ from automl.base.errors import InputError
 from automl.tasks.code_retrieval.data import is_code, open_corpus
 from automl.tasks.code_retrieval.data.codesearchnet import compute_token_key
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 
 def entry(name: str, code: str, **more: Any) -> dict[str, Any]:
     return {

@@ -41,6 +41,8 @@ package a
 
 import "fmt" // secret
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 // Close closes the secret reader, and says so.
 // It may fail.
 //

@@ -18,6 +18,8 @@ from automl.tasks.detection.data.annotations import build_objects, read_annotati
 from automl.tasks.detection.data.coco_folder import find_image_id, is_coco, read_coco_folder
 from automl.tasks.detection.data.overview import summarise_detection
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 Content = dict[str, Any]
 SQUARE = [[2.0, 3.0, 12.0, 3.0, 12.0, 9.0, 2.0, 9.0]]
 

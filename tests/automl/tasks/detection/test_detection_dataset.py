@@ -20,6 +20,8 @@ from automl.tasks.detection.data import masks, open_detection_records, open_spli
 from automl.tasks.detection.data.overview import summarise_detection
 from automl.tasks.detection.data.scenes import read_scenes
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 SPLITS = ("train", "validation", "test")
 
 

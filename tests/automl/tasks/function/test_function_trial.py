@@ -26,7 +26,7 @@ from search.config.own_training import OwnTraining
 from search.metric import Metric
 from search.record import TrialRecord
 
-AS_BUILT_IN = Path(__file__).parents[1] / "functions" / "train_as_built_in.py"
+AS_BUILT_IN = Path(__file__).with_name("train_as_built_in.py")
 PLACEMENT = {"stage2.block1": Spec("ssa")}
 
 

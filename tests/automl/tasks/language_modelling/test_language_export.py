@@ -290,7 +290,7 @@ def test_the_command_prints_continuations(exported: Exported, cli: Any) -> None:
 
 
 def test_options_of_texts_are_for_language_models(tmp_path: Path) -> None:
-    content = {"config": TINY.to_json(), "labels": [], "graphs": {}}
+    content = {"config": TINY.to_json(), "labels": [], "graphs": {}, "modules": {}}
     (tmp_path / "config.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"--tokens, --seed is for language models; .* image-classification"):
         run_predict(tmp_path, ["a.png"], tokens=3, seed=0)

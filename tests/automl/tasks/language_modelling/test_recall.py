@@ -11,6 +11,8 @@ from automl.data.splits import SPLITS
 from automl.tasks.language_modelling import LanguageData
 from automl.tasks.language_modelling.data.recall import FILLER, LEAST, Recall
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 
 @st.composite
 def recalls(draw: st.DrawFn) -> LanguageData:

@@ -25,6 +25,8 @@ from automl.tasks.language_modelling.data.text_windows import TextWindows, open_
 from automl.tasks.language_modelling.data.token_cache import TokenFile
 from automl.tasks.language_modelling.data.tokenizer import TextTokenizer, train_pairs
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 TEXTS = [f"# Page {i}\n\n" + f"Grüße, word{i % 7} und {i * i}.\n" * (3 + i % 5) for i in range(40)]
 
 

@@ -6,6 +6,8 @@ import pytest
 from automl.base.errors import InputError
 from automl.tasks.sequence_classification.data import open_sequence_records, open_sequences
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 HEAD = "series,time,x,y,label,subject,split\n"
 
 

@@ -23,6 +23,8 @@ from automl.tasks.sequence_classification.data import cache as caches
 from automl.tasks.sequence_classification.data.normalise import compute_statistics
 from automl.tasks.sequence_classification.data.recording import sort_labels
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 SPLITS = ("train", "validation", "test")
 LENGTHS = np.random.default_rng(1).integers(2, 12, 80)
 

@@ -10,6 +10,8 @@ from automl.base.errors import InputError
 from automl.tasks.sequence_classification.data import open_sequences, ucihar
 from automl.tasks.sequence_classification.data import sources as sequence_sources
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 NAME = "human+activity+recognition+using+smartphones.zip"
 
 

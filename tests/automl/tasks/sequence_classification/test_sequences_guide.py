@@ -7,6 +7,8 @@ import pytest
 
 from automl.tasks.sequence_classification.data import sources as sequence_sources
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 DOCS = Path(__file__).parents[4] / "docs"
 TEXT = (DOCS / "tutorials" / "sensor-data.md").read_text()
 

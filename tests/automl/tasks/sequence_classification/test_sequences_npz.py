@@ -8,6 +8,8 @@ from automl.base.errors import InputError
 from automl.tasks.sequence_classification.data import open_sequences
 from automl.tasks.sequence_classification.data.unlabelled import read_unlabelled
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 X = np.random.default_rng(0).normal(size=(20, 3, 8))
 GOOD: dict[str, Any] = {
     "x_train": X,

@@ -8,6 +8,8 @@ import torch
 from automl.base.errors import InputError
 from automl.tasks.sequence_classification.data import Sequences, open_sequence_records, open_sequences
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 HEADER = """# A description.
 @problemName Toy
 @timeStamps false

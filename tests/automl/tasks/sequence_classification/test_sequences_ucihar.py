@@ -12,6 +12,8 @@ from automl.tasks.sequence_classification.data import Sequences, open_sequence_r
 from automl.tasks.sequence_classification.data.splits import choose_subjects
 from automl.tasks.sequence_classification.data.ucihar import INNER, SIGNALS
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 WRITERS: dict[str, Callable[[Path], Path]] = {
     "folder": write_folder,
     "folder above it": lambda root: write_folder(root).parent,

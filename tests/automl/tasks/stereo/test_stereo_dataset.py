@@ -13,6 +13,8 @@ from automl.tasks.stereo.data.cache import PairsFile
 from automl.tasks.stereo.data.overview import summarise_stereo
 from automl.tasks.stereo.data.pfm import write_pfm
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,8 @@ from automl.tasks.stereo.data.files import read_disparity
 from automl.tasks.stereo.data.pairs import find_pairs
 from automl.tasks.stereo.data.pfm import read_pfm, write_pfm
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 DRAW = np.random.default_rng(0)
 MAP = DRAW.uniform(0, 40, (6, 10)).astype(np.float32)
 
