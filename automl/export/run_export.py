@@ -187,9 +187,10 @@ def run_export(
     if best + baseline + (run is not None) != 1:
         raise InputError("give exactly one of --best, --baseline and --run ID; --search NAME is optional")
     _check_options(search, run, register_as, alias)
+    alias = ALIAS if alias is None else alias
     target = None if out is None else destination(out)
     if register_as is not None:
-        check_registry(register_as, alias or ALIAS)
+        check_registry(register_as, alias)
     needed = register_as is not None
     chosen = choose_run(run) if run is not None else _of_search(search, storage, baseline, needed)
     if target is None:
@@ -199,7 +200,7 @@ def run_export(
         result = replace(_export(folder, chosen, trust), folder=target)
         if isinstance(target, Storage):
             send(folder, target)
-        return result if register_as is None else _register(result, folder, register_as, alias or ALIAS)
+        return result if register_as is None else _register(result, folder, register_as, alias)
 
 
 def _check_options(
