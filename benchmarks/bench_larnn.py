@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from automl.config.device import find_device
 from automl.tasks.sequence_classification.larnn.backbone import Layer
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "backbones"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/automl/tasks/sequence_classification"))
 from larnn_restated import Restated
 
 DEVICE = find_device()

@@ -38,6 +38,7 @@ from automl.trials.trial import build_assignment, train_trial
 from search.config import TrialConfig
 from search.config.own_training import OwnTraining
 from search.metric import Metric
+from search.record import State
 from search.study import open_study, read_history
 
 TRIALS = 100
@@ -66,7 +67,9 @@ def time_plain_loop() -> float:
 def time_search() -> float:
     """Return the overhead of a trial, over the last 90 of 100 to exclude the start."""
     result = automl.run_search(space=f"{__file__}:trivial", trials=TRIALS, subset=0.05, name="overhead")
-    assert (result.counts["complete"], result.counts["error"], result.untracked) == (TRIALS, 0, 0), result
+    assert (result.counts[State.COMPLETE], result.counts[State.ERROR], result.untracked) == (TRIALS, 0, 0), (
+        result
+    )
     study = open_study(Path("searches/overhead"), name="overhead")
     ends = [(trial.datetime_complete, trial) for trial in study.trials if trial.datetime_complete]
     ends.sort(key=lambda end: end[0])
@@ -153,7 +156,7 @@ def time_function() -> float:
             sampler="bench_overhead:Plain", equal="epochs", concurrent=SLOTS,
             storage=folder, name="functions",
         )  # fmt: skip
-        assert result.counts["error"] == 0, result
+        assert result.counts[State.ERROR] == 0, result
         study = open_study(Path(folder, "functions"), name="functions")
         ended = [
             {**read_history(trial.user_attrs)[-1], "end": trial.datetime_complete.timestamp()}

@@ -30,7 +30,7 @@ import numpy as np
 from bench_fidelity import score_of
 from harness import write_values
 
-from automl.confirm.design import Design
+from automl.confirm.design import COMMANDS, Design
 from automl.confirm.judge import judge
 from automl.confirm.scores import Scores, TrainingCost
 from automl.confirm.variants import Variant
@@ -73,7 +73,7 @@ DESIGN = Design(
     unit="score",
     inputs=0,
     chance=None,
-    commands=True,
+    kind=COMMANDS,
 )
 
 

@@ -39,7 +39,7 @@ from search import choices
 from search.class_metrics import ACCURACY
 from search.config import Model, TrialConfig
 from search.placement_sampler import STALE
-from search.record import Report
+from search.record import Report, State
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
 from search.space import draw_randomly
@@ -159,7 +159,7 @@ def measure_search(trials: int) -> None:
         os.environ["AUTOML_CACHE"] = str(Path(scratch) / "cache")
         threading.Thread(target=watch, daemon=True).start()
         result = automl.run_search(space=f"{__file__}:trivial", trials=trials, subset=0.12, name="scale")
-        assert (len(result.trials), result.counts["error"], result.untracked) == (trials, 0, 0), result
+        assert (len(result.trials), result.counts[State.ERROR], result.untracked) == (trials, 0, 0), result
         study = open_study(Path("searches/scale"), name="scale")
         ends = sorted(t.datetime_complete.timestamp() for t in study.trials if t.datetime_complete)
         client = mlflow.MlflowClient()
@@ -175,7 +175,7 @@ def measure_search(trials: int) -> None:
     count = max(20, trials // 10)
     first, last = seconds_a_trial(ends[10 : count + 10]), seconds_a_trial(ends[-count:])
     print(
-        f"all {runs} trials are in MLflow; {result.counts['complete']} complete, "
+        f"all {runs} trials are in MLflow; {result.counts[State.COMPLETE]} complete, "
         f"{result.seconds:.0f} s in all"
     )
     quarter = len(memory) // 4

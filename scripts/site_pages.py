@@ -39,7 +39,7 @@ class Examples(griffe.Extension):
         value = EXPORTED.get(obj.path)
         if obj.docstring is not None and value is not None:
             obj.docstring.value = inspect.getdoc(value) or ""
-        if isinstance(obj, griffe.Function) and hasattr(value, "__signature__"):
+        if isinstance(obj, griffe.Function) and callable(value) and hasattr(value, "__signature__"):
             obj.parameters = griffe.Parameters(
                 *map(read_parameter, inspect.signature(value).parameters.values())
             )

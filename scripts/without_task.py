@@ -24,14 +24,14 @@ ROOT = Path(__file__).resolve().parents[1]
 def tests_of(task: str) -> set[Path]:
     """Return the test files outside of a task's folder that import it, or a module of tests that does."""
     texts = {file: file.read_text() for file in (ROOT / "tests").rglob("*.py") if task not in file.parts}
-    found: set[Path] = set()
+    matches: set[Path] = set()
     names = [re.escape(f"automl.tasks.{task}")]
     while True:
         needs = re.compile(rf"^\s*(from|import) ({'|'.join(names)})\b", re.M)
-        more = {file for file, text in texts.items() if file not in found and needs.search(text)}
+        more = {file for file, text in texts.items() if file not in matches and needs.search(text)}
         if not more:
-            return found
-        found |= more
+            return matches
+        matches |= more
         names += [re.escape(file.stem) for file in more if not file.name.startswith("test_")]
 
 

@@ -1,4 +1,4 @@
-"""What a search knows of itself: `search.json`, with settings and provenance."""
+"""The description of a search, `search.json`: its settings and its provenance."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
