@@ -11,5 +11,5 @@ cache_folder    The cache folder: a file under its final name is complete
 trusted         Remember the files of user-defined code that were run on this machine
 disk            Detect a full disk, and format messages about it
 logs            Redirect the logs of Ray, Optuna and MLflow to a file
-metadata        What a search knows of itself: `search.json`, with settings and provenance
+metadata        The description of a search, `search.json`: its settings and its provenance
 """
