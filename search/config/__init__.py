@@ -11,6 +11,8 @@ tasks           Declarations of the built-in tasks (TASKS) and the registered on
 trial_config    One trial: a task with its data, model and training
 """
 
+from typing import Any
+
 from search.config.sections import PUBLISHED, Data, Model, Optimizer, Schedule, Training
 from search.config.tasks import TASKS, TaskSpec
 from search.config.trial_config import TrialConfig
@@ -26,3 +28,12 @@ __all__ = [
     "Training",
     "TrialConfig",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return a section of a task's configuration by its name, such as `ImageData`, for spaces of the user."""
+    for spec in TASKS.values():
+        for kind in (spec.data, spec.model, spec.training):
+            if kind.__name__ == name:
+                return kind
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
