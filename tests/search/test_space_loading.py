@@ -131,7 +131,7 @@ def test_invalid_references_are_rejected(name: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("breaks", r"'my_space\.py:breaks' raised KeyError: 'nothing' \(my_space\.py, line 17\)"),
+        ("breaks", r"'my_space\.py:breaks' raised KeyError: 'nothing' \(my_space\.py, line 18\)"),
         ("returns_a_dict", r"must return a search\.config\.TrialConfig; got dict"),
         ("misconfigures", r"configuration: training\.epochs must be 1 or more; got 0"),
         ("space", r"'my_space\.py:space' raised ValueError: .*epochs"),
