@@ -5,8 +5,8 @@ Usage:
     python scripts/without_task.py stereo                     all tests that are not the task's
     python scripts/without_task.py stereo tests/search -x     some of them, with arguments of pytest
 
-The copy is in a temporary folder. It has the files that git knows, without `automl/tasks/NAME`,
-`tests/automl/tasks/NAME`, and the tests elsewhere that import the task, which are named.
+The copy is in a temporary folder. It has the files that git knows, without the folder of the task,
+the folder of its tests, and the tests elsewhere that import it, which are named.
 """
 
 import argparse

@@ -15,11 +15,11 @@ from automl.tasks.code_retrieval.data.python import parse_python
 from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
 from automl.tasks.code_retrieval.data.tokens import iterate_vocabulary_texts
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 SOURCE = '''
 """A module."""
 import os
-
-pytestmark = pytest.mark.usefixtures("cache")
 
 
 class Reader:

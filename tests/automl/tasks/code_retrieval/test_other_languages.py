@@ -16,6 +16,8 @@ from automl.tasks.code_retrieval.data.other_languages import BY_SUFFIX, LANGUAGE
 from automl.tasks.code_retrieval.data.source_folder import SUFFIXES, read_source_folder
 from automl.tasks.code_retrieval.data.tokens import get_text
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -40,8 +42,6 @@ GO = Case(
 package a
 
 import "fmt" // secret
-
-pytestmark = pytest.mark.usefixtures("cache")
 
 // Close closes the secret reader, and says so.
 // It may fail.
