@@ -22,7 +22,7 @@ language_modelling       Prediction of the next token of a text, or of sequences
 image_classification     Classification of images
 function                 A training by a function of the user
 command                  A training that is any command
-layer_scores             The scores of a trained model with one layer replaced, which a search stores for its
+layer_scores             The scores of a trained model with one layer replaced
 published_study          Published experiments: their figures and sources
 
 A folder declares its task by `SPEC` in its `__init__`. It usually has `config` (the sections of a

@@ -6,10 +6,10 @@ generators     Random generators of Python, NumPy and torch, which a training fu
 inputs         Batches of a training function's example
 loop           Trains a trial with the user's training function
 running_trial  Runs a whole training function in a thread, and yields what it reports
-space          The search space of a training function: a placement in its model, and the hyperparameters it
+space          The search space of a training function
 start          Runs the start of a training function, which declares its model, hyperparameters and epochs
 task           A training function as a task: its model and its example, for measuring, checks and export
-trial          `Trial`, what a training function gets: Optuna's suggestions, the placement, the epochs, the
+trial          `Trial`, what a training function gets
 """
 
 from automl.tasks.function.config import FunctionModel

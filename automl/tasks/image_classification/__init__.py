@@ -2,8 +2,8 @@
 
 config            Configuration of the classification of images
 data              Image data: sources, caches of decoded splits, augmentation and batches on the device
-decomposed_space  Spaces of decomposed attention in a ResNet-50 or a ResNeXt-101: number of modules, sites
-equal_time        The comparison of SimpleSelfAttention at equal time: a sweep of learning rates, then the
+decomposed_space  Spaces of decomposed attention in a ResNet-50 or a ResNeXt-101
+equal_time        The comparison of SimpleSelfAttention at equal time
 fit               Settings of a search that fit a folder of images
 published         Published datasets of images
 space             Spaces of images: attention in any backbone

@@ -9,7 +9,7 @@ model         The causal language models: the built-in decoder, and those of Hug
 score         Metrics of predicted tokens, over batches and workers
 sensitivity   One-layer sensitivity of a trained decoder: its score if one layer is replaced, without training
 shape         The sizes of a decoder's layers, on which the mixers that replace theirs depend
-space         Spaces of hybrid decoders: the mixer of each layer, such as full attention, a sliding window or
+space         Spaces of hybrid decoders: the mixer of each layer
 task          Language modelling: a causal decoder predicts the next token
 usage         Usage of an exported decoder, for its model card: a continuation by the most probable tokens
 """

@@ -10,7 +10,7 @@ resnet1d   A residual network for time series, with the same sites for attention
 rounds     The two searches of LARNN's author: each of its space, and the best LARNN beside the published one
 space      Spaces of sensor sequences: the two published searches of LARNN, and attention in a 1-D CNN
 study      The published searches for the hyperparameters of a LARNN (arXiv 1808.05578)
-task       Classification of sequences of sensor readings: cross-entropy with label smoothing and class
+task       Classification of sequences of sensor readings
 """
 
 from automl.tasks.sequence_classification.config import SequenceData
