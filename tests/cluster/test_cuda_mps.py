@@ -74,7 +74,7 @@ def test_daemon_serves_processes_until_it_is_stopped(daemon, capsys):
     assert folder.stat().st_mode & 0o777 == 0o700
     assert len(str(folder)) < 60, "its sockets have short paths"
     cuda_mps.stop()
-    assert not runs(daemon)
+    wait(lambda: not runs(daemon))
     assert not folder.exists()
     assert not os.environ.keys() & set(cuda_mps.VARIABLES)
     assert capsys.readouterr().err == "CUDA MPS is used: kernels of trials on one GPU overlap\n"
@@ -130,10 +130,10 @@ def test_daemon_lives_as_long_as_ray(daemon, monkeypatch):
             assert runs(daemon)
         assert runs(daemon), "the confirmation uses the same Ray"
     assert ended == [True], "the processes of Ray end first"
-    assert not runs(daemon)
+    wait(lambda: not runs(daemon))
     with pytest.raises(ZeroDivisionError), connect(with_mps=True):
         raise ZeroDivisionError
-    assert not runs(daemon)
+    wait(lambda: not runs(daemon))
 
 
 def test_running_ray_is_not_changed(monkeypatch, capsys):
