@@ -22,10 +22,10 @@ from automl.data.pictures.formats import FORMATS, HEIF, HEIF_HINT, SUFFIXES, get
 from automl.data.records import Item, Listing
 from automl.data.splits import SPLIT_NAMES
 from automl.data.tally import Tally, join_examples
-from automl.tasks.image_classification.data.labels import list_labelled
-from automl.tasks.image_classification.data.tiny_imagenet import (
+from automl.tasks.image_classification.data.labels import (
     has_annotations,
     is_unlabelled,
+    list_labelled,
     read_validation_labels,
 )
 

@@ -1,11 +1,23 @@
-"""Read images whose labels are in a table: `labels.csv` in their folder, with a row for each image."""
+"""Tables of labels: `labels.csv`, and that of Tiny ImageNet's validation images.
+
+Read images whose labels are in a table: `labels.csv` in their folder, with a row for each image.
+
+Tiny ImageNet: `val/images/` with the classes in a table, and a test split without labels.
+
+    train/n01443537/images/n01443537_0.JPEG
+    val/images/val_0.JPEG
+    val/val_annotations.txt     file, class and box, separated by tabs
+    test/images/test_0.JPEG
+
+Source: http://cs231n.stanford.edu/tiny-imagenet-200.zip
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.data.csv_table import COLUMNS, LABELS, Table, resolve_file
-from automl.data.files import normalise_nfc
+from automl.data.files import find_on_disk, is_file, normalise_nfc
 
 
 def list_labelled(
@@ -45,3 +57,43 @@ def _parse_split(text: str, splits: Mapping[str, Sequence[str]], table: Path, li
             return split
     known = ", ".join(name for names in splits.values() for name in names)
     raise InputError(f"{table}, line {line}: the split must be one of {known}; got {text!r}")
+
+
+ANNOTATIONS = "val_annotations.txt"
+IMAGES = "images"
+
+
+def has_annotations(folder: Path) -> bool:
+    """Return whether `folder` has a table with the labels of its images."""
+    return is_file(folder / ANNOTATIONS) and (folder / IMAGES).is_dir()
+
+
+def read_validation_labels(folder: Path) -> dict[str, list[Path]]:
+    """Return the images of each class, sorted, by the table in `folder`.
+
+    Raises InputError with the line for a row without a class or a missing file.
+    """
+    table = folder / ANNOTATIONS
+    try:
+        lines = table.read_bytes().decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{table} must be in UTF-8; save it as UTF-8") from error
+    classes: dict[str, list[Path]] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        name, *rest = line.split("\t")
+        if not rest or not rest[0].strip():
+            raise InputError(f"{table}, line {number}: {name[:60]!r} has no class; write FILE, a tab, CLASS")
+        if not name or Path(name).name != name:
+            raise InputError(f"{table}, line {number}: {name[:60]!r} must be a file in {folder / IMAGES}")
+        image = find_on_disk(folder / IMAGES, name)
+        if not is_file(image):
+            raise InputError(f"{table}, line {number}: there is no file {image}")
+        classes.setdefault(normalise_nfc(rest[0].strip()), []).append(image)
+    return {name: sorted(images) for name, images in classes.items()}
+
+
+def is_unlabelled(folder: Path) -> bool:
+    """Return whether a test split has one folder `images/` instead of folders of classes."""
+    return [entry.name for entry in folder.iterdir() if entry.is_dir()] == [IMAGES]
