@@ -15,8 +15,7 @@ from automl.config.settings import Settings
 from automl.data.splits import SPLITS
 from automl.tasks import open_task, task_of_data
 from automl.tasks.image_classification.data import open_split
-from automl.tasks.image_classification.data.overview import summarise_images
-from automl.tasks.image_classification.data.sheet import save_sheet
+from automl.tasks.image_classification.data.overview import save_sheet, summarise_images
 from automl.tasks.image_classification.task import LEAST_CROP
 from search.choices import AUGMENT
 from search.config import TrialConfig

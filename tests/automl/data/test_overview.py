@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from automl.tasks.image_classification.data.overview import MAX_DISTANCE, _match_hashes, summarise_images
-from automl.tasks.image_classification.data.sheet import WIDEST, _draw_names
+from automl.tasks.image_classification.data.overview import (
+    MAX_DISTANCE,
+    WIDEST,
+    _draw_names,
+    _match_hashes,
+    summarise_images,
+)
 
 Cli = Callable[..., tuple[int, str, str]]
 COUNTS = {"train/cat": 12, "train/dog": 14, "val/cat": 4, "val/dog": 3}
