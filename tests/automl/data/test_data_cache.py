@@ -15,14 +15,14 @@ from automl.base.errors import InputError
 from automl.data import arrow
 from automl.data import digest as digests
 from automl.storage.cache_folder import once
-from automl.tasks.image_classification.data import cache as caches
-from automl.tasks.image_classification.data.cache import ImageCache, open_image_cache
+from automl.tasks.image_classification.data import dataset as caches
+from automl.tasks.image_classification.data.dataset import ImageCache, open_image_cache
 from automl.tasks.image_classification.data.sources import list_images
 
 OPEN = """
 import sys, time
 from automl.data import arrow
-from automl.tasks.image_classification.data import cache
+from automl.tasks.image_classification.data import dataset
 from automl.tasks.image_classification.data.sources import list_images
 {before}
 listing = list_images("folder", sys.argv[1], 8)

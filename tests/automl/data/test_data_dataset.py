@@ -70,7 +70,7 @@ def test_training_does_not_decode_the_test_split(
         image.write_bytes(b"decoding this raises")
     decoded: list[str] = []
     monkeypatch.setattr(
-        "automl.tasks.image_classification.data.cache.decode",
+        "automl.tasks.image_classification.data.dataset.decode",
         lambda image, side, changes: decoded.append(str(image)) or decode(image, side, changes),
     )
     open_image_records("folder", path=root, size=8).manifest()

@@ -15,7 +15,7 @@ from automl.base.errors import InputError
 from automl.data import shared
 from automl.data.splits import SPLITS
 from automl.storage.storage import Storage
-from automl.tasks.image_classification.data import cache as image_cache
+from automl.tasks.image_classification.data import dataset as image_cache
 from automl.tasks.image_classification.data import open_split, shared_name
 from automl.tasks.sequence_classification.data import open_sequences
 from automl.tasks.sequence_classification.data import shared_name as shared_name_of_sequences

@@ -150,7 +150,7 @@ def test_changed_data_are_rejected_by_name(
     name = change(photos, kind, split)
     if command is not compare:
         monkeypatch.setattr(
-            "automl.tasks.image_classification.data.cache.decode", None
+            "automl.tasks.image_classification.data.dataset.decode", None
         )  # which may take an hour
     with pytest.raises(InputError) as error:
         command(photos, folder)

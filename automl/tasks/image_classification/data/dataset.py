@@ -1,18 +1,32 @@
-"""A split for the training loop: labels in memory, pixels gathered from a memory map."""
+"""A split for the training loop: labels in memory, pixels gathered from a memory map.
 
+A split, decoded once into an Arrow file that every process maps into its memory.
+
+The name of the file is a hash of the images' names, content, labels, classes and side. A changed dataset gets
+another file, and trials, processes and users with the same data use one. Columns: image (fixed-size binary,
+side x side x 3 bytes), label (int32), aspect (float32), name (string), content (SHA-256 of the original file,
+32 bytes) and changes (strings, see `Picture.changes`). The metadata holds the classes, the side, the digest
+and why images were skipped.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from torch import Tensor
 
 from automl.base.errors import InputError, unknown
 from automl.data import shared
-from automl.data.pictures.decode import cache_side
+from automl.data.arrow import ArrowFile, map_in_threads, write_rows
+from automl.data.digest import SIZE, hash_all
+from automl.data.pictures.decode import cache_side, decode
 from automl.data.records import ImageRecords, Item, Listing
 from automl.data.splits import SPLITS, hash_names, select_subset
 from automl.data.tally import Tally
-from automl.tasks.image_classification.data.cache import ImageCache, open_image_cache
 from automl.tasks.image_classification.data.sources import get_archive_name, list_images
 
 
@@ -127,3 +141,125 @@ def shared_name(source: str, path: str | Path | None, size: int, side: int | Non
     pixels.
     """
     return f"{source} {path or ''} {size} {side or cache_side(size)}"
+
+
+FORMAT = 4  # Raise it when the format of the file or the result of `decode` changes.
+MAX_SKIPPED = 0.01  # fraction of the images that may be damaged
+FEW = 5  # images that may be damaged in any case, if they are at most a fifth of all
+EXAMPLES = 5
+UNDECODED = "that cannot be decoded"
+
+
+class ImageCache(ArrowFile):
+    """An opened cache file of N rows. Pixels stay on the disk until a row is read.
+
+    Attributes:
+        labels: int32 `(N,)`.
+        aspect: float32 `(N,)`.
+        contents: hashes of the originals, uint8 `(N, 32)`.
+        blocks: uint8 arrays `(rows, side, side, 3)`.
+        starts: the first row of each block.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.classes: tuple[str, ...] = tuple(self.about["classes"])
+        self.side: int = self.about["side"]
+        self.digest: str = self.about["digest"]
+        self.skipped: tuple[str, ...] = tuple(self.about["skipped"])
+        self.labels: np.ndarray = self.table["label"].to_numpy()
+        self.aspect: np.ndarray = self.table["aspect"].to_numpy()
+        self.blocks = self.read_blocks("image", self.side, self.side, 3)
+        self.contents = self.read_hashes("content")
+        self.starts = np.cumsum([0, *(len(block) for block in self.blocks)])
+        if not ((self.labels >= 0) & (self.labels < len(self.classes)) & (self.aspect > 0)).all():
+            raise ValueError("a label or an aspect is out of range")
+
+    @property
+    def tally(self) -> Tally:
+        """Changes to the images, and images that were left out."""
+        tally = self.count_changes()
+        tally.leave_out(UNDECODED, self.skipped)
+        return tally
+
+
+def open_image_cache(items: Sequence[Item], classes: Sequence[str], side: int, name: str) -> ImageCache:
+    """Return the cache of `items` at `side` pixels. Builds it if it is missing or damaged.
+
+    An image that cannot be decoded is left out, with a warning. `name` describes the images in messages.
+
+    Raises InputError if more than 1 % and more than FEW images are damaged, and if the cache folder is full
+    or not writable.
+    """
+    fields = (field for item in items for field in (item.name, str(item.label), item.content))
+    digest = hash_all([*classes, *fields]).hex()
+    skipped: dict[str, str] = {}
+    about = {"classes": list(classes), "side": side, "digest": digest, "skipped": skipped}
+    schema = pa.schema(
+        {
+            "image": pa.binary(side * side * 3),
+            "label": pa.int32(),
+            "aspect": pa.float32(),
+            "name": pa.string(),
+            "content": pa.binary(SIZE),
+            "changes": pa.list_(pa.string()),
+        }
+    )
+
+    def write(path: Path) -> str:
+        write_rows(path, schema, _rows(items, side, name, skipped), about)
+        if skipped:
+            print(f"warning: left out {_list_skipped(skipped)}", file=sys.stderr, flush=True)
+        return f"decoded {len(items)} {name} images"
+
+    return ImageCache.open_cached(
+        f"{digest} {side} {FORMAT}".encode(), write, needed=len(items) * side * side * 3
+    )
+
+
+def _rows(
+    items: Sequence[Item], side: int, name: str, skipped: dict[str, str]
+) -> Iterator[Mapping[str, Any]]:
+    """Decode the images. Those that cannot be decoded are added to `skipped`."""
+    allowed = int(max(MAX_SKIPPED * len(items), min(FEW, len(items) / 5)))
+    decoded = map_in_threads(f"decoding {name} images", items, lambda item: _try_decode(item, side))
+    for number, (item, result) in enumerate(zip(items, decoded, strict=True), start=1):
+        if isinstance(result, str):
+            skipped[item.name] = result
+            if len(skipped) > allowed:
+                raise InputError(_too_many_message(skipped, number, allowed, name))
+            continue
+        pixels, aspect, changes = result
+        yield {
+            "image": pixels.tobytes(),
+            "label": item.label,
+            "aspect": aspect,
+            "name": item.name,
+            "content": item.content,
+            "changes": changes,
+        }
+
+
+def _try_decode(item: Item, side: int) -> tuple[np.ndarray, float, list[str]] | str:
+    """Return the decoded image, its aspect ratio and the changes; or the error as text."""
+    changes: list[str] = []
+    try:
+        return *decode(item.image, side, changes), changes
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow raises nearly any error for a damaged file.
+        return f"{type(error).__name__}: {error}"
+
+
+def _list_skipped(skipped: dict[str, str]) -> str:
+    examples = "; ".join(f"{name} ({why})" for name, why in list(skipped.items())[:EXAMPLES])
+    return (
+        f"{len(skipped)} images that cannot be decoded: {examples}{' ...' if len(skipped) > EXAMPLES else ''}"
+    )
+
+
+def _too_many_message(skipped: dict[str, str], seen: int, allowed: int, name: str) -> str:
+    return (
+        f"at most {allowed} of the {name} images may be damaged; the first {seen} have "
+        f"{_list_skipped(skipped)}. Repair or remove them"
+    )
