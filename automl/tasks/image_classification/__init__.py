@@ -30,7 +30,7 @@ SPEC = TaskSpec(
         "automl.tasks.image_classification.vit_space",
     ),
     fit="automl.tasks.image_classification.fit:fit",
-    published="automl.tasks.image_classification.published:DATASETS",
+    published="automl.tasks.image_classification.data.sources:DATASETS",
     subject="automl.tasks.subject:image_subject",
     studies="automl.tasks.image_classification.study:STUDIES",
     grids="automl.tasks.image_classification.study:GRIDS",
