@@ -23,8 +23,13 @@ from automl.data.digest import SIZE
 from automl.data.pictures.picture import read_picture
 from automl.tasks.detection.data import masks
 from automl.tasks.detection.data.annotations import build_objects
-from automl.tasks.detection.data.objects import Objects, Photo
-from automl.tasks.detection.data.sizes import check_sizes, describe_size_mismatch, describe_undecodable
+from automl.tasks.detection.data.objects import (
+    Objects,
+    Photo,
+    check_sizes,
+    describe_size_mismatch,
+    describe_undecodable,
+)
 
 FORMAT = 5  # Raise it when the format of the file or the decoding changes.
 

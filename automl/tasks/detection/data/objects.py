@@ -1,10 +1,20 @@
-"""Objects of an image: boxes, categories and masks."""
+"""Objects of an image: boxes, categories and masks.
 
+Compare the sizes of image files with their annotations, without decoding an image.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from automl.base.errors import InputError
+from automl.base.terminal import progress
+from automl.data.digest import count_cores
+from automl.data.pictures.picture import read_size
 from automl.data.records import Item
 
 Rle = bytes  # the counts of a mask's run lengths, as pycocotools compresses them
@@ -49,3 +59,55 @@ class Photo(Item):
     width: int
     height: int
     annotations: list[dict[str, Any]] = field(default_factory=list)
+
+
+EXAMPLES = 3
+
+
+def check_sizes(photos: Sequence[Photo]) -> list[str | None]:
+    """Return how EXIF turns each image when it is decoded; None for those that it does not turn.
+
+    Raises:
+        InputError: Images have another size than in their annotations, or cannot be read.
+    """
+    turns, wrong = [], []
+    with (
+        ThreadPoolExecutor(count_cores()) as pool,
+        progress("reading sizes of images", len(photos)) as advance,
+    ):
+        for turn, fault in pool.map(_compare, photos):
+            turns.append(turn)
+            wrong += [fault] if fault else []
+            advance(1)
+    if wrong:
+        count = f" ({len(wrong)} of {len(photos)} images are wrong)" if len(wrong) > 1 else ""
+        more = "; ..." if len(wrong) > EXAMPLES else ""
+        raise InputError(f"{'; '.join(wrong[:EXAMPLES])}{more}{count}")
+    return turns
+
+
+def _compare(photo: Photo) -> tuple[str | None, str | None]:
+    """Return how an image is turned, and its fault."""
+    if not isinstance(photo.image, Path):
+        return None, None
+    try:
+        size, turn = read_size(photo.image, (photo.width, photo.height))
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow raises nearly any error for a damaged file.
+        return None, describe_undecodable(photo.image, error)
+    annotated = (photo.width, photo.height)
+    return turn, None if size == annotated else describe_size_mismatch(photo.image, size, annotated)
+
+
+def describe_undecodable(image: Path, error: Exception) -> str:
+    """Return a message about an image that cannot be decoded."""
+    why = f"{type(error).__name__}: {error}"
+    return f"{image} cannot be decoded ({why}); repair it, or remove it and its annotations"
+
+
+def describe_size_mismatch(image: Path | str, size: tuple[int, int], annotated: tuple[int, int]) -> str:
+    """Return a message about an image with another size than in its annotations."""
+    return (
+        f"{image} has {size[0]} x {size[1]} pixels, but its annotations say {annotated[0]} x {annotated[1]}"
+    )

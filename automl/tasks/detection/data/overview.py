@@ -9,8 +9,7 @@ from automl.data.pictures.picture import describe_sizes
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally
 from automl.tasks.detection.data.dataset import open_detection_records
-from automl.tasks.detection.data.objects import Photo
-from automl.tasks.detection.data.sizes import check_sizes
+from automl.tasks.detection.data.objects import Photo, check_sizes
 
 EXAMPLES = 3
 
