@@ -12,7 +12,7 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from automl.base.errors import InputError
-from automl.tasks.detection.data import cache as detection_cache
+from automl.tasks.detection.data import dataset as detection_cache
 from automl.tasks.detection.data import masks, open_split
 from automl.tasks.detection.data.annotations import build_objects, read_annotations
 from automl.tasks.detection.data.coco_folder import find_image_id, is_coco, read_coco_folder
