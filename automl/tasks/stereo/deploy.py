@@ -11,8 +11,7 @@ from automl.base.errors import InputError
 from automl.data.csv_table import read_table
 from automl.data.pictures.augment import normalise
 from automl.data.pictures.picture import read_picture
-from automl.tasks.stereo.data.files import read_views
-from automl.tasks.stereo.data.pfm import write_pfm
+from automl.tasks.stereo.data.files import read_views, write_pfm
 
 LEFT, RIGHT, OUTPUT = "left", "right", "disparity"
 COLUMNS = (LEFT, RIGHT)

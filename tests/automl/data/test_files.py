@@ -11,8 +11,8 @@ from PIL import Image
 from automl.data.manifest import Manifest
 from automl.tasks.code_retrieval.data.cache import open_cached_corpus
 from automl.tasks.image_classification.data.sources import list_images
+from automl.tasks.stereo.data.files import write_pfm
 from automl.tasks.stereo.data.pairs import find_pairs
-from automl.tasks.stereo.data.pfm import write_pfm
 
 
 def odd(folder: Path, name: bytes) -> Path:

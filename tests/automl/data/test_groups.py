@@ -32,8 +32,8 @@ from automl.tasks.segmentation.data import open_labelled_images
 from automl.tasks.sequence_classification.data import open_sequence_records as open_sequences
 from automl.tasks.sequence_classification.data.overview import summarise_sequences
 from automl.tasks.stereo.data import open_pairs
+from automl.tasks.stereo.data.files import write_pfm
 from automl.tasks.stereo.data.overview import summarise_stereo
-from automl.tasks.stereo.data.pfm import write_pfm
 from tests.code_corpus import write_corpus
 
 COUNT, MEMBERS = 80, 4

@@ -21,7 +21,7 @@ from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
 from automl.tasks.stereo.data import planes
-from automl.tasks.stereo.data.pfm import read_pfm
+from automl.tasks.stereo.data.files import read_pfm
 from automl.tasks.stereo.deploy import colour_disparity, pad_image
 from automl.tasks.stereo.task import Stereo
 from backbones.torch_internals import AnyBatchNorm
