@@ -9,8 +9,7 @@ dataset   The pairs for the training loop; splits, subsets and manifests
 overview  The summary that `automl data` prints of stereo pairs
 """
 
-from automl.tasks.stereo.data.cache import shared_name
-from automl.tasks.stereo.data.dataset import StereoPairs, open_pairs
+from automl.tasks.stereo.data.dataset import StereoPairs, open_pairs, shared_name
 from automl.tasks.stereo.data.pairs import is_stereo
 
 __all__ = ["StereoPairs", "is_stereo", "open_pairs", "shared_name"]

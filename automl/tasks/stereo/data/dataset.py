@@ -1,12 +1,32 @@
-"""Stereo pairs for the training loop: splits, whole pairs and crops."""
+"""Stereo pairs for the training loop: splits, whole pairs and crops.
 
+All pairs of a source, read once into an Arrow file that every process maps into its memory.
+
+The name of the file is a hash of the content of the original files. Columns in addition to those of a
+`RecordFile`: left, right (RGB bytes of H x W x 3), disparity (float32 of H x W, infinite if unknown), height,
+width (int32) and changes (strings, see `Picture.changes`).
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from automl.data.records import Records
-from automl.tasks.stereo.data.cache import PairsFile, open_cached_pairs
+from automl.base.errors import InputError, unknown
+from automl.data import shared
+from automl.data.arrow import map_in_threads, write_rows
+from automl.data.digest import SIZE, hash_contents
+from automl.data.records import RecordFile, Records
+from automl.data.splits import SPLITS
+from automl.storage.cache_folder import cache_root
+from automl.tasks.stereo.data import planes
+from automl.tasks.stereo.data.files import read_disparity, read_views
+from automl.tasks.stereo.data.pairs import Pair, find_pairs
 
 
 class StereoPairs(Records[PairsFile]):
@@ -45,3 +65,147 @@ def open_pairs(source: str, *, path: str | Path | None = None, subset: float = 1
 @lru_cache(maxsize=4)
 def _open_file(file: Path, subset: float) -> StereoPairs:
     return StereoPairs(PairsFile(file), subset)
+
+
+FORMAT = 3  # Raise it when the format of the file, a reader or `planes` changes.
+SOURCES = ("planes", "pairs")
+
+SCHEMA = pa.schema(
+    {
+        "left": pa.large_binary(),
+        "right": pa.large_binary(),
+        "disparity": pa.large_binary(),
+        "height": pa.int32(),
+        "width": pa.int32(),
+        "name": pa.string(),
+        "group": pa.string(),
+        "split": pa.int8(),
+        "changes": pa.list_(pa.string()),
+        "content": pa.binary(SIZE),
+    }
+)
+Row = Mapping[str, Any]  # a value for each column
+
+
+class PairsFile(RecordFile):
+    """An opened file of N pairs. `shapes` holds height and width, int64 `(N, 2)`."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        sides = [self.table[name].to_numpy().astype(np.int64) for name in ("height", "width")]
+        self.shapes: np.ndarray = np.stack(sides, axis=1)
+        if not (self.shapes > 0).all():
+            raise ValueError("a side is out of range")
+
+    def images(self, row: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return left and right image, uint8 `(H, W, 3)`, not copied and read-only."""
+        shape = (*self.shapes[row], 3)
+        left, right = (np.frombuffer(self._bytes(name, row), np.uint8) for name in ("left", "right"))
+        return left.reshape(shape), right.reshape(shape)
+
+    def disparity(self, row: int) -> np.ndarray:
+        """Return the disparities, float32 `(H, W)`, infinite if unknown; not copied and read-only."""
+        return np.frombuffer(self._bytes("disparity", row), np.float32).reshape(self.shapes[row])
+
+    def _bytes(self, column: str, row: int) -> Any:
+        return self.table[column][int(row)].as_buffer()
+
+
+def open_cached_pairs(source: str, path: str | Path | None) -> PairsFile:
+    """Return the pairs of a source: `planes`, which is bundled, or `pairs` at `path`.
+
+    Raises InputError for an unknown source, a path that is missing or not allowed, like `find_pairs`, and for
+    a pair that cannot be used.
+    """
+    if source not in SOURCES:
+        raise unknown("source of stereo pairs", source, SOURCES)
+    if source == "planes":
+        if path is not None:
+            raise InputError(f"planes is bundled and takes no path; got {path}. Drop --data")
+        key = f"planes {FORMAT} {json.dumps(dict(planes.COUNTS))}".encode()
+        indices = [(split, i) for split in SPLITS for i in range(planes.COUNTS[split])]
+        return _open_cache(key, indices, lambda index: _draw_row(*index), planes.HEIGHT * planes.WIDTH)
+    if path is None:
+        raise InputError(
+            "pairs need the path of a folder in the layout of Scene Flow, KITTI or Middlebury, or of a CSV "
+            "with left, right and disparity. Pass --data PATH"
+        )
+    if (shared_set := shared.find_split(PairsFile, f"stereo {path}")) is not None:
+        return shared_set
+    pairs = find_pairs(path)
+    hashes = hash_contents([file for pair in pairs for file in pair.files], cache_root())
+    digests = [hashlib.sha256(b"".join(hashes[i : i + 3])).digest() for i in range(0, len(hashes), 3)]
+    named = json.dumps([(pair.name, pair.group, pair.split) for pair in pairs])
+    key = f"stereo {FORMAT} {named}".encode() + b"".join(hashes)
+    hashed = list(zip(pairs, digests, strict=True))
+    return _open_cache(key, hashed, lambda pair: _read_row(*pair), read_pair(pairs[0])[2].size)
+
+
+def shared_name(source: str, path: str | Path | None) -> str | None:
+    """Return the name of the pairs in a search's storage; None for bundled ones, which every node draws."""
+    return f"stereo {path}" if source == "pairs" else None
+
+
+def _open_cache(key: bytes, pairs: Sequence[Any], row: Callable[[Any], Row], pixels: int) -> PairsFile:
+    """Return the cache of `pairs`, a `row` for each. `pixels` is the size of the first pair."""
+
+    def write(target: Path) -> str:
+        write_rows(target, SCHEMA, map_in_threads("reading stereo pairs", pairs, row), {})
+        return f"read {len(pairs)} stereo pairs"
+
+    return PairsFile.open_cached(key, write, needed=len(pairs) * pixels * 10)
+
+
+def _draw_row(split: str, i: int) -> Row:
+    arrays = planes.draw_pair(split, i)
+    content = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).digest()
+    return _make_row(f"{split}{i}", None, SPLITS.index(split), content, *arrays)
+
+
+def _read_row(pair: Pair, content: bytes) -> Row:
+    changes: list[str] = []
+    arrays = read_pair(pair, changes)
+    split = SPLITS.index(pair.split) if pair.split else -1
+    return _make_row(pair.name, pair.group or None, split, content, *arrays, changes)
+
+
+def read_pair(pair: Pair, changes: list[str] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return both images and the disparities. `changes` receives the changes to the images.
+
+    Raises InputError if they cannot be read or differ in size.
+    """
+    disparity = read_disparity(pair.disparity)
+    left, right, new_changes = read_views(pair.left, pair.right, disparity.shape[::-1])
+    if changes is not None:
+        changes += new_changes
+    for file, array in ((pair.right, right), (pair.disparity, disparity)):
+        if array.shape[:2] != left.shape[:2]:
+            raise InputError(
+                f"{file} must have the size of its left image {pair.left}, "
+                f"{left.shape[1]} x {left.shape[0]} pixels; got {array.shape[1]} x {array.shape[0]}"
+            )
+    return left, right, disparity
+
+
+def _make_row(
+    name: str,
+    group: str | None,
+    split: int,
+    content: bytes,
+    left: np.ndarray,
+    right: np.ndarray,
+    disp: np.ndarray,
+    changes: Sequence[str] = (),
+) -> Row:
+    return {
+        "left": left.tobytes(),
+        "right": right.tobytes(),
+        "disparity": disp.astype(np.float32).tobytes(),
+        "height": left.shape[0],
+        "width": left.shape[1],
+        "name": name,
+        "group": group,
+        "split": split,
+        "content": content,
+        "changes": list(changes),
+    }

@@ -9,7 +9,7 @@ from PIL import Image
 
 from automl.base.errors import InputError
 from automl.tasks.stereo.data import open_pairs, planes
-from automl.tasks.stereo.data.cache import PairsFile
+from automl.tasks.stereo.data.dataset import PairsFile
 from automl.tasks.stereo.data.files import write_pfm
 from automl.tasks.stereo.data.overview import summarise_stereo
 

@@ -9,7 +9,7 @@ from PIL import ExifTags, Image
 
 from automl.base.errors import InputError
 from automl.tasks.stereo.data import is_stereo
-from automl.tasks.stereo.data.cache import read_pair
+from automl.tasks.stereo.data.dataset import read_pair
 from automl.tasks.stereo.data.files import read_disparity, read_pfm, write_pfm
 from automl.tasks.stereo.data.pairs import find_pairs
 
