@@ -8,17 +8,21 @@ Middlebury   folders with im0.png, im1.png and disp0.pfm or disp0GT.pfm
 a CSV        columns left, right, disparity and optionally split and group; paths relative to the CSV
 
 The views of each layout may have any format of IMAGES.
+
+Published datasets of stereo pairs.
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.data.csv_table import read_groups, read_labels, read_table
+from automl.data.download import Remote
 from automl.data.files import find_on_disk, is_clutter, is_file, name_to_text, walk
 from automl.data.near_layouts import list_files, list_folders
+from automl.data.published import PublishedDataset
 from automl.data.splits import SPLITS
 
 COLUMNS = ("left", "right", "disparity")
@@ -199,3 +203,32 @@ def nearly_stereo(folder: Path) -> Iterator[str]:
                     f"looks like stereo pairs, {left}/ and {right}/ with images of the same names, whose "
                     f"disparities are not found. Give a CSV with the columns left, right and disparity"
                 )
+
+
+FREIBURG = "https://lmb.informatik.uni-freiburg.de/data/SceneFlowDatasets_CVPR16/Release_april16/data"
+_SCENE_FLOW = {
+    "flyingthings3d": ("FlyingThings3D", 39_473_469_440, 93_213_362_434),
+    "monkaa": ("Monkaa", 9_672_867_840, 29_940_902_883),
+    "driving": ("Driving", 6_681_896_960, 9_561_161_211),
+}
+
+DATASETS: Sequence[PublishedDataset] = (
+    *(
+        PublishedDataset(
+            name=f"sceneflow-{name}",
+            about=f"Scene Flow, {folder}: clean frames and disparities",
+            files=[
+                Remote(address=f"{FREIBURG}/{folder}/raw_data/{name}__frames_cleanpass.tar", size=frames),
+                Remote(
+                    address=f"{FREIBURG}/{folder}/derived_data/{name}__disparity.tar.bz2",
+                    size=disparities,
+                ),
+            ],
+            key=f"sceneflow-{name}",
+            space="sceneflow",
+            license="research only",
+            source="lmb.informatik.uni-freiburg.de",
+        )
+        for name, (folder, frames, disparities) in _SCENE_FLOW.items()
+    ),
+)
