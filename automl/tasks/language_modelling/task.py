@@ -30,12 +30,13 @@ from automl.tasks.language_modelling.deploy import (
     TOKENS,
     decoding_difference,
     language_deployments,
+    language_request,
+    language_usage,
 )
 from automl.tasks.language_modelling.gpt import Decoder
 from automl.tasks.language_modelling.model import check_decoder, find_decoder
 from automl.tasks.language_modelling.score import UNMARKED, LanguageEvaluator, cross_entropy, divergence
 from automl.tasks.language_modelling.sensitivity import write_sensitivity
-from automl.tasks.language_modelling.usage import language_request, language_usage
 from backbones import sites
 from backbones.output import logits
 from backbones.take_over import find_exact, load_with_projections
