@@ -1,4 +1,7 @@
-"""Configuration of language modelling."""
+"""Configuration of language modelling.
+
+The sizes of a decoder's layers, on which the mixers that replace theirs depend.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,12 +10,13 @@ from itertools import groupby
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from attention.position import Encoding
 from automl.base.errors import InputError
 from search.config.sections import PUBLISHED, Data, Model, Training
 from search.metric import Metric
 
 if TYPE_CHECKING:
-    from automl.tasks.language_modelling.shape import DecoderShape
+    from automl.tasks.language_modelling.config import DecoderShape
 
 TextSource = Literal["recall", "text"]
 
@@ -222,3 +226,29 @@ def _ranges(numbers: Sequence[int]) -> str:
     groups = groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
     runs = [[number for _, number in group] for _, group in groups]
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderShape:
+    """Sizes of the layers of a causal language model.
+
+    Attributes:
+        depth: Number of layers.
+        width: Number of channels between layers.
+        heads: Number of query heads.
+        cache: Number of values that a layer with its own attention keeps of each token while decoding.
+        encoding: Position encoding of queries and keys: `rotary`, or `none` if tokens are embedded with their
+            positions.
+        base: Base of rotary encoding, if it is not the default.
+        context: Maximum number of tokens of a model that has a limit.
+        vocabulary: Number of tokens of a model that has its own. None: that of the data.
+    """
+
+    depth: int
+    width: int
+    heads: int
+    cache: int
+    encoding: Encoding
+    base: float | None = None
+    context: int | None = None
+    vocabulary: int | None = None

@@ -18,7 +18,7 @@ from attention.decoding import Decodes, State
 from attention.dot_product import attend_causally
 from attention.position import turn, turns
 from automl.base.errors import InputError
-from automl.tasks.language_modelling.shape import DecoderShape
+from automl.tasks.language_modelling.config import DecoderShape
 from backbones.mixer import Mixer
 
 EPSILON = 1e-6  # of the norms, as in `transformers.LlamaConfig`

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from attention.position import ROTARY_BASE
 from automl.base.errors import InputError
 from automl.base.lazy import optional
-from automl.tasks.language_modelling.shape import DecoderShape
+from automl.tasks.language_modelling.config import DecoderShape
 from backbones.causality import is_causal
 from backbones.site import sites
 
