@@ -2,20 +2,39 @@
 
 A document is a file, or a line of JSON. If there are fewer than MIN_FILES files, each plain file is cut into
 pieces, which are documents, so that there are some for every split.
+
+The documents of a path, read once into an Arrow file that every process maps into its memory.
+
+The name of the file is a hash of the content and names of the original files. It has the columns of a
+`RecordFile`, and text (UTF-8). The metadata holds the files that were left out.
 """
 
 import codecs
 import gzip
+import hashlib
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
+
+import pyarrow as pa
 
 from automl.base.errors import InputError
-from automl.tasks.language_modelling.data.files import BINARY, COMPRESSED, LINES, TextFiles, no_texts_error
+from automl.data.arrow import write_rows
+from automl.data.digest import SIZE, hash_contents
+from automl.data.records import RecordFile
+from automl.storage.cache_folder import cache_root
+from automl.tasks.language_modelling.data.files import (
+    BINARY,
+    COMPRESSED,
+    LINES,
+    TextFiles,
+    find_text_files,
+    no_texts_error,
+)
 
 MIN_FILES = 10
 MIN_PIECES = 64  # of a plain file, as long as they have MIN_PIECE bytes
@@ -167,3 +186,35 @@ def _choose_field(entry: dict[str, object]) -> str:
     raise NoTextError(
         NO_FIELD, f"must have a field {FIELD!r}, or a single field that is a string; its fields are {fields}"
     )
+
+
+FORMAT = 1  # Raise it when the format of the file or the reading of documents changes.
+SCHEMA = pa.schema(
+    {"name": pa.string(), "content": pa.binary(SIZE), "split": pa.int8(), "text": pa.large_binary()}
+)
+
+
+class DocumentFile(RecordFile):
+    """An opened file of N documents."""
+
+    def text(self, row: int) -> bytes:
+        text: bytes = self.table["text"][row].as_py()
+        return text
+
+
+def open_documents(path: str | Path) -> DocumentFile:
+    """Return the documents at `path` from the cache. Raises InputError like `read_documents`."""
+    files = find_text_files(path)
+    named = json.dumps([files.names, files.splits, files.tally.left_out])
+    key = f"documents {FORMAT} {named}".encode() + b"".join(hash_contents(files.paths, cache_root()))
+
+    def write(target: Path) -> str:
+        write_rows(target, SCHEMA, _make_rows(files), {"left_out": files.tally.left_out})
+        return f"read {len(files.paths)} files"
+
+    return DocumentFile.open_cached(key, write, needed=sum(file.stat().st_size for file in files.paths))
+
+
+def _make_rows(files: TextFiles) -> Iterator[Mapping[str, Any]]:
+    for name, text, split in read_documents(files):
+        yield {"name": name, "content": hashlib.sha256(text).digest(), "split": split, "text": text}

@@ -21,8 +21,7 @@ from automl.data.digest import SIZE
 from automl.data.records import File, RecordFile, Records
 from automl.data.splits import SPLITS, order_subsets
 from automl.data.tally import Tally
-from automl.tasks.language_modelling.data.document_cache import DocumentFile, open_documents
-from automl.tasks.language_modelling.data.documents import cut
+from automl.tasks.language_modelling.data.documents import DocumentFile, cut, open_documents
 from automl.tasks.language_modelling.data.tokenizer import TextTokenizer, read_tokenizer, train_pairs
 
 FORMAT = 2  # Raise it when the format of the file or a tokenizer changes.
