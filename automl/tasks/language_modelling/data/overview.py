@@ -6,7 +6,7 @@ from pathlib import Path
 
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally
-from automl.tasks.language_modelling.data.text_windows import open_text
+from automl.tasks.language_modelling.data.windows import open_text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,9 +21,9 @@ from automl.tasks.language_modelling import LanguageData
 from automl.tasks.language_modelling.data import is_text, open_windows, shared_name
 from automl.tasks.language_modelling.data.documents import cut
 from automl.tasks.language_modelling.data.overview import summarise_text
-from automl.tasks.language_modelling.data.text_windows import TextWindows, open_text
 from automl.tasks.language_modelling.data.token_cache import TokenFile
 from automl.tasks.language_modelling.data.tokenizer import TextTokenizer, train_pairs
+from automl.tasks.language_modelling.data.windows import TextWindows, open_text
 
 pytestmark = pytest.mark.usefixtures("cache")
 
