@@ -19,7 +19,7 @@ from automl.tasks.deployment import MODEL, TOKENIZER, Arrays, Deployment, Run, s
 from automl.tasks.initial import initialise
 from automl.tasks.language_modelling import SPEC, LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling.data import open_windows, shared_name
-from automl.tasks.language_modelling.data.tokenizer import TextTokenizer
+from automl.tasks.language_modelling.data.tokens import TextTokenizer
 from automl.tasks.language_modelling.data.windows import TextWindows
 from automl.tasks.language_modelling.deploy import (
     DECODING,

@@ -17,7 +17,7 @@ from automl.tasks.code_retrieval.data.tokenizer import train_tokenizer
 from automl.tasks.detection import score as detection_evaluator
 from automl.tasks.detection.data.masks import encode_masks
 from automl.tasks.language_modelling import hugging_face
-from automl.tasks.language_modelling.data.tokenizer import train_pairs
+from automl.tasks.language_modelling.data.tokens import train_pairs
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

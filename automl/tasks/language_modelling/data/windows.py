@@ -15,7 +15,7 @@ from automl.data.splits import SPLITS
 from automl.data.tally import Tally
 from automl.tasks.language_modelling import LanguageData
 from automl.tasks.language_modelling.data.recall import Recall
-from automl.tasks.language_modelling.data.token_cache import Documents, TokenFile, name_tokens, open_tokens
+from automl.tasks.language_modelling.data.tokens import Documents, TokenFile, name_tokens, open_tokens
 
 
 class Windows(Protocol):

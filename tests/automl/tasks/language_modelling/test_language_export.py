@@ -29,7 +29,7 @@ from automl.export.run_export import ExportResult
 from automl.export.run_maps import run_maps
 from automl.tasks import open_task
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
-from automl.tasks.language_modelling.data.tokenizer import TextTokenizer
+from automl.tasks.language_modelling.data.tokens import TextTokenizer
 from automl.tasks.language_modelling.data.windows import TextWindows
 from automl.tasks.language_modelling.task import LanguageModelling
 from search.config import TrialConfig

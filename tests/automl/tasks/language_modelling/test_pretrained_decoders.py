@@ -25,7 +25,7 @@ from automl.tasks.initial import choose_weights
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling.config import BYTES
 from automl.tasks.language_modelling.data import open_windows
-from automl.tasks.language_modelling.data.tokenizer import train_pairs
+from automl.tasks.language_modelling.data.tokens import train_pairs
 from automl.tasks.language_modelling.score import UNMARKED, divergence
 from automl.tasks.language_modelling.sensitivity import measure_sensitivity, write_sensitivity
 from automl.tasks.language_modelling.space import mixer

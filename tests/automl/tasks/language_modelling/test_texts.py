@@ -21,8 +21,7 @@ from automl.tasks.language_modelling import LanguageData
 from automl.tasks.language_modelling.data import is_text, open_windows, shared_name
 from automl.tasks.language_modelling.data.documents import cut
 from automl.tasks.language_modelling.data.overview import summarise_text
-from automl.tasks.language_modelling.data.token_cache import TokenFile
-from automl.tasks.language_modelling.data.tokenizer import TextTokenizer, train_pairs
+from automl.tasks.language_modelling.data.tokens import TextTokenizer, TokenFile, train_pairs
 from automl.tasks.language_modelling.data.windows import TextWindows, open_text
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -132,7 +131,7 @@ def test_long_documents_are_encoded_in_pieces(tmp_path: Path, monkeypatch: pytes
     write(tmp_path, {f"{i}.txt": text * 3 for i, text in enumerate(TEXTS)})
     whole = open_text(tmp_path)
     for name in ("PIECE", "ENCODED", "FORMAT"):
-        monkeypatch.setattr(f"automl.tasks.language_modelling.data.token_cache.{name}", 50)
+        monkeypatch.setattr(f"automl.tasks.language_modelling.data.tokens.{name}", 50)
     pieces = open_text(tmp_path)
     assert pieces.file.path != whole.file.path
     assert pieces.file.table.equals(whole.file.table)
