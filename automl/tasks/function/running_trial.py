@@ -24,7 +24,7 @@ from automl.base.errors import InputError, describe_error
 from automl.config.device import forked_generators, make_current
 from automl.config.runtime import Runtime
 from automl.tasks.function.generators import read_states, restore_states, seed_all
-from automl.tasks.function.inputs import Placed
+from automl.tasks.function.models import Placed
 from automl.tasks.function.start import TrainingFunction
 from automl.tasks.function.task import insert_placement
 from automl.tasks.function.trial import Epochs, Trial

@@ -16,7 +16,7 @@ import torch
 
 from automl.base.errors import InputError
 from automl.tasks.function import FunctionModel
-from automl.tasks.function.inputs import Placed, repeat
+from automl.tasks.function.models import Placed, repeat
 from automl.tasks.function.start import Start, StartTrial, find_function, run_start
 from backbones import sites
 from backbones.site import Site

@@ -20,8 +20,7 @@ from automl.tasks.base import Batch, EvaluationBatch, Inputs, Split, Task
 from automl.tasks.deployment import MODEL, Arrays, Deployment
 from automl.tasks.evaluator import Evaluator
 from automl.tasks.function import SPEC, FunctionModel
-from automl.tasks.function.deploy import add_noise, deploy, name_inputs
-from automl.tasks.function.inputs import Exported, Placed, repeat
+from automl.tasks.function.models import Exported, Placed, add_noise, deploy, name_inputs, repeat
 from automl.tasks.function.start import Start, StartTrial, run_start
 from automl.tasks.memo import remember_sites
 from backbones import insert

@@ -14,7 +14,7 @@ from torch import nn
 
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
-from automl.tasks.function.inputs import Exported, Placed, check_example
+from automl.tasks.function.models import Exported, Placed, check_example
 from backbones.example import Example
 from backbones.example import batch_size as size_of
 from search.choices import parse_parameter
