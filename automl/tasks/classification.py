@@ -1,4 +1,7 @@
-"""Base class of classification tasks: the loss, the metrics, and the inputs of each class."""
+"""Base class of classification tasks: the loss, the metrics, and the inputs of each class.
+
+The loss of classifiers: cross-entropy with label smoothing, class weights and mixed inputs.
+"""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -6,19 +9,19 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import TypeVar
 
 from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
 from automl.tasks.base import Batch, DataT_co, RecordTask, Split
-from automl.tasks.cross_entropy import accuracy, compute_class_weights, cross_entropy
 from automl.tasks.evaluator import ClassificationEvaluator
 from automl.tasks.memo import remember
 from automl.tasks.model_check import ModelCheck, check_model
 from backbones import BACKBONES, call
 from search.config import Model, TrialConfig
-from search.config.classification import ClassificationTraining
+from search.config.classification import ClassificationTraining, ClassWeights
 
 ClassTrainingT_co = TypeVar(
     "ClassTrainingT_co", bound=ClassificationTraining, default=ClassificationTraining, covariant=True
@@ -104,3 +107,65 @@ class Classification(RecordTask[DataT_co, Model, ClassTrainingT_co]):
     def evaluator(self, split: Split) -> ClassificationEvaluator:
         counts, metrics = self.class_counts(split), self.spec.metrics
         return ClassificationEvaluator(self.labels, counts, self.metric, metrics, self.runtime.device)
+
+
+def compute_class_weights(kind: ClassWeights, counts: Sequence[int], device: torch.device) -> Tensor | None:
+    """Return the weight of each class in the loss, `(classes,)`, or None for equal weights.
+
+    `balanced` is n / (k n_c) for the k classes with training inputs, so that the mean over inputs is 1 (G.
+    King and L. Zeng, Logistic regression in rare events data (2001)). `counts` holds the training inputs per
+    class.
+    """
+    if kind == "none":
+        return None
+    n_c = torch.tensor(counts, dtype=torch.float32)
+    present = n_c > 0
+    return (n_c.sum() / (present.sum() * n_c)).where(present, 0.0).to(device)
+
+
+def accuracy(logits: Tensor, labels: Tensor, mixed: tuple[Tensor, Tensor] | None = None) -> Tensor:
+    """Return the fraction of inputs for which the largest of the logits `(B, classes)` is the label's,
+    `(B,)`.
+
+    `mixed` is as in `cross_entropy`. A mixed input has the label with the larger weight.
+    """
+    if mixed is not None:
+        other, weight = mixed
+        labels = labels.where(weight >= 0.5, other)
+    return (logits.detach().argmax(1) == labels).to(logits.dtype).mean()
+
+
+def cross_entropy(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    smoothing: float,
+    weights: Tensor | None,
+    runtime: Runtime,
+    mixed: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Return the mean loss of logits `(B, classes)` and labels `(B,)`.
+
+    For inputs mixed of two, `mixed` holds the label of the second and the weight of the first, each `(B,)`.
+    With class weights it is the weighted mean, as in `torch.nn.CrossEntropyLoss`: the sum over labels of
+    mixing weight times class weight times loss, divided by the sum of mixing weight times class weight. The
+    divisor is that of all workers' batch, so that the mean of their gradients is the gradient of the whole
+    batch.
+    """
+    if weights is None and mixed is None:
+        return F.cross_entropy(logits, labels, label_smoothing=smoothing)
+    terms = [(labels, torch.ones_like(logits[:, 0]))]
+    if mixed is not None:
+        other, fraction = mixed
+        terms = [(labels, fraction), (other, 1 - fraction)]
+    losses = sum(
+        (
+            fraction * F.cross_entropy(logits, label, weights, reduction="none", label_smoothing=smoothing)
+            for label, fraction in terms
+        ),
+        start=torch.zeros_like(logits[:, 0]),
+    )
+    if weights is None:
+        return losses.mean()
+    total = sum(((fraction * weights[label]).sum() for label, fraction in terms), start=weights.new_zeros(()))
+    return losses.sum() / (runtime.total(total) / runtime.workers)

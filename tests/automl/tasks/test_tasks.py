@@ -13,7 +13,7 @@ from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.data.pictures.augment import centre_crop, normalise
 from automl.tasks import open_task
-from automl.tasks.cross_entropy import compute_class_weights
+from automl.tasks.classification import compute_class_weights
 from automl.tasks.image_classification.data import open_split
 from automl.tasks.image_classification.task import draw_mixup, load_images, mixup
 
