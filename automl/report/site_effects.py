@@ -17,7 +17,7 @@ from automl.base.units import pluralize
 from automl.report import style
 from automl.report.figure import Figure, Plot, Table, absent
 from automl.report.read import SearchData
-from automl.tasks.layer_scores import FILE, FORMAT, LayerScores
+from automl.tasks.shown import FILE, FORMAT, LayerScores
 from search.record import Role
 
 LEAST = 4  # cells of a rank correlation

@@ -1,6 +1,9 @@
-"""Inputs of a split in a form that people can look at."""
+"""Inputs of a split in a form that people can look at.
 
-from collections.abc import Sequence
+The scores of a trained model with one layer replaced, which a search stores for its report.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,3 +36,23 @@ def spread_over_classes(labels: Tensor, count: int) -> Tensor:
     counts = labels.bincount()
     rank = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[order]]
     return order[rank.argsort(stable=True)][:count]
+
+
+FILE, FORMAT = "sensitivity.json", 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerScores:
+    """Scores of a model with one layer replaced.
+
+    Attributes:
+        metric: The primary metric.
+        windows: The number of windows.
+        original: The score of the model with its own layers.
+        replaced: The score by site and type.
+    """
+
+    metric: str
+    windows: int
+    original: float
+    replaced: Mapping[str, Mapping[str, float]]

@@ -17,7 +17,7 @@ from torch import nn
 from attention import Spec
 from automl.base.serialise import write_json
 from automl.config.device import find_device, is_gpu
-from automl.tasks.layer_scores import FILE, FORMAT, LayerScores
+from automl.tasks.shown import FILE, FORMAT, LayerScores
 from backbones import insert, sites
 from backbones.take_over import take_over
 from search.record import TrialRecord

@@ -30,7 +30,7 @@ from automl.tasks.language_modelling.score import UNMARKED, divergence
 from automl.tasks.language_modelling.sensitivity import measure_sensitivity, write_sensitivity
 from automl.tasks.language_modelling.space import mixer
 from automl.tasks.language_modelling.task import LanguageModelling
-from automl.tasks.layer_scores import FILE, FORMAT, LayerScores
+from automl.tasks.shown import FILE, FORMAT, LayerScores
 from automl.training import checkpoint
 from automl.training.loop import fit, start
 from automl.training.shared_training import continue_training
