@@ -16,9 +16,9 @@ from typing_extensions import TypeVar
 from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
 from automl.tasks.base import Batch, DataT_co, RecordTask, Split
+from automl.tasks.checks import ModelCheck, check_model
 from automl.tasks.evaluator import ClassificationEvaluator
 from automl.tasks.memo import remember
-from automl.tasks.model_check import ModelCheck, check_model
 from backbones import BACKBONES, call
 from search.config import Model, TrialConfig
 from search.config.classification import ClassificationTraining, ClassWeights

@@ -24,7 +24,7 @@ from automl.storage.provenance import collect_provenance
 from automl.storage.storage import Storage
 from automl.storage.trusted import remember
 from automl.tasks import Task, open_task
-from automl.tasks.attention_check import check_attentions
+from automl.tasks.checks import check_attentions
 from automl.tracking.run_spec import RunSpec, source
 from automl.tracking.tracker import MlflowSilent, SilentWriter, Tracker, Writes
 from automl.tracking.writer import MlflowWriter

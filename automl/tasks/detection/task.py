@@ -20,6 +20,7 @@ from automl.config.runtime import Runtime
 from automl.data.pictures.formats import SUFFIXES, is_picture
 from automl.data.records import Records
 from automl.tasks.base import EvaluationBatch, RecordTask, Split
+from automl.tasks.checks import ModelCheck, check_model
 from automl.tasks.deployment import Arrays, Deployment, spread_indices
 from automl.tasks.detection import SPEC, DetectionData, DetectionModel, DetectionTraining
 from automl.tasks.detection.config import BOX_AP
@@ -43,7 +44,6 @@ from automl.tasks.detection.model import STRIDES, build_detector
 from automl.tasks.detection.score import DetectionEvaluator, Truth, metric_names
 from automl.tasks.initial import initialise_backbone
 from automl.tasks.memo import remember
-from automl.tasks.model_check import ModelCheck, check_model
 from backbones import BACKBONES, find
 from backbones.libraries import LIBRARIES
 from backbones.memory_format import set_format

@@ -13,7 +13,7 @@ from attention import ATTENTIONS, Spec
 from attention.attention_table import TIMM_NAMES
 from automl.config.settings import Settings
 from automl.search.prepare import check_attentions
-from automl.tasks.attention_check import MOST_OPTIONS
+from automl.tasks.checks import MOST_OPTIONS
 from automl.trials.train import run_train
 from search.drawn import Drawn
 
@@ -235,7 +235,7 @@ def test_an_export_leaves_out_the_formats_that_were_named(cli: Cli, tmp_path: Pa
 
 
 def test_types_of_the_table_are_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("automl.tasks.attention_check.check_contract", None)
+    monkeypatch.setattr("automl.tasks.checks.check_contract", None)
     _check(None)
 
 

@@ -16,7 +16,7 @@ from automl.base.errors import InputError
 from automl.config import device
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
-from automl.tasks.model_check import check_model
+from automl.tasks.checks import check_model
 from automl.training import clock, step
 from automl.training.loop import fit, start
 from automl.trials import train
