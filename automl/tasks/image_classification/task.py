@@ -26,8 +26,7 @@ from automl.tasks.image_classification.data import (
     open_split,
     shared_name,
 )
-from automl.tasks.image_classification.data.feed import Feed
-from automl.tasks.image_classification.data.policy import apply_cutmix, make_erasing, make_policy
+from automl.tasks.image_classification.data.feed import Feed, apply_cutmix, make_erasing, make_policy
 from automl.tasks.initial import initialise
 from automl.tasks.shown import ShownInputs, spread_over_classes
 from backbones import IMAGENET, Normalisation, find

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from automl.tasks.image_classification.data.policy import Augment, apply_cutmix, make_erasing, make_policy
+from automl.tasks.image_classification.data.feed import Augment, apply_cutmix, make_erasing, make_policy
 
 RAW = torch.randint(0, 256, (6, 20, 20, 3), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
 SEEDS = torch.arange(6)

@@ -22,7 +22,7 @@ from automl.data.pictures.picture import describe_sizes, read_sizes
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally, join_examples
 from automl.tasks.image_classification.data.dataset import Images, open_image_records, open_split
-from automl.tasks.image_classification.data.policy import make_erasing, make_policy
+from automl.tasks.image_classification.data.feed import make_erasing, make_policy
 from backbones.normalisation import Normalisation
 from search.class_statistics import describe_imbalance
 
