@@ -18,8 +18,7 @@ from automl.search.default_space import fit_epochs
 from automl.search.earlier import find_warm_start, read_effects
 from automl.storage.folder import check_new
 from automl.storage.working_dir import check_not_temporary
-from automl.tasks import Task, open_task
-from automl.tasks import checks as attention_check
+from automl.tasks import Task, checks, open_task
 from automl.tasks.initial import choose_weights
 from search.config import PUBLISHED, TrialConfig
 from search.drawn import Drawn
@@ -167,7 +166,7 @@ def check_attentions(drawn: Drawn, adjust: Callable[[TrialConfig], TrialConfig],
     if not any(spec.is_foreign for spec in specs):
         return
     configs = list(map(adjust, drawn.configs(ATTENTION_DRAWS)))
-    for spec, site in attention_check.check_attentions(configs, runtime):
+    for spec, site in checks.check_attentions(configs, runtime):
         for file, reason in find_missing_formats(spec, site).items():
             print(f"note      an export with {spec.name} will have no {file}: {reason}", file=sys.stderr)
 

@@ -4,14 +4,11 @@ base                     The base class `Task`
 opening                  Finds the task of a name, of data or of a configuration, and opens it
 evaluator                Computes metrics from a model's outputs, over batches and workers
 classification           Base class of classification tasks
-cross_entropy            The loss of classifiers: label smoothing, class weights, mixed inputs
 deployment               Deployment of a trained model: module, named inputs and outputs
-attention_check          Checks attention modules of others at the sites of configurations
 initial                  Initial weights: published, from a file, or from a trained trial
 memo                     Results that are computed once in a process
-model_check              Tries a model before training, and chooses its memory format
 same_data                Checks whether a search's data have changed since it was created
-shown                    Inputs of a split in a form that people can look at
+shown                    What a report shows: inputs to look at, and the scores with one layer replaced
 subject                  A model without a dataset, for `automl cost`
 stereo                   The disparity of each pixel of the left of two rectified images
 sequence_classification  Classification of sequences of sensor readings
@@ -22,8 +19,8 @@ language_modelling       Prediction of the next token of a text, or of sequences
 image_classification     Classification of images
 function                 A training by a function of the user
 command                  A training that is any command
-layer_scores             The scores of a trained model with one layer replaced
 published_study          Published experiments: their figures and sources
+checks                   Checks before a training: of a model, and of attention modules of others
 
 A folder declares its task by `SPEC` in its `__init__`. It usually has `config` (the sections of a
 configuration), `data`, `model`, `score` (the evaluator), `deploy`, `space` (search spaces), `study`

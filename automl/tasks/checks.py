@@ -1,9 +1,7 @@
-"""A trial of a model before its training: one step, and passes in evaluation mode.
+"""Checks before a training: of a model, by one step and passes in evaluation mode, and of attention modules.
 
 The most common fault of a user-defined model is `x.view(x.size(0), -1)`, which works on contiguous features
 only. A model that fails in channels_last but works contiguous is trained contiguous.
-
-Check attention modules of others at the sites of configurations, before anything is trained.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Base class of classification tasks: the loss, the metrics, and the inputs of each class.
-
-The loss of classifiers: cross-entropy with label smoothing, class weights and mixed inputs.
-"""
+"""Base class of classification tasks: the loss, the metrics, and the inputs of each class."""
 
 from abc import abstractmethod
 from collections.abc import Sequence

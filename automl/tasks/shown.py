@@ -1,7 +1,4 @@
-"""Inputs of a split in a form that people can look at.
-
-The scores of a trained model with one layer replaced, which a search stores for its report.
-"""
+"""What a report shows of a task: inputs to look at, and the scores with one layer replaced."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Models that a training function gives, with their examples, and batches of an example.
-
-Deployment of the model that a training function exports: any arguments and outputs by name.
-"""
+"""Models that a training function gives, with their examples: to place attention in, and to export."""
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence

@@ -5,7 +5,6 @@ data              Image data: sources, caches of decoded splits, augmentation an
 decomposed_space  Spaces of decomposed attention in a ResNet-50 or a ResNeXt-101
 equal_time        The comparison of SimpleSelfAttention at equal time
 fit               Settings of a search that fit a folder of images
-published         Published datasets of images
 space             Spaces of images: attention in any backbone
 study             Published comparisons of classifiers of images
 task              Image classification: cross-entropy with label smoothing, class weights, mixup and CutMix

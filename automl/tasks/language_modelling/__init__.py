@@ -1,17 +1,15 @@
 """Language modelling: a causal decoder predicts the next token of a text, or of sequences of recall.
 
-config        Configuration of language modelling
+config        Configuration of language modelling, and the sizes of a decoder's layers
 data          Text for language models, and sequences of associative recall
-deploy        Deployment of a causal decoder: the graphs `prefill` and `step`, or one graph without a state
+deploy        Deployment of a causal decoder: its graphs, with a state or without, and their usage
 gpt           A decoder for causal language models: from tokens to the logits of each next token
 hugging_face  Causal language models of Hugging Face, from a local folder or by name: `hf:FOLDER`, `hf:NAME`
 model         The causal language models: the built-in decoder, and those of Hugging Face by the prefix `hf:`
 score         Metrics of predicted tokens, over batches and workers
 sensitivity   One-layer sensitivity of a trained decoder: its score if one layer is replaced, without training
-shape         The sizes of a decoder's layers, on which the mixers that replace theirs depend
 space         Spaces of hybrid decoders: the mixer of each layer
 task          Language modelling: a causal decoder predicts the next token
-usage         Usage of an exported decoder, for its model card: a continuation by the most probable tokens
 """
 
 from automl.tasks.language_modelling.config import LANGUAGE, LanguageData, LanguageModel, LanguageTraining

@@ -1,7 +1,4 @@
-"""Configuration of language modelling.
-
-The sizes of a decoder's layers, on which the mixers that replace theirs depend.
-"""
+"""Configuration of language modelling, and the sizes of a decoder's layers."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,13 +7,12 @@ from itertools import groupby
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from attention.position import Encoding
 from automl.base.errors import InputError
 from search.config.sections import PUBLISHED, Data, Model, Training
 from search.metric import Metric
 
 if TYPE_CHECKING:
-    from automl.tasks.language_modelling.config import DecoderShape
+    from attention.position import Encoding  # imports torch, which takes seconds
 
 TextSource = Literal["recall", "text"]
 
@@ -103,6 +99,32 @@ class LanguageData(Data):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DecoderShape:
+    """Sizes of the layers of a causal language model.
+
+    Attributes:
+        depth: Number of layers.
+        width: Number of channels between layers.
+        heads: Number of query heads.
+        cache: Number of values that a layer with its own attention keeps of each token while decoding.
+        encoding: Position encoding of queries and keys: `rotary`, or `none` if tokens are embedded with their
+            positions.
+        base: Base of rotary encoding, if it is not the default.
+        context: Maximum number of tokens of a model that has a limit.
+        vocabulary: Number of tokens of a model that has its own. None: that of the data.
+    """
+
+    depth: int
+    width: int
+    heads: int
+    cache: int
+    encoding: "Encoding"
+    base: float | None = None
+    context: int | None = None
+    vocabulary: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class LanguageModel(Model):
     """A causal decoder, and the mixers that replace those of some layers.
 
@@ -186,7 +208,7 @@ class LanguageModel(Model):
         return f"{name} [{', '.join(specs)}]" if options and specs else name
 
     @property
-    def shape(self) -> "DecoderShape":
+    def shape(self) -> DecoderShape:
         """Return the sizes of the layers."""
         from automl.tasks.language_modelling.model import find_decoder  # imports torch, which takes seconds
 
@@ -226,29 +248,3 @@ def _ranges(numbers: Sequence[int]) -> str:
     groups = groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
     runs = [[number for _, number in group] for _, group in groups]
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecoderShape:
-    """Sizes of the layers of a causal language model.
-
-    Attributes:
-        depth: Number of layers.
-        width: Number of channels between layers.
-        heads: Number of query heads.
-        cache: Number of values that a layer with its own attention keeps of each token while decoding.
-        encoding: Position encoding of queries and keys: `rotary`, or `none` if tokens are embedded with their
-            positions.
-        base: Base of rotary encoding, if it is not the default.
-        context: Maximum number of tokens of a model that has a limit.
-        vocabulary: Number of tokens of a model that has its own. None: that of the data.
-    """
-
-    depth: int
-    width: int
-    heads: int
-    cache: int
-    encoding: Encoding
-    base: float | None = None
-    context: int | None = None
-    vocabulary: int | None = None

@@ -3,8 +3,6 @@
 `prefill` reads a text, and each `step` one more token. The state of a layer is the inputs `past.LAYER.NUMBER`
 of a step, and its new state the outputs `present.LAYER.NUMBER`. A model with a mixer that keeps no state has
 the graph `model`, which reads the whole text for each token.
-
-Usage of an exported decoder, for its model card: a continuation by the most probable tokens.
 """
 
 from collections.abc import Mapping, Sequence

@@ -26,10 +26,10 @@ from automl.tasks.image_classification.data import dataset
 from automl.tasks.image_classification.data.sources import list_images
 {before}
 listing = list_images("folder", sys.argv[1], 8)
-print(len(cache.open_image_cache(listing.splits["train"], listing.classes, 8, "train").labels))
+print(len(dataset.open_image_cache(listing.splits["train"], listing.classes, 8, "train").labels))
 """
 
-SLOW = "plain = cache.decode; cache.decode = lambda *a: (time.sleep(0.01), plain(*a))[1]"
+SLOW = "plain = dataset.decode; dataset.decode = lambda *a: (time.sleep(0.01), plain(*a))[1]"
 NO_ROOM = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"
 
 

@@ -1,15 +1,13 @@
 """Images with objects: boxes, categories and masks, in COCO's layout.
 
-objects      The objects of an image
+objects      Photos with their objects, and the check of their sizes
 masks        Masks: polygons and run lengths
 annotations  Reads and checks an annotation file
 coco_folder  A folder in COCO's layout: its annotation files, splits and images
 scenes       The bundled data: digits on a canvas
-sizes        Compares the sizes of image files with their annotations
-cache        A decoded split in a memory-mapped Arrow file
 augment      Scales, crops and mirrors images with their objects
 overview     The summary that `automl data` prints of a folder in COCO's layout
-dataset      A split for the training loop; splits, subsets and manifests
+dataset      A decoded split in a memory-mapped Arrow file; splits, subsets and manifests
 """
 
 from automl.tasks.detection.data.coco_folder import is_coco

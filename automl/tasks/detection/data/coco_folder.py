@@ -8,8 +8,6 @@ Label Studio  result.json                             images/*.jpg
 
 The images of a file `instances_NAME.json` are in the folder NAME, in images/NAME, in a folder named after the
 split (train, val or test), in images, or beside `annotations`.
-
-Published datasets of objects.
 """
 
 import hashlib

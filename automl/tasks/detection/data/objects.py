@@ -1,7 +1,4 @@
-"""Objects of an image: boxes, categories and masks.
-
-Compare the sizes of image files with their annotations, without decoding an image.
-"""
+"""Photos with their objects: boxes, categories and masks, and the check of their sizes without decoding."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,16 +1,11 @@
 """Image data: sources, caches of decoded splits, augmentation and batches on the device.
 
-sources        Table of image sources, and the lists of their images
-folders        Datasets in folders: one folder per class
-labels         Images with labels in a table, `labels.csv`
-tiny_imagenet  Tiny ImageNet: a table of the validation images' classes
-doubles        Drops images with two labels, counts copies
-cache          A decoded split in a memory-mapped Arrow file
-dataset        One split for the training loop; splits, subsets and manifests
-feed           Batches on the device: kept there if they fit, prefetched otherwise
-overview       Summary of a dataset: classes, splits, sizes, files left out, duplicates
-sheet          A sheet of sample images and their augmented versions
-policy         torchvision's policies, erasing and CutMix on whole batches, on the device
+sources   Table of image sources, the lists of their images, and the published datasets
+folders   Datasets in folders: one folder per class; drops images with two labels
+labels    Tables of labels: `labels.csv`, and Tiny ImageNet's of the validation images
+dataset   A decoded split in a memory-mapped Arrow file; splits, subsets and manifests
+feed      Batches on the device, and torchvision's policies, erasing and CutMix there
+overview  Summary of a dataset, and a sheet of sample images and their augmented versions
 """
 
 from automl.data.pictures.decode import cache_side, decode

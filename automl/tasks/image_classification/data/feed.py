@@ -1,6 +1,4 @@
-"""Move raw images to the device: once if they fit there, otherwise in prefetched batches.
-
-Apply torchvision's augmentation policies to batches on the device, with a draw for each image.
+"""Batches of raw images on the device, and the augmentation of whole batches there.
 
 The draws of an image depend only on its seed, not on the worker or the other images of the batch.
 """

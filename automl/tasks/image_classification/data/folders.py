@@ -3,9 +3,8 @@
 
 Tiny ImageNet's layout is also read. `val/` is the test split, as in ImageNet's archives, unless there is also
 a `test/`. SPLIT_NAMES lists other usual names of splits. A folder with such a name that contains images is a
-class if folders of other names are beside it.
-
-Find images with two labels, and copies of an image, by the hash of their files.
+class if folders of other names are beside it. Images with two labels, and copies of an image, are found by
+the hash of their files.
 """
 
 import os

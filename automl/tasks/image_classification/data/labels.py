@@ -1,13 +1,9 @@
-"""Tables of labels: `labels.csv`, and that of Tiny ImageNet's validation images.
-
-Read images whose labels are in a table: `labels.csv` in their folder, with a row for each image.
-
-Tiny ImageNet: `val/images/` with the classes in a table, and a test split without labels.
+"""Tables of labels: `labels.csv` with a row for each image, and that of Tiny ImageNet's validation images.
 
     train/n01443537/images/n01443537_0.JPEG
     val/images/val_0.JPEG
     val/val_annotations.txt     file, class and box, separated by tabs
-    test/images/test_0.JPEG
+    test/images/test_0.JPEG     without labels
 
 Source: http://cs231n.stanford.edu/tiny-imagenet-200.zip
 """

@@ -1,7 +1,4 @@
-"""Summarise a dataset of images: classes, splits, sizes, files left out, and images that look alike.
-
-Draw a sheet of sample images: the name of the class, the image, and its augmented versions.
-"""
+"""Summarise a dataset of images, and draw a sheet of samples with their augmented versions."""
 
 import unicodedata
 from collections import Counter

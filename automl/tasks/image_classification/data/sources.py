@@ -1,7 +1,4 @@
-"""The table of image sources, and the list of images of each.
-
-Published datasets of images.
-"""
+"""The table of image sources, the list of images of each, and the published datasets."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,14 +1,11 @@
 """Text for language models, and sequences of associative recall.
 
-windows         Windows of tokens with the positions that count, of either source
-recall          Sequences of multi-query associative recall, drawn when they are read
-files           Finds the files of text at a path, and the splits that folders define
-documents       Reads the documents of files, of JSON lines, and pieces of single files
-document_cache  The documents in a memory-mapped Arrow file
-tokenizer       Bytes, or sub-words by byte-level byte-pair encoding
-token_cache     The tokens of all documents, split by split, in an Arrow file
-text_windows    Windows for training, and sliding windows for validation and test
-overview        The summary that `automl data` prints of texts
+windows    Windows of tokens with the positions that count, of either source
+recall     Sequences of multi-query associative recall, drawn when they are read
+files      Finds the files of text at a path, and the splits that folders define
+documents  Reads the documents of files, of JSON lines, and pieces of single files, into an Arrow file
+overview   The summary that `automl data` prints of texts
+tokens     Bytes or sub-words, and the tokens of all documents, split by split, in an Arrow file
 """
 
 from automl.tasks.language_modelling.data.files import is_text

@@ -1,11 +1,9 @@
-"""Read the documents of text files.
+"""Read the documents of text files, once into an Arrow file that every process maps into its memory.
 
 A document is a file, or a line of JSON. If there are fewer than MIN_FILES files, each plain file is cut into
 pieces, which are documents, so that there are some for every split.
 
-The documents of a path, read once into an Arrow file that every process maps into its memory.
-
-The name of the file is a hash of the content and names of the original files. It has the columns of a
+The name of the Arrow file is a hash of the content and names of the original files. It has the columns of a
 `RecordFile`, and text (UTF-8). The metadata holds the files that were left out.
 """
 

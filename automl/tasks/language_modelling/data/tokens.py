@@ -1,12 +1,10 @@
-"""Tokens of text: bytes, or sub-words by byte-level byte-pair encoding.
+"""Tokens of text: bytes, or sub-words by byte-level byte-pair encoding, packed into an Arrow file.
 
 Source of the encoding: A. Radford et al., Language Models are Unsupervised Multitask Learners (2019), section
 2.2. The last number of a vocabulary is the end of a document, which no text contains. The tokenizer of a
 trained model has a number of its own for that.
 
-The tokens of all documents, packed into an Arrow file that every process maps into its memory.
-
-It has the columns of a `RecordFile`, bytes (int64) and tokens (uint16, or uint32 for a vocabulary above
+The file has the columns of a `RecordFile`, bytes (int64) and tokens (uint16, or uint32 for a vocabulary above
 65,536). The tokens of a document end with the number of its end. Documents are in the order of their splits,
 and within a split in that of `order_subsets`. So the tokens of a split, and of any subset, are consecutive.
 The vocabulary is learned from the whole training split, or that of a given tokenizer.

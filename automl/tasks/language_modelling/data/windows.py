@@ -1,7 +1,4 @@
-"""Windows of a fixed number of tokens for a language model, from a generator or from packed text.
-
-Windows of packed text.
-"""
+"""Windows of a fixed number of tokens for a language model, from a generator or from packed text."""
 
 from functools import cached_property, lru_cache
 from pathlib import Path

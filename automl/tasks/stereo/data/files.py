@@ -1,9 +1,8 @@
 """Read one image or disparity map. An unknown disparity is infinite.
 
-Portable float maps: a header in text, then float32 values, the lowest row first.
-
-Source: P. Debevec, Portable Float Map; used by Scene Flow and Middlebury. The sign of the scale gives the
-byte order, negative for little endian. Its size is ignored, as both data sets expect.
+A portable float map (PFM) has a header in text, then float32 values, the lowest row first. The sign of the
+scale gives the byte order, negative for little endian. Its size is ignored, as Scene Flow and Middlebury
+expect. Source: P. Debevec, Portable Float Map.
 """
 
 import re

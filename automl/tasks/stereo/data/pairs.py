@@ -8,8 +8,6 @@ Middlebury   folders with im0.png, im1.png and disp0.pfm or disp0GT.pfm
 a CSV        columns left, right, disparity and optionally split and group; paths relative to the CSV
 
 The views of each layout may have any format of IMAGES.
-
-Published datasets of stereo pairs.
 """
 
 import csv
