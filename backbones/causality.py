@@ -99,7 +99,7 @@ def _change_later(x: Tensor, axis: int, i: int, draws: torch.Generator) -> Itera
         yield torch.cat([before, change.expand_as(later)], dim=axis)
 
 
-def refuse(placement: Mapping[str, Spec], leaking: Collection[str]) -> InputError:
+def refuse_leaks(placement: Mapping[str, Spec], leaking: Collection[str]) -> InputError:
     """Return the error for a placement with which a causal model would not be causal.
 
     Args:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from attention import Gated, Spec
 from automl.base.errors import InputError
-from backbones.causality import is_causal, refuse, sees_later
+from backbones.causality import is_causal, refuse_leaks, sees_later
 from backbones.example import Example
 from backbones.lazy_layers import materialise
 from backbones.mixer import Mixer
@@ -98,7 +98,7 @@ def insert(
     if SECOND in influences:
         raise refuse_order(model)
     if causal and (leaking := _find_leaking(modules, placement, [sites_by_name[name] for name in along])):
-        raise refuse(placement, leaking)
+        raise refuse_leaks(placement, leaking)
     for name, module in sorted(modules.items(), key=lambda item: not sites_by_name[item[0]].replaces):
         site = sites_by_name[name]
         if site.replaces:
@@ -115,7 +115,7 @@ def insert(
                 f"model uses more than its output: {error}"
             ) from error
     if causal and example is not None and not is_causal(model, example, mixes=False):
-        raise refuse(placement, [])
+        raise refuse_leaks(placement, [])
     if along and example is not None and (others := find_influences(model, example) - influences):
         raise refuse_influences(along, others)
     for encoder in (m for m in model.modules() if isinstance(m, nn.TransformerEncoder)):
