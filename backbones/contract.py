@@ -19,8 +19,8 @@ from attention.attention_type import ShapeError, same_shape
 from attention.padding import is_padding, padding
 from automl.base.errors import InputError, describe_error
 from backbones.attention_cost import count_module_cost
-from backbones.causality import sees_later
 from backbones.example import Example, call
+from backbones.influence import sees_later
 from backbones.insertion import build_module
 from backbones.site import Site, features
 from backbones.torch_internals import DataDependentOutputException, FakeCopyMode, FakeTensorMode

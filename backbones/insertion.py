@@ -8,13 +8,20 @@ from torch import Tensor, nn
 
 from attention import Gated, Spec
 from automl.base.errors import InputError
-from backbones.causality import is_causal, refuse_leaks, sees_later
 from backbones.example import Example
+from backbones.influence import (
+    SECOND,
+    find_influences,
+    is_causal,
+    refuse_influences,
+    refuse_leaks,
+    refuse_order,
+    sees_later,
+)
 from backbones.lazy_layers import materialise
 from backbones.mixer import Mixer
 from backbones.output import feature_map, with_feature_map
 from backbones.placement import Placement, as_placement
-from backbones.separation import SECOND, find_influences, refuse_influences, refuse_order
 from backbones.site import Site, features, sites
 from backbones.trace import trace
 from backbones.unknown_site import unknown_site
@@ -42,9 +49,9 @@ def insert(
 
     A `nn.TransformerEncoderLayer` with an inserted module runs without torch's fused evaluation path.
 
-    If the model is causal (`backbones.causality`), as a language model is, modules must be causal too. At
+    If the model is causal (`backbones.influence`), as a language model is, modules must be causal too. At
     sites with one spatial dimension, this is tested by changing tokens: of each module, then of the model.
-    Neither other examples of a batch nor padding may change an output there (`backbones.separation`).
+    Neither other examples of a batch nor padding may change an output there (`backbones.influence`).
 
     Args:
         model: The model.

@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention.position import ROTARY_BASE, rotate
+from backbones.influence import count_entries
 from backbones.mixer import Mixer
 from backbones.output import feature_map
-from backbones.probe import count_entries
 from backbones.weights import load
 
 # Names of the projections in torch's and transformers' modules.

@@ -13,8 +13,8 @@ from automl.base.errors import InputError
 from automl.export.formats import find_missing_formats
 from automl.tasks.subject import Subject, make_subject
 from backbones import Site, sites
-from backbones.causality import is_causal
 from backbones.contract import CHECKS, Check, check_contract, find_padded
+from backbones.influence import is_causal
 
 IMPORT = 60  # longest import of an attention's file [s]
 

@@ -16,8 +16,8 @@ from automl.config.runtime import Runtime
 from automl.tasks import open_task
 from automl.tasks.memo import remember
 from backbones import Site, sites
-from backbones.causality import is_causal
 from backbones.contract import check_contract, find_padded
+from backbones.influence import is_causal
 from backbones.unknown_site import unknown_site
 from search.config import TrialConfig
 
