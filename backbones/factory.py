@@ -28,7 +28,7 @@ from automl.base.errors import InputError, error_message, unknown
 from automl.base.loading import load_object
 from automl.base.registry import contributions
 from backbones.backbone_table import BACKBONES, TASK_PARAMETERS, Backbone, check_value
-from backbones.lazy_layers import materialise
+from backbones.example import materialise
 from backbones.libraries import LIBRARIES
 from backbones.normalisation import IMAGENET
 from backbones.output import logits

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from attention import Gated, Spec
 from automl.base.errors import InputError
-from backbones.example import Example
+from backbones.example import Example, materialise
 from backbones.influence import (
     SECOND,
     find_influences,
@@ -18,7 +18,6 @@ from backbones.influence import (
     refuse_order,
     sees_later,
 )
-from backbones.lazy_layers import materialise
 from backbones.mixer import Mixer
 from backbones.output import feature_map, with_feature_map
 from backbones.placement import Placement, as_placement

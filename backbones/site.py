@@ -28,8 +28,7 @@ from torch import Tensor, nn
 
 from attention import Gated, Layout
 from automl.base.errors import InputError
-from backbones.example import Example, batch_size
-from backbones.lazy_layers import materialise
+from backbones.example import Example, batch_size, materialise
 from backbones.locations import Map, locate
 from backbones.siamese import Siamese
 from backbones.trace import trace

@@ -25,8 +25,7 @@ from automl.tasks.function.inputs import Exported, Placed, repeat
 from automl.tasks.function.start import Start, StartTrial, run_start
 from automl.tasks.memo import remember_sites
 from backbones import insert
-from backbones.example import sum_outputs
-from backbones.lazy_layers import materialise
+from backbones.example import materialise, sum_outputs
 from backbones.torch_internals import tree_leaves
 from search.config import Data, TrialConfig
 from search.config.own_training import OwnTraining

@@ -30,7 +30,7 @@ from automl.tasks.sequence_classification.data import (
 from automl.tasks.sequence_classification.data.formats import FORMATS
 from automl.tasks.sequence_classification.data.unlabelled import read_unlabelled
 from automl.tasks.shown import ShownInputs, spread_over_classes
-from backbones.lazy_layers import materialise
+from backbones.example import materialise
 from search.config import TrialConfig
 from search.config.classification import ClassificationTraining
 
