@@ -21,9 +21,8 @@ from backbones.influence import (
 from backbones.mixer import Mixer
 from backbones.output import feature_map, with_feature_map
 from backbones.placement import Placement, as_placement
-from backbones.site import Site, features, sites
+from backbones.site import Site, features, sites, unknown_site
 from backbones.trace import trace
-from backbones.unknown_site import unknown_site
 
 # Name of an inserted module in the submodule at its site. The backbone's own names do not change, so that its
 # checkpoints load with `strict=False`.

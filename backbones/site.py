@@ -1,5 +1,7 @@
 """Sites: the positions in a model where a feature map can be transformed. They are determined by a trace.
 
+Sites: the positions in a model where a feature map can be transformed. They are determined by a trace.
+
 No family of models is treated specially. A residual block is a module whose own forward adds two feature
 maps, or blends or subtracts them. Its branch is the operand that passed more layers. Blocks that share a
 parent and a resolution form a stage. So `stage1.block2.branch` means the same in an xresnet, in torchvision's
@@ -17,9 +19,11 @@ beginning of the names of the sites in it.
 
 Attention ignores class tokens. So a model with class tokens has no sites after it has mixed its tokens for
 the last time.
+
+The error for a site that a model lacks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -27,7 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from attention import Gated, Layout
-from automl.base.errors import InputError
+from automl.base.errors import InputError, unknown
 from backbones.example import Example, batch_size, materialise
 from backbones.locations import Map, locate
 from backbones.siamese import Siamese
@@ -221,3 +225,33 @@ def _takes_insertion(model: nn.Module, path: str, output: Output) -> bool:
     return not isinstance(module, nn.Sequential) or (
         type(module).forward is nn.Sequential.forward and output.alone
     )
+
+
+def unknown_site(model: nn.Module, name: str, known: Sequence[Site]) -> InputError:
+    """Return the error for an unknown site.
+
+    If `name` is the path of a module, it names the nearest sites. Otherwise it lists the sites of the model.
+    """
+    kind = f"site of {type(model).__name__}"
+    if names := [site.name for site in known if site.path == name]:
+        return InputError(
+            f"unknown {kind} {name!r}: that is a module, whose site is called "
+            f"{' and '.join(map(repr, names))}"
+        )
+    paths = [path for path, _ in model.named_modules()]
+    if name and name in paths:
+        inside = [site.name for site in known if site.path.startswith(f"{name}.")]
+        around = [site for site in known if name.startswith(f"{site.path}.")]
+        beside = [
+            path for path in paths[paths.index(name) :] if path.rpartition(".")[0] == name.rpartition(".")[0]
+        ]
+        after = [site.name for path in beside for site in known if site.path == path]
+        nearest = max(around, key=lambda site: len(site.path)).name if around else None
+        hints = [f"around it is {nearest!r}"] if nearest else []
+        hints += [f"after it is {after[0]!r}"] if after else []
+        hints += [f"in it are {', '.join(inside)}"] if inside else []
+        return InputError(
+            f"unknown {kind} {name!r}: that is a module without a site of its own"
+            f"{'; ' * bool(hints)}{', and '.join(hints)}"
+        )
+    return unknown(kind, name, [site.name for site in known])

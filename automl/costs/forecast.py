@@ -21,7 +21,7 @@ from automl.tasks import open_task
 from backbones import Site, sites
 from backbones.attention_cost import attention_cost
 from backbones.macs import count_macs
-from backbones.unknown_site import unknown_site
+from backbones.site import unknown_site
 from search.callback import Callback
 from search.config import TrialConfig
 from search.record import TrialRecord

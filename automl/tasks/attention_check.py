@@ -18,7 +18,7 @@ from automl.tasks.memo import remember
 from backbones import Site, sites
 from backbones.contract import check_contract, find_padded
 from backbones.influence import is_causal
-from backbones.unknown_site import unknown_site
+from backbones.site import unknown_site
 from search.config import TrialConfig
 
 MOST_OPTIONS = 4  # Options with ranges of numbers would make every draw a module of its own.
