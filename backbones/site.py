@@ -34,7 +34,7 @@ from attention import Gated, Layout
 from automl.base.errors import InputError, unknown
 from backbones.example import Example, batch_size, materialise
 from backbones.locations import Map, locate
-from backbones.siamese import Siamese
+from backbones.stages import Siamese
 from backbones.trace import trace
 from backbones.trace_record import Output, Trace
 

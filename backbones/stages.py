@@ -1,5 +1,14 @@
-"""Feature maps of the stages of a backbone, for models on top of one."""
+"""For models on top of a backbone: the feature maps of its stages, and one network for several inputs.
 
+Feature maps of the stages of a backbone, for models on top of one.
+
+One network for several inputs, which pass it as one batch.
+
+So each of its layers runs once and has one site for attention. Batch norm takes its statistics from all
+inputs together.
+"""
+
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -33,3 +42,26 @@ def remove_head(body: nn.Module, last: str, size: int) -> None:
         if not any(path.startswith(f"{other}.") for other in after):
             above, _, leaf = path.rpartition(".")
             setattr(body.get_submodule(above), leaf, nn.Identity())
+
+
+class Siamese(nn.Module, ABC):
+    """Base class of networks that compute the same features of several inputs.
+
+    Attributes:
+        inputs: Number of inputs. A layer inside receives so many batches as one.
+    """
+
+    inputs = 2
+
+    @abstractmethod
+    def features(self, x: Tensor) -> Tensor:
+        """Compute the features `(B, D, ...)` of `x`, `(B, C, ...)`. Rows are independent."""
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return the features `(B, D, ...)` of each input `(B, C, ...)`."""
+        assert len(inputs) == self.inputs, len(inputs)
+        # `chunk` would make a constant of the batch size in an exported graph.
+        features: tuple[Tensor, ...] = (
+            self.features(torch.cat(inputs)).unflatten(0, (self.inputs, -1)).unbind()
+        )
+        return features
