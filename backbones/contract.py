@@ -18,7 +18,7 @@ from attention import Gated, Spec
 from attention.attention_type import ShapeError, same_shape
 from attention.padding import is_padding, padding
 from automl.base.errors import InputError, describe_error
-from backbones.attention_cost import count_module_cost
+from backbones.cost import count_module_cost
 from backbones.example import Example, call
 from backbones.influence import sees_later
 from backbones.insertion import build_module

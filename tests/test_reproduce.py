@@ -18,7 +18,7 @@ from automl.data.published import published_datasets
 from automl.studies.run_study import list_studies
 from automl.tasks.subject import make_subject
 from backbones import insert
-from backbones.macs import count_macs
+from backbones.cost import count_macs
 from search.config import TrialConfig
 from search.spaces import SPACES
 

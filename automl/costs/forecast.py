@@ -19,8 +19,7 @@ from automl.config.settings import Settings
 from automl.costs.decoding import cache_bytes, check_cache
 from automl.tasks import open_task
 from backbones import Site, sites
-from backbones.attention_cost import attention_cost
-from backbones.macs import count_macs
+from backbones.cost import attention_cost, count_macs
 from backbones.site import unknown_site
 from search.callback import Callback
 from search.config import TrialConfig
