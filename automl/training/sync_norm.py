@@ -9,7 +9,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backbones.norm import MaskedBatchNorm1d
+from backbones.padded import MaskedBatchNorm1d
 from backbones.torch_internals import AnyBatchNorm
 
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from attention.padding import padding
 from automl.base.errors import InputError
-from backbones import ends
-from backbones.norm import MaskedBatchNorm1d
+from backbones import padded as ends
+from backbones.padded import MaskedBatchNorm1d
 
 
 class Layer(nn.Module):

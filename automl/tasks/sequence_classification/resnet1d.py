@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from attention.padding import padding
 from automl.base.errors import InputError
-from backbones import ends
-from backbones.norm import MaskedBatchNorm1d
+from backbones import padded as ends
+from backbones.padded import MaskedBatchNorm1d
 
 KERNELS = (7, 5, 3)
 STAGES = ((1, 1), (2, 2), (2, 2))  # Channels, as multiples of the stem's, and stride of each stage.

@@ -41,7 +41,7 @@ from automl.tasks.sequence_classification.larnn.layer import (
     NormKind,
 )
 from automl.tasks.sequence_classification.lstm import check_sizes
-from backbones import ends
+from backbones import padded as ends
 
 __all__ = ["LARNN", "LARNNCell", "Layer", "build"]
 
