@@ -20,7 +20,6 @@ from attention import Gated
 from automl.base.errors import InputError, error_message
 from backbones.channels import ADDITIONS, Channels
 from backbones.example import Example, arguments, describe, first_tensor
-from backbones.flow import ELEMENTWISE, Flow
 from backbones.mixer import Mixer
 from backbones.output import feature_map
 from backbones.torch_internals import (
@@ -34,7 +33,7 @@ from backbones.torch_internals import (
     tree_map_only,
     version,
 )
-from backbones.trace_record import Addition, Operand, Output, Trace
+from backbones.trace_record import ELEMENTWISE, Addition, Flow, Operand, Output, Trace
 
 # Functions that join a branch to its shortcut as an addition does: x - f(x), lerp(x, f(x), w), addcmul(x,
 # f(x), g).
