@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from backbones.example import Example, call
     from backbones.factory import build, check_options, find, published_weights
     from backbones.insertion import gates, insert
-    from backbones.normalisation import IMAGENET, Normalisation
+    from backbones.libraries import IMAGENET, Normalisation
     from backbones.placement import Placement
     from backbones.site import Site, sites
 

@@ -29,8 +29,7 @@ from automl.base.loading import load_object
 from automl.base.registry import contributions
 from backbones.backbone_table import BACKBONES, TASK_PARAMETERS, Backbone, check_value
 from backbones.example import materialise
-from backbones.libraries import LIBRARIES
-from backbones.normalisation import IMAGENET
+from backbones.libraries import IMAGENET, LIBRARIES
 from backbones.output import logits
 
 COUNT = ("classes", "num_classes")  # Names of the parameter for the number of labels, in order of preference.

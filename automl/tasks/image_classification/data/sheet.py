@@ -12,7 +12,7 @@ from torch import Tensor
 from automl.data.pictures.augment import centre_crop, crop_boxes, draw_boxes
 from automl.tasks.image_classification.data.dataset import Images
 from automl.tasks.image_classification.data.policy import make_erasing, make_policy
-from backbones.normalisation import Normalisation
+from backbones.libraries import Normalisation
 
 ROWS, COLUMNS = 8, 7
 GAP = 4
