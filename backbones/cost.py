@@ -1,13 +1,9 @@
 """The cost of models and attention modules: multiply-adds, parameters and memory.
 
-Multiply-adds of a forward pass, including those of recurrent layers.
-
 torch's counter counts operations. A recurrent layer is one operation without a formula, or many small ones of
 which it knows some. So its count inside such a layer is subtracted, and the layer's own formula is added. A
 transformer's fused evaluation path is also one unknown operation, so the counter runs the other path, which
 computes the same.
-
-The cost of an attention module at a site: by the formula of its type, or counted on fake tensors.
 """
 
 import copy

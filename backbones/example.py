@@ -1,13 +1,7 @@
 """The example input that a model is traced with, and by which its lazy layers are initialised.
 
-The example input that a model is traced with.
-
 It is a tuple of positional arguments, a mapping of keyword arguments, or a single input: a tensor, or a list
 of images for a detector.
-
-Lazy layers, such as `nn.LazyLinear`, whose weights get their shapes from the first input.
-
-Until then an optimiser rejects them, nothing can be counted, and the model cannot be copied.
 """
 
 from collections.abc import Mapping
@@ -85,13 +79,10 @@ def _shapes(value: Any) -> str:
 
 
 def materialise(model: nn.Module, example: Example) -> None:
-    """Initialise lazy layers, in place, by a forward pass in evaluation mode.
+    """Initialise lazy layers, such as `nn.LazyLinear`, in place, by a forward pass in evaluation mode.
 
-    Models without lazy layers are not changed.
-
-    Args:
-        model: The model.
-        example: An input, as for `sites`. Only its shapes matter.
+    Until then an optimiser rejects them, nothing can be counted, and the model cannot be copied. Only the
+    shapes of the example matter. Models without lazy layers are not changed.
 
     Raises:
         InputError: The model cannot process the example, or has lazy layers that the pass does not reach.

@@ -1,10 +1,6 @@
-"""Tests of what an output of a model depends on, by changing its inputs: later tokens, other examples, padding.
+"""Tests by changing inputs what outputs of a model depend on: later tokens, other examples, padding.
 
-Runs a model on random tokens and on others, to see which outputs depend on which inputs.
-
-Tests by changing tokens whether a model or a module is causal: no output depends on later tokens.
-
-Tests by changing inputs whether outputs depend on other examples of the batch, and on padding.
+A model or a module is causal if no output depends on later tokens.
 """
 
 import copy

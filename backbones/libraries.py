@@ -1,9 +1,4 @@
-"""Models of torchvision, timm and segmentation_models_pytorch by their names there, and the normalisation of images.
-
-Normalisation of a backbone's images.
-
-Models of torchvision, timm and segmentation_models_pytorch, by their names there, with new weights.
-"""
+"""Models of torchvision, timm and segmentation_models_pytorch by name, and the normalisation of images."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from automl.base.errors import InputError
 from automl.base.lazy import optional
+
+if TYPE_CHECKING:  # They take seconds to import, and listing names does not need them.
+    from torch import Tensor, nn
 
 
 class Normalisation(NamedTuple):
@@ -22,10 +20,6 @@ class Normalisation(NamedTuple):
 
 
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-
-
-if TYPE_CHECKING:  # They take seconds to import, and listing names does not need them.
-    from torch import Tensor, nn
 
 
 @dataclass(frozen=True, kw_only=True)

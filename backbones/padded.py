@@ -1,10 +1,6 @@
 """Padded sequences: checks of input and mask, last state, mean, reversal and batch norm.
 
-Padded sequences: checks of input and mask, last state, mean, reversal.
-
 `mask` is False at padding, which is at the end of a sequence.
-
-Batch norm of sequences that differ in length.
 """
 
 import torch
@@ -12,7 +8,6 @@ from torch import Tensor, nn
 
 from attention.padding import current_mask
 from automl.base.errors import InputError
-from backbones import padded as ends
 
 
 def check(x: Tensor, mask: Tensor | None, channels: int) -> None:
@@ -75,15 +70,15 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         if mask is None:
             return super().forward(x)
         if not self.training:
-            return ends.without_padding(super().forward(x), mask)
+            return without_padding(super().forward(x), mask)
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         count = self.total(mask.sum().to(wide.dtype)).clamp(min=1)
-        mean = self.total(ends.without_padding(wide, mask).sum((0, 2))) / count
-        centred = ends.without_padding(wide - mean[:, None], mask)
+        mean = self.total(without_padding(wide, mask).sum((0, 2))) / count
+        centred = without_padding(wide - mean[:, None], mask)
         variance = self.total(centred.square().sum((0, 2))) / count
         self._track(mean.detach(), variance.detach() * (count / (count - 1).clamp(min=1)))
         y = centred * (variance + self.eps).rsqrt()[:, None] * self.weight[:, None] + self.bias[:, None]
-        return ends.without_padding(y, mask).to(x.dtype)
+        return without_padding(y, mask).to(x.dtype)
 
     def total(self, values: Tensor) -> Tensor:
         """Return sums over the whole batch, given those over this worker's part.

@@ -1,7 +1,5 @@
 """Sites: the positions in a model where a feature map can be transformed. They are determined by a trace.
 
-Sites: the positions in a model where a feature map can be transformed. They are determined by a trace.
-
 No family of models is treated specially. A residual block is a module whose own forward adds two feature
 maps, or blends or subtracts them. Its branch is the operand that passed more layers. Blocks that share a
 parent and a resolution form a stage. So `stage1.block2.branch` means the same in an xresnet, in torchvision's
@@ -19,8 +17,6 @@ beginning of the names of the sites in it.
 
 Attention ignores class tokens. So a model with class tokens has no sites after it has mixed its tokens for
 the last time.
-
-The error for a site that a model lacks.
 """
 
 from collections.abc import Mapping, Sequence

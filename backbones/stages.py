@@ -1,12 +1,4 @@
-"""For models on top of a backbone: the feature maps of its stages, and one network for several inputs.
-
-Feature maps of the stages of a backbone, for models on top of one.
-
-One network for several inputs, which pass it as one batch.
-
-So each of its layers runs once and has one site for attention. Batch norm takes its statistics from all
-inputs together.
-"""
+"""For models on top of a backbone: the feature maps of its stages, and one network for several inputs."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -45,7 +37,10 @@ def remove_head(body: nn.Module, last: str, size: int) -> None:
 
 
 class Siamese(nn.Module, ABC):
-    """Base class of networks that compute the same features of several inputs.
+    """Base class of networks that compute the same features of several inputs, which pass them as one batch.
+
+    So each layer runs once and has one site for attention. Batch norm takes its statistics from all inputs
+    together.
 
     Attributes:
         inputs: Number of inputs. A layer inside receives so many batches as one.

@@ -1,12 +1,8 @@
 """The record of a pass through a model: outputs of submodules, additions, and the flow of its data.
 
-Data flow of a pass: which tensors were computed from which, and by which kinds of functions.
-
-It answers two questions about the outputs of submodules. Does one become another only through norms and
+`Flow` answers two questions about the outputs of submodules. Does one become another only through norms and
 activations, so that both are one feature map? Does one carry logits: is it an output of the model that a
 convolution or linear layer computed last?
-
-Record of a pass through a model: outputs of submodules, additions, and what depends on what.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
