@@ -1,8 +1,18 @@
-"""Cells of a grid: every combination of a space's choices, in the order of the space."""
+"""Grids: the spaces of published tables, and the cells of a space: every combination of its choices, in order.
+
+Cells of a grid: every combination of a space's choices, in the order of the space.
+
+Grids of studies: spaces whose cells are the rows of published tables, for `--sampler grid`.
+
+Each has a small form, whose name ends in `-small`, on data that come with the package. `automl studies`
+lists them, and `automl study` shows their results beside the published figures. The grids of a task are in
+its `study`.
+"""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import optuna
@@ -16,6 +26,8 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
+from attention.options import OptionValue
+from attention.spec import Spec
 from automl.base.errors import InputError
 from search.config import TrialConfig
 from search.space import Space, memory_study
@@ -131,3 +143,29 @@ class _Walk(BaseSampler):
             f"--sampler grid needs finitely many choices; {name} of space {self.space!r} has no step. Use "
             f"another sampler, or set a step."
         )
+
+
+Draw = Callable[[optuna.Trial], TrialConfig]
+
+SMALL = "-small"  # suffix of a small form
+DECOMPOSED: Mapping[str, OptionValue] = {"normalisation": "softmax", "heads": 1}
+
+
+def decomposed(sites: Sequence[str]) -> dict[str, Spec]:
+    """Return a placement of decomposed attention (arXiv 1812.01243) with one head."""
+    return {site: Spec("decomposed", dict(DECOMPOSED)) for site in sites}
+
+
+def grid(name: str, draw: Draw, reference: Mapping[str, Any]) -> Space:
+    """Return the space of a grid. `reference` is the cell that the other cells are compared with."""
+    as_baseline = partial(_as_reference, draw, reference)
+    return Space(
+        name=name, draw=draw, baseline=reference, plain=reference, as_baseline=as_baseline, summary=name
+    )
+
+
+def _as_reference(draw: Draw, reference: Mapping[str, Any], config: TrialConfig) -> TrialConfig:
+    """Return a configuration with the reference's model and its own hyperparameters."""
+    model = draw(optuna.trial.FixedTrial(dict(reference))).model  # type: ignore[arg-type]
+    weights, digest = config.model.weights, config.model.weights_digest
+    return replace(config, model=replace(model, weights=weights, weights_digest=digest))

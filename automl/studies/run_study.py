@@ -16,8 +16,7 @@ from automl.search.search import Search
 from automl.studies.figures import TitledTable, compare, describe_scale, write_tables
 from automl.studies.options import StudyOptions
 from automl.tasks.published_study import Study
-from search.grid import GRID
-from search.study_grid import SMALL
+from search.grid import GRID, SMALL
 
 FILES = "study"  # the name of the files of tables, without their ending
 
