@@ -30,7 +30,7 @@ from search.callback import Callback
 from search.class_statistics import describe_imbalance
 from search.config import TrialConfig
 from search.drawn import Drawn
-from search.grid_scheduler import GridScheduler
+from search.fixed_scheduler import GridScheduler
 from search.prior import write_prior
 from search.record import State
 from search.samplers import load_sampler

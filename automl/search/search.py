@@ -16,7 +16,7 @@ from automl.callbacks.retention import front
 from automl.report.read import SearchData, read_folder
 from automl.storage.folder import NamedSearch, find_search, resolve_search
 from automl.tracking.run_spec import flat
-from search.grid_scheduler import find_missing
+from search.fixed_scheduler import find_missing
 from search.record import (
     State,
     TrialRecord,
