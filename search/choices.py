@@ -13,7 +13,7 @@ from attention.spec import Spec
 from automl.base import loading
 from backbones.placement import Placement
 from search.config import TASKS, Optimizer, Schedule, Training, TrialConfig
-from search.config.classification import ClassWeights
+from search.config.sections import ClassWeights
 
 if TYPE_CHECKING:
     from backbones.site import Site

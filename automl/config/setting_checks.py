@@ -10,7 +10,7 @@ from automl.base.command_line import option_name
 from automl.base.errors import InputError, check_utf8, unknown
 from automl.base.names import check_name
 from search.choices import AUGMENT
-from search.config.classification import ClassWeights
+from search.config.sections import ClassWeights
 from search.grid import GRID
 
 if TYPE_CHECKING:

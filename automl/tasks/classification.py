@@ -18,7 +18,7 @@ from automl.tasks.memo import remember
 from automl.tasks.model_check import ModelCheck, check_model
 from backbones import BACKBONES, call
 from search.config import Model, TrialConfig
-from search.config.classification import ClassificationTraining
+from search.config.sections import ClassificationTraining
 
 ClassTrainingT_co = TypeVar(
     "ClassTrainingT_co", bound=ClassificationTraining, default=ClassificationTraining, covariant=True

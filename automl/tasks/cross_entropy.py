@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from automl.config.runtime import Runtime
-from search.config.classification import ClassWeights
+from search.config.sections import ClassWeights
 
 
 def compute_class_weights(kind: ClassWeights, counts: Sequence[int], device: torch.device) -> Tensor | None:

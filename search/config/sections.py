@@ -1,4 +1,11 @@
-"""Base classes of the configurations of all tasks: data, model and training."""
+"""Base classes of the configurations of all tasks: data, model and training, also of classifiers and own code.
+
+Base classes of the configurations of all tasks: data, model and training.
+
+Configuration of the training of classifiers.
+
+Configuration of a training by the user's own code: a function, or a command.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -282,3 +289,76 @@ class Training:
             yield f"insert_at must be 0 or more and less than epochs, {self.epochs}; got {self.insert_at}"
         if not 0 <= self.perturb < 1 or (self.perturb and not self.insert_at):
             yield f"training.perturb must be 0 or more, below 1, and 0 without insert_at; got {self.perturb}"
+
+
+ClassWeights = Literal["none", "balanced"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationTraining(Training):
+    """Training with cross-entropy.
+
+    Attributes:
+        label_smoothing: The label smoothing, from 0 to below 1.
+        class_weights: Weights of the classes in the loss. `balanced` gives each class the same weight in an
+            epoch: n / (k n_c) for n training inputs of k classes, n_c of them of class c.
+    """
+
+    label_smoothing: float = 0.1
+    class_weights: ClassWeights = "none"
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if not 0 <= self.label_smoothing < 1:
+            yield f"training.label_smoothing must be at least 0 and below 1; got {self.label_smoothing}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTraining(Training):
+    """Training by the user's own code, and the metric that it reports.
+
+    Optimiser, schedule and augmentation are in that code.
+
+    Attributes:
+        batch_size: The number of inputs of a step, for measuring.
+        parameters: The values of the hyperparameters that the code asked for.
+        reports: The metric.
+        chance: The score of guessing, or None if it is unknown.
+    """
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    reports: Metric = field(default_factory=lambda: Metric(name="score", maximize=True, margin=0))
+    chance: float | None = None
+
+    @property
+    def reported(self) -> Metric:
+        """Return the metric."""
+        return self.reports
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Return the values that own code has, by name."""
+        return {"epochs": self.epochs, "batch_size": self.batch_size, **self.parameters}
+
+    def summary(self) -> str:
+        """Return the values that own code has, in a line."""
+        values = {**self.parameters, "batch size": self.batch_size}
+        return ", ".join(
+            f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in values.items()
+        )
+
+    def problems(self) -> Iterator[str]:
+        if self.epochs < 1:
+            yield f"training.epochs must be 1 or more; got {self.epochs}"
+        if self.insert_at:
+            yield "training.insert_at must be 0, as own code cannot continue a shared partial training"
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to dictionaries and values, without the fields that own code does not use."""
+        return {
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "parameters": dict(self.parameters),
+            "reports": vars(self.reports.declaration),
+            "chance": self.chance,
+        }

@@ -13,8 +13,7 @@ trial          `Trial`, what a training function gets
 """
 
 from automl.tasks.function.config import FunctionModel
-from search.config.own_training import OwnTraining
-from search.config.sections import Data
+from search.config.sections import Data, OwnTraining
 from search.config.tasks import TaskSpec
 
 SPEC = TaskSpec(

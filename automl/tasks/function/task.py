@@ -28,7 +28,7 @@ from backbones import insert
 from backbones.example import materialise, sum_outputs
 from backbones.torch_internals import tree_leaves
 from search.config import Data, TrialConfig
-from search.config.own_training import OwnTraining
+from search.config.sections import OwnTraining
 from search.metric import Chance, Metric
 
 _shapes: dict[str, Any] = {}  # shapes of the parameters by the hyperparameters that a start depends on

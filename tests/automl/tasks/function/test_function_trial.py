@@ -22,7 +22,7 @@ from automl.training import checkpoint
 from automl.training.loop import NotStopped
 from automl.trials.trial import build_assignment, train_trial
 from search.config import TrialConfig
-from search.config.own_training import OwnTraining
+from search.config.sections import OwnTraining
 from search.metric import Metric
 from search.record import TrialRecord
 
