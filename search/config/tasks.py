@@ -1,4 +1,12 @@
-"""Declarations of tasks, built in (`TASKS`) or registered: everything known of a task before a training.
+"""Declarations of tasks, built in (`TASKS`) or registered, and the configuration of those whose code is not loaded.
+
+Configuration types of user-defined tasks whose code has not been loaded.
+
+The keys of such a configuration are defined in the task's code, which reading a configuration must not run.
+These types accept any keys and check no values. `TrialConfig.load` loads the code and converts them to the
+task's own types.
+
+Declarations of tasks, built in (`TASKS`) or registered: everything known of a task before a training.
 
 A built-in task is a folder of `automl.tasks`, which declares itself. Nothing here names one.
 """
@@ -6,17 +14,69 @@ A built-in task is a folder of `automl.tasks`, which declares itself. Nothing he
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, fields, make_dataclass, replace
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from keyword import iskeyword
+from typing import Any
 
 from automl.base import loading
 from automl.base.errors import InputError
 from automl.base.registry import GROUP, resolve, task_packages
-from search.config.opened import OpenData, OpenModel, OpenTraining
 from search.config.sections import Data, Model, Training
 from search.metric import Metric
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenData(Data):
+    """Data of a task whose code has not been loaded."""
+
+    def problems(self) -> Iterator[str]:
+        return iter(())
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenModel(Model):
+    """Model of a task whose code has not been loaded."""
+
+    def problems(self) -> Iterator[str]:
+        return iter(())
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenTraining(Training):
+    """Training of a task whose code has not been loaded."""
+
+    def problems(self) -> Iterator[str]:
+        return iter(())
+
+
+OPEN = (OpenData, OpenModel, OpenTraining)
+
+
+def with_keys(base: type, value: object) -> type:
+    """Return `base` with a field for each further key of `value` that is a valid field name."""
+    if not isinstance(value, Mapping):
+        return base
+    known = {field.name for field in fields(base)}
+    return _extended(base, tuple(sorted(key for key in value if key not in known and _is_name(base, key))))
+
+
+def _is_name(base: type, key: object) -> bool:
+    return (
+        isinstance(key, str)
+        and key.isidentifier()
+        and not iskeyword(key)
+        and not key.startswith("_")
+        and not hasattr(base, key)
+    )
+
+
+@lru_cache(maxsize=64)
+def _extended(base: type, keys: tuple[str, ...]) -> type:
+    further = [(key, Any) for key in keys]
+    return make_dataclass(base.__name__, further, bases=(base,), frozen=True, kw_only=True) if keys else base
 
 
 @dataclass(frozen=True, kw_only=True)
