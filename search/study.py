@@ -19,10 +19,9 @@ from optuna.trial import FrozenTrial, TrialState
 from automl.base.errors import InputError
 from automl.base.serialise import read_value
 from search.config import TrialConfig
-from search.journal import Journal, batch_writes, truncate_incomplete_line
+from search.journal import Journal, StudyLines, batch_writes, truncate_incomplete_line
 from search.optuna_internals import identifier_of, storage_of
 from search.record import Metrics, Role, State, TrialRecord
-from search.study_lines import StudyLines
 
 if TYPE_CHECKING:
     from search.placement_sampler import GrowingModel
