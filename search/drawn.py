@@ -1,8 +1,7 @@
-"""The draws of a space that all checks before a search share, and the check of the parameters that it fixes.
+"""The draws of a space that all checks before a search share.
 
-Checks the parameters that a space fixes (`baseline`, `published`, `plain`), since Optuna only warns.
-
-The draws of a space that all checks before a search share.
+One of them checks the parameters that the space fixes (`baseline`, `published`, `plain`), since Optuna only
+warns.
 """
 
 import hashlib

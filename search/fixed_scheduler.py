@@ -1,9 +1,4 @@
-"""Schedulers of a fixed list of trials, for confirmations, and of the cells of a grid.
-
-The scheduler of a fixed list of trials, for confirmations and grids.
-
-The scheduler of a grid: each cell once for each seed, in order, without pruning.
-"""
+"""Schedulers of a fixed list of trials, for confirmations, and of the cells of a grid."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,12 +1,8 @@
-"""Grids: the spaces of published tables, and the cells of a space: every combination of its choices, in order.
+"""Grids: the cells of a space, every combination of its choices in order, and the spaces of published tables.
 
-Cells of a grid: every combination of a space's choices, in the order of the space.
-
-Grids of studies: spaces whose cells are the rows of published tables, for `--sampler grid`.
-
-Each has a small form, whose name ends in `-small`, on data that come with the package. `automl studies`
-lists them, and `automl study` shows their results beside the published figures. The grids of a task are in
-its `study`.
+The cells of such a space are the rows of the table, for `--sampler grid`. Each space has a small form, whose
+name ends in `-small`, on data that come with the package. `automl studies` lists them, and `automl study`
+shows their results beside the published figures. The grids of a task are in its `study`.
 """
 
 from collections import Counter

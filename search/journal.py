@@ -1,7 +1,5 @@
 """The file of a study: Optuna's journal with a single writer, and checks of its lines.
 
-Optuna's journal storage with a single writer, which appends one step of a search at a time.
-
 The file has the format of Optuna's `JournalFileBackend`: one line of JSON for each change. That backend
 locks, appends and waits for the disk for each change: about 25 changes for a trial of ten epochs, 16 ms on a
 local disk. Here the search has already locked its folder, so all changes of a step are one write (2 ms a
@@ -9,11 +7,9 @@ trial). A kill leaves no half of a step, and a failed write leaves no half line.
 disk: they survive the process at once, and a crash of the machine after a second. See
 docs/decisions/0012-journal-writer.md.
 
-Checks of the lines of a study's file, which may be damaged or written by another program.
-
 Optuna skips a change that it cannot apply, so a study that has lost a line looks like one with fewer trials.
-Here each line must be a change that a search makes to an existing, open trial. Only the leftovers of a kill
-or a full disk are accepted: an incomplete last line, or an empty file.
+`StudyLines` therefore checks that each line is a change that a search makes to an existing, open trial. Only
+the leftovers of a kill or a full disk are accepted: an incomplete last line, or an empty file.
 """
 
 import json
@@ -72,10 +68,7 @@ class Journal(BaseJournalBackend):
         try:
             change: dict[str, Any] = parse_json(line)
         except InputError as error:
-            raise InputError(
-                f"line {number + 1} of {self.path} is damaged ({error}); restore a copy of the file, or "
-                f"delete this line and all after it to resume from there"
-            ) from error
+            raise damaged_line(self.path, number + 1, str(error)) from error
         return change
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
@@ -123,6 +116,14 @@ class Journal(BaseJournalBackend):
             pass
         except OSError as error:
             self._trouble = error
+
+
+def damaged_line(file: Path, number: int, reason: str) -> InputError:
+    """Return the error for a damaged line."""
+    return InputError(
+        f"line {number} of {file} is damaged ({reason}); restore a copy of the file, or delete this line and "
+        f"all after it to resume from there"
+    )
 
 
 def batch_writes(study: optuna.Study) -> AbstractContextManager[None]:
@@ -246,17 +247,10 @@ class StudyLines:
             try:
                 self._check(parse_json(line), number)
             except InputError as error:
-                raise self.damage(number, str(error)) from error
+                raise damaged_line(self.file, number, str(error)) from error
         if not _is_cut_short(rest):
-            raise self.damage(len(complete) + 1, "it is no change of a study")
+            raise damaged_line(self.file, len(complete) + 1, "it is no change of a study")
         return bool(complete)
-
-    def damage(self, number: int, reason: str) -> InputError:
-        """Return the error for a damaged line."""
-        return InputError(
-            f"line {number} of {self.file} is damaged ({reason}); restore a copy of the file, or delete this "
-            f"line and all after it to resume from there"
-        )
 
     def line_of(self, trial: int, attribute: str) -> int:
         """Return the number of the line that set an attribute of a trial, or of the trial's first line."""

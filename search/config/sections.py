@@ -1,11 +1,4 @@
-"""Base classes of the configurations of all tasks: data, model and training, also of classifiers and own code.
-
-Base classes of the configurations of all tasks: data, model and training.
-
-Configuration of the training of classifiers.
-
-Configuration of a training by the user's own code: a function, or a command.
-"""
+"""Sections of the configurations of all tasks: data, model and training, also of classifiers and own code."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress

@@ -1,14 +1,9 @@
-"""Declarations of tasks, built in (`TASKS`) or registered, and the configuration of those whose code is not loaded.
-
-Configuration types of user-defined tasks whose code has not been loaded.
-
-The keys of such a configuration are defined in the task's code, which reading a configuration must not run.
-These types accept any keys and check no values. `TrialConfig.load` loads the code and converts them to the
-task's own types.
-
-Declarations of tasks, built in (`TASKS`) or registered: everything known of a task before a training.
+"""Declarations of tasks, built in (`TASKS`) or registered: everything known of a task before a training.
 
 A built-in task is a folder of `automl.tasks`, which declares itself. Nothing here names one.
+
+The keys of a user-defined task's configuration are defined in its code, which reading a configuration must
+not run. Until `TrialConfig.load` loads it, the types `OPEN` accept any keys and check no values.
 """
 
 import re
@@ -28,28 +23,24 @@ from search.config.sections import Data, Model, Training
 from search.metric import Metric
 
 
+class _Unchecked:
+    def problems(self) -> Iterator[str]:
+        return iter(())
+
+
 @dataclass(frozen=True, kw_only=True)
-class OpenData(Data):
+class OpenData(_Unchecked, Data):
     """Data of a task whose code has not been loaded."""
 
-    def problems(self) -> Iterator[str]:
-        return iter(())
-
 
 @dataclass(frozen=True, kw_only=True)
-class OpenModel(Model):
+class OpenModel(_Unchecked, Model):
     """Model of a task whose code has not been loaded."""
 
-    def problems(self) -> Iterator[str]:
-        return iter(())
-
 
 @dataclass(frozen=True, kw_only=True)
-class OpenTraining(Training):
+class OpenTraining(_Unchecked, Training):
     """Training of a task whose code has not been loaded."""
-
-    def problems(self) -> Iterator[str]:
-        return iter(())
 
 
 OPEN = (OpenData, OpenModel, OpenTraining)
