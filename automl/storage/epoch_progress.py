@@ -6,8 +6,8 @@ from contextlib import suppress
 
 from automl.storage.storage import Storage
 
-FILE = "epoch.json"
-EVERY = 10.0  # interval of writes [s]; shorter epochs write nothing
+PROGRESS_FILE = "epoch.json"
+PROGRESS_PERIOD = 10.0  # interval of writes [s]; shorter epochs write nothing
 
 
 class EpochProgress:
@@ -30,23 +30,23 @@ class EpochProgress:
     def __exit__(self, *error: object) -> None:
         if self.folder is not None and self.written:
             with suppress(OSError):
-                self.folder.remove(FILE)
+                self.folder.remove(PROGRESS_FILE)
 
     def __call__(self, epoch: int, step: int, steps: int) -> None:
         """Record step `step` of `steps` in epoch `epoch`, counted from 1."""
         now = time.monotonic()
-        if self.folder is None or now - self.last < EVERY:
+        if self.folder is None or now - self.last < PROGRESS_PERIOD:
             return
         self.last = now
         with suppress(OSError):
-            self.folder.write(FILE, json.dumps({"epoch": epoch, "step": step, "steps": steps}).encode())
+            self.folder.write(PROGRESS_FILE, json.dumps({"epoch": epoch, "step": step, "steps": steps}).encode())
             self.written = True
 
 
 def read_part(folder: Storage, after: int) -> float | None:
     """Return the trained fraction of the epoch after `after`. Return None if it is unknown."""
     try:
-        progress = json.loads(folder.read(FILE))
+        progress = json.loads(folder.read(PROGRESS_FILE))
         return float(progress["step"] / progress["steps"]) if progress["epoch"] > after else None
     except (OSError, ValueError, LookupError, TypeError):
         return None

@@ -10,7 +10,7 @@ from automl.storage.storage import Storage
 
 
 def test_steps_are_written_during_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epoch_progress, "EVERY", 0.0)
+    monkeypatch.setattr(epoch_progress, "PROGRESS_PERIOD", 0.0)
     folder = Storage(tmp_path / "trial")
     with EpochProgress(folder) as tell:
         assert read_part(folder, after=0) is None
@@ -30,7 +30,7 @@ def test_short_epochs_and_other_ranks_write_nothing(tmp_path: Path) -> None:
 
 
 def test_write_errors_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epoch_progress, "EVERY", 0.0)
+    monkeypatch.setattr(epoch_progress, "PROGRESS_PERIOD", 0.0)
     (tmp_path / "trial").touch()
     with EpochProgress(Storage(tmp_path / "trial")) as tell:
         tell(1, 1, 10)
