@@ -12,7 +12,7 @@ from search.config import TrialConfig
 from search.config.tasks import find_spec
 from search.record import Metrics
 
-LOOP = "automl.trials.loop_trial:train"
+LOOP = "automl.trials.job:train_with_loop"
 
 # Minimum number of epochs with the placement. With fewer steps, the score does not depend on it enough.
 LEAST_EPOCHS = 0.5

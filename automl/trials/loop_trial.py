@@ -12,7 +12,7 @@ from automl.trials.job import Job
 from search.record import Metrics
 
 
-def train(job: Job) -> Iterator[list[Metrics]]:
+def train_with_loop(job: Job) -> Iterator[list[Metrics]]:
     """Train the model of a job's task. Only the first of several workers writes files.
 
     Yields:
