@@ -26,8 +26,7 @@ from automl.confirm.variants import read_finalist, select_variants
 from automl.data import shared
 from automl.storage.folder import check_not_lost, old_folder, resolve_search
 from automl.storage.logs import capture_library_logs
-from automl.storage.metadata import SearchMetadata
-from automl.storage.provenance import collect_provenance
+from automl.storage.metadata import SearchMetadata, collect_provenance
 from automl.storage.storage import Storage
 from automl.storage.working_dir import check_not_temporary
 from search.record import Role, TrialRecord

@@ -39,7 +39,9 @@ class EpochProgress:
             return
         self.last = now
         with suppress(OSError):
-            self.folder.write(PROGRESS_FILE, json.dumps({"epoch": epoch, "step": step, "steps": steps}).encode())
+            self.folder.write(
+                PROGRESS_FILE, json.dumps({"epoch": epoch, "step": step, "steps": steps}).encode()
+            )
             self.written = True
 
 

@@ -20,8 +20,7 @@ from automl.confirm.variants import Variant, VariantSet
 from automl.confirm.written import CONFIRM_FOLDER
 from automl.storage.answers import Answers
 from automl.storage.folder import new_folder
-from automl.storage.metadata import read_metadata
-from automl.storage.provenance import collect_provenance
+from automl.storage.metadata import collect_provenance, read_metadata
 from automl.storage.storage import Storage
 from automl.tasks import task_of
 from automl.tasks.image_classification import ImageData, ImageTraining
