@@ -27,8 +27,7 @@ from automl.data import shared
 from automl.storage.folder import check_not_lost, old_folder, resolve_search
 from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import SearchMetadata, collect_provenance
-from automl.storage.storage import Storage
-from automl.storage.working_dir import check_not_temporary
+from automl.storage.storage import Storage, check_not_temporary
 from search.record import Role, TrialRecord
 from search.space import Space
 from search.study import read_records, score_noise

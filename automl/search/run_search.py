@@ -26,8 +26,7 @@ from automl.storage.folder import (
     resolve_search,
 )
 from automl.storage.metadata import SPACE_FILE, SearchMetadata, write_metadata
-from automl.storage.storage import Storage
-from automl.storage.working_dir import check_not_temporary
+from automl.storage.storage import Storage, check_not_temporary
 from automl.tasks import open_task
 from automl.tasks.same_data import check_same_data, restore_manifest, write_manifest
 from automl.tracking.process import prepared

@@ -26,7 +26,7 @@ from automl.confirm.variants import Variant, VariantSet
 from automl.storage.folder import find_search, new_folder, resolve_search
 from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import collect_provenance
-from automl.storage.working_dir import check_not_temporary
+from automl.storage.storage import check_not_temporary
 from automl.tasks.command import CommandModel, CommandTraining
 from automl.tasks.command.config import COMMAND, OUT
 from search.config import Data, TrialConfig
