@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 from automl.maps.examples import save_examples
-from automl.storage.epoch_progress import EpochProgress
+from automl.storage.trial_files import EpochProgress
 from automl.tasks import open_task
 from automl.training import checkpoint, shared_training
 from automl.training.loop import Course, TooSlow, evaluate, fit, plan_course, start

@@ -15,10 +15,10 @@ from automl.callbacks.search_progress import Progress
 from automl.config.limits import Limits
 from automl.config.settings import Settings
 from automl.storage.disk import STUDY_ROOM, format_disk_full, full_disk_errno
-from automl.storage.epoch_progress import read_part
 from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import SearchMetadata, write_gpu_fraction
 from automl.storage.storage import Storage
+from automl.storage.trial_files import read_part
 from automl.tasks import Split, Task
 from automl.trials.gpu_sharing import find_fraction, trial_resources
 from automl.trials.interrupt import Interrupt, record_signals

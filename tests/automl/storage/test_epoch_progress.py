@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from automl.storage import epoch_progress
-from automl.storage.epoch_progress import FILE, EpochProgress, read_part
+from automl.storage import trial_files as epoch_progress
 from automl.storage.storage import Storage
+from automl.storage.trial_files import FILE, EpochProgress, read_part
 
 
 def test_steps_are_written_during_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
