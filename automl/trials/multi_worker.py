@@ -17,7 +17,7 @@ from ray.tune.integration.ray_train import TuneReportCallback
 from automl.config.device import device_for, is_gpu
 from automl.config.runtime import Runtime, memory_fraction
 from automl.storage.storage import Storage
-from automl.trials.failure import classify_error
+from automl.trials.job import classify_error
 from automl.trials.trial import train_trial
 from cluster.resources import TrialResources
 from search.record import Report

@@ -28,8 +28,7 @@ from automl.data import shared
 from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.training.loop import Diverged, NotStopped, TooSlow
-from automl.trials.failure import classify_error
-from automl.trials.job import Job, train
+from automl.trials.job import Job, classify_error, train
 from automl.trials.sent_code import SentCode, receive_code
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
