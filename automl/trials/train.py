@@ -31,8 +31,8 @@ from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
 from automl.training.loop import Diverged
 from automl.trials.job import Job, train
+from automl.trials.multi_worker import train_on_workers
 from automl.trials.train_options import RunOptions, TrainArguments
-from automl.trials.train_workers import train_on_workers
 from backbones import sites
 from search import record
 from search.config import TrialConfig

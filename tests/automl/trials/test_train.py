@@ -24,7 +24,7 @@ from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from automl.tasks.image_classification import ImageData
 from automl.training import checkpoint
-from automl.trials import train_workers
+from automl.trials import multi_worker as train_workers
 from automl.trials.train import find_default_site, insert_attention, run_train
 from cluster.connect import Node
 from cluster.resources import TrialResources
