@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from automl.data import digit_scenes
+from automl.data import digits as digit_scenes
 from automl.tasks.detection import DetectionModel
 from automl.tasks.detection import task as detection
 from automl.tasks.detection.data import scenes
