@@ -197,8 +197,7 @@ def _of_any_task(options: TrainOptions, context: typer.Context) -> "TrialConfig"
 
 
 def _print_result(result: "TrainResult") -> None:
-    from automl.config.user_code import trust_option
-    from automl.storage.trusted import is_remembered
+    from automl.config.user_code import is_remembered, trust_option
 
     last = result.history[-1]
     scores = [f"{key} {last[key]:.4f}" for key in last if key not in COURSE and not key.startswith("gate.")]

@@ -1,11 +1,22 @@
-"""Name the user-defined code that a command runs, and require `--trust` where it is another user's."""
+"""User-defined code that a command runs: name it, require `--trust` where it is another user's, remember what was run.
 
+Name the user-defined code that a command runs, and require `--trust` where it is another user's.
+
+Remember the files of user-defined code that were run on this machine, so that export may run them.
+
+An entry consists of the file's path, its content and the name of the function. A changed file is not trusted.
+Modules are not remembered, since their name does not identify their files.
+"""
+
+import hashlib
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.base.escape import redact
 from automl.config.settings import Settings
+from automl.storage.cache_folder import cache_root
 from search.record import TrialRecord
 
 
@@ -39,3 +50,36 @@ def trust_option(names: Iterable[str]) -> str:
 def _listed(names: Iterable[str]) -> str:
     """Return each name once, quoted, since it may contain any character."""
     return ", ".join(redact(repr(name)) for name in dict.fromkeys(names))
+
+
+FOLDER = "trusted"
+
+
+def remember(names: Iterable[str]) -> None:
+    """Remember the user-defined code in files that a command runs. Write errors are ignored."""
+    for mark in filter(None, map(_mark, names)):
+        try:
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+        except OSError:
+            return  # export will require --trust
+
+
+def is_remembered(names: Iterable[str]) -> bool:
+    """Return True if all `names` are in files that were run on this machine and have not changed."""
+    marks = [_mark(name) for name in names]
+    return bool(marks) and all(mark is not None and mark.exists() for mark in marks)
+
+
+def _mark(name: str) -> Path | None:
+    """Return the entry of `FILE.py:NAME`. Return None for a module or an unreadable file."""
+    path, _, attribute = name.rpartition(":")
+    file = Path(path)
+    if file.suffix != ".py":
+        return None
+    try:
+        content = hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        return None
+    mark = "\0".join((str(file.resolve()), content, attribute))
+    return cache_root() / FOLDER / hashlib.sha256(mark.encode("utf-8", "surrogateescape")).hexdigest()
