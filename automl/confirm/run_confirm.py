@@ -12,9 +12,8 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from automl.base.command_line import format_command, format_option, option_name
 from automl.base.errors import InputError
-from automl.base.options import with_keywords_of
+from automl.base.options import format_command, format_option, option_name, with_keywords_of
 from automl.base.serialise import write_json
 from automl.callbacks.user import UserCallbacks
 from automl.config.user_code import announce, user_code

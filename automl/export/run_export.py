@@ -12,9 +12,9 @@ from filelock import Timeout
 from torch import nn
 
 from automl.base.atomic import locked, remove, sweep, temporary_path
-from automl.base.command_line import format_command
 from automl.base.errors import InputError
 from automl.base.escape import markdown
+from automl.base.options import format_command
 from automl.base.summary import Summary, call
 from automl.config.runtime import Runtime
 from automl.config.user_code import check_trusted, is_remembered

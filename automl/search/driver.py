@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from optuna.study import StudyDirection
 
-from automl.base.command_line import format_command
 from automl.base.errors import InputError
+from automl.base.options import format_command
 from automl.base.serialise import write_json
 from automl.callbacks.user import UserCallbacks
 from automl.confirm.written import read_verdicts

@@ -14,8 +14,8 @@ from optuna import Study
 from scipy.special import ndtr, ndtri
 
 from automl.base import loading
-from automl.base.command_line import format_command, option_name
 from automl.base.errors import InputError
+from automl.base.options import format_command, option_name
 from automl.base.serialise import convert_fields
 from automl.base.units import format_count
 from automl.config.settings import Settings

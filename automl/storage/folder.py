@@ -21,8 +21,8 @@ from typing import Protocol
 from filelock import FileLock, Timeout
 
 from automl.base.atomic import is_temporary, remove
-from automl.base.command_line import STORAGE, format_command
 from automl.base.errors import InputError
+from automl.base.options import STORAGE, format_command
 from automl.base.serialise import read_file
 from automl.config.settings import Settings
 from automl.storage import working_copy

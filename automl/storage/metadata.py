@@ -17,9 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from automl.base.command_line import format_command
 from automl.base.errors import InputError
 from automl.base.escape import redact
+from automl.base.options import format_command
 from automl.base.serialise import from_json, read_json, write_json
 from automl.config.settings import Settings
 from automl.storage.storage import Storage

@@ -12,9 +12,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from automl.base.command_line import STORAGE, format_command
 from automl.base.errors import InputError
-from automl.base.options import with_keywords_of
+from automl.base.options import STORAGE, format_command, with_keywords_of
 from automl.callbacks.user import UserCallbacks
 from automl.config.settings import REFEREE, Settings
 from automl.confirm.confirm_result import ConfirmResult
