@@ -1,8 +1,6 @@
-"""Declare options: the fields of a dataclass and their text give the command line, the API and the pages.
+"""Options: the fields of a dataclass and their text give the command line, the API and the pages.
 
-Declare options: the fields of a dataclass and their text give the command line, the API and the pages.
-
-Text of commands and options, for messages.
+Messages name options and commands by the functions at the end.
 """
 
 import inspect

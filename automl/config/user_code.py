@@ -1,11 +1,8 @@
-"""User-defined code that a command runs: name it, require `--trust` where it is another user's, remember what was run.
+"""User-defined code that a command runs: name it, and require `--trust` where it is another user's.
 
-Name the user-defined code that a command runs, and require `--trust` where it is another user's.
-
-Remember the files of user-defined code that were run on this machine, so that export may run them.
-
-An entry consists of the file's path, its content and the name of the function. A changed file is not trusted.
-Modules are not remembered, since their name does not identify their files.
+Files that were run on this machine are remembered, so that export may run them. An entry consists of the
+file's path, its content and the name of the function. A changed file is not trusted. Modules are not
+remembered, since their name does not identify their files.
 """
 
 import hashlib
@@ -52,7 +49,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(redact(repr(name)) for name in dict.fromkeys(names))
 
 
-FOLDER = "trusted"
+TRUSTED = "trusted"  # the folder of remembered files in the cache
 
 
 def remember(names: Iterable[str]) -> None:
@@ -82,4 +79,4 @@ def _mark(name: str) -> Path | None:
     except OSError:
         return None
     mark = "\0".join((str(file.resolve()), content, attribute))
-    return cache_root() / FOLDER / hashlib.sha256(mark.encode("utf-8", "surrogateescape")).hexdigest()
+    return cache_root() / TRUSTED / hashlib.sha256(mark.encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,11 +1,7 @@
 """The handwritten digits of scikit-learn, and scenes of overlapping ones with the visible pixels of each.
 
-The handwritten digits of scikit-learn.
-
-Scenes of overlapping handwritten digits on a canvas, with the visible pixels of each.
-
-Each of the 1,797 digits of scikit-learn is in the scenes of only one split. All random numbers come from a
-fixed seed, so every machine has the same scenes.
+Each of the 1,797 digits is in the scenes of only one split. All random numbers come from a fixed seed, so
+every machine has the same scenes.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,13 +1,9 @@
-"""Download the files of a dataset and unpack them, once, and the published datasets that can be downloaded by name.
-
-Download the files of a dataset and unpack them, once.
+"""Download the files of a dataset and unpack them, once, and the datasets that are published by name.
 
 An interrupted download resumes if the server accepts ranges and still has the same file.
 
 `AUTOML_MIRROR=http://host/folder` downloads files from there instead of their own address, for networks
 without access to the internet. The names of the files stay the same.
-
-The published datasets that `automl data --download NAME` downloads.
 """
 
 import hashlib

@@ -1,9 +1,4 @@
-"""The description of a search, `search.json`: its settings, and its provenance: command line, machine, git commit, versions.
-
-Provenance of a search: the command line, machine, git commit and package versions.
-
-The description of a search, `search.json`: its settings and its provenance.
-"""
+"""The description of a search, `search.json`: its settings and its provenance."""
 
 import os
 import platform

@@ -1,12 +1,4 @@
-"""A folder, local or in an object store, by its address.
-
-A folder, local or in an object store, by its address.
-
-Reject storage inside Ray's temporary working_dir, which is deleted after the job.
-
-`ray job submit --working-dir` sends a folder. Ray unpacks it on each node into a temporary folder, runs the
-job there, and deletes it some time after the job.
-"""
+"""A folder, local or in an object store, by its address."""
 
 import io
 import os
@@ -300,7 +292,11 @@ STORE = "sqlite:///mlflow.db"  # MLflow's own default
 
 
 def check_not_temporary(storage: str) -> None:
-    """Raise InputError if a search in `storage`, or MLflow's store, would be deleted with the job."""
+    """Raise InputError if a search in `storage`, or MLflow's store, would be deleted with the job.
+
+    `ray job submit --working-dir` sends a folder. Ray unpacks it on each node into a temporary folder, runs
+    the job there, and deletes it some time after the job.
+    """
     uri = os.environ.get("MLFLOW_TRACKING_URI") or STORE
     file = local_path(uri)
     folder = Storage(storage).local

@@ -1,10 +1,7 @@
 """Small files beside a trial's checkpoint: predictions for a split, and progress within a long epoch.
 
-Predictions of a model for each input of a split, in a small file beside its checkpoint.
-
-Ten thousand inputs take about 20 KB, so the files of all trainings of a confirmation are kept.
-
-Progress of a trial within a long epoch, in a small file beside its checkpoint.
+The predictions of ten thousand inputs take about 20 KB, so the files of all trainings of a confirmation are
+kept.
 """
 
 import io

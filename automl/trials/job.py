@@ -1,11 +1,4 @@
-"""A trial in its process: what is known before its training begins, the loop that trains it, and the error that ends it.
-
-A trial in its process: what is known before its training begins, and the loop that trains it.
-
-Trains a trial with this project's training loop.
-
-Classifies the error that ends a trial: the trial's or the node's.
-"""
+"""A trial in its process: the job, the common loop that trains it, and the error that ends it."""
 
 import time
 import traceback
@@ -30,8 +23,6 @@ from automl.training.loop import Course, TooSlow, evaluate, fit, plan_course, st
 from search.config import TrialConfig
 from search.config.tasks import find_spec
 from search.record import Metrics, Report
-
-LOOP = "automl.trials.job:train_with_loop"
 
 # Minimum number of epochs with the placement. With fewer steps, the score does not depend on it enough.
 LEAST_EPOCHS = 0.5
@@ -82,11 +73,12 @@ def train(job: Job) -> Generator[list[Metrics]]:
     if job.is_spent(job.history):
         yield job.history
     else:
-        yield from resolve(find_spec(job.config.task).loop or LOOP)(job)
+        loop = find_spec(job.config.task).loop
+        yield from (resolve(loop) if loop else train_with_loop)(job)
 
 
 def train_with_loop(job: Job) -> Iterator[list[Metrics]]:
-    """Train the model of a job's task. Only the first of several workers writes files.
+    """Train a job's model by the common loop. Only the first of several workers writes files.
 
     Yields:
         The metrics of all epochs so far, after each epoch and its checkpoint.

@@ -1,11 +1,7 @@
-"""Trainings on several devices: a TorchTrainer of Ray Train, in a Tune function or started by this process.
-
-One trial on several devices: a TorchTrainer of Ray Train inside a Tune function.
+"""Trainings on several devices: a TorchTrainer of Ray Train, inside a Tune function or without Tune.
 
 Every worker trains its part of each global batch. Batch norm, gradients and metrics are over all workers, so
 that the trial is the same as with one worker. The Tune function only waits and takes no slot.
-
-Trains one configuration with several workers, without Tune: a TorchTrainer that this process starts.
 """
 
 import logging
@@ -149,8 +145,8 @@ class NodeFault(Exception):
         self.node, self.fault = node, fault
 
 
-RAY = "ray"  # folder for Ray Train's own files
-PLACEMENT_LIMIT = 300.0  # seconds to wait for capacity
+RAY = "ray"  # folder for the own files of Ray Tune and Ray Train
+PLACEMENT_LIMIT = 300.0  # seconds to wait for capacity for the first trial
 POLL = 0.5  # time between two checks [s]
 
 

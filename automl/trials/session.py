@@ -22,7 +22,7 @@ from automl.storage.trial_files import read_part
 from automl.tasks import Split, Task
 from automl.trials.gpu_sharing import find_fraction, trial_resources
 from automl.trials.interrupt import Interrupt, record_signals
-from automl.trials.multi_worker import make_trainable
+from automl.trials.multi_worker import PLACEMENT_LIMIT, RAY, make_trainable
 from automl.trials.sent_code import make_sender
 from automl.trials.trial import TrialActor, build_assignment
 from cluster.capacity import ClusterCapacity
@@ -34,9 +34,6 @@ from search.record import SHARED_FOLDER, TRIALS_FOLDER, TrialRecord
 from search.study import STUDY_FILE
 from search.trial_scheduler import TrialScheduler
 from search.tuner import run_trials
-
-RAY = "ray"  # folder for the own files of Ray Tune and Ray Train
-PLACEMENT_LIMIT = 300.0  # seconds to wait for capacity for the first trial
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,5 @@
 """Read one image file as every reader does: upright, RGB, 8 bits. Decode it to a square.
 
-Read one image file as every reader does: upright, RGB, 8 bits.
-
 Orientation: cameras store a photograph as the sensor is oriented, and write the direction into the EXIF tag
 Orientation. The image is turned upright here. Some programs write the tag with another type than SHORT. Every
 value that means a number from 1 to 8 is accepted. A damaged EXIF block is ignored.
@@ -11,12 +9,10 @@ Files rarely record how many of their 16 bits are used, and a 12-bit image would
 taken for a 16-bit one. The decision depends on the image alone, so that a deployed model reads a file as
 training did.
 
-Decode one image file to a square of RGB pixels.
-
-The whole image is resized to a square. Its aspect ratio (width / height) is stored beside it. Rows of one
-size can be memory-mapped and gathered by index. A crop on the device uses the aspect ratio to select a
-rectangle in the image's true geometry. A centre crop at this point would lose pixels, and padding would store
-and move pixels that are never used.
+Squares: the whole image is resized. Its aspect ratio (width / height) is stored beside it. Rows of one size
+can be memory-mapped and gathered by index. A crop on the device uses the aspect ratio to select a rectangle
+in the image's true geometry. A centre crop at this point would lose pixels, and padding would store and move
+pixels that are never used.
 """
 
 from collections.abc import Collection, Sequence

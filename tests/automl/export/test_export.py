@@ -22,7 +22,7 @@ from services import ObjectStore
 
 from automl.base.atomic import temporary_path
 from automl.base.errors import InputError
-from automl.config import user_code as trusted
+from automl.config import user_code
 from automl.export import checks
 from automl.export import run_export as export
 from automl.export.chosen import Chosen, choose_run
@@ -368,7 +368,7 @@ def test_user_defined_model_needs_no_trust_where_it_was_trained(
     run = run_train(config, runtime=HERE, storage=tmp_path / "searches").run_id
     assert run is not None
     assert (run_export(tmp_path / "out", run=run).folder / "model.onnx").is_file()
-    monkeypatch.setattr(trusted, "FOLDER", "elsewhere")  # of somebody who has not trained it
+    monkeypatch.setattr(user_code, "TRUSTED", "elsewhere")  # of somebody who has not trained it
     with pytest.raises(InputError, match=r"would run '.*mine\.py:Net'.*--trust"):
         run_export(tmp_path / "again", run=run)
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from automl.storage import trial_files as epoch_progress
+from automl.storage import trial_files
 from automl.storage.storage import Storage
 from automl.storage.trial_files import FILE, EpochProgress, read_part
 
 
 def test_steps_are_written_during_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epoch_progress, "PROGRESS_PERIOD", 0.0)
+    monkeypatch.setattr(trial_files, "PROGRESS_PERIOD", 0.0)
     folder = Storage(tmp_path / "trial")
     with EpochProgress(folder) as tell:
         assert read_part(folder, after=0) is None
@@ -30,7 +30,7 @@ def test_short_epochs_and_other_ranks_write_nothing(tmp_path: Path) -> None:
 
 
 def test_write_errors_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epoch_progress, "PROGRESS_PERIOD", 0.0)
+    monkeypatch.setattr(trial_files, "PROGRESS_PERIOD", 0.0)
     (tmp_path / "trial").touch()
     with EpochProgress(Storage(tmp_path / "trial")) as tell:
         tell(1, 1, 10)
