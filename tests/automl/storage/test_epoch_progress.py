@@ -6,7 +6,7 @@ import pytest
 
 from automl.storage import trial_files
 from automl.storage.storage import Storage
-from automl.storage.trial_files import FILE, EpochProgress, read_part
+from automl.storage.trial_files import PROGRESS_FILE, EpochProgress, read_part
 
 
 def test_steps_are_written_during_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +17,7 @@ def test_steps_are_written_during_an_epoch(tmp_path: Path, monkeypatch: pytest.M
         tell(1, 3, 10)
         assert read_part(folder, after=0) == 0.3
         assert read_part(folder, after=1) is None, "which has ended"
-        (tmp_path / "trial" / FILE).write_text("{")
+        (tmp_path / "trial" / PROGRESS_FILE).write_text("{")
         assert read_part(folder, after=0) is None
     assert not (tmp_path / "trial").exists()
 
