@@ -246,7 +246,7 @@ def _print_grid(table: "Table", folder: str) -> None:
 def _next(result: "Search", storage: str) -> Iterator[str]:
     """Yield the next commands, each with its purpose."""
     from automl.base.options import format_command
-    from automl.config.user_code import trust_option
+    from automl.storage.user_code import trust_option
 
     assert result.best is not None
     trust = trust_option(result.best.config.user_code())

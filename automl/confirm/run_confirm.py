@@ -16,7 +16,6 @@ from automl.base.errors import InputError
 from automl.base.options import format_command, format_option, option_name, with_keywords_of
 from automl.base.serialise import write_json
 from automl.callbacks.user import UserCallbacks
-from automl.config.user_code import announce, user_code
 from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.options import ConfirmOptions
 from automl.confirm.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options, confirmations
@@ -27,6 +26,7 @@ from automl.storage.folder import check_not_lost, old_folder, resolve_search
 from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import SearchMetadata, collect_provenance
 from automl.storage.storage import Storage, check_not_temporary
+from automl.storage.user_code import announce, user_code
 from search.record import Role, TrialRecord
 from search.space import Space
 from search.study import read_records, score_noise

@@ -19,9 +19,9 @@ from automl.base.names import check_name
 from automl.base.options import with_keywords_of
 from automl.config.device import SHARING, can_share_batches, find_device
 from automl.config.runtime import Runtime
-from automl.config.user_code import announce, remember
 from automl.storage.metadata import collect_provenance
 from automl.storage.storage import Storage
+from automl.storage.user_code import announce, remember
 from automl.tasks import Task, open_task
 from automl.tasks.attention_check import check_attentions
 from automl.tracking.run_spec import RunSpec, source

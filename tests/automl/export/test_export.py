@@ -22,13 +22,13 @@ from services import ObjectStore
 
 from automl.base.atomic import temporary_path
 from automl.base.errors import InputError
-from automl.config import user_code
 from automl.export import checks
 from automl.export import run_export as export
 from automl.export.chosen import Chosen, choose_run
 from automl.export.formats import open_onnx
 from automl.export.predict import run_predict
 from automl.export.run_export import ExportResult, run_export
+from automl.storage import user_code
 from automl.storage.metadata import read_metadata
 from automl.storage.storage import Storage
 from automl.tasks import open_task

@@ -22,13 +22,13 @@ from report_cases import made_up, save_search
 from automl.base import loading
 from automl.base.errors import InputError
 from automl.cli.main import app
-from automl.config.user_code import is_remembered, remember
 from automl.confirm.compare import run_compare
 from automl.export.predict import run_predict
 from automl.export.run_export import run_export
 from automl.export.run_maps import run_maps
 from automl.storage.folder import find_search
 from automl.storage.metadata import SEARCH_FILE
+from automl.storage.user_code import is_remembered, remember
 from automl.tasks.code_retrieval.search import run_code_search
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from search.config import TrialConfig
