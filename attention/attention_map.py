@@ -164,7 +164,7 @@ def outside(
         rows: Their rows `(B, heads, Q, N)`.
         mask: Bool `(B, N)`. A window counts only the positions where it is True.
         before: Number of positions of the window before the query.
-        after: Number of positions of the window after the query. By default, the window is causal.
+        after: Number of positions behind it. By default, the window is causal.
     """
     ranks = torch.arange(rows.shape[-1], device=rows.device)[None] if mask is None else mask.cumsum(1)
     offset = ranks[:, None, None] - ranks[:, None, index, None]
@@ -245,15 +245,7 @@ def attention_maps(model: nn.Module) -> Iterator[dict[str, AttentionMap]]:
 
 @torch.no_grad()
 def map_of(module: Gated, x: Tensor) -> AttentionMap | None:
-    """Return the weights with which a module processes its input, as in evaluation.
-
-    Args:
-        module: The module.
-        x: Its input, as for `forward`.
-
-    Returns:
-        The weights. None if the module has none.
-    """
+    """Return the weights with which a module processes its input, as in evaluation. None if it has none."""
     tokens, mask, spatial = module.tokens(x[:, module.class_tokens :] if module.class_tokens else x)
     # A spectral norm in training mode would change its state.
     modes = {child: child.training for child in module.modules()}

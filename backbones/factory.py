@@ -36,11 +36,7 @@ COUNT = ("classes", "num_classes")  # Names of the parameter for the number of l
 
 
 def find(name: str) -> Backbone:
-    """Return the backbone called `name`.
-
-    Raises:
-        InputError: There is no such backbone.
-    """
+    """Return the backbone called `name`. Raise InputError if there is none."""
     if name in BACKBONES:
         return BACKBONES[name]
     library, colon, model = name.partition(":")
@@ -124,14 +120,8 @@ def published_weights(
 ) -> Mapping[str, Tensor]:
     """Load the weights that a library publishes for its model. Those of the head may be for other labels.
 
-    Args:
-        name: Name of the backbone.
-        classes: Number of labels.
-        size: Side of the images [pixels].
-        options: Options of the backbone.
-
-    Raises:
-        InputError: There are no published weights, or they cannot be loaded.
+    The arguments are those of `build`. Raises InputError if there are no published weights, or they cannot be
+    loaded.
     """
     published = find(name).published
     if published is None:
@@ -151,11 +141,7 @@ def published_weights(
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Check the names and the types of a backbone's options.
-
-    Raises:
-        InputError: The backbone or an option is unknown, or a value has another type.
-    """
+    """Raise InputError for an unknown backbone or option, and for a value of another type."""
     record = find(name)
     for option, value in options.items():
         if option in (*TASK_PARAMETERS, "name"):

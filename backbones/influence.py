@@ -140,8 +140,8 @@ def is_causal(model: nn.Module, example: Example, *, mixes: bool = True) -> bool
     """Return whether outputs depend on earlier tokens but never on later ones.
 
     The model runs in evaluation mode on random tokens, and again with others from a position on, for each of
-    four positions. If it is causal, no output before that position changes by more than rounding. Another
-    token alone must change some output after it.
+    four positions. If it is causal, no output before that position changes by more than rounding. If it
+    `mixes` tokens, as it must by default, another token alone must change some output after it.
 
     During the test all gates are 1. Parameters that are zero or nearly so, such as those of a new last layer,
     are random. Afterwards the model is as it was.
@@ -222,9 +222,7 @@ def _change_later(x: Tensor, axis: int, i: int, draws: torch.Generator) -> Itera
 def refuse_leaks(placement: Mapping[str, Spec], leaking: Collection[str]) -> InputError:
     """Return the error for a placement with which a causal model would not be causal.
 
-    Args:
-        placement: The specs, by the names of their sites.
-        leaking: Names of the sites whose modules are not causal. If it is empty, all modules are causal.
+    `leaking` names the sites whose modules are not causal. If it is empty, all modules are causal.
     """
     modules = ", ".join(f"{spec} at site {site!r}" for site, spec in placement.items() if site in leaking)
     if not leaking:

@@ -140,12 +140,7 @@ def gates(model: nn.Module) -> dict[str, Tensor]:
 def build_module(spec: Spec, site: Site) -> Gated:
     """Build a new module for a site, outside of a model.
 
-    Args:
-        spec: The attention.
-        site: The site.
-
-    Raises:
-        InputError: Options do not fit the channels of the site.
+    Raises InputError if options do not fit the channels of the site.
     """
     try:
         module = spec.build(site.channels, site.spatial)

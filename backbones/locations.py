@@ -46,10 +46,7 @@ class Location:
 def locate(model: nn.Module, run: Trace, maps: Mapping[str, Map]) -> dict[str, Location]:
     """Return the locations by name, in the order in which their submodules return.
 
-    Args:
-        model: The model.
-        run: Its trace.
-        maps: The feature maps that submodules return, by path.
+    `run` is the trace of the model, and `maps` are the feature maps that submodules return, by path.
     """
     logits = run.flow.find_logits()
     features = {

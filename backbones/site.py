@@ -148,14 +148,9 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
 
 
 def features(site: Site, batch: int) -> Tensor:
-    """Return zeros of the shape at a site, with the channels innermost in memory.
+    """Return zeros of the shape at a site for a batch, with the channels innermost in memory.
 
-    Args:
-        site: The site.
-        batch: Batch size B.
-
-    Returns:
-        `(B, C, *spatial)`, or `(B, *spatial, C)` if the layout of the site is `B*C`.
+    The shape is `(B, C, *spatial)`, or `(B, *spatial, C)` if the layout of the site is `B*C`.
     """
     x = torch.zeros(batch, *site.resolution, site.channels)
     return x if site.layout == "B*C" else x.movedim(-1, 1)

@@ -102,12 +102,10 @@ class Flow:
         return len(self._nodes)
 
     def is_continued(self, earlier: int, later: int, end: int) -> bool:
-        """Return whether `earlier` is used only for `later`, through norms and activations.
+        """Return whether the tensor `earlier` is used only for `later`, through norms and activations.
 
-        Args:
-            earlier: Number of a tensor.
-            later: Number of a tensor that a submodule returned.
-            end: Number of tensors when it returned. Before that, the submodule may have used `later` itself.
+        A submodule returned `later`. `end` is the number of tensors when it returned. Before that, the
+        submodule may have used `later` itself.
         """
         root, waiting, reached = self._nodes[later].root, [earlier], set[int]()
         while waiting:

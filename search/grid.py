@@ -53,10 +53,8 @@ def grid_cells(space: Space) -> list[Cell]:
     """List the cells of a space. The last choice varies fastest.
 
     The space is walked as a tree, since a parameter may depend on earlier choices. Combinations that the
-    space rejects (TrialPruned) are left out.
-
-    Raises:
-        InputError: A parameter has infinitely many values, or the space has no cell or more than MOST_CELLS.
+    space rejects (TrialPruned) are left out. Raises InputError if a parameter has infinitely many values, or
+    the space has no cell or more than MOST_CELLS.
     """
     walk = _Walk(space.name)
     study = memory_study(walk)

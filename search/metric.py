@@ -90,36 +90,18 @@ class Metric:
         return self.gap or self.unit or self.name
 
     def margin_over(self, step: float) -> float:
-        """Return the margin where a difference is at least `step`. A metric without a margin keeps none.
+        """Return the margin where a difference is at least `step`, the effect of one input.
 
-        Args:
-            step: The effect of one input, in the unit of a difference.
-
-        Returns:
-            The margin.
+        A metric without a margin keeps none.
         """
         return max(self.margin, step) if self.margin else 0.0
 
     def show(self, value: float) -> str:
-        """Format a value, such as `82.13 %`.
-
-        Args:
-            value: The value.
-
-        Returns:
-            The scaled value with its unit.
-        """
+        """Format a value with its unit, such as `82.13 %`."""
         return f"{self.scale * value:.4g}{f' {self.unit}' if self.unit else ''}"
 
     def show_gap(self, difference: float) -> str:
-        """Format a difference, such as `+1.25 points`.
-
-        Args:
-            difference: The difference of two values.
-
-        Returns:
-            The scaled difference with its sign and unit.
-        """
+        """Format the difference of two values with its unit, such as `+1.25 points`."""
         return f"{self.scale * difference:+.3g} {self.gap_unit}"
 
     @property
@@ -128,41 +110,26 @@ class Metric:
         return Metric(**{field.name: getattr(self, field.name) for field in fields(Metric)})
 
     def chance(self, counts: Sequence[int], population: Sequence[int] = ()) -> Chance | None:
-        """Return the score of guessing on a split.
+        """Return the score of guessing on a split, or None if it is unknown.
 
         Args:
             counts: The inputs of each class in the split.
             population: The inputs of each class in training and validation. If it is balanced, its fractions
                 are those of the classes, and the majority in the split is an accident.
-
-        Returns:
-            The score of guessing, or None if it is unknown.
         """
         return None
 
     def standard_error(self, value: float, inputs: int) -> float | None:
-        """Return the standard error of a value.
+        """Return the standard error of a value that was measured on so many inputs.
 
-        Args:
-            value: The value.
-            inputs: The number of inputs it was measured on.
-
-        Returns:
-            The standard error, or None if only repetitions show it.
+        None if only repetitions show it.
         """
         return None
 
     def guessing(self, chance: Chance, inputs: int) -> float:
-        """Return the score that guessing exceeds in one of a thousand cases at most.
+        """Return the score that guessing exceeds in one of a thousand cases at most, on so many inputs.
 
         By default it follows from the normal distribution.
-
-        Args:
-            chance: The score of guessing.
-            inputs: The number of inputs of the split.
-
-        Returns:
-            The bound.
         """
         from scipy.special import ndtri
 

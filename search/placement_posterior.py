@@ -172,15 +172,9 @@ def estimate_posterior(
 ) -> Posterior:
     """Estimate the posterior of the placements from the completed trials.
 
-    Args:
-        study: The study.
-        margin: The smallest difference that matters, in units of the score.
-        fit: Returns the model.
-        more: The number of further trials. If it is given and the placements are decided, `reach` is
-            estimated, too, which takes seconds in large spaces.
-
-    Raises:
-        InputError: As `best_trial`.
+    `margin` is the smallest difference that matters, in units of the score, and `fit` returns the model. If
+    the number of further trials, `more`, is given and the placements are decided, `reach` is estimated, too,
+    which takes seconds in large spaces. Raises InputError as `best_trial`.
     """
     model, trials = _fitted(study, fit)
     weights = [trial_effects for _, trial_effects in trials]

@@ -107,10 +107,8 @@ def read_answers(folder: Storage) -> Answers | None:
 def select_examples(ranks: NDArray[np.int64]) -> list[int]:
     """Return the indices of at most EXAMPLES queries of a retrieval, about half of them hits.
 
-    Hits are spread over the split, and misses over the ranks.
-
-    Args:
-        ranks: Rank of the wanted function of each query, from 1, int64 `(N,)`.
+    Hits are spread over the split, and misses over the ranks. `ranks` has the rank of the wanted function of
+    each query, from 1, int64 `(N,)`.
     """
     hits, misses = np.flatnonzero(ranks == 1), np.flatnonzero(ranks > 1)
     misses = misses[np.argsort(ranks[misses], kind="stable")]

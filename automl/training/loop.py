@@ -195,8 +195,8 @@ def train_epoch(
 ) -> Tensor:
     """Train the next epoch, or its remaining steps.
 
-    Returns:
-        The values of `Task.learn` for each step, averaged over all workers, `(steps, values)`, on the device.
+    Returns the values of `Task.learn` for each step, averaged over all workers, `(steps, values)`, on the
+    device.
     """
     done = state.epoch * task.steps()
     steps = min(task.steps(), course.total - done)

@@ -32,10 +32,9 @@ class Interrupt:
 
 @contextmanager
 def record_signals(advice: str) -> Iterator[Interrupt]:
-    """Record a first SIGINT or SIGTERM inside the block, and end the process at a second one.
+    """Record a first SIGINT or SIGTERM inside the block. Print `advice` and end the process at a second one.
 
-    Args:
-        advice: Message printed when the process ends at once. All results so far are already on disk.
+    All results so far are already on disk.
     """
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():

@@ -80,12 +80,8 @@ def train(job: Job) -> Generator[list[Metrics]]:
 def train_with_loop(job: Job) -> Iterator[list[Metrics]]:
     """Train a job's model by the common loop. Only the first of several workers writes files.
 
-    Yields:
-        The metrics of all epochs so far, after each epoch and its checkpoint.
-
-    Raises:
-        TooSlow: Too few epochs fit into the baseline's time.
-        Diverged: The loss or a metric is not finite.
+    Yields the metrics of all epochs so far, after each epoch and its checkpoint. Raises TooSlow if too few
+    epochs fit into the baseline's time, and Diverged.
     """
     runtime, folder, history = job.runtime, job.folder, job.history
     task = open_task(job.config, runtime)

@@ -79,13 +79,7 @@ def make_trainer(
 ) -> ray.train.torch.TorchTrainer:
     """Return the trainer of an assignment on workers of `shape`.
 
-    Args:
-        config: The assignment.
-        shape: Resources of the workers.
-        location: Folder for Ray Train's own files.
-        name: Name of the run in that folder.
-        labels: Labels of the nodes that workers may run on.
-        callbacks: Callbacks of Ray Train.
+    Ray Train's own files get the folder `name` in `location`. Workers run on nodes with `labels`.
     """
     files, path = location.filesystem
     return ray.train.torch.TorchTrainer(
@@ -155,18 +149,8 @@ def train_on_workers(
 ) -> Iterator[Metrics]:
     """Train on workers of Ray, and yield the metrics of each epoch after its checkpoint is in `folder`.
 
-    On a cluster, all workers must have access to `folder` and the data.
-
-    Args:
-        config: The configuration.
-        folder: The folder of the training.
-        workers: Number of workers.
-        runtime: Device and precision.
-        epoch: Number of epochs that are in the checkpoint.
-
-    Raises:
-        Diverged: The loss or a metric is not finite.
-        InputError: The workers do not fit or cannot train.
+    On a cluster, all workers must have access to `folder` and the data. The checkpoint there, if any, has
+    `epoch` epochs. Raises InputError if the workers do not fit or cannot train, and Diverged.
     """
     with connect(dashboard=True), capture_library_logs(folder / "log.txt"):
         shape = plan_resources(workers, runtime)
@@ -185,8 +169,7 @@ def train_on_workers(
 def plan_resources(workers: int, runtime: Runtime) -> TrialResources:
     """Return the resources of the workers: a GPU each, or an equal number of this machine's cores.
 
-    Raises:
-        InputError: The workers do not fit.
+    Raises InputError if they do not fit.
     """
     node_resources = [node.resources for node in list_nodes().values() if not node.draining]
     gpus = is_gpu(runtime.device) or (joins_cluster() and any(node.get("GPU") for node in node_resources))

@@ -75,17 +75,10 @@ class Workers:
     ) -> "Workers":
         """Return the workers with the fraction of a GPU for each trial, and print it.
 
-        It is measured once for a search, and recorded in its `search.json`.
-
-        Args:
-            folder: The folder of the search.
-            metadata: The metadata of the search.
-            baseline: The configuration whose training is measured.
-            trials: The number of trials. None if only the time is limited.
-            data: As in `automl.trials.trial.build_assignment`.
-
-        Raises:
-            InputError: The baseline does not fit into the requested fraction.
+        It is measured once for a search, on a training of `baseline`, and recorded in its `search.json` in
+        `folder`. `trials` is their number, or None if only the time is limited, and `data` as in
+        `automl.trials.trial.build_assignment`. Raises InputError if the baseline does not fit into the
+        requested fraction.
         """
         settings, gpus = self.settings, metadata.gpu_fraction
         if not self.shape.gpus:
@@ -127,9 +120,6 @@ class Workers:
             callbacks: Called for each trial before the progress display and the error traces.
             summary: Returns the end of the progress line.
             baseline: As in `automl.trials.trial.build_assignment`, like `limits`, `test` and `data`.
-            limits: The limits of the search.
-            test: Score the test split.
-            data: Result of `share_data`.
             budget: The time for the run, to show the time left [s].
             stop: Ends the run gracefully when it returns True.
 
@@ -226,13 +216,8 @@ class Workers:
 def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers]:
     """Connect to Ray with capacity for a trial and record signals, inside the block.
 
-    Args:
-        settings: Settings of the search.
-        log: File for the messages of libraries.
-        advice: How to resume the run if something ends it.
-
-    Raises:
-        InputError: No trial fits. With `--concurrent`, trials wait for capacity instead.
+    Messages of libraries go to the file `log`. `advice` says how to resume the run if something ends it.
+    Raises InputError if no trial fits. With `--concurrent`, trials wait for capacity instead.
     """
     with (
         capture_library_logs(log),

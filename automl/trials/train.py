@@ -64,8 +64,7 @@ class TrainResult:
 def find_default_site(config: TrialConfig) -> str:
     """Return the site of SimpleSelfAttention's module: the last branch of the first stage.
 
-    Raises:
-        InputError: The model has no such site.
+    Raises InputError if the model has none.
     """
     task = open_task(config, Runtime(device=torch.device("cpu")))
     all_sites = sites(task.model(), task.example(2))
@@ -233,12 +232,7 @@ def _ended(history: Sequence[Metrics], config: TrialConfig) -> bool:
 def new_folder(storage: Path, name: str | None = None) -> Iterator[Path]:
     """Create a folder in `storage`, and delete it at the end of the block if it is empty.
 
-    Args:
-        storage: The parent folder.
-        name: The name of the folder. By default it contains the time.
-
-    Raises:
-        InputError: The folder exists or cannot be created.
+    Without a `name`, its name contains the time. Raises InputError if it exists or cannot be created.
     """
     if name is not None:
         check_name(name)

@@ -149,25 +149,11 @@ class TaskSpec:
     grids: str = ""
 
     def metric(self, name: str) -> Metric:
-        """Return the metric of this name.
-
-        Args:
-            name: The name. Empty for the default metric.
-
-        Returns:
-            The metric.
-        """
+        """Return the metric of this name. An empty name is that of the default metric."""
         return next(metric for metric in self.metrics if name in ("", metric.name))
 
     def detects(self, path: str) -> bool:
-        """Return True if `path` holds data of the task.
-
-        Args:
-            path: The path of the data.
-
-        Returns:
-            The result of the function `detect`, or False without one.
-        """
+        """Return True if `path` holds data of the task, by the function `detect`."""
         return bool(self.detect) and bool(resolve(self.detect)(path))
 
 
@@ -211,9 +197,6 @@ def declare_metric(
             name such as `val_loss` needs a direction.
         margin: The smallest difference that matters, in the unit of a difference.
         unit: The unit.
-
-    Returns:
-        The metric.
 
     Raises:
         InputError: The direction is missing, or contradicts that of the built-in metric.

@@ -126,13 +126,8 @@ def open_picture(file: str | Path, **options: Any) -> Picture:
 def read_channel(file: str | Path, modes: Collection[str], expected: str) -> np.ndarray:
     """Return the stored values of an image with one channel, `(H, W)`.
 
-    Args:
-        file: the file.
-        modes: Pillow's modes that are accepted.
-        expected: a description of the file for messages.
-
-    Raises:
-        InputError: The file does not exist, cannot be read or has another mode.
+    Raises InputError if the file does not exist, cannot be read, or has none of Pillow's `modes`. The message
+    calls the file `expected`.
     """
     try:
         with Image.open(file, formats=FORMATS) as image:
@@ -304,13 +299,8 @@ def decode(
 ) -> tuple[np.ndarray, float]:
     """Return the whole image as uint8 `(side, side, 3)`, and its aspect ratio, width / height.
 
-    Args:
-        image: a path, an open file or a uint8 array `(H, W)` or `(H, W, 3)`.
-        side: the side of the result in pixels.
-        changes: receives descriptions of changes other than scaling, see `Picture.changes`.
-
-    Raises:
-        ValueError, OSError, SyntaxError, ...: Like `read_picture`.
+    `image` is a path, an open file or a uint8 array `(H, W)` or `(H, W, 3)`. `changes` receives descriptions
+    of changes other than scaling, see `Picture.changes`. Raises errors like `read_picture`.
     """
     if isinstance(image, np.ndarray):
         picture = Image.fromarray(image).convert("RGB")
