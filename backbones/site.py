@@ -92,9 +92,6 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
             arguments. Only shapes matter. The batch is the first dimension of the first tensor, or the length
             of a list of images `(C, H, W)`.
 
-    Returns:
-        The sites.
-
     Raises:
         InputError: The model cannot process the example, has positions before the batch, or depends on values
             before its first site.
@@ -108,13 +105,7 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
     """
     materialise(model, example)
     run, batch = trace(model, example), batch_size(example)
-    for path, size in run.positions_first.items():
-        if size == batch:
-            raise InputError(
-                f"{path!r} of {type(model).__name__} has batch_first=False and takes {size} positions, as "
-                f"many as the example's first dimension: build it with batch_first=True, or, where the model "
-                f"itself moves the batch, give an example of another batch size"
-            )
+    _check_batch_first(model, run, batch)
     maps = _feature_maps(model, run, batch)
     locations = locate(model, run, maps)
     own = getattr(model, "site_names", {})
@@ -145,6 +136,16 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
         # only they may be read.
         if location.path in run.mixed_later or not _class_tokens(run, maps[location.path])
     ]
+
+
+def _check_batch_first(model: nn.Module, run: Trace, batch: int) -> None:
+    for path, size in run.positions_first.items():
+        if size == batch:
+            raise InputError(
+                f"{path!r} of {type(model).__name__} has batch_first=False and takes {size} positions, as "
+                f"many as the example's first dimension: build it with batch_first=True, or, where the model "
+                f"itself moves the batch, give an example of another batch size"
+            )
 
 
 def features(site: Site, batch: int) -> Tensor:
