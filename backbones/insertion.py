@@ -84,9 +84,7 @@ def insert(
             _check_replaced(model, example, chosen)
     for encoder in (m for m in model.modules() if isinstance(m, nn.TransformerEncoder)):
         if any(isinstance(module, Gated) for module in encoder.layers.modules()):
-            encoder.use_nested_tensor = (
-                False  # An inserted module excludes the fused layers, which need them.
-            )
+            encoder.use_nested_tensor = False  # Only the fused layers use nested tensors.
     return model
 
 

@@ -18,7 +18,7 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.samplers import BaseSampler
+from optuna.samplers import RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
@@ -87,14 +87,14 @@ def _distinct(cells: list[Cell]) -> list[Cell]:
     return [replace(cell, label=f"{cell.label} #{number}") for number, cell in enumerate(cells, start=1)]
 
 
-class _Walk(BaseSampler):
+class _Walk(RandomSampler):
     """Depth-first walk through the tree of a space's choices."""
 
     def __init__(self, space: str) -> None:
+        super().__init__()
         self.space = space
-        self.path: list[
-            tuple[Sequence[Any], int]
-        ] = []  # the values of each choice, and the index of the current one
+        # The values of each choice, and the index of the current one.
+        self.path: list[tuple[Sequence[Any], int]] = []
         self.depth = 0  # in the current combination
 
     def advance(self) -> bool:
@@ -107,14 +107,6 @@ class _Walk(BaseSampler):
                 self.path.append((values, index + 1))
                 return True
         return False
-
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return {}
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return {}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution

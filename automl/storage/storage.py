@@ -196,26 +196,27 @@ class Storage:
 
     # The whole folder.
 
+    def _list(self, *, recursive: bool) -> tuple[str, list[pyarrow.fs.FileInfo]]:
+        files, folder = self.filesystem
+        selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=recursive)
+        return folder, files.get_file_info(selector)
+
     def files(self) -> dict[str, str]:
         """Return the names of all files below the folder, each with a stamp that changes with its content."""
-        files, folder = self.filesystem
-        selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=True)
+        folder, infos = self._list(recursive=True)
         return {
             info.path.removeprefix(folder).lstrip("/"): f"{info.size} {info.mtime_ns}"
-            for info in files.get_file_info(selector)
+            for info in infos
             if info.type == pyarrow.fs.FileType.File
         }
 
     def total(self) -> int:
         """Return the size of all files below the folder [bytes]."""
-        files, folder = self.filesystem
-        selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=True)
-        return sum(info.size or 0 for info in files.get_file_info(selector))
+        return sum(info.size or 0 for info in self._list(recursive=True)[1])
 
     def folders(self) -> list[str]:
         """Return the names of the folders in it."""
-        files, folder = self.filesystem
-        infos = files.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
+        _, infos = self._list(recursive=False)
         return sorted(info.base_name for info in infos if info.type == pyarrow.fs.FileType.Directory)
 
     def clear(self) -> None:
