@@ -25,7 +25,7 @@ from automl.storage.trial_files import Answers
 from automl.tasks import task_of
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.tasks.same_data import write_manifest
-from automl.trials.interrupt import Interrupt
+from automl.trials.session import Interrupt
 from cluster.capacity import ClusterCapacity
 from cluster.resources import TrialResources
 from search.class_metrics import ACCURACY
