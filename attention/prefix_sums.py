@@ -1,14 +1,10 @@
 """Sums over the earlier positions, for causal attention in time and memory linear in the number of positions.
 
-Sums over the earlier positions, for causal attention in time and memory linear in the number of positions.
-
 Positions are processed in chunks. Within a chunk, the weights of all pairs are computed. The earlier chunks
 are summed to a context of keys and values. Nothing at a position depends on later positions, not even a
-maximum that cancels, so the results are causal to the last bit.
+maximum that cancels, so the results are causal to the last bit. Exports work for any number of positions.
 
 Source: A. Katharopoulos et al., Transformers are RNNs (2020), arXiv 2006.16236, section 3.3.
-
-Positions in blocks of one size. Exports work for any number of positions.
 """
 
 import torch
