@@ -1,4 +1,4 @@
-"""Trials on a cluster: the actor that trains one, the session Ray with capacity for trials of one shape, a run of trials on it, and its signals
+"""Trials on a cluster: the actor that trains one, the session on Ray, errors and signals.
 
 trial          One trial: the code of each training process, and the actor that Ray Tune reuses
 job            A trial in its process: the job, the common loop that trains it, the error that ends it
