@@ -25,14 +25,10 @@ class Wrapped(Gated):
     a parameter `mask`, it also gets the mask there, bool `(B, *spatial)`, True at real positions.
 
     Args:
-        channels: Number of channels C of the features.
         module: The module. It maps features to features of the same shape.
         layout: Order of the dimensions that it takes: `BC*` for `(B, C, *spatial)`, `B*C` for `(B, N, C)`.
         dimensions: Number of spatial dimensions that it takes. Features with fewer get dimensions of extent
             1 at the end, and those with more are joined in front. None leaves them as they are.
-
-    Shape:
-        `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if the attribute `layout` is `B*C`.
     """
 
     def __init__(

@@ -20,7 +20,6 @@ class Map:
     """Shape of a feature map.
 
     Attributes:
-        channels: Number of channels.
         layout: Order of the dimensions, as in `Site`.
         resolution: Number of positions along each dimension.
     """
@@ -35,7 +34,6 @@ class Location:
     """Submodule at which a module is inserted.
 
     Attributes:
-        path: Its path.
         replaces: True if the module replaces it.
     """
 

@@ -212,7 +212,6 @@ class Operand:
         makers: Paths of the submodules that returned it, innermost first. If none returned it, those that
             returned the tensor before element-wise functions, such as a scale or an activation.
         depth: Number of layers that it passed.
-        shape: Its shape.
     """
 
     makers: Sequence[str]
@@ -225,8 +224,6 @@ class Addition:
     """Two feature maps that the module at `path` added, blended or subtracted in its own forward.
 
     Attributes:
-        path: Path of the module.
-        operands: The two feature maps.
         mixers: Paths of the submodules that mixed positions since the previous addition of the module.
     """
 
@@ -255,7 +252,6 @@ class Trace:
             absent.
         takes: Shape of the first input tensor of each submodule, by path.
         sources: Path of the submodule that returned the first input tensor of each submodule, by path.
-        additions: Additions of feature maps.
         flow: Which tensors were computed from which.
         repeated: Paths of submodules that ran more than once.
         example: Shape of the example's first tensor and dimension of its channels, as in `outputs`.

@@ -150,11 +150,7 @@ class Size:
 
 
 class Drawn:
-    """Space with one sequence of random draws. Each is drawn once, when it is first needed.
-
-    Attributes:
-        space: The space.
-    """
+    """Space with one sequence of random draws. Each is drawn once, when it is first needed."""
 
     def __init__(self, space: Space) -> None:
         self.space = space

@@ -38,9 +38,6 @@ class Cell:
 
     Attributes:
         label: The parameters as text, unique in the grid: `attention=decomposed, count=5`.
-        params: The parameters.
-        distributions: Their distributions.
-        config: The configuration of the cell.
     """
 
     label: str

@@ -86,7 +86,6 @@ class Posterior:
         effects: The effects, largest first.
         placements: The placements that were tried, best first, at most `LISTED`.
         noise: The standard deviation of a trial's score, including the effects of its block on modules.
-        margin: The smallest difference that matters.
         matters: The probability that some placement gains more than `margin`. A priori, the probability that
             placements make no difference is 1/2. Means and intervals assume that they do.
         may_matter: The same, with 1/2 as the prior probability that scores have no effects at all, neither of

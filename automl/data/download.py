@@ -64,7 +64,6 @@ class Remote:
 
     Attributes:
         size: its approximate size in bytes; 0 if unknown.
-        checksum: its published hashes.
     """
 
     address: str

@@ -22,9 +22,6 @@ class TrialCallback(TrainerCallback):
     pruned trial leaves `train` with `optuna.TrialPruned`. A resumed trial continues from the `Trainer`'s
     checkpoint.
 
-    Args:
-        trial: Trial of the training function.
-
     Example:
         callback = TrialCallback(trial)
         arguments = TrainingArguments(callback.folder, num_train_epochs=len(trial.epochs(3)))

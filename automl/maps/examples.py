@@ -41,8 +41,6 @@ class MapExamples:
 
     Attributes:
         spec: The module's type and options in words.
-        site: Its site.
-        kind: The kind of its map.
         of_channels: True if the weights are those of channels, as the module treats all positions alike.
         gate: Its gate, or None if it replaces another module.
         names: A name for each input, such as its class.

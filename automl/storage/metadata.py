@@ -111,7 +111,6 @@ class SearchMetadata:
 
     Attributes:
         identity: Unique identifier, which differs between searches of the same name.
-        settings: The settings of the search.
         plan: Number of trials, budget, metric and objectives.
         fingerprint: Digest of the space's distributions and configurations.
         data: Digest of all splits.

@@ -30,9 +30,6 @@ class Storage:
     are in the environment, as the tools of each provider expect them. A file becomes visible when it is
     complete. The object can be pickled.
 
-    Attributes:
-        address: The address.
-
     Raises:
         InputError: The address is invalid or contains credentials.
     """

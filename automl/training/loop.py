@@ -64,8 +64,6 @@ class TrainingState:
     """State of a training between two epochs.
 
     Attributes:
-        model: The model that is trained.
-        optimizer: Its optimiser.
         scaler: Keeps float16 gradients in range. It does nothing in other precisions.
         epoch: Number of finished epochs.
         average: Average of the weights, if the configuration has one.

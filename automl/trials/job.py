@@ -36,13 +36,10 @@ class Job:
     """A trial that a process trains, or continues.
 
     Attributes:
-        config: The configuration.
-        runtime: The device, precision and workers.
         folder: The folder of the trial, for its checkpoint.
         shared_trainings: The folder of the shared partial trainings.
         history: The metrics of the epochs so far.
         content: The checkpoint to continue from, or None. The loop drops it when it has loaded it.
-        profile: The measured costs.
         equal: The time ratio, and the fraction of an epoch's time that its validation takes.
         test: Score the test split after the last epoch.
     """
@@ -126,12 +123,7 @@ def _too_slow(course: Course, time_ratio: float) -> str:
 
 
 class CommandFailed(Exception):
-    """A command failed.
-
-    Args:
-        reason: The reason in a line.
-        log: The end of its output.
-    """
+    """A command failed for a reason. `log` is the end of its output."""
 
     def __init__(self, reason: str, log: str) -> None:
         super().__init__(reason)

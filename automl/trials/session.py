@@ -95,10 +95,6 @@ class Workers:
     """Resources that trials run on.
 
     Attributes:
-        settings: Settings of the search.
-        shape: Resources of one trial.
-        capacity: Capacity for trials.
-        interrupt: Record of signals.
         advice: How to resume the run if something ends it.
     """
 

@@ -162,19 +162,17 @@ class Training:
     """Hyperparameters of a training. The defaults are those published for SimpleSelfAttention.
 
     Attributes:
-        epochs: The number of epochs.
         batch_size: The number of inputs of a step, over all workers.
         optimizer: `adamw` shrinks the weights by a fraction at each step (decoupled weight decay). `adam`
             adds the penalty to the gradient (L2), like `torch.optim.Adam`. `sgd` has Nesterov momentum 0.9
             and also adds it.
         learning_rate: The largest learning rate of the schedule.
-        weight_decay: The weight decay.
         decayed: The parameters that `weight_decay` applies to. `weights` are those of linear layers and
             convolutions; `all` are all parameters, like a torch optimiser that gets `model.parameters()`.
         beta1: Beta 1 of `adamw` and `adam`.
         beta2: Beta 2 of `adamw` and `adam`.
         eps: Epsilon of `adamw` and `adam`.
-        schedule: The schedule of the learning rate, see `automl.training.optimiser.learning_rate`.
+        schedule: The schedule of the learning rate, see `automl.training.optimiser.compute_relative_rate`.
         decay_every: For the schedule `step`: the number of epochs after which the rate is multiplied by
             `decay_factor`. These are epochs of the configuration: if a slower model trains fewer epochs in
             the same time, the rate falls after the same fractions of that time.
@@ -288,7 +286,6 @@ class OwnTraining(Training):
     Attributes:
         batch_size: The number of inputs of a step, for measuring.
         parameters: The values of the hyperparameters that the code asked for.
-        reports: The metric.
         chance: The score of guessing, or None if it is unknown.
     """
 
