@@ -129,7 +129,7 @@ PROGRESS_PERIOD = 10.0  # interval of writes [s]; shorter epochs write nothing
 
 
 class EpochProgress:
-    """Write the current step of a trial to its folder at intervals. As a context manager, delete it at the end.
+    """Write the current step of a trial at intervals. As a context manager, delete the file at the end.
 
     Write errors are ignored, since checkpoints report them. Ranks above 0 have no folder, and write nothing.
     """
