@@ -183,8 +183,7 @@ class ForeignAttention(Attention):
     def build(self, channels: int, size: Sequence[int], options: Mapping[str, OptionValue]) -> Gated:
         """Build a module behind a gate.
 
-        Raises:
-            InputError: The class lacks an argument, raises an error, or is no module.
+        Raises InputError if the class lacks an argument, raises an error, or is no module.
         """
         parameters = list(inspect.signature(self.module).parameters.values())[1:]
         extents = tuple(with_dimensions(size, self.dimensions))
@@ -217,8 +216,7 @@ class ForeignAttention(Attention):
     def suggest(self, trial: Any, prefix: str, channels: int) -> dict[str, OptionValue]:
         """Draw the options by the class method `suggest`, or else those with several choices.
 
-        Raises:
-            InputError: `suggest` returns no dictionary.
+        Raises InputError if `suggest` returns no dictionary.
         """
         if not self.draws_options:
             return {}

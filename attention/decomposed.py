@@ -58,9 +58,6 @@ class DecomposedAttention(TokenMixer):
         value_channels: Width of values. Half of `channels` by default.
         heads: Number of heads. It must divide `key_channels` and `value_channels`.
         causal: Let a position attend only to itself and to earlier ones.
-
-    Raises:
-        InputError: The normalisation is unknown, or `heads` does not divide the widths.
     """
 
     sums_over_positions = True

@@ -29,9 +29,6 @@ class LinearAttention(Heads):
     Args:
         heads: Number of heads. It must divide `channels`.
         causal: Let a position attend only to itself and to earlier ones.
-
-    Raises:
-        InputError: `heads` does not divide `channels`.
     """
 
     sums_over_positions = True

@@ -38,9 +38,6 @@ class SelfAttention(Gated):
     Args:
         form: `fused` calls torch's attention kernel. `explicit` computes and keeps the N x N matrix of
             weights, as conventional attention was published.
-
-    Raises:
-        InputError: The form is unknown.
     """
 
     def __init__(self, channels: int, *, form: Form = "fused") -> None:

@@ -30,9 +30,6 @@ class ShortConvolution(TokenMixer):
         kernel: Number of taps of the convolution. Of an even number, one tap more is before a position than
             behind.
         causal: Let a position see only itself and earlier ones.
-
-    Raises:
-        InputError: `kernel` is below 1.
     """
 
     sums_over_positions = True  # It sums few, but products of three projections overflow float16, too.

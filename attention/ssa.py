@@ -38,9 +38,6 @@ class SimpleSelfAttention(Gated):
         ks: Kernel size of the convolution along the flattened positions. It must be odd.
         order: Product that is computed first: `xxt-first` or `conv-first`. `auto` takes the cheaper one for
             the N and C of the input.
-
-    Raises:
-        InputError: `ks` is even or below 1, or the order is unknown.
     """
 
     sums_over_positions = True

@@ -171,13 +171,10 @@ def is_causal(model: nn.Module, example: Example, *, mixes: bool = True) -> bool
 def sees_later(module: Gated, shape: Sequence[int]) -> bool:
     """Return whether the output of a module at a position depends on later positions.
 
-    The module runs in evaluation and in training mode, on random features and on changes of all features from
-    a position on. A module may choose positions by scores, as a top-k over the sequence does. So there are
-    changes with which later positions have the largest scores, and others with which they have the smallest.
-
-    Args:
-        module: A module for a site with one spatial dimension. It does not change.
-        shape: Shape of features at the site, with one example.
+    The module, for a site with one spatial dimension, runs in evaluation and in training mode, on random
+    features of a shape with one example, and on changes of all features from a position on. It does not
+    change. A module may choose positions by scores, as a top-k over the sequence does. So there are changes
+    with which later positions have the largest scores, and others with which they have the smallest.
     """
     module, like = copy.deepcopy(module), module.gamma
     axis = 1 if module.layout == "B*C" else 2

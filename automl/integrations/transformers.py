@@ -50,11 +50,7 @@ class TrialCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Check where the `Trainer` writes.
-
-        Raises:
-            InputError: It is not the folder of this callback.
-        """
+        """Raise InputError unless the `Trainer` writes to the folder of this callback."""
         if args.output_dir != self.folder:
             raise InputError(
                 "a trial's Trainer must write its checkpoints to the folder of its TrialCallback; "

@@ -117,9 +117,6 @@ class SearchMetadata:
         provenance: Versions, hardware, git commit and command line; see `Provenance`.
         gpu_fraction: Fraction of a GPU for each worker of a trial, once it is measured.
         scale: What a study trains and how this differs from its source. Empty for other searches.
-
-    Raises:
-        InputError: A value is invalid.
     """
 
     identity: str
