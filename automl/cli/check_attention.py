@@ -105,11 +105,11 @@ def load_spec(name: str, options: Mapping[str, OptionValue]) -> Spec:
         )
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(IMPORT)
+    signal.setitimer(signal.ITIMER_REAL, IMPORT, IMPORT)  # again, as `except ValueError` may take the first
     try:
         return Spec(name, options).identified()
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 
