@@ -245,7 +245,15 @@ def attention_maps(model: nn.Module) -> Iterator[dict[str, AttentionMap]]:
 
 @torch.no_grad()
 def map_of(module: Gated, x: Tensor) -> AttentionMap | None:
-    """Return the weights with which a module processes its input, as in evaluation. None if it has none."""
+    """Return the weights with which a module processes its input, as in evaluation.
+
+    Args:
+        module: The module.
+        x: Its input, as for `forward`.
+
+    Returns:
+        The weights. None if the module has none.
+    """
     tokens, mask, spatial = module.tokens(x[:, module.class_tokens :] if module.class_tokens else x)
     # A spectral norm in training mode would change its state.
     modes = {child: child.training for child in module.modules()}

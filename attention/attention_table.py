@@ -63,7 +63,8 @@ def check_name(name: object) -> None:
 def find_attention(name: str) -> Attention:
     """Return the attention type called `name`. Loads the code of a user-defined type.
 
-    Raises InputError if there is no such type, or its code cannot be loaded.
+    Raises:
+        InputError: There is no such type, or its code cannot be loaded.
     """
     check_name(name)
     if name in ATTENTIONS:

@@ -25,10 +25,14 @@ class Wrapped(Gated):
     a parameter `mask`, it also gets the mask there, bool `(B, *spatial)`, True at real positions.
 
     Args:
+        channels: Number of channels C of the features.
         module: The module. It maps features to features of the same shape.
         layout: Order of the dimensions that it takes: `BC*` for `(B, C, *spatial)`, `B*C` for `(B, N, C)`.
         dimensions: Number of spatial dimensions that it takes. Features with fewer get dimensions of extent
             1 at the end, and those with more are joined in front. None leaves them as they are.
+
+    Shape:
+        `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if the attribute `layout` is `B*C`.
     """
 
     def __init__(
@@ -183,7 +187,8 @@ class ForeignAttention(Attention):
     def build(self, channels: int, size: Sequence[int], options: Mapping[str, OptionValue]) -> Gated:
         """Build a module behind a gate.
 
-        Raises InputError if the class lacks an argument, raises an error, or is no module.
+        Raises:
+            InputError: The class lacks an argument, raises an error, or is no module.
         """
         parameters = list(inspect.signature(self.module).parameters.values())[1:]
         extents = tuple(with_dimensions(size, self.dimensions))
@@ -216,7 +221,8 @@ class ForeignAttention(Attention):
     def suggest(self, trial: Any, prefix: str, channels: int) -> dict[str, OptionValue]:
         """Draw the options by the class method `suggest`, or else those with several choices.
 
-        Raises InputError if `suggest` returns no dictionary.
+        Raises:
+            InputError: `suggest` returns no dictionary.
         """
         if not self.draws_options:
             return {}

@@ -13,7 +13,14 @@ from attention.gated import Cost, Gated, project
 
 
 class GatedConv1x1(Gated):
-    """1x1 convolution without bias, behind a gate that starts at zero."""
+    """1x1 convolution without bias, behind a gate that starts at zero.
+
+    Args:
+        channels: Number of channels C of the features.
+
+    Shape:
+        `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
+    """
 
     def __init__(self, channels: int) -> None:
         super().__init__(channels)

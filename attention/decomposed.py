@@ -52,12 +52,19 @@ class DecomposedAttention(TokenMixer):
     """Decomposed attention, linear in the number of positions.
 
     Args:
+        channels: Number of channels C of the features.
         normalisation: `softmax` over the channels of queries and the positions of keys; `scaling` by the
             number of positions; `scaling-keys` by the square root of a head's key channels; or `none`.
         key_channels: Width of keys and queries. Half of `channels` by default.
         value_channels: Width of values. Half of `channels` by default.
         heads: Number of heads. It must divide `key_channels` and `value_channels`.
         causal: Let a position attend only to itself and to earlier ones.
+
+    Raises:
+        InputError: The normalisation is unknown, or `heads` does not divide the widths.
+
+    Shape:
+        `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
     """
 
     sums_over_positions = True

@@ -43,8 +43,6 @@ class Gated(nn.Module, ABC):
     `attention.padding.padding(mask)`, real positions attend only to real positions, and padded positions are
     returned unchanged.
 
-    The argument and the shapes are those of all modules, whose docstrings do not repeat them.
-
     Args:
         channels: Number of channels C of the features.
 

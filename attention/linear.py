@@ -27,8 +27,15 @@ class LinearAttention(Heads):
     """Linear attention, with elu + 1 in place of the softmax's exponential.
 
     Args:
+        channels: Number of channels C of the features.
         heads: Number of heads. It must divide `channels`.
         causal: Let a position attend only to itself and to earlier ones.
+
+    Raises:
+        InputError: `heads` does not divide `channels`.
+
+    Shape:
+        `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
     """
 
     sums_over_positions = True

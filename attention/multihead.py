@@ -89,6 +89,7 @@ class MultiHeadAttention(Heads):
     """Multi-head attention over positions.
 
     Args:
+        channels: Number of channels C of the features.
         heads: Number of heads. It must divide `channels`.
         encoding: Position encoding. `none` adds none, since earlier convolutions encode positions. `absolute`
             adds sinusoids to the input of queries and keys. `relative` adds a learned bias by the offset of
@@ -97,6 +98,9 @@ class MultiHeadAttention(Heads):
 
     Raises:
         InputError: `heads` does not divide `channels`, or the encoding is unknown or does not fit.
+
+    Shape:
+        `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
     """
 
     def __init__(

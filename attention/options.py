@@ -61,7 +61,11 @@ def read_options(factory: Callable[..., Any], *, leave_out: Iterable[str] = ()) 
     """Return the options of a class or function by name.
 
     These are its parameters with a plain default value, after the first one, which is the channels. Those
-    called `type` or `code` always keep their defaults, and those in `leave_out` are no options.
+    called `type` or `code` always keep their defaults.
+
+    Args:
+        factory: The class or function.
+        leave_out: Names of parameters that are no options.
     """
     hints, leave_out = _hints(factory), {*leave_out, *RESERVED}
     return {

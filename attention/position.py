@@ -75,6 +75,9 @@ class RelativeBias(nn.Module):
 
     Offsets share buckets, logarithmically from 8 to 128 positions, so that one table fits every resolution. A
     new bias is zero. Source: arXiv 1910.10683, section 2.1.
+
+    Args:
+        heads: Number of heads.
     """
 
     def __init__(self, heads: int) -> None:

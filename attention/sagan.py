@@ -36,8 +36,15 @@ class SelfAttention(Gated):
     """SAGAN self-attention.
 
     Args:
+        channels: Number of channels C of the features.
         form: `fused` calls torch's attention kernel. `explicit` computes and keeps the N x N matrix of
             weights, as conventional attention was published.
+
+    Raises:
+        InputError: The form is unknown.
+
+    Shape:
+        `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
     """
 
     def __init__(self, channels: int, *, form: Form = "fused") -> None:

@@ -27,9 +27,16 @@ class ShortConvolution(TokenMixer):
     """Gated short convolution along the positions.
 
     Args:
+        channels: Number of channels C of the features.
         kernel: Number of taps of the convolution. Of an even number, one tap more is before a position than
             behind.
         causal: Let a position see only itself and earlier ones.
+
+    Raises:
+        InputError: `kernel` is below 1.
+
+    Shape:
+        `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
     """
 
     sums_over_positions = True  # It sums few, but products of three projections overflow float16, too.

@@ -36,6 +36,7 @@ class SlidingAttention(Heads):
     """Multi-head attention of each position to those in a window around it.
 
     Args:
+        channels: Number of channels C of the features.
         window: Number of positions that a position attends to. The window is centred at the position, or
             ends there if `causal`. Of an even window, one position more is before it than behind.
         heads: Number of heads. It must divide `channels`.
@@ -46,6 +47,9 @@ class SlidingAttention(Heads):
     Raises:
         InputError: `window` is below 1, `base` is not above 1, `heads` does not divide `channels`, or the
             encoding is unknown or does not fit.
+
+    Shape:
+        `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
     """
 
     def __init__(

@@ -35,9 +35,16 @@ class SimpleSelfAttention(Gated):
     """Simple self-attention (SSA).
 
     Args:
+        channels: Number of channels C of the features.
         ks: Kernel size of the convolution along the flattened positions. It must be odd.
         order: Product that is computed first: `xxt-first` or `conv-first`. `auto` takes the cheaper one for
             the N and C of the input.
+
+    Raises:
+        InputError: `ks` is even or below 1, or the order is unknown.
+
+    Shape:
+        `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
     """
 
     sums_over_positions = True

@@ -36,7 +36,11 @@ COUNT = ("classes", "num_classes")  # Names of the parameter for the number of l
 
 
 def find(name: str) -> Backbone:
-    """Return the backbone called `name`. Raise InputError if there is none."""
+    """Return the backbone called `name`.
+
+    Raises:
+        InputError: There is no such backbone.
+    """
     if name in BACKBONES:
         return BACKBONES[name]
     library, colon, model = name.partition(":")
@@ -117,8 +121,14 @@ def published_weights(
 ) -> Mapping[str, Tensor]:
     """Load the weights that a library publishes for its model. Those of the head may be for other labels.
 
-    The arguments are those of `build`. Raises InputError if there are no published weights, or they cannot be
-    loaded.
+    Args:
+        name: Name of the backbone.
+        classes: Number of labels.
+        size: Side of the images [pixels].
+        options: Options of the backbone.
+
+    Raises:
+        InputError: There are no published weights, or they cannot be loaded.
     """
     published = find(name).published
     if published is None:
@@ -138,7 +148,11 @@ def published_weights(
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Raise InputError for an unknown backbone or option, and for a value of another type."""
+    """Check the names and the types of a backbone's options.
+
+    Raises:
+        InputError: The backbone or an option is unknown, or a value has another type.
+    """
     record = find(name)
     for option, value in options.items():
         if option in (*TASK_PARAMETERS, "name"):

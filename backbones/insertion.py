@@ -37,7 +37,7 @@ def insert(
     *,
     known: Sequence[Site] | None = None,
 ) -> nn.Module:
-    """Insert one module at each site of `placement`, in place, and return the model.
+    """Insert one module at each site of `placement`, in place.
 
     New modules are the identity, and their weights come from a separate random generator. So neither the
     output of the model nor the state of torch's generator changes. The sites are valid for every input size.
@@ -46,8 +46,11 @@ def insert(
     model, and checkpoints of the backbone have no weights for the module. A model with a method
     `initialise_mixer` draws the weights of such a module as those of its own.
 
-    If the model is causal, as a language model is, modules at sites with one spatial dimension must be causal
-    too. Neither other examples of a batch nor padding may change an output there (`backbones.influence`).
+    A `nn.TransformerEncoderLayer` with an inserted module runs without torch's fused evaluation path.
+
+    If the model is causal (`backbones.causality`), as a language model is, modules must be causal too. At
+    sites with one spatial dimension, this is tested by changing tokens: of each module, then of the model.
+    Neither other examples of a batch nor padding may change an output there (`backbones.separation`).
 
     Args:
         model: The model.
@@ -55,10 +58,13 @@ def insert(
         example: An input of the model, as for `sites`. By default it is inferred from the first convolution.
         known: The sites of the model, if they have been determined before.
 
+    Returns:
+        The model.
+
     Raises:
         InputError: The model lacks a site, a site is occupied, or options do not fit the channels of the
-            site. Or a position of a causal model would see later ones, or an output would depend on other
-            examples or on padding.
+            site. Or the model is causal, and with a module a position would see later ones. Or an output
+            would depend on other examples or on padding.
 
     Example:
         >>> import automl

@@ -92,6 +92,9 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
             arguments. Only shapes matter. The batch is the first dimension of the first tensor, or the length
             of a list of images `(C, H, W)`.
 
+    Returns:
+        The sites.
+
     Raises:
         InputError: The model cannot process the example, has positions before the batch, or depends on values
             before its first site.

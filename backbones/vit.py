@@ -80,9 +80,12 @@ def build(
     """Build a vision transformer. The defaults are those of DeiT-Ti.
 
     Args:
+        classes: Number of labels.
+        in_channels: Number of channels of the images.
         size: Side of the images [pixels]. 224 by default.
         embed_dim: Width of the tokens.
         depth: Number of consecutive blocks.
+        heads: Number of heads.
         mlp_ratio: Hidden width of the MLP, relative to `embed_dim`.
         patch_size: Side of a patch [pixels]. 0 takes 16, or if that does not divide `size` the nearest
             multiple of 4 from 8 to 32 that does: 12 for 168 pixels.
@@ -94,6 +97,9 @@ def build(
         attn_drop: Dropout of the weights of attention.
         drop_path: Rate of the last block's stochastic depth. It grows from 0 at the first block.
         stem: `patch` for one linear map of each patch, or `hmlp` for three convolutions with batch norms.
+
+    Raises:
+        InputError: A size is invalid.
     """
     size = 224 if size is None else size
     patch_size = patch_size or choose_patch(size)

@@ -26,9 +26,14 @@ def build(
 
     Args:
         name: `xresnet18` or another depth.
+        classes: Number of labels.
+        in_channels: Number of channels of the images.
         width: Factor of the channels of the stages, for quick runs.
         stem: Channels of the stem's convolutions: `32-32-64` as in fastai 2, `32-64-64` as in the code of
             SimpleSelfAttention.
+
+    Raises:
+        InputError: The width is out of range.
     """
     if not 1 / 16 <= width <= 16:
         raise InputError(f"a backbone's width must lie between 1/16 and 16; got {width}")

@@ -57,28 +57,50 @@ class Callback:
     """
 
     def on_search_start(self, search: SearchRecord) -> None:
-        """React to a search that starts or resumes."""
+        """React to a search that starts or resumes.
+
+        Args:
+            search: The search.
+        """
 
     def on_trial_start(self, trial: TrialRecord) -> None:
         """React to a trial that starts, or restarts after its process died.
 
-        In a confirmation, `trial.variant` is what the training repeats.
+        Args:
+            trial: The trial. In a confirmation, `trial.variant` is what the training repeats.
         """
 
     def on_epoch_end(self, trial: TrialRecord) -> None:
-        """React to a finished epoch. `trial.history[-1]` holds its metrics."""
+        """React to a finished epoch.
+
+        Args:
+            trial: The trial. `trial.history[-1]` holds the metrics of the epoch.
+        """
 
     def on_trial_end(self, trial: TrialRecord) -> None:
-        """React to a trial that has ended and is recorded in the study. `trial.state` is final."""
+        """React to a trial that has ended and is recorded in the study.
+
+        Args:
+            trial: The trial. `trial.state` is final.
+        """
 
     def on_search_end(self, result: Any) -> None:
-        """React to the end of a search, also of one that was interrupted. `result` is the `Search`."""
+        """React to the end of a search, also of one that was interrupted.
+
+        Args:
+            result: The `Search`.
+        """
 
     def on_confirmation_start(self, search: SearchRecord) -> None:
         """React to a confirmation that starts or resumes.
 
-        `search` is the search that is confirmed, with the folder of the confirmation.
+        Args:
+            search: The search that is confirmed, with the folder of the confirmation.
         """
 
     def on_confirmation_end(self, result: Any) -> None:
-        """React to the end of a confirmation. `result` is the `ConfirmResult`."""
+        """React to the end of a confirmation.
+
+        Args:
+            result: The `ConfirmResult`.
+        """

@@ -90,18 +90,36 @@ class Metric:
         return self.gap or self.unit or self.name
 
     def margin_over(self, step: float) -> float:
-        """Return the margin where a difference is at least `step`, the effect of one input.
+        """Return the margin where a difference is at least `step`. A metric without a margin keeps none.
 
-        A metric without a margin keeps none.
+        Args:
+            step: The effect of one input, in the unit of a difference.
+
+        Returns:
+            The margin.
         """
         return max(self.margin, step) if self.margin else 0.0
 
     def show(self, value: float) -> str:
-        """Format a value with its unit, such as `82.13 %`."""
+        """Format a value, such as `82.13 %`.
+
+        Args:
+            value: The value.
+
+        Returns:
+            The scaled value with its unit.
+        """
         return f"{self.scale * value:.4g}{f' {self.unit}' if self.unit else ''}"
 
     def show_gap(self, difference: float) -> str:
-        """Format the difference of two values with its unit, such as `+1.25 points`."""
+        """Format a difference, such as `+1.25 points`.
+
+        Args:
+            difference: The difference of two values.
+
+        Returns:
+            The scaled difference with its sign and unit.
+        """
         return f"{self.scale * difference:+.3g} {self.gap_unit}"
 
     @property
@@ -110,26 +128,41 @@ class Metric:
         return Metric(**{field.name: getattr(self, field.name) for field in fields(Metric)})
 
     def chance(self, counts: Sequence[int], population: Sequence[int] = ()) -> Chance | None:
-        """Return the score of guessing on a split, or None if it is unknown.
+        """Return the score of guessing on a split.
 
         Args:
             counts: The inputs of each class in the split.
             population: The inputs of each class in training and validation. If it is balanced, its fractions
                 are those of the classes, and the majority in the split is an accident.
+
+        Returns:
+            The score of guessing, or None if it is unknown.
         """
         return None
 
     def standard_error(self, value: float, inputs: int) -> float | None:
-        """Return the standard error of a value that was measured on so many inputs.
+        """Return the standard error of a value.
 
-        None if only repetitions show it.
+        Args:
+            value: The value.
+            inputs: The number of inputs it was measured on.
+
+        Returns:
+            The standard error, or None if only repetitions show it.
         """
         return None
 
     def guessing(self, chance: Chance, inputs: int) -> float:
-        """Return the score that guessing exceeds in one of a thousand cases at most, on so many inputs.
+        """Return the score that guessing exceeds in one of a thousand cases at most.
 
         By default it follows from the normal distribution.
+
+        Args:
+            chance: The score of guessing.
+            inputs: The number of inputs of the split.
+
+        Returns:
+            The bound.
         """
         from scipy.special import ndtri
 

@@ -95,6 +95,9 @@ class Space:
     def with_attention(self, types: Sequence[str]) -> "Space":
         """Return the space that draws these attention types, and tries published placements of them.
 
+        Args:
+            types: Names of attention types, without duplicates.
+
         Raises:
             InputError: The space determines its attention itself.
         """
@@ -116,6 +119,9 @@ class Space:
 
     def with_full(self, full: int) -> "Space":
         """Return the space of hybrid decoders with so many full layers.
+
+        Args:
+            full: The number of full layers.
 
         Raises:
             InputError: The models of the space are no hybrid decoders, or have fewer layers.

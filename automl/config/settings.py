@@ -315,6 +315,9 @@ class Settings(RuntimeOptions, SearchOptions):
             ended: The number of trials that have ended.
             scheduling: New values of `SCHEDULING_OPTIONS`.
             seeds: The new number of trainings of each cell of a grid.
+
+        Raises:
+            InputError: A value is invalid, or does not apply to this search.
         """
         new = replace(self, **scheduling)
         if seeds is not None:

@@ -2,7 +2,7 @@
 
 folder        The folder of a search, and its `search.json`
 storage       A folder, local or in an object store, by its address
-trial_files    Files beside a checkpoint: predictions for a split, and progress within a long epoch
+trial_files   Files beside a checkpoint: predictions for a split, and progress within a long epoch
 user_code     Name user-defined code, require `--trust`, and remember the files that were run
 working_copy  The local copy of a search in an object store, and its single writer
 cache_folder  The cache folder: a file under its final name is complete

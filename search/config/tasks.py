@@ -149,11 +149,25 @@ class TaskSpec:
     grids: str = ""
 
     def metric(self, name: str) -> Metric:
-        """Return the metric of this name. An empty name is that of the default metric."""
+        """Return the metric of this name.
+
+        Args:
+            name: The name. Empty for the default metric.
+
+        Returns:
+            The metric.
+        """
         return next(metric for metric in self.metrics if name in ("", metric.name))
 
     def detects(self, path: str) -> bool:
-        """Return True if `path` holds data of the task, by the function `detect`."""
+        """Return True if `path` holds data of the task.
+
+        Args:
+            path: The path of the data.
+
+        Returns:
+            The result of the function `detect`, or False without one.
+        """
         return bool(self.detect) and bool(resolve(self.detect)(path))
 
 

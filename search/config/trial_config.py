@@ -126,7 +126,11 @@ class TrialConfig:
         return find_spec(self.task).opens
 
     def user_code(self) -> list[str]:
-        """Return the names of the user-defined code that a training runs, each once."""
+        """Return the names of the user-defined code that a training runs: its task, backbone and attention.
+
+        Returns:
+            The names, each once.
+        """
         types = (spec.type for spec in self.model.placement.values())
         names = dict.fromkeys((self.task, self.model.backbone, *types))
         return [name for name in names if loading.is_user_defined(name)]
@@ -160,14 +164,24 @@ class TrialConfig:
         return files
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to dictionaries, lists, strings and numbers, which `from_json` reads."""
+        """Convert to dictionaries, lists, strings and numbers.
+
+        Returns:
+            The dictionary, which `from_json` reads.
+        """
         return convert_fields(self)
 
     @classmethod
     def from_json(cls, value: object) -> "TrialConfig":
-        """Convert from the result of `to_json`. Missing keys get their defaults.
+        """Convert from JSON. Missing keys get their defaults.
 
         No user-defined code runs, and the model need not be available here. `load` checks that.
+
+        Args:
+            value: The dictionary that `to_json` returned.
+
+        Returns:
+            The configuration.
 
         Raises:
             InputError: A value is invalid. The message names every problem.
@@ -189,6 +203,9 @@ class TrialConfig:
         Args:
             sections: New values of fields, or dictionaries with new values of a section, as in
                 `config.change(data={"size": 64}, seed=1)`.
+
+        Returns:
+            The changed configuration.
 
         Raises:
             InputError: A key is unknown, or a value is invalid.
