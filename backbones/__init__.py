@@ -2,37 +2,28 @@
 
 factory          One factory for every backbone: of the table, of a library, of the user
 backbone_table   The table of backbones
-libraries        Models of torchvision, timm and segmentation_models_pytorch
-normalisation    Normalisation of a backbone's images
+libraries        Models of torchvision, timm and segmentation_models_pytorch, and normalisation of images
 xresnet          fastai's xresnets
 vit              Vision transformers with a choice of block
 take_over        Copies the projections of replaced attention
-siamese          One network for several inputs
-norm             Batch norm of sequences of different lengths
-ends             Padded sequences: checks of input and mask, last state, mean, reversal
-site             The sites of any model
+stages           For models on top of a backbone: maps of its stages, one network for several inputs
+padded           Padded sequences: checks of input and mask, last state, mean, reversal, batch norm
+site             The sites of any model, and the error for an unknown one
 locations        Names of the positions at which a module can be inserted
 placement        The type `Placement`: an attention spec for each site
-unknown_site     The error for a site that a model lacks
 insertion        The function that inserts a placement
-probe            Runs a model on random tokens and on changed ones
-causality        Tests whether a model or a module is causal
-separation       Tests whether outputs depend on other examples of a batch, or on padding
+influence        Tests by changing inputs: causality, separation of examples, padding
 weights          Trained weights for a new model: selects the backbone's and checks that they fit
 mixer            A wrapper for attention that replaces a module that mixes tokens
 torch_internals  Everything used of PyTorch besides its public API
 trace            A forward pass on fake tensors that records the outputs of submodules
-trace_record     The record of that pass
-flow             Which tensors of the pass were computed from which
+trace_record     The record of that pass: outputs, additions, and which tensors were computed from which
 channels         Infers which dimension of a tensor holds the channels
 output           The feature map in a submodule's output, and a classifier's logits
-lazy_layers      Initialises lazy layers
 memory_format    Checks whether a model of images can be channels_last
-example          The example input that a model is traced with
-macs             Counts the multiply-adds of a forward pass
-attention_cost   The cost of an attention module at a site
+example          The example input that a model is traced with, which initialises lazy layers
+cost             Multiply-adds of a forward pass, and the cost of an attention module at a site
 contract         Checks of an attention module at a site, before anything is trained
-stages           Feature maps of the stages of a backbone, for models on top of one
 """
 
 from typing import TYPE_CHECKING
@@ -44,7 +35,7 @@ if TYPE_CHECKING:
     from backbones.example import Example, call
     from backbones.factory import build, check_options, find, published_weights
     from backbones.insertion import gates, insert
-    from backbones.normalisation import IMAGENET, Normalisation
+    from backbones.libraries import IMAGENET, Normalisation
     from backbones.placement import Placement
     from backbones.site import Site, sites
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from automl.base.errors import InputError, unknown
 from automl.base.registry import contributions
 from backbones import vit, xresnet
-from backbones.normalisation import IMAGENET, Normalisation
+from backbones.libraries import IMAGENET, Normalisation
 
 # Parameters of backbones and encoders that the task sets. They are no options.
 TASK_PARAMETERS = (

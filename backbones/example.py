@@ -1,4 +1,4 @@
-"""The example input that a model is traced with.
+"""The example input that a model is traced with, and by which its lazy layers are initialised.
 
 It is a tuple of positional arguments, a mapping of keyword arguments, or a single input: a tensor, or a list
 of images for a detector.
@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from automl.base.errors import InputError
 from backbones.torch_internals import tree_leaves, tree_map_only
@@ -17,10 +18,7 @@ Example: TypeAlias = Tensor | list[Any] | tuple[Any, ...] | Mapping[str, Any]
 
 
 def call(model: nn.Module, example: Example) -> Any:
-    """Call `model` with `example`.
-
-    Wrap a tuple or a mapping that is a single argument as `(argument,)`.
-    """
+    """Call `model` with `example`. Wrap a tuple or a mapping that is a single argument as `(argument,)`."""
     args, kwargs = arguments(example)
     return model(*args, **kwargs)
 
@@ -75,3 +73,44 @@ def _first(example: Example) -> tuple[Tensor, Any]:
 
 def _shapes(value: Any) -> str:
     return repr(tree_map_only(Tensor, lambda tensor: tuple(tensor.shape), value))
+
+
+def materialise(model: nn.Module, example: Example) -> None:
+    """Initialise lazy layers, such as `nn.LazyLinear`, in place, by a forward pass in evaluation mode.
+
+    Until then an optimiser rejects them, nothing can be counted, and the model cannot be copied. Only the
+    shapes of the example matter. Models without lazy layers are not changed. Raises InputError if the model
+    cannot process the example, or has lazy layers that the pass does not reach.
+    """
+    if not _list_lazy(model):
+        return
+    device = next(model.parameters()).device
+    modes = {module: module.training for module in model.modules()}
+
+    def blank(tensor: Tensor) -> Tensor:  # All positions of a mask are real.
+        return torch.full_like(tensor, tensor.dtype == torch.bool, device=device)
+
+    model.eval()
+    try:
+        with torch.no_grad():
+            args, kwargs = tree_map_only(Tensor, blank, arguments(example))
+            model(*args, **kwargs)
+    except Exception as error:  # The model can raise any error.
+        raise InputError(
+            f"{type(model).__name__} has lazy layers ({', '.join(_list_lazy(model))}), which take their "
+            f"shapes from a first pass, and cannot take {describe(example)}: {type(error).__name__}: {error}"
+        ) from error
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    if unreached := _list_lazy(model):
+        raise InputError(
+            f"{type(model).__name__} does not reach its lazy layers {', '.join(unreached)} in a forward "
+            f"pass; remove them, or give them their sizes"
+        )
+
+
+def _list_lazy(model: nn.Module) -> list[str]:
+    """Return the paths of layers whose weights have no shape yet."""
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    return list(dict.fromkeys(name.rpartition(".")[0] for name, tensor in tensors if is_lazy(tensor)))

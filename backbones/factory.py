@@ -28,9 +28,8 @@ from automl.base.errors import InputError, error_message, unknown
 from automl.base.loading import load_object
 from automl.base.registry import contributions
 from backbones.backbone_table import BACKBONES, TASK_PARAMETERS, Backbone, check_value
-from backbones.lazy_layers import materialise
-from backbones.libraries import LIBRARIES
-from backbones.normalisation import IMAGENET
+from backbones.example import materialise
+from backbones.libraries import IMAGENET, LIBRARIES
 from backbones.output import logits
 
 COUNT = ("classes", "num_classes")  # Names of the parameter for the number of labels, in order of preference.
@@ -88,9 +87,6 @@ def build(
     """Build a new backbone with a head for `classes` labels.
 
     Args:
-        name: Name of the backbone.
-        classes: Number of labels.
-        in_channels: Number of channels of the input.
         size: Side of the images [pixels], for models that are built for one size.
         options: Options of the backbone. `find(name).options` has their names and defaults.
 

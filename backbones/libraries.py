@@ -1,16 +1,25 @@
-"""Models of torchvision, timm and segmentation_models_pytorch, by their names there, with new weights."""
+"""Models of torchvision, timm and segmentation_models_pytorch by name, and the normalisation of images."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from automl.base.errors import InputError
 from automl.base.lazy import optional
-from backbones.normalisation import IMAGENET, Normalisation
 
 if TYPE_CHECKING:  # They take seconds to import, and listing names does not need them.
     from torch import Tensor, nn
+
+
+class Normalisation(NamedTuple):
+    """Mean and standard deviation of each channel of images with values between 0 and 1."""
+
+    mean: Sequence[float]
+    std: Sequence[float]
+
+
+IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 @dataclass(frozen=True, kw_only=True)

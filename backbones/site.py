@@ -19,7 +19,7 @@ Attention ignores class tokens. So a model with class tokens has no sites after 
 the last time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -27,11 +27,10 @@ import torch
 from torch import Tensor, nn
 
 from attention import Gated, Layout
-from automl.base.errors import InputError
-from backbones.example import Example, batch_size
-from backbones.lazy_layers import materialise
+from automl.base.errors import InputError, unknown
+from backbones.example import Example, batch_size, materialise
 from backbones.locations import Map, locate
-from backbones.siamese import Siamese
+from backbones.stages import Siamese
 from backbones.trace import trace
 from backbones.trace_record import Output, Trace
 
@@ -109,13 +108,7 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
     """
     materialise(model, example)
     run, batch = trace(model, example), batch_size(example)
-    for path, size in run.positions_first.items():
-        if size == batch:
-            raise InputError(
-                f"{path!r} of {type(model).__name__} has batch_first=False and takes {size} positions, as "
-                f"many as the example's first dimension: build it with batch_first=True, or, where the model "
-                f"itself moves the batch, give an example of another batch size"
-            )
+    _check_batch_first(model, run, batch)
     maps = _feature_maps(model, run, batch)
     locations = locate(model, run, maps)
     own = getattr(model, "site_names", {})
@@ -148,15 +141,20 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
     ]
 
 
+def _check_batch_first(model: nn.Module, run: Trace, batch: int) -> None:
+    for path, size in run.positions_first.items():
+        if size == batch:
+            raise InputError(
+                f"{path!r} of {type(model).__name__} has batch_first=False and takes {size} positions, as "
+                f"many as the example's first dimension: build it with batch_first=True, or, where the model "
+                f"itself moves the batch, give an example of another batch size"
+            )
+
+
 def features(site: Site, batch: int) -> Tensor:
-    """Return zeros of the shape at a site, with the channels innermost in memory.
+    """Return zeros of the shape at a site for a batch, with the channels innermost in memory.
 
-    Args:
-        site: The site.
-        batch: Batch size B.
-
-    Returns:
-        `(B, C, *spatial)`, or `(B, *spatial, C)` if the layout of the site is `B*C`.
+    The shape is `(B, C, *spatial)`, or `(B, *spatial, C)` if the layout of the site is `B*C`.
     """
     x = torch.zeros(batch, *site.resolution, site.channels)
     return x if site.layout == "B*C" else x.movedim(-1, 1)
@@ -222,3 +220,33 @@ def _takes_insertion(model: nn.Module, path: str, output: Output) -> bool:
     return not isinstance(module, nn.Sequential) or (
         type(module).forward is nn.Sequential.forward and output.alone
     )
+
+
+def unknown_site(model: nn.Module, name: str, known: Sequence[Site]) -> InputError:
+    """Return the error for an unknown site.
+
+    If `name` is the path of a module, it names the nearest sites. Otherwise it lists the sites of the model.
+    """
+    kind = f"site of {type(model).__name__}"
+    if names := [site.name for site in known if site.path == name]:
+        return InputError(
+            f"unknown {kind} {name!r}: that is a module, whose site is called "
+            f"{' and '.join(map(repr, names))}"
+        )
+    paths = [path for path, _ in model.named_modules()]
+    if name and name in paths:
+        inside = [site.name for site in known if site.path.startswith(f"{name}.")]
+        around = [site for site in known if name.startswith(f"{site.path}.")]
+        beside = [
+            path for path in paths[paths.index(name) :] if path.rpartition(".")[0] == name.rpartition(".")[0]
+        ]
+        after = [site.name for path in beside for site in known if site.path == path]
+        nearest = max(around, key=lambda site: len(site.path)).name if around else None
+        hints = [f"around it is {nearest!r}"] if nearest else []
+        hints += [f"after it is {after[0]!r}"] if after else []
+        hints += [f"in it are {', '.join(inside)}"] if inside else []
+        return InputError(
+            f"unknown {kind} {name!r}: that is a module without a site of its own"
+            f"{'; ' * bool(hints)}{', and '.join(hints)}"
+        )
+    return unknown(kind, name, [site.name for site in known])

@@ -20,7 +20,6 @@ from attention import Gated
 from automl.base.errors import InputError, error_message
 from backbones.channels import ADDITIONS, Channels
 from backbones.example import Example, arguments, describe, first_tensor
-from backbones.flow import ELEMENTWISE, Flow
 from backbones.mixer import Mixer
 from backbones.output import feature_map
 from backbones.torch_internals import (
@@ -34,7 +33,7 @@ from backbones.torch_internals import (
     tree_map_only,
     version,
 )
-from backbones.trace_record import Addition, Operand, Output, Trace
+from backbones.trace_record import ELEMENTWISE, Addition, Flow, Operand, Output, Trace
 
 # Functions that join a branch to its shortcut as an addition does: x - f(x), lerp(x, f(x), w), addcmul(x,
 # f(x), g).
@@ -51,8 +50,7 @@ _BLIND = (DataDependentOutputException, DynamicOutputShapeException, Unsupported
 def trace(model: nn.Module, example: Example) -> Trace:
     """Run a copy of `model` in evaluation mode on fake tensors of the shapes of `example`.
 
-    Raises:
-        InputError: The model cannot be copied, or cannot process such an input.
+    Raises InputError if the model cannot be copied, or cannot process such an input.
     """
     recorder, fake = _Recorder(), FakeTensorMode(allow_non_fake_inputs=True)
     twin = _copy(model, fake).eval()

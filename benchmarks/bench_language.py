@@ -31,7 +31,7 @@ from automl.tasks.language_modelling import LanguageData, LanguageModel, Languag
 from automl.tasks.language_modelling.task import LanguageModelling
 from automl.training.loop import start
 from automl.training.step import make_step
-from backbones.macs import count_macs
+from backbones.cost import count_macs
 from search.config import TrialConfig
 
 DEVICE = find_device("cpu")

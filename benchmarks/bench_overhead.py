@@ -36,7 +36,7 @@ from automl.tasks.function import FunctionModel
 from automl.training.loop import fit, start
 from automl.trials.trial import build_assignment, train_trial
 from search.config import TrialConfig
-from search.config.own_training import OwnTraining
+from search.config.sections import OwnTraining
 from search.metric import Metric
 from search.record import State
 from search.study import open_study, read_history

@@ -26,7 +26,7 @@ from automl.tasks.sequence_classification import SequenceData
 from automl.tasks.sequence_classification.space import TASK
 from automl.training.loop import fit, start
 from search.config import Model, TrialConfig
-from search.config.classification import ClassificationTraining
+from search.config.sections import ClassificationTraining
 
 FILE = Path(__file__).parent / "data" / "singles.parquet"
 SITES: Mapping[str, tuple[str, ...]] = {

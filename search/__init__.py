@@ -10,7 +10,6 @@ space                A search space: a function that draws configurations, with 
 spaces               The search spaces by name, and loading user-defined ones
 choices              Building blocks of spaces: draw placement and hyperparameters, read them back
 drawn                The draws of a space that all checks share: fingerprint, baseline, size, cells
-fixed_parameters     Checks the parameters that a space fixes: `baseline`, `published`, `plain`
 samplers             Optuna's samplers, the sampler of placements, and user-defined ones
 optuna_internals     Everything that is used of Optuna beside its public API
 placement_effects    The effects that add up to the score of a placement, and their weights in trials
@@ -25,13 +24,10 @@ prior                Effects that earlier searches estimated, as the prior of a 
 shared_trainings     Chooses the shared partial training that a trial continues
 halving              Asynchronous successive halving
 study                The Optuna study of a search: one file in its folder
-study_lines          Checks the lines of a study's file
-journal              Optuna's journal storage with a single writer
+journal              The file of a study: Optuna's journal with a single writer, and checks of its lines
 trial_scheduler      Base class of schedulers: state, reports and ends of trials
 search_scheduler     The scheduler of a search: chooses and prunes trials
-fixed_scheduler      The scheduler of a fixed list of trials, for confirmations and grids
-grid                 The cells of a grid: every combination of a space's choices, in order
-grid_scheduler       The scheduler of a grid: each cell once for each seed
+fixed_scheduler      The schedulers of a fixed list of trials, for confirmations, and of a grid
+grid                 Grids: the cells of a space in order, and the spaces of published tables
 tuner                Runs a scheduler on Ray Tune, and restarts trials whose process died
-study_grid           Grids of studies: spaces whose cells are the rows of published tables, for `--sampler
 """

@@ -1,8 +1,14 @@
-"""Cells of a grid: every combination of a space's choices, in the order of the space."""
+"""Grids: the cells of a space, every combination of its choices in order, and the spaces of published tables.
+
+The cells of such a space are the rows of the table, for `--sampler grid`. Each space has a small form, whose
+name ends in `-small`, on data that come with the package. `automl studies` lists them, and `automl study`
+shows their results beside the published figures. The grids of a task are in its `study`.
+"""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import optuna
@@ -12,15 +18,17 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.samplers import BaseSampler
+from optuna.samplers import RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
+from attention.options import OptionValue
+from attention.spec import Spec
 from automl.base.errors import InputError
 from search.config import TrialConfig
 from search.space import Space, memory_study
 
-GRID = "grid"  # the sampler's name; `search.grid_scheduler` replaces the sampler
+GRID = "grid"  # the sampler's name; `search.fixed_scheduler` replaces the sampler
 MOST_CELLS = 10_000
 
 
@@ -30,9 +38,6 @@ class Cell:
 
     Attributes:
         label: The parameters as text, unique in the grid: `attention=decomposed, count=5`.
-        params: The parameters.
-        distributions: Their distributions.
-        config: The configuration of the cell.
     """
 
     label: str
@@ -45,10 +50,8 @@ def grid_cells(space: Space) -> list[Cell]:
     """List the cells of a space. The last choice varies fastest.
 
     The space is walked as a tree, since a parameter may depend on earlier choices. Combinations that the
-    space rejects (TrialPruned) are left out.
-
-    Raises:
-        InputError: A parameter has infinitely many values, or the space has no cell or more than MOST_CELLS.
+    space rejects (TrialPruned) are left out. Raises InputError if a parameter has infinitely many values, or
+    the space has no cell or more than MOST_CELLS.
     """
     walk = _Walk(space.name)
     study = memory_study(walk)
@@ -81,14 +84,14 @@ def _distinct(cells: list[Cell]) -> list[Cell]:
     return [replace(cell, label=f"{cell.label} #{number}") for number, cell in enumerate(cells, start=1)]
 
 
-class _Walk(BaseSampler):
+class _Walk(RandomSampler):
     """Depth-first walk through the tree of a space's choices."""
 
     def __init__(self, space: str) -> None:
+        super().__init__()
         self.space = space
-        self.path: list[
-            tuple[Sequence[Any], int]
-        ] = []  # the values of each choice, and the index of the current one
+        # The values of each choice, and the index of the current one.
+        self.path: list[tuple[Sequence[Any], int]] = []
         self.depth = 0  # in the current combination
 
     def advance(self) -> bool:
@@ -101,14 +104,6 @@ class _Walk(BaseSampler):
                 self.path.append((values, index + 1))
                 return True
         return False
-
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return {}
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return {}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -131,3 +126,29 @@ class _Walk(BaseSampler):
             f"--sampler grid needs finitely many choices; {name} of space {self.space!r} has no step. Use "
             f"another sampler, or set a step."
         )
+
+
+Draw = Callable[[optuna.Trial], TrialConfig]
+
+SMALL = "-small"  # suffix of a small form
+DECOMPOSED: Mapping[str, OptionValue] = {"normalisation": "softmax", "heads": 1}
+
+
+def decomposed(sites: Sequence[str]) -> dict[str, Spec]:
+    """Return a placement of decomposed attention (arXiv 1812.01243) with one head."""
+    return {site: Spec("decomposed", dict(DECOMPOSED)) for site in sites}
+
+
+def grid(name: str, draw: Draw, reference: Mapping[str, Any]) -> Space:
+    """Return the space of a grid. `reference` is the cell that the other cells are compared with."""
+    as_baseline = partial(_as_reference, draw, reference)
+    return Space(
+        name=name, draw=draw, baseline=reference, plain=reference, as_baseline=as_baseline, summary=name
+    )
+
+
+def _as_reference(draw: Draw, reference: Mapping[str, Any], config: TrialConfig) -> TrialConfig:
+    """Return a configuration with the reference's model and its own hyperparameters."""
+    model = draw(optuna.trial.FixedTrial(dict(reference))).model  # type: ignore[arg-type]
+    weights, digest = config.model.weights, config.model.weights_digest
+    return replace(config, model=replace(model, weights=weights, weights_digest=digest))

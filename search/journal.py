@@ -1,4 +1,4 @@
-"""Optuna's journal storage with a single writer, which appends one step of a search at a time.
+"""The file of a study: Optuna's journal with a single writer, and checks of its lines.
 
 The file has the format of Optuna's `JournalFileBackend`: one line of JSON for each change. That backend
 locks, appends and waits for the disk for each change: about 25 changes for a trial of ten epochs, 16 ms on a
@@ -6,21 +6,30 @@ local disk. Here the search has already locked its folder, so all changes of a s
 trial). A kill leaves no half of a step, and a failed write leaves no half line. Writes do not wait for the
 disk: they survive the process at once, and a crash of the machine after a second. See
 docs/decisions/0012-journal-writer.md.
+
+Optuna skips a change that it cannot apply, so a study that has lost a line looks like one with fewer trials.
+`StudyLines` therefore checks that each line is a change that a search makes to an existing, open trial. Only
+the leftovers of a kill or a full disk are accepted: an incomplete last line, or an empty file.
 """
 
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from datetime import datetime
+from functools import lru_cache
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.distributions import BaseDistribution, json_to_distribution
 from optuna.storages.journal import BaseJournalBackend
+from optuna.trial import TrialState
 
 from automl.base.errors import InputError
-from automl.base.serialise import parse_json
+from automl.base.serialise import parse_json, read_file
 from search.optuna_internals import backend_of
 
 LAG = 1.0  # seconds until writes are flushed to the disk
@@ -59,10 +68,7 @@ class Journal(BaseJournalBackend):
         try:
             change: dict[str, Any] = parse_json(line)
         except InputError as error:
-            raise InputError(
-                f"line {number + 1} of {self.path} is damaged ({error}); restore a copy of the file, or "
-                f"delete this line and all after it to resume from there"
-            ) from error
+            raise damaged_line(self.path, number + 1, str(error)) from error
         return change
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
@@ -112,6 +118,14 @@ class Journal(BaseJournalBackend):
             self._trouble = error
 
 
+def damaged_line(file: Path, number: int, reason: str) -> InputError:
+    """Return the error for a damaged line."""
+    return InputError(
+        f"line {number} of {file} is damaged ({reason}); restore a copy of the file, or delete this line and "
+        f"all after it to resume from there"
+    )
+
+
 def batch_writes(study: optuna.Study) -> AbstractContextManager[None]:
     """Write all changes to a study in the block at once, if it has a `Journal`. Raises OSError."""
     backend = backend_of(study)
@@ -123,3 +137,218 @@ def truncate_incomplete_line(path: Path) -> None:
     with open(path, "rb+") as file:
         content = file.read()
         file.truncate(content.rfind(b"\n") + 1)
+
+
+BEGIN = b'{"op_code":'  # the beginning of every line
+
+Check = Callable[[Any], bool]
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**31
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, dict) and len(value) == 1
+
+
+def _is_time(value: object) -> bool:
+    try:
+        datetime.fromisoformat(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _is_directions(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(v) is int and v in (1, 2) for v in value)
+
+
+def _is_scores(value: object) -> bool:
+    return isinstance(value, list) and all(_is_number(v) and isfinite(v) for v in value)
+
+
+def _is_state(value: object) -> bool:
+    return type(value) is int and value in {int(state) for state in TrialState}
+
+
+def _or_null(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+# Content of a line, by Optuna's code of the operation. Keys with a question mark are optional.
+OPERATIONS: Mapping[int, Mapping[str, Check]] = {
+    0: {"study_name": _is_text, "directions": _is_directions},
+    2: {"study_id": _is_count, "user_attr": _is_pair},
+    3: {"study_id": _is_count, "system_attr": _is_pair},
+    4: {
+        "study_id": _is_count,
+        "datetime_start": _or_null(_is_time),
+        "datetime_complete?": _is_time,
+        "state?": _is_state,
+        "value?": _or_null(_is_number),
+        "values?": _or_null(_is_scores),
+        "distributions?": _is_object,
+        "params?": _is_object,
+        "user_attrs?": _is_object,
+        "system_attrs?": _is_object,
+        "intermediate_values?": _is_object,
+    },
+    5: {
+        "trial_id": _is_count,
+        "param_name": _is_text,
+        "param_value_internal": _is_number,
+        "distribution": _is_text,
+    },
+    6: {
+        "trial_id": _is_count,
+        "state": _is_state,
+        "values": _or_null(_is_scores),
+        "datetime_start?": _is_time,
+        "datetime_complete?": _is_time,
+    },
+    7: {"trial_id": _is_count, "step": _is_count, "intermediate_value": _or_null(_is_number)},
+    8: {"trial_id": _is_count, "user_attr": _is_pair},
+    9: {"trial_id": _is_count, "system_attr": _is_pair},
+}
+CREATE_STUDY, CREATE_TRIAL, SET_PARAM, SET_STATE = 0, 4, 5, 6
+
+
+class StudyLines:
+    """The complete lines of the only study in `file`."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.name = file, ""  # the name of the study in the file
+        self.values = 0  # the number of scores of a trial
+        self.open: list[bool] = []  # True for each trial that may still change
+        self.lines: dict[
+            tuple[int, str], int
+        ] = {}  # the line that set a trial's attribute; "" for the trial's first line
+
+    def check(self) -> bool:
+        """Check all lines. Return False if the search was killed before the first line was complete.
+
+        Raises InputError, which names the line, if a line is damaged.
+        """
+        *complete, rest = read_file(self.file).split(b"\n")
+        for number, line in enumerate(complete, start=1):
+            try:
+                self._check(parse_json(line), number)
+            except InputError as error:
+                raise damaged_line(self.file, number, str(error)) from error
+        if not _is_cut_short(rest):
+            raise damaged_line(self.file, len(complete) + 1, "it is no change of a study")
+        return bool(complete)
+
+    def line_of(self, trial: int, attribute: str) -> int:
+        """Return the number of the line that set an attribute of a trial, or of the trial's first line."""
+        return self.lines.get((trial, attribute), self.lines.get((trial, ""), 1))
+
+    def _check(self, change: object, number: int) -> None:
+        if not isinstance(change, dict) or type(change.get("op_code")) is not int:
+            raise InputError("it is no change of a study")
+        operation = change["op_code"]
+        if operation not in OPERATIONS:
+            raise InputError(f"no search writes the operation {operation}")
+        if not _is_text(change.get("worker_id")):
+            raise InputError("worker_id is missing or of the wrong kind")
+        for key, check in OPERATIONS[operation].items():
+            name = key.rstrip("?")
+            if (name in change or name == key) and not (name in change and check(change[name])):
+                raise InputError(f"{name} is missing or of the wrong kind")
+        if (operation == CREATE_STUDY) != (number == 1):
+            raise InputError("a file has one study, which its first line creates")
+        if change.get("study_id", 0) != 0:
+            raise InputError(f"there is no study {change['study_id']}")
+        if operation == CREATE_STUDY:
+            self.name = change["study_name"]
+            self.values = len(change["directions"])
+        elif operation == CREATE_TRIAL:
+            self._create(change, number)
+        elif "trial_id" in change:
+            self._change(change, number)
+
+    def _create(self, change: Mapping[str, Any], number: int) -> None:
+        state = TrialState(change.get("state", TrialState.RUNNING))
+        if state.is_finished() and "datetime_complete" not in change:
+            raise InputError("datetime_complete is missing or of the wrong kind")
+        trial, distributions = len(self.open), change.get("distributions", {})
+        for name, value in change.get("params", {}).items():
+            if name not in distributions:
+                raise InputError(f"parameter {name!r} has no distribution")
+            _check_parameter(name, value, distributions[name])
+        for step, value in change.get("intermediate_values", {}).items():
+            if not step.isdecimal() or not (value is None or _is_number(value)):
+                raise InputError("intermediate_values is missing or of the wrong kind")
+        value = change.get("value")  # used if there is a single score
+        self._check_values(state, change.get("values") if value is None else [value])
+        _check_constraints(change.get("system_attrs", {}))
+        self.open.append(not state.is_finished())
+        self.lines[trial, ""] = number
+        self.lines |= {(trial, key): number for key in change.get("user_attrs", {})}
+
+    def _change(self, change: Mapping[str, Any], number: int) -> None:
+        trial = change["trial_id"]
+        if trial >= len(self.open):
+            raise InputError(f"it changes trial {trial}, which no line before it creates")
+        if not self.open[trial]:
+            raise InputError(f"it changes trial {trial}, which has ended")
+        if change["op_code"] == SET_PARAM:
+            _check_parameter(change["param_name"], change["param_value_internal"], change["distribution"])
+        elif change["op_code"] == SET_STATE:
+            state = TrialState(change["state"])
+            needed = "datetime_complete" if state.is_finished() else "datetime_start"
+            if state is not TrialState.WAITING and needed not in change:
+                raise InputError(f"{needed} is missing or of the wrong kind")
+            self._check_values(state, change["values"])
+            self.open[trial] = not state.is_finished()
+            self.lines[trial, "values"] = number
+        _check_constraints(change.get("system_attr", {}))
+        self.lines |= {(trial, key): number for key in change.get("user_attr", {})}
+
+    def _check_values(self, state: TrialState, values: list[float] | None) -> None:
+        counts = (self.values,) if state is TrialState.COMPLETE else (0, self.values)
+        if len(values or ()) not in counts:
+            raise InputError(f"values must be {self.values} numbers; got {json.dumps(values)}")
+
+
+def _check_parameter(name: str, value: Any, distribution: Any) -> None:
+    try:
+        if not _is_text(distribution) or not _is_number(value):
+            raise TypeError
+        _distribution(distribution).to_external_repr(value)
+    except Exception as error:  # Optuna raises errors of many types
+        raise InputError(f"parameter {name!r} has a value or a distribution of the wrong kind") from error
+
+
+@lru_cache(maxsize=4096)
+def _distribution(text: str) -> BaseDistribution:
+    return json_to_distribution(text)
+
+
+def _check_constraints(attributes: Mapping[str, Any]) -> None:
+    for key, value in attributes.items():
+        if key.startswith("constraints") and not all(map(_is_number, _flat(value))):
+            raise InputError(f"{key} is of the wrong kind")
+
+
+def _flat(value: object) -> Iterator[object]:
+    yield from value if isinstance(value, list) else (value,)
+
+
+def _is_cut_short(rest: bytes) -> bool:
+    """Return True if the rest is the beginning of a line, or zeros that a crash leaves."""
+    rest = rest.rstrip(b"\0")
+    return BEGIN.startswith(rest) or (rest.startswith(BEGIN) and all(32 <= byte < 127 for byte in rest))

@@ -19,10 +19,9 @@ from optuna.trial import FrozenTrial, TrialState
 from automl.base.errors import InputError
 from automl.base.serialise import read_value
 from search.config import TrialConfig
-from search.journal import Journal, batch_writes, truncate_incomplete_line
+from search.journal import Journal, StudyLines, batch_writes, damaged_line, truncate_incomplete_line
 from search.optuna_internals import identifier_of, storage_of
 from search.record import Metrics, Role, State, TrialRecord
-from search.study_lines import StudyLines
 
 if TYPE_CHECKING:
     from search.placement_sampler import GrowingModel
@@ -111,7 +110,8 @@ def open_records(
             if record is not None and record.state is State.COMPLETE:
                 _check_metrics(trial, record, needed)
         except _DamagedAttributeError as error:
-            raise lines.damage(lines.line_of(trial.number, error.attribute), str(error)) from error
+            line = lines.line_of(trial.number, error.attribute)
+            raise damaged_line(folder / STUDY_FILE, line, str(error)) from error
         if record is not None:
             records.append(record)
     return study, records

@@ -10,7 +10,7 @@ from attention.attention_table import TIMM_NAMES
 from automl.base.errors import InputError
 from automl.base.units import format_count
 from backbones import Site
-from backbones.attention_cost import attention_cost
+from backbones.cost import attention_cost
 from backbones.insertion import build_module
 
 MISFIT = "-"  # cell of a type that does not fit a site

@@ -168,7 +168,7 @@ def _measure_modules(
     """Return the costs of each type with each combination of options at each site that it suits."""
     from automl.base.terminal import progress
     from backbones import insert, sites
-    from backbones.attention_cost import attention_cost
+    from backbones.cost import attention_cost
 
     example = subject.example(2)
     listed = [site for site in sites(subject.build(), example) if not site.replaces]

@@ -19,9 +19,8 @@ from automl.config.settings import Settings
 from automl.costs.decoding import cache_bytes, check_cache
 from automl.tasks import open_task
 from backbones import Site, sites
-from backbones.attention_cost import attention_cost
-from backbones.macs import count_macs
-from backbones.unknown_site import unknown_site
+from backbones.cost import attention_cost, count_macs
+from backbones.site import unknown_site
 from search.callback import Callback
 from search.config import TrialConfig
 from search.record import TrialRecord

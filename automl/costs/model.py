@@ -11,7 +11,7 @@ from automl.costs.profile import measure_kept_memory
 from automl.tasks.subject import Subject
 from automl.training.clock import time_lower_quartiles
 from backbones import Example
-from backbones.macs import count_macs
+from backbones.cost import count_macs
 from backbones.torch_internals import tree_map_only
 
 STEPS = 16  # maximum number of steps of a measurement

@@ -37,7 +37,7 @@ from automl.training.clock import time_lower_quartiles
 from automl.training.loop import start
 from automl.training.step import choose_mode
 from backbones import call
-from backbones.macs import count_macs
+from backbones.cost import count_macs
 from backbones.mixer import Mixer
 from backbones.torch_internals import tree_leaves
 from search.config import TrialConfig

@@ -22,7 +22,7 @@ from automl.confirm.protocol import latest_verdict
 from automl.storage.folder import find_model_search
 from backbones import find
 from search.config import TrialConfig
-from search.fixed_parameters import is_allowed
+from search.drawn import is_allowed
 from search.space import Space, memory_study
 from search.study import read_records
 from search.trial_scheduler import rank_trials

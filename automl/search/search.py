@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import automl
-from automl.base.command_line import STORAGE
+from automl.base.options import STORAGE
 from automl.base.summary import Summary, call
 from automl.callbacks.retention import front
 from automl.report.read import SearchData, read_folder
 from automl.storage.folder import NamedSearch, find_search, resolve_search
 from automl.tracking.run_spec import flat
-from search.grid_scheduler import find_missing
+from search.fixed_scheduler import find_missing
 from search.record import (
     State,
     TrialRecord,

@@ -24,11 +24,11 @@ from automl.config.runtime import Runtime
 from automl.tasks import open_task
 from automl.tasks.memo import remember
 from backbones import Example, Site, call, sites
-from backbones.causality import is_causal
 from backbones.contract import check_contract, find_padded
+from backbones.influence import is_causal
 from backbones.memory_format import find_crashing_layer, set_format
+from backbones.site import unknown_site
 from backbones.torch_internals import tree_leaves, tree_map_only
-from backbones.unknown_site import unknown_site
 from search.config import TrialConfig
 
 TRAINED, EVALUATED = 3, 2  # inputs of a pass, which differ, since a model must take batches of any size

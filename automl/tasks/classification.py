@@ -18,7 +18,7 @@ from automl.tasks.evaluator import ClassificationEvaluator
 from automl.tasks.memo import remember
 from backbones import BACKBONES, call
 from search.config import Model, TrialConfig
-from search.config.classification import ClassificationTraining, ClassWeights
+from search.config.sections import ClassificationTraining, ClassWeights
 
 ClassTrainingT_co = TypeVar(
     "ClassTrainingT_co", bound=ClassificationTraining, default=ClassificationTraining, covariant=True

@@ -3,12 +3,9 @@
 Frozen dataclasses that round-trip through JSON. The sections of each task are in its folder of
 `automl.tasks`.
 
-sections        Base classes of all tasks: data, model and training
-classification  The training of classifiers
-own_training    A training by the user's own code: a function, or a command
-opened          Configuration of a user-defined task whose code has not been loaded
-tasks           Declarations of the built-in tasks (TASKS) and the registered ones
-trial_config    One trial: a task with its data, model and training
+sections      Data, model and training: base classes of all tasks, of classifiers, and of the user's own code
+tasks         Declarations of the built-in tasks (TASKS), the registered ones, and those that are not loaded
+trial_config  One trial: a task with its data, model and training
 """
 
 from typing import Any

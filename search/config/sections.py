@@ -1,4 +1,4 @@
-"""Base classes of the configurations of all tasks: data, model and training."""
+"""Sections of the configurations of all tasks: data, model and training, also of classifiers and own code."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -106,8 +106,7 @@ class Model:
     def identified(self) -> "Model":
         """Load the types of the placement, and return the model with the hashes of its code.
 
-        Raises:
-            InputError: The code of a type cannot be loaded, has changed, or lacks an option.
+        Raises InputError if the code of a type cannot be loaded, has changed, or lacks an option.
         """
         placement = {site: spec.identified() for site, spec in self.placement.items()}
         return replace(self, placement=placement, code=self.code or None)
@@ -132,50 +131,24 @@ class Model:
         return []
 
     def placement_name(self, *, options: bool = True) -> str:
-        """Return the short name of the placement, for people, or `plain`.
-
-        Args:
-            options: Include the options of the modules.
-
-        Returns:
-            The name.
-        """
+        """Return the short name of the placement, with `options` of its modules or without, or `plain`."""
         return name_modules(self.placement, options=options)
 
     def check_local(self) -> None:
-        """Check that nothing must be downloaded to read the model.
-
-        Raises:
-            InputError: Files of it are not on this machine.
-        """
+        """Raise InputError if files must be downloaded to read the model."""
 
     def cache_bytes(self, context: int) -> int:
-        """Return the bytes that the model keeps while it decodes, or 0 if it does not.
+        """Return the bytes that the model keeps while it decodes `context` tokens, or 0 if it does not.
 
-        Args:
-            context: The number of tokens.
-
-        Returns:
-            The bytes.
-
-        Raises:
-            InputError: A type of the placement cannot decode.
+        Raises InputError if a type of the placement cannot decode.
         """
         return 0
 
     def build(self, *, classes: int, in_channels: int = 3, size: int | None = None) -> "nn.Module":
-        """Build the backbone without its placement.
+        """Build the backbone without its placement, on the CPU.
 
-        Args:
-            classes: The number of classes.
-            in_channels: The number of input channels.
-            size: The side of the images in pixels, if the backbone depends on it.
-
-        Returns:
-            The backbone, on the CPU.
-
-        Raises:
-            InputError: The code of a user-defined backbone has changed.
+        Its images have sides of `size` pixels, if it depends on that. Raises InputError if the code of a
+        user-defined backbone has changed.
         """
         if changed := self.changed():
             raise InputError(f"{changed}; restore it, or start a new search")
@@ -189,19 +162,17 @@ class Training:
     """Hyperparameters of a training. The defaults are those published for SimpleSelfAttention.
 
     Attributes:
-        epochs: The number of epochs.
         batch_size: The number of inputs of a step, over all workers.
         optimizer: `adamw` shrinks the weights by a fraction at each step (decoupled weight decay). `adam`
             adds the penalty to the gradient (L2), like `torch.optim.Adam`. `sgd` has Nesterov momentum 0.9
             and also adds it.
         learning_rate: The largest learning rate of the schedule.
-        weight_decay: The weight decay.
         decayed: The parameters that `weight_decay` applies to. `weights` are those of linear layers and
             convolutions; `all` are all parameters, like a torch optimiser that gets `model.parameters()`.
         beta1: Beta 1 of `adamw` and `adam`.
         beta2: Beta 2 of `adamw` and `adam`.
         eps: Epsilon of `adamw` and `adam`.
-        schedule: The schedule of the learning rate, see `automl.training.optimiser.learning_rate`.
+        schedule: The schedule of the learning rate, see `automl.training.optimiser.compute_relative_rate`.
         decay_every: For the schedule `step`: the number of epochs after which the rate is multiplied by
             `decay_factor`. These are epochs of the configuration: if a slower model trains fewer epochs in
             the same time, the rate falls after the same fractions of that time.
@@ -282,3 +253,75 @@ class Training:
             yield f"insert_at must be 0 or more and less than epochs, {self.epochs}; got {self.insert_at}"
         if not 0 <= self.perturb < 1 or (self.perturb and not self.insert_at):
             yield f"training.perturb must be 0 or more, below 1, and 0 without insert_at; got {self.perturb}"
+
+
+ClassWeights = Literal["none", "balanced"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationTraining(Training):
+    """Training with cross-entropy.
+
+    Attributes:
+        label_smoothing: The label smoothing, from 0 to below 1.
+        class_weights: Weights of the classes in the loss. `balanced` gives each class the same weight in an
+            epoch: n / (k n_c) for n training inputs of k classes, n_c of them of class c.
+    """
+
+    label_smoothing: float = 0.1
+    class_weights: ClassWeights = "none"
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if not 0 <= self.label_smoothing < 1:
+            yield f"training.label_smoothing must be at least 0 and below 1; got {self.label_smoothing}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTraining(Training):
+    """Training by the user's own code, and the metric that it reports.
+
+    Optimiser, schedule and augmentation are in that code.
+
+    Attributes:
+        batch_size: The number of inputs of a step, for measuring.
+        parameters: The values of the hyperparameters that the code asked for.
+        chance: The score of guessing, or None if it is unknown.
+    """
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    reports: Metric = field(default_factory=lambda: Metric(name="score", maximize=True, margin=0))
+    chance: float | None = None
+
+    @property
+    def reported(self) -> Metric:
+        """Return the metric."""
+        return self.reports
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Return the values that own code has, by name."""
+        return {"epochs": self.epochs, "batch_size": self.batch_size, **self.parameters}
+
+    def summary(self) -> str:
+        """Return the values that own code has, in a line."""
+        values = {**self.parameters, "batch size": self.batch_size}
+        return ", ".join(
+            f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in values.items()
+        )
+
+    def problems(self) -> Iterator[str]:
+        if self.epochs < 1:
+            yield f"training.epochs must be 1 or more; got {self.epochs}"
+        if self.insert_at:
+            yield "training.insert_at must be 0, as own code cannot continue a shared partial training"
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to dictionaries and values, without the fields that own code does not use."""
+        return {
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "parameters": dict(self.parameters),
+            "reports": vars(self.reports.declaration),
+            "chance": self.chance,
+        }

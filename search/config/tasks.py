@@ -1,22 +1,73 @@
 """Declarations of tasks, built in (`TASKS`) or registered: everything known of a task before a training.
 
 A built-in task is a folder of `automl.tasks`, which declares itself. Nothing here names one.
+
+The keys of a user-defined task's configuration are defined in its code, which reading a configuration must
+not run. Until `TrialConfig.load` loads it, the types `OPEN` accept any keys and check no values.
 """
 
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, fields, make_dataclass, replace
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from keyword import iskeyword
+from typing import Any
 
 from automl.base import loading
 from automl.base.errors import InputError
 from automl.base.registry import GROUP, resolve, task_packages
-from search.config.opened import OpenData, OpenModel, OpenTraining
 from search.config.sections import Data, Model, Training
 from search.metric import Metric
+
+
+class _Unchecked:
+    def problems(self) -> Iterator[str]:
+        return iter(())
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenData(_Unchecked, Data):
+    """Data of a task whose code has not been loaded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenModel(_Unchecked, Model):
+    """Model of a task whose code has not been loaded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenTraining(_Unchecked, Training):
+    """Training of a task whose code has not been loaded."""
+
+
+OPEN = (OpenData, OpenModel, OpenTraining)
+
+
+def with_keys(base: type, value: object) -> type:
+    """Return `base` with a field for each further key of `value` that is a valid field name."""
+    if not isinstance(value, Mapping):
+        return base
+    known = {field.name for field in fields(base)}
+    return _extended(base, tuple(sorted(key for key in value if key not in known and _is_name(base, key))))
+
+
+def _is_name(base: type, key: object) -> bool:
+    return (
+        isinstance(key, str)
+        and key.isidentifier()
+        and not iskeyword(key)
+        and not key.startswith("_")
+        and not hasattr(base, key)
+    )
+
+
+@lru_cache(maxsize=64)
+def _extended(base: type, keys: tuple[str, ...]) -> type:
+    further = [(key, Any) for key in keys]
+    return make_dataclass(base.__name__, further, bases=(base,), frozen=True, kw_only=True) if keys else base
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,9 +211,6 @@ def declare_metric(
             name such as `val_loss` needs a direction.
         margin: The smallest difference that matters, in the unit of a difference.
         unit: The unit.
-
-    Returns:
-        The metric.
 
     Raises:
         InputError: The direction is missing, or contradicts that of the built-in metric.

@@ -8,9 +8,8 @@ import backbones
 from automl.base import loading
 from automl.base.errors import InputError, unknown
 from automl.base.serialise import convert_fields, from_json, join_problems
-from search.config.opened import OPEN, with_keys
 from search.config.sections import Data, Model, Training
-from search.config.tasks import UNLOADED, TaskSpec, find_spec, load_spec, resolve_name
+from search.config.tasks import OPEN, UNLOADED, TaskSpec, find_spec, load_spec, resolve_name, with_keys
 
 BASES = {"data": Data, "model": Model, "training": Training}
 

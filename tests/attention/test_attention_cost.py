@@ -14,7 +14,7 @@ from attention import ATTENTIONS, Layout, Spec
 from attention.sagan import inner_channels
 from attention.ssa import cost as ssa_cost
 from attention.ssa import resolve_order
-from backbones.attention_cost import attention_cost, count_cost
+from backbones.cost import attention_cost, count_cost
 from backbones.site import Site
 from backbones.torch_internals import TorchDispatchMode
 

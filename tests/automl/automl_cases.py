@@ -19,7 +19,7 @@ from automl.tasks.evaluator import Evaluator
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.tasks.sequence_classification import SequenceData
 from search.config import Model, TaskSpec, TrialConfig
-from search.config.classification import ClassificationTraining
+from search.config.sections import ClassificationTraining
 from search.metric import Metric
 from search.record import Metrics
 

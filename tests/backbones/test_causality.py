@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from attention import ATTENTIONS, Gated, Spec
 from automl.base.errors import InputError
 from backbones import Example, call, insert, sites
-from backbones.causality import is_causal, sees_later
+from backbones.influence import is_causal, sees_later
 from backbones.insertion import build_module
 from backbones.site import Site, features
 

@@ -11,8 +11,7 @@ from torch.nn.utils.rnn import pack_sequence
 
 from attention import Spec
 from backbones import build, insert, sites
-from backbones.attention_cost import attention_cost
-from backbones.macs import count_macs
+from backbones.cost import attention_cost, count_macs
 
 B, T, C, H = 2, 5, 3, 4
 

@@ -9,7 +9,7 @@ from attention.padding import padding
 from automl.base.errors import InputError
 from automl.tasks.code_retrieval.model import ENCODERS
 from backbones import Example, insert, sites
-from backbones.separation import SECOND
+from backbones.influence import SECOND
 
 N, WORDS, WIDTH, SITE = 6, 20, 16, "stage1.block1"
 TOKENS = torch.zeros(2, N, dtype=torch.long)

@@ -8,7 +8,7 @@ from search_cases import SMALL, draw
 
 from automl.base.errors import InputError
 from search.config import TrialConfig
-from search.fixed_parameters import check_fixed_parameters
+from search.drawn import check_fixed_parameters
 from search.space import Space
 from search.spaces import SPACES
 

@@ -15,8 +15,8 @@ from search_cases import EPOCHS, PUBLISHED, SMALL, make_plan, make_study, report
 from automl.base.errors import InputError
 from automl.tasks.image_classification import ImageData, ImageTraining
 from search.config import TrialConfig
+from search.fixed_scheduler import GridScheduler
 from search.grid import MOST_CELLS, grid_cells
-from search.grid_scheduler import GridScheduler
 from search.record import Report, State
 from search.space import Space
 from search.spaces import SPACES

@@ -8,12 +8,10 @@ import pytest
 
 from automl.tasks.detection.space import PYRAMID
 from automl.tasks.image_classification.study import BLOCKS, RATES, equal_time_grid
-from search.drawn import Drawn
-from search.fixed_parameters import check_fixed_parameters
-from search.grid import grid_cells
+from search.drawn import Drawn, check_fixed_parameters
+from search.grid import SMALL, grid_cells
 from search.samplers import check_sampler
 from search.spaces import load_space, study_grids
-from search.study_grid import SMALL
 
 CELLS = {
     "ssa-lr-sweep": 7,

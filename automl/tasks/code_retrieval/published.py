@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from automl.data.download import Remote
-from automl.data.published import PublishedDataset
+from automl.data.download import PublishedDataset, Remote
 
 COCLR = "https://raw.githubusercontent.com/Jun-jie-Huang/CoCLR/main/data/search"
 CODE = "https://huggingface.co/datasets/code-search-net/code_search_net/resolve/main/data"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from automl.config.runtime import Runtime
-from automl.storage.answers import Answers, Example, select_examples
+from automl.storage.trial_files import Answers, Example, select_examples
 from automl.tasks.code_retrieval import Similarity
 from automl.tasks.code_retrieval.data import CodeTexts
 from automl.tasks.code_retrieval.metrics import draw_distractors, mrr, rank_metrics, ranks_among, ranks_at

@@ -8,7 +8,7 @@ import optuna
 from automl.tasks.code_retrieval import CodeModel, RetrievalTraining, space
 from automl.tasks.published_study import Row, Study
 from search.config import TrialConfig
-from search.study_grid import SMALL, grid
+from search.grid import SMALL, grid
 
 # Like CodeSearchNet's code, with a constant learning rate, but with fewer epochs.
 CODESEARCHNET = RetrievalTraining(

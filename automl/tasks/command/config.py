@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from search.config.own_training import OwnTraining
-from search.config.sections import Model
+from search.config.sections import Model, OwnTraining
 
 COMMAND = "command"  # the task, and the backbone of its configurations
 SEED, OUT = "{seed}", "{out}"  # placeholders of a command: its seed, and the run's own folder

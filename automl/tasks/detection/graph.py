@@ -13,7 +13,7 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import box_iou, roi_align
 
 from automl.tasks.detection.model import CANONICAL_LEVEL, CANONICAL_SIDE, FIRST_LEVEL, MASK, POOLED, STRIDES
-from backbones.normalisation import Normalisation
+from backbones.libraries import Normalisation
 from backbones.torch_internals import scan
 
 # Maximum number of boxes of an image, one for each category, from which detections are selected.

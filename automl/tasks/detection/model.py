@@ -29,7 +29,7 @@ from automl.base.errors import InputError
 from automl.tasks.subject import OBJECTS, Subject
 from backbones import build, find
 from backbones.example import Example
-from backbones.normalisation import IMAGENET, Normalisation
+from backbones.libraries import IMAGENET, Normalisation
 from backbones.site import Site, sites
 from backbones.stages import StoreOutput, remove_head
 from backbones.torch_internals import AnyBatchNorm, tree_map

@@ -11,8 +11,8 @@ from attention.spec import Spec
 from automl.tasks.detection import DetectionData, DetectionModel, DetectionTraining, space
 from automl.tasks.published_study import SOURCE_OF_DECOMPOSED, UNPRINTED, Row, Study
 from search.config import TrialConfig
+from search.grid import DECOMPOSED, SMALL, grid
 from search.space import Space
-from search.study_grid import DECOMPOSED, SMALL, grid
 
 # Key and value channels of the small forms, which 32 heads must divide.
 NARROW: Mapping[str, OptionValue] = {"key_channels": 32, "value_channels": 32}

@@ -12,8 +12,7 @@ models         The models that a training function gives, with their examples, a
 """
 
 from automl.tasks.function.config import FunctionModel
-from search.config.own_training import OwnTraining
-from search.config.sections import Data
+from search.config.sections import Data, OwnTraining
 from search.config.tasks import TaskSpec
 
 SPEC = TaskSpec(

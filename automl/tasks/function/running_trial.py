@@ -32,7 +32,7 @@ from automl.training.clock import processor_time
 from automl.training.loop import Diverged, NotStopped, TooSlow
 from backbones import gates
 from search.config import TrialConfig
-from search.config.own_training import OwnTraining
+from search.config.sections import OwnTraining
 from search.record import Metrics
 
 # Keys of an epoch's record that are no metrics of the function.

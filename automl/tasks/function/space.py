@@ -22,7 +22,7 @@ from backbones import sites
 from backbones.site import Site
 from search import choices
 from search.config import Data, TrialConfig
-from search.config.own_training import OwnTraining
+from search.config.sections import OwnTraining
 from search.metric import Metric
 from search.space import Space
 

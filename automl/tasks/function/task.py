@@ -24,11 +24,10 @@ from automl.tasks.function.models import Exported, Placed, add_noise, deploy, na
 from automl.tasks.function.start import Start, StartTrial, run_start
 from automl.tasks.memo import remember_sites
 from backbones import insert
-from backbones.example import sum_outputs
-from backbones.lazy_layers import materialise
+from backbones.example import materialise, sum_outputs
 from backbones.torch_internals import tree_leaves
 from search.config import Data, TrialConfig
-from search.config.own_training import OwnTraining
+from search.config.sections import OwnTraining
 from search.metric import Chance, Metric
 
 _shapes: dict[str, Any] = {}  # shapes of the parameters by the hyperparameters that a start depends on

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Literal
 
-from search.config.classification import ClassificationTraining
-from search.config.sections import Data
+from search.config.sections import ClassificationTraining, Data
 
 Policy = Literal["none", "trivial", "rand"]
 

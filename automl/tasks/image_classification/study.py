@@ -16,8 +16,8 @@ from automl.tasks.image_classification import ImageData, ImageTraining, vit_spac
 from automl.tasks.image_classification.decomposed_space import list_stage_sites
 from automl.tasks.published_study import SOURCE_OF_DECOMPOSED, UNPRINTED, Row, Study
 from search.config import Model, TrialConfig
+from search.grid import SMALL, decomposed, grid
 from search.space import Space
-from search.study_grid import SMALL, decomposed, grid
 
 PHOTOS = "-photos"  # suffix of a small form on the user's photographs
 RATES = (1e-3, 3e-3, 5e-3, 8e-3, 1e-2, 12e-3, 14e-3)  # learning rates of the published sweep

@@ -20,7 +20,7 @@ from attention.position import ROTARY_BASE
 from automl.base.errors import InputError
 from automl.base.lazy import optional
 from automl.tasks.language_modelling.config import DecoderShape
-from backbones.causality import is_causal
+from backbones.influence import is_causal
 from backbones.site import sites
 
 transformers = optional("transformers", "hf")

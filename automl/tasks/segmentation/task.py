@@ -23,8 +23,8 @@ from automl.tasks.segmentation.data import LabelledImages, open_labelled_images,
 from automl.tasks.segmentation.model import UNet
 from automl.tasks.segmentation.score import SegmentationEvaluator, segmentation_loss
 from backbones import find
+from backbones.libraries import Normalisation
 from backbones.memory_format import find_crashing_layer, set_format
-from backbones.normalisation import Normalisation
 from search.config import Model, TrialConfig
 
 USAGE = """\

@@ -15,7 +15,7 @@ task       Classification of sequences of sensor readings
 
 from automl.tasks.sequence_classification.config import SequenceData
 from search.class_metrics import CLASSIFICATION
-from search.config.classification import ClassificationTraining
+from search.config.sections import ClassificationTraining
 from search.config.tasks import TaskSpec
 
 SPEC = TaskSpec(

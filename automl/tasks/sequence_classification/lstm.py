@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from attention.padding import padding
 from automl.base.errors import InputError
-from backbones import ends
-from backbones.norm import MaskedBatchNorm1d
+from backbones import padded
+from backbones.padded import MaskedBatchNorm1d
 
 
 class Layer(nn.Module):
@@ -47,8 +47,8 @@ class Layer(nn.Module):
         """Return the hidden states `(B, hidden, T)`."""
         y = _states(self.forwards, x)
         if self.backwards is not None:
-            back = _states(self.backwards, ends.reverse(x, mask))
-            y = torch.cat([y, ends.reverse(back, mask)], 1)
+            back = _states(self.backwards, padded.reverse(x, mask))
+            y = torch.cat([y, padded.reverse(back, mask)], 1)
         return F.dropout(y, self.dropout, self.training)
 
 
@@ -78,12 +78,12 @@ class StackedLSTM(nn.Module):
         Raises:
             InputError: `x` or `mask` has another shape.
         """
-        ends.check(x, mask, self.in_channels)
-        x = ends.without_padding(x, mask)
+        padded.check(x, mask, self.in_channels)
+        x = padded.without_padding(x, mask)
         with padding(mask):
             for layer in self.layers:
                 x = layer(x, mask)
-        logits: Tensor = self.head(ends.last(x, mask))
+        logits: Tensor = self.head(padded.last(x, mask))
         return logits
 
 
@@ -130,12 +130,12 @@ class ResidualBiLSTM(nn.Module):
         Raises:
             InputError: `x` or `mask` has another shape.
         """
-        ends.check(x, mask, self.in_channels)
-        x = self.stem(ends.without_padding(x, mask))
+        padded.check(x, mask, self.in_channels)
+        x = self.stem(padded.without_padding(x, mask))
         with padding(mask):
             for block in self.blocks:
                 x = block(x, mask)
-        logits: Tensor = self.head(ends.mean(x, mask))
+        logits: Tensor = self.head(padded.mean(x, mask))
         return logits
 
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from automl.data.download import Checksum, Remote
-from automl.data.published import PublishedDataset
+from automl.data.download import Checksum, PublishedDataset, Remote
 from automl.tasks.sequence_classification.data import ucihar
 
 DATASETS: Sequence[PublishedDataset] = (

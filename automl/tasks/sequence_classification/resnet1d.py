@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from attention.padding import padding
 from automl.base.errors import InputError
-from backbones import ends
-from backbones.norm import MaskedBatchNorm1d
+from backbones import padded
+from backbones.padded import MaskedBatchNorm1d
 
 KERNELS = (7, 5, 3)
 STAGES = ((1, 1), (2, 2), (2, 2))  # Channels, as multiples of the stem's, and stride of each stage.
@@ -94,19 +94,19 @@ class ResNet1d(nn.Module):
         Raises:
             InputError: `x` or `mask` has another shape.
         """
-        ends.check(x, mask, self.in_channels)
-        x = ends.without_padding(x, mask)
+        padded.check(x, mask, self.in_channels)
+        x = padded.without_padding(x, mask)
         with padding(mask):
             x = self.stem(x)
         for stage in self.stages.children():
             for block in stage.children():
                 assert isinstance(block, Block)
-                x = ends.without_padding(x, mask)  # attention may have written to padding
+                x = padded.without_padding(x, mask)  # attention may have written to padding
                 if mask is not None:
                     mask = mask[:, :: block.stride]
                 with padding(mask):
                     x = block(x)
-        logits: Tensor = self.head(ends.mean(x, mask))
+        logits: Tensor = self.head(padded.mean(x, mask))
         return logits
 
 

@@ -12,7 +12,7 @@ import backbones
 from automl.tasks.sequence_classification import SequenceData
 from search import choices
 from search.config import Model, TrialConfig
-from search.config.classification import ClassificationTraining
+from search.config.sections import ClassificationTraining
 from search.space import Space
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ from automl.tasks.sequence_classification.data import (
 from automl.tasks.sequence_classification.data.formats import FORMATS
 from automl.tasks.sequence_classification.data.unlabelled import read_unlabelled
 from automl.tasks.shown import ShownInputs, spread_over_classes
-from backbones.lazy_layers import materialise
+from backbones.example import materialise
 from search.config import TrialConfig
-from search.config.classification import ClassificationTraining
+from search.config.sections import ClassificationTraining
 
 LABELLED = 64  # raw sequences in a batch of `labelled_inputs`
 

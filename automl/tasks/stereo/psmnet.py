@@ -25,7 +25,7 @@ from automl.tasks.stereo.volume import (
     resize_costs,
     soft_argmin,
 )
-from backbones.siamese import Siamese
+from backbones.stages import Siamese
 
 Aggregation = Literal["hourglass", "basic"]
 

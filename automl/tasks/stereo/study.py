@@ -9,7 +9,7 @@ import optuna
 from automl.tasks.published_study import SOURCE_OF_DECOMPOSED, UNPRINTED, Row, Study
 from automl.tasks.stereo import StereoModel, StereoTraining, space
 from search.config import TrialConfig
-from search.study_grid import SMALL, decomposed, grid
+from search.grid import SMALL, decomposed, grid
 
 
 def _draw(trial: optuna.Trial, *, small: bool) -> TrialConfig:

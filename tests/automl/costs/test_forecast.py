@@ -10,7 +10,7 @@ from automl.config.limits import Limits
 from automl.config.settings import Settings
 from automl.costs.forecast import MIN_TRIALS, Forecast, check_limits, predict_cost
 from automl.tasks import open_task
-from backbones.macs import count_macs
+from backbones.cost import count_macs
 from search.config import TrialConfig
 from search.record import TrialRecord
 

@@ -13,7 +13,7 @@ from automl.costs import profile, time_ratio
 from automl.costs.profile import CostProfile, measure, measure_step_memory
 from automl.costs.time_ratio import TimeRatio, Timings
 from automl.tasks import Task
-from backbones.macs import count_macs
+from backbones.cost import count_macs
 
 # Attention modules at the first sites, which have the most positions.
 HEAVY = {"stage1.block1": Spec("multihead"), "stage1.block2": Spec("multihead")}

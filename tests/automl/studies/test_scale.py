@@ -26,12 +26,11 @@ from automl.tasks.published_study import UNPRINTED
 from automl.tasks.sequence_classification import rounds
 from automl.tracking.names import NOTE, SCALE, VERSION
 from automl.tracking.run_spec import search_run_spec
-from search.grid import grid_cells
+from search.grid import SMALL, grid_cells
 from search.record import State
 from search.space import draw_randomly
 from search.spaces import load_space
 from search.study import CELLS, resume_study
-from search.study_grid import SMALL
 
 GRIDS = [name for name, study in list_studies().items() if study.rows]
 PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "studies.md").read_text()

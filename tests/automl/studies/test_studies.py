@@ -18,11 +18,10 @@ from automl.tasks.detection.config import BOX_AP
 from automl.tasks.image_classification.equal_time import best_rate, comparison_tables, sweep_table
 from automl.tasks.image_classification.study import RATES
 from search.class_metrics import ACCURACY
-from search.grid import grid_cells
+from search.grid import SMALL, grid_cells
 from search.record import State
 from search.spaces import load_space
 from search.study import CELLS, resume_study
-from search.study_grid import SMALL
 
 NAN = "the training loss became nan in epoch 1, step 2"
 OVER = "memory 61MB exceeds the limit of 55MB"

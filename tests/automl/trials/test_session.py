@@ -25,7 +25,7 @@ from automl.tasks import open_task
 from automl.training.loop import fit, start
 from automl.training.sync_norm import SyncBatchNorm, synchronise
 from backbones import build
-from backbones.norm import MaskedBatchNorm1d
+from backbones.padded import MaskedBatchNorm1d
 from search.config import TrialConfig
 
 # Workers add the sums over a batch in another order, and each step amplifies the differences in float32. At a

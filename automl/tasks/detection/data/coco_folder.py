@@ -21,10 +21,9 @@ from automl.base.errors import InputError
 from automl.data.archive import extract_if_archive
 from automl.data.csv_table import read_groups, read_labels
 from automl.data.digest import hash_contents
-from automl.data.download import Checksum, Remote
+from automl.data.download import NO_LICENSE, Checksum, PublishedDataset, Remote
 from automl.data.files import find_on_disk, is_clutter, is_file, name_to_text, normalise_nfc
 from automl.data.near_layouts import find_labels_of_images
-from automl.data.published import NO_LICENSE, PublishedDataset
 from automl.data.records import Listing
 from automl.data.tally import Tally
 from automl.storage.cache_folder import cache_root

@@ -20,7 +20,7 @@ from automl.data.splits import SPLITS
 from automl.data.tally import Tally, join_examples
 from automl.tasks.image_classification.data.dataset import Images, open_image_records, open_split
 from automl.tasks.image_classification.data.feed import make_erasing, make_policy
-from backbones.normalisation import Normalisation
+from backbones.libraries import Normalisation
 from search.class_statistics import describe_imbalance
 
 MAX_DISTANCE = 3  # bits of 64 in which images that look alike may differ

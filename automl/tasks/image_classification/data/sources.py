@@ -10,8 +10,7 @@ from automl.base.errors import InputError, unknown
 from automl.data.archive import SUFFIXES, extract_cached, is_archive
 from automl.data.digest import hash_contents
 from automl.data.digits import read_digits
-from automl.data.download import Checksum, Remote, download_archive
-from automl.data.published import NO_LICENSE, PublishedDataset
+from automl.data.download import NO_LICENSE, Checksum, PublishedDataset, Remote, download_archive
 from automl.data.records import Item, Listing
 from automl.storage.cache_folder import cache_root
 from automl.tasks.image_classification.data.folders import read_image_folder

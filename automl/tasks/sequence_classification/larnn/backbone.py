@@ -41,7 +41,7 @@ from automl.tasks.sequence_classification.larnn.layer import (
     NormKind,
 )
 from automl.tasks.sequence_classification.lstm import check_sizes
-from backbones import ends
+from backbones import padded
 
 __all__ = ["LARNN", "LARNNCell", "Layer", "build"]
 
@@ -96,14 +96,14 @@ class LARNN(nn.Module):
         Raises:
             InputError: `x` or `mask` has another shape.
         """
-        ends.check(x, mask, self.in_channels)
-        x = self.stem(ends.without_padding(x, mask))
+        padded.check(x, mask, self.in_channels)
+        x = self.stem(padded.without_padding(x, mask))
         if self.activated_input:
             x = F.elu(x)
         with padding(mask):
             for layer in self.layers:
                 x = layer(x, mask)
-        logits: Tensor = self.head(ends.last(x, mask))
+        logits: Tensor = self.head(padded.last(x, mask))
         return logits
 
 

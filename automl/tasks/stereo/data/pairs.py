@@ -17,10 +17,9 @@ from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.data.csv_table import read_groups, read_labels, read_table
-from automl.data.download import Remote
+from automl.data.download import PublishedDataset, Remote
 from automl.data.files import find_on_disk, is_clutter, is_file, name_to_text, walk
 from automl.data.near_layouts import list_files, list_folders
-from automl.data.published import PublishedDataset
 from automl.data.splits import SPLITS
 
 COLUMNS = ("left", "right", "disparity")

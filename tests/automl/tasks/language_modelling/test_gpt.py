@@ -12,7 +12,7 @@ from automl.tasks.language_modelling import gpt
 from automl.tasks.language_modelling.gpt import Decoder
 from automl.tasks.language_modelling.model import DECODERS, check_decoder
 from backbones import insert, sites
-from backbones.causality import is_causal
+from backbones.influence import is_causal
 
 V, N, WIDTH, HEADS, DEPTH, HIDDEN = 20, 12, 16, 2, 2, 48
 TOKENS = torch.randint(V, (2, N), generator=torch.Generator().manual_seed(0))

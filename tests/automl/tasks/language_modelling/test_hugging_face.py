@@ -46,7 +46,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], str, str, tuple[str, str, str]]
 }
 IDS = torch.arange(14).view(2, 7)
 CAUSAL = Spec("multihead", {"causal": True})  # Two of the models are causal.
-EXAMPLE = {"input_ids": IDS}  # Causal modules do not read a mask, see backbones/separation.py.
+EXAMPLE = {"input_ids": IDS}  # Causal modules do not read a mask, see backbones/influence.py.
 
 
 @pytest.fixture(params=MODELS)

@@ -16,7 +16,7 @@ from automl.tasks.language_modelling.space import (
     uniform_interleaving,
 )
 from search.config import TrialConfig
-from search.fixed_parameters import check_fixed_parameters
+from search.drawn import check_fixed_parameters
 from search.placement_model import EffectDraw
 from search.placement_planner import PlacementChoices, Planner
 from search.record import placement_name

@@ -11,7 +11,7 @@ from task_contract import TaskTestCase
 from automl.tasks import Task, open_task
 from automl.tasks.sequence_classification import SequenceData
 from search.config import Model, TrialConfig
-from search.config.classification import ClassificationTraining
+from search.config.sections import ClassificationTraining
 
 
 class TestSequences(TaskTestCase):

@@ -8,7 +8,7 @@ from torch import nn
 from attention import ATTENTIONS, Spec
 from attention.padding import padding
 from backbones import BACKBONES, build, insert, sites
-from backbones.norm import MaskedBatchNorm1d
+from backbones.padded import MaskedBatchNorm1d
 
 BLOCKS = {"resnet1d": (2, 2, 2), "bilstm": (3,), "larnn": (3,)}
 

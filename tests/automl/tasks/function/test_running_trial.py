@@ -24,7 +24,7 @@ from automl.tasks.function.running_trial import RunningTrial
 from automl.training import checkpoint
 from automl.training.loop import Diverged, NotStopped, TooSlow
 from search.config import TrialConfig
-from search.config.own_training import OwnTraining
+from search.config.sections import OwnTraining
 from search.metric import Metric
 
 PARAMETERS = {"width": 4, "lr": 1e-2, "optimizer": "sgd", "momentum": 0.9}
