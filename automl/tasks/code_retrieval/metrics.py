@@ -19,7 +19,7 @@ from search.metric import Chance
 
 CANDIDATES = 1000  # candidates per query, as in arXiv 1909.09436, section 4
 RECALLS = (1, 5, 10)
-QUERIES = 1024  # queries that are scored against the whole corpus at once
+BATCH = 1024  # queries that are scored against the whole corpus at once
 
 
 def compute_ranks(scores: Tensor, answers: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ def ranks_among(queries: Tensor, codes: Tensor, own: Tensor) -> Tensor:
     """Return the ranks of queries `(Q, D)` among all vectors `(N, D)`, whose rows `own` are the answers."""
     ranks = [
         compute_ranks(batch @ codes.T, answers)
-        for batch, answers in zip(queries.split(QUERIES), own.split(QUERIES), strict=True)
+        for batch, answers in zip(queries.split(BATCH), own.split(BATCH), strict=True)
     ]
     return torch.cat(ranks) if ranks else own.new_zeros(0)
 

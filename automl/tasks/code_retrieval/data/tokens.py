@@ -21,7 +21,7 @@ from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.ragged import Ragged
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer, train_tokenizer
 
-FORMAT = 2  # Raise it when the format of the file, the tokenizer or a kind of text changes.
+TOKEN_FORMAT = 2  # Raise it when the format of the file, the tokenizer or a kind of text changes.
 KINDS = ("docstring", "code", "name", "unnamed")
 MAX_TOKENS = 1024  # of a text; the rest is cut
 
@@ -57,7 +57,7 @@ def open_cached_tokens(file: CorpusFile, vocabulary: int) -> TokenFile:
         write_columns(path, columns, about)
         return f"made {len(tokenizer)} sub-tokens for {len(corpus.functions)} functions"
 
-    key = f"tokens {FORMAT} {vocabulary} {file.path.name}".encode()
+    key = f"tokens {TOKEN_FORMAT} {vocabulary} {file.path.name}".encode()
     return TokenFile.open_cached(key, write, needed=4 * file.path.stat().st_size)
 
 
