@@ -1,8 +1,16 @@
-"""A corpus, read once into an Arrow file that every process maps into its memory.
+"""A corpus and its sub-tokens, each read once into an Arrow file that every process maps into its memory.
 
-The name of the file is a hash of the content of the original files. Columns: those of `Function` (key: 32
-bytes) and split, an index of SPLITS (int8). The metadata holds the real queries and the reasons why files
+The name of a corpus file is a hash of the content of the original files. Columns: those of `Function` (key:
+32 bytes) and split, an index of SPLITS (int8). The metadata holds the real queries and the reasons why files
 were left out.
+
+A file of sub-tokens has a ragged column (int32) for each kind of text. Only training functions form the
+vocabulary.
+
+    docstring    the first paragraph of the docstring, which is the query
+    code         the searched code
+    name         the function's own name, whose words are also a query
+    unnamed      the code with `f` instead of that name, which is searched by names
 """
 
 import os
@@ -19,8 +27,8 @@ from automl.data.digest import SIZE, hash_contents
 from automl.data.records import RecordFile
 from automl.storage.cache_folder import cache_root
 from automl.tasks.code_retrieval.data.corpus import Corpus, find_corpus_root, list_corpus_files, open_corpus
-from automl.tasks.code_retrieval.data.cosqa import RealQuery
 from automl.tasks.code_retrieval.data.function import Function
+from automl.tasks.code_retrieval.data.published import RealQuery
 
 FORMAT = 3  # Raise it when the format of the file or a reader changes.
 TEXTS = ("name", "file", "code", "docstring")

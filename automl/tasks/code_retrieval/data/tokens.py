@@ -18,8 +18,7 @@ from automl.data.arrow import ArrowFile, write_columns
 from automl.tasks.code_retrieval.data.cache import CorpusFile
 from automl.tasks.code_retrieval.data.corpus import Corpus
 from automl.tasks.code_retrieval.data.function import Function
-from automl.tasks.code_retrieval.data.ragged import Ragged
-from automl.tasks.code_retrieval.data.tokenizer import Tokenizer, train_tokenizer
+from automl.tasks.code_retrieval.data.tokenizer import Ragged, Tokenizer, train_tokenizer
 
 TOKEN_FORMAT = 2  # Raise it when the format of the file, the tokenizer or a kind of text changes.
 KINDS = ("docstring", "code", "name", "unnamed")
