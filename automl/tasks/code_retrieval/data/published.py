@@ -32,6 +32,8 @@ from automl.tasks.code_retrieval.data.other_languages import LANGUAGES, parse_fu
 from automl.tasks.code_retrieval.data.python import parse_python
 from automl.tasks.code_retrieval.data.source_folder import SourceFunctions
 
+CORPUS = "code_idx_map.txt"
+QUERIES = {"validation": "cosqa-retrieval-dev-500.json", "test": "cosqa-retrieval-test-500.json"}
 COCLR = "https://raw.githubusercontent.com/Jun-jie-Huang/CoCLR/main/data/search"
 CODE = "https://huggingface.co/datasets/code-search-net/code_search_net/resolve/main/data"
 ARCHIVES = {  # languages of CodeSearchNet and bytes of their archives
@@ -60,14 +62,7 @@ DATASETS: Sequence[PublishedDataset] = (
     PublishedDataset(
         name="cosqa",
         about="CoSQA: real queries for functions in Python",
-        files=[
-            Remote(address=f"{COCLR}/{file}")
-            for file in (
-                "code_idx_map.txt",
-                "cosqa-retrieval-dev-500.json",
-                "cosqa-retrieval-test-500.json",
-            )
-        ],
+        files=[Remote(address=f"{COCLR}/{file}") for file in (CORPUS, *QUERIES.values())],
         key="cosqa",
         space="codesearch",
         license="C-UDA 1.0",
@@ -211,10 +206,6 @@ def _get_code(values: Mapping[str, Any]) -> tuple[str, bytes]:
     if not functions:
         raise ValueError("its code has no function that does something")
     return functions[0].code, functions[0].key
-
-
-CORPUS = "code_idx_map.txt"
-QUERIES = {"validation": "cosqa-retrieval-dev-500.json", "test": "cosqa-retrieval-test-500.json"}
 
 
 @dataclass(frozen=True, kw_only=True)

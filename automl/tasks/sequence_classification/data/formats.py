@@ -17,6 +17,7 @@ from automl.tasks.sequence_classification.data import long_csv, npz, ts, ucihar
 from automl.tasks.sequence_classification.data.cache import SequenceCache, open_sequence_cache
 from automl.tasks.sequence_classification.data.reading import Recording
 
+SUFFIXES = (".csv", ".tsv", ".npz", ".npy", ".ts", ".arff", ".parquet")
 Series = tuple[list[str] | None, list[tuple[str, np.ndarray]]]
 
 
@@ -76,9 +77,6 @@ FORMATS: dict[str, Format] = {
         ),
     )
 }
-
-
-SUFFIXES = (".csv", ".tsv", ".npz", ".npy", ".ts", ".arff", ".parquet")
 
 
 @dataclass(frozen=True, kw_only=True)

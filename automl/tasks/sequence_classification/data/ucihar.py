@@ -148,13 +148,7 @@ DATASETS: Sequence[PublishedDataset] = (
     PublishedDataset(
         name="ucihar",
         about="UCI HAR: 10,299 windows of a phone's sensors",
-        files=[
-            Remote(
-                address=ADDRESS,
-                size=61_005_872,
-                checksum=Checksum(sha256=SHA256),
-            )
-        ],
+        files=[Remote(address=ADDRESS, size=61_005_872, checksum=Checksum(sha256=SHA256))],
         key="ucihar",
         space="ucihar",
         license="CC BY 4.0",
