@@ -14,8 +14,7 @@ sliding          Multi-head attention in a window around each position
 dot_product      Dot-product attention, fused or as plain products
 shortconv        Gated short convolution along the positions
 decoding         Decoding of one token after another with a state, and the base class of modules that can
-prefix_sums      Causal sums over earlier positions, in linear time
-blocks           Positions in blocks of one size
+prefix_sums      Causal sums over earlier positions, in linear time, and blocks of positions
 attention_map    The weights that inserted modules compute in a forward pass, and their recording
 conv1x1          The control: a gated 1x1 convolution, without attention
 position         Position encodings

@@ -164,7 +164,7 @@ def outside(
         rows: Their rows `(B, heads, Q, N)`.
         mask: Bool `(B, N)`. A window counts only the positions where it is True.
         before: Number of positions of the window before the query.
-        after: Number of positions of the window after the query. By default, the window is causal.
+        after: Number of positions behind it. By default, the window is causal.
     """
     ranks = torch.arange(rows.shape[-1], device=rows.device)[None] if mask is None else mask.cumsum(1)
     offset = ranks[:, None, None] - ranks[:, None, index, None]

@@ -34,7 +34,6 @@ class TokenMixer(Gated):
     All sequences of a batch have the same length, without padding.
 
     Args:
-        channels: Number of channels C of the features.
         causal: Let a position attend only to itself and to earlier ones.
     """
 

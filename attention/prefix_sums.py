@@ -2,7 +2,7 @@
 
 Positions are processed in chunks. Within a chunk, the weights of all pairs are computed. The earlier chunks
 are summed to a context of keys and values. Nothing at a position depends on later positions, not even a
-maximum that cancels, so the results are causal to the last bit.
+maximum that cancels, so the results are causal to the last bit. Exports work for any number of positions.
 
 Source: A. Katharopoulos et al., Transformers are RNNs (2020), arXiv 2006.16236, section 3.3.
 """
@@ -10,8 +10,6 @@ Source: A. Katharopoulos et al., Transformers are RNNs (2020), arXiv 2006.16236,
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-from attention.blocks import join, shift, split
 
 CHUNK = 32  # positions
 MASKED = -1e30  # Logit of a masked key. It is finite, since a position may see only masked keys.
@@ -156,3 +154,32 @@ def sums_cost(positions: int, keys: int, values: int, heads: int, *, softmax: bo
     memory += levels * 3 * N * keys // 2  # At each level, half of q and of k, scaled, and the scale of q.
     memory += chunks * keys + (chunks - 1) * context  # The decays and the contexts that they scale.
     return N * (CHUNK - 1) * keys // 2 + N * CHUNK * values + 2 * N * context, memory
+
+
+def split(x: Tensor, size: int) -> Tensor:
+    """Split positions `(..., N, d)` into blocks `(..., blocks, size, d)`.
+
+    The last position is repeated until the last block is full.
+    """
+    N = x.shape[-2]
+    if isinstance(N, torch.SymInt):
+        # An export cannot reshape an unknown length, and treats a single block differently from several.
+        starts = torch.arange(N // size + 2, device=x.device)[:, None] * size
+        return x[..., (starts + torch.arange(size, device=x.device)).clamp(max=N - 1), :]
+    if missing := -N % size:
+        x = torch.cat([x, x[..., -1:, :].expand(*x.shape[:-2], missing, -1)], dim=-2)
+    blocks: Tensor = x.contiguous().unflatten(-2, (-1, size))  # Products then need no copies of their own.
+    return blocks
+
+
+def join(blocks: Tensor, positions: int) -> Tensor:
+    """Return the first `positions` positions of `(..., blocks, size, d)` as `(..., N, d)`."""
+    x = blocks.flatten(-3, -2)
+    if isinstance(positions, torch.SymInt):
+        return x[..., torch.arange(positions, device=x.device), :]
+    return x[..., :positions, :]
+
+
+def shift(blocks: Tensor, by: int, value: float = 0.0) -> Tensor:
+    """Move `(..., blocks, size, d)` by 1 or -1 blocks. A block of `value` replaces the missing one."""
+    return torch.nn.functional.pad(blocks, (0, 0, 0, 0, by, -by), value=value)

@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attention.attention_map import AttentionMap, softmax_map
-from attention.blocks import join, shift, split
 from attention.decoding import State
 from attention.dot_product import attend_in_window, attend_where, has_windows
 from attention.gated import Cost, project
@@ -25,6 +24,7 @@ from attention.multihead import HeadCount, Heads, parameters
 from attention.options import Choices, NotTried, OptionValue, check_choice
 from attention.padding import gather_real
 from attention.position import ROTARY_BASE
+from attention.prefix_sums import join, shift, split
 from automl.base.errors import InputError
 
 Encoding = Literal["none", "rotary"]

@@ -75,14 +75,9 @@ class Channels:
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
     ) -> None:
-        """Record the dimension of the channels of `outputs`.
+        """Record the dimension of the channels of the `outputs` of `func(*args, **kwargs)`.
 
-        Args:
-            func: The function that was called.
-            args: Its positional arguments.
-            kwargs: Its keyword arguments.
-            inputs: Tensors among the arguments, starting with those that passed the fewest layers.
-            outputs: Tensors that the function returned.
+        `inputs` are the tensors among the arguments, starting with those that passed the fewest layers.
         """
         name = getattr(func, "__name__", "")
         layer_dimension = _layer(name, args, kwargs)

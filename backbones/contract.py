@@ -54,14 +54,9 @@ class _BrokenError(Exception):
 def check_contract(spec: Spec, site: Site, *, padded: bool = False, causal: bool = False) -> list[Check]:
     """Check the contract of an attention module at a site. The random generator keeps its state.
 
-    Args:
-        spec: The attention.
-        site: The site.
-        padded: True if inputs of the model differ in length, so that features have padding.
-        causal: True if the model is causal, so that no position may depend on later ones.
-
-    Returns:
-        The results in the order of `CHECKS`. After a failure they end, unless the check is in `INDEPENDENT`.
+    Inputs of the model are `padded` if they differ in length, so that features have padding. If the model is
+    `causal`, no position may depend on later ones. Returns the results in the order of `CHECKS`. After a
+    failure they end, unless the check is in `INDEPENDENT`.
     """
     built: list[Gated] = []
     with torch.random.fork_rng(devices=[]):
@@ -88,13 +83,7 @@ def check_contract(spec: Spec, site: Site, *, padded: bool = False, causal: bool
 
 
 def find_padded(model: nn.Module, known: Sequence[Site], example: Example) -> frozenset[str]:
-    """Return the names of the sites whose features have padding, by a pass through the model.
-
-    Args:
-        model: The model.
-        known: Its sites.
-        example: An input of the model.
-    """
+    """Return the names of the `known` sites whose features have padding, by a pass through the model."""
     padded: set[str] = set()
     if all(len(site.resolution) > 1 for site in known):
         return frozenset()

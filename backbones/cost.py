@@ -94,17 +94,9 @@ def _kind(module: nn.Module) -> type[nn.Module]:
 
 
 def attention_cost(spec: Spec, site: Site) -> Cost:
-    """Return the cost of a module at a site.
+    """Return the cost of a module at a site: its parameters, and its MACs and memory for one example.
 
-    Args:
-        spec: The attention.
-        site: The site.
-
-    Returns:
-        Its parameters, and its MACs and memory for one example.
-
-    Raises:
-        InputError: The module does not suit the site.
+    Raises InputError if it does not suit the site.
     """
     formula = find_attention(spec.type).cost
     if formula is None:

@@ -18,10 +18,7 @@ Example: TypeAlias = Tensor | list[Any] | tuple[Any, ...] | Mapping[str, Any]
 
 
 def call(model: nn.Module, example: Example) -> Any:
-    """Call `model` with `example`.
-
-    Wrap a tuple or a mapping that is a single argument as `(argument,)`.
-    """
+    """Call `model` with `example`. Wrap a tuple or a mapping that is a single argument as `(argument,)`."""
     args, kwargs = arguments(example)
     return model(*args, **kwargs)
 
@@ -82,10 +79,8 @@ def materialise(model: nn.Module, example: Example) -> None:
     """Initialise lazy layers, such as `nn.LazyLinear`, in place, by a forward pass in evaluation mode.
 
     Until then an optimiser rejects them, nothing can be counted, and the model cannot be copied. Only the
-    shapes of the example matter. Models without lazy layers are not changed.
-
-    Raises:
-        InputError: The model cannot process the example, or has lazy layers that the pass does not reach.
+    shapes of the example matter. Models without lazy layers are not changed. Raises InputError if the model
+    cannot process the example, or has lazy layers that the pass does not reach.
     """
     if not _list_lazy(model):
         return

@@ -87,9 +87,6 @@ def build(
     """Build a new backbone with a head for `classes` labels.
 
     Args:
-        name: Name of the backbone.
-        classes: Number of labels.
-        in_channels: Number of channels of the input.
         size: Side of the images [pixels], for models that are built for one size.
         options: Options of the backbone. `find(name).options` has their names and defaults.
 

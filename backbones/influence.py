@@ -140,8 +140,8 @@ def is_causal(model: nn.Module, example: Example, *, mixes: bool = True) -> bool
     """Return whether outputs depend on earlier tokens but never on later ones.
 
     The model runs in evaluation mode on random tokens, and again with others from a position on, for each of
-    four positions. If it is causal, no output before that position changes by more than rounding. Another
-    token alone must change some output after it.
+    four positions. If it is causal, no output before that position changes by more than rounding. If it
+    `mixes` tokens, as it must by default, another token alone must change some output after it.
 
     During the test all gates are 1. Parameters that are zero or nearly so, such as those of a new last layer,
     are random. Afterwards the model is as it was.
@@ -171,13 +171,10 @@ def is_causal(model: nn.Module, example: Example, *, mixes: bool = True) -> bool
 def sees_later(module: Gated, shape: Sequence[int]) -> bool:
     """Return whether the output of a module at a position depends on later positions.
 
-    The module runs in evaluation and in training mode, on random features and on changes of all features from
-    a position on. A module may choose positions by scores, as a top-k over the sequence does. So there are
-    changes with which later positions have the largest scores, and others with which they have the smallest.
-
-    Args:
-        module: A module for a site with one spatial dimension. It does not change.
-        shape: Shape of features at the site, with one example.
+    The module, for a site with one spatial dimension, runs in evaluation and in training mode, on random
+    features of a shape with one example, and on changes of all features from a position on. It does not
+    change. A module may choose positions by scores, as a top-k over the sequence does. So there are changes
+    with which later positions have the largest scores, and others with which they have the smallest.
     """
     module, like = copy.deepcopy(module), module.gamma
     axis = 1 if module.layout == "B*C" else 2
@@ -222,9 +219,7 @@ def _change_later(x: Tensor, axis: int, i: int, draws: torch.Generator) -> Itera
 def refuse_leaks(placement: Mapping[str, Spec], leaking: Collection[str]) -> InputError:
     """Return the error for a placement with which a causal model would not be causal.
 
-    Args:
-        placement: The specs, by the names of their sites.
-        leaking: Names of the sites whose modules are not causal. If it is empty, all modules are causal.
+    `leaking` names the sites whose modules are not causal. If it is empty, all modules are causal.
     """
     modules = ", ".join(f"{spec} at site {site!r}" for site, spec in placement.items() if site in leaking)
     if not leaking:

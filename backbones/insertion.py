@@ -1,6 +1,7 @@
 """The function that inserts attention into a model, for every backbone and every task."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -47,9 +48,9 @@ def insert(
 
     A `nn.TransformerEncoderLayer` with an inserted module runs without torch's fused evaluation path.
 
-    If the model is causal (`backbones.influence`), as a language model is, modules must be causal too. At
+    If the model is causal (`backbones.causality`), as a language model is, modules must be causal too. At
     sites with one spatial dimension, this is tested by changing tokens: of each module, then of the model.
-    Neither other examples of a batch nor padding may change an output there (`backbones.influence`).
+    Neither other examples of a batch nor padding may change an output there (`backbones.separation`).
 
     Args:
         model: The model.
@@ -80,53 +81,80 @@ def insert(
         known = sites(model, example)
     elif example is not None:
         materialise(model, example)
-    sites_by_name = {site.name: site for site in known}
-    for name in placement:
-        if name not in sites_by_name:
-            raise unknown_site(model, name, known)
-        host = model.get_submodule(sites_by_name[name].path)
-        if isinstance(host, Mixer) if sites_by_name[name].replaces else hasattr(host, NAME):
-            raise InputError(f"site {name!r} has an attention already; build the model anew to change it")
-    like = next(model.parameters())
-    modules = {}
-    initialise: Callable[[nn.Module], None] | None = getattr(model, "initialise_mixer", None)
-    with torch.random.fork_rng(devices=[]):
-        for name, spec in placement.items():
-            module = build_module(spec, sites_by_name[name])
-            if sites_by_name[name].replaces and initialise is not None:
-                initialise(module)
-            modules[name] = module.to(like.device, like.dtype).train(model.training)
-    along = [name for name in modules if len(sites_by_name[name].resolution) == 1]
-    causal, influences = False, frozenset[str]()
-    if along and example is not None:
-        influences, causal = find_influences(model, example), is_causal(model, example)
-    if SECOND in influences:
-        raise refuse_order(model)
-    if causal and (leaking := _find_leaking(modules, placement, [sites_by_name[name] for name in along])):
-        raise refuse_leaks(placement, leaking)
-    for name, module in sorted(modules.items(), key=lambda item: not sites_by_name[item[0]].replaces):
-        site = sites_by_name[name]
-        if site.replaces:
-            _replace(model, site, module)
-        else:
-            _attach(model.get_submodule(site.path), module)
-    replaced = [name for name in placement if sites_by_name[name].replaces]
-    if replaced and example is not None:
-        try:
-            trace(model, example)
-        except InputError as error:
-            raise InputError(
-                f"no module can take the place of the one at {', '.join(map(repr, replaced))}, of which the "
-                f"model uses more than its output: {error}"
-            ) from error
-    if causal and example is not None and not is_causal(model, example, mixes=False):
-        raise refuse_leaks(placement, [])
-    if along and example is not None and (others := find_influences(model, example) - influences):
-        raise refuse_influences(along, others)
+    chosen = {name: _find_free_site(model, name, known) for name in placement}
+    modules = _build_modules(model, placement, chosen)
+    with _keep_separate(model, example, placement, modules, chosen):
+        for name, module in sorted(modules.items(), key=lambda item: not chosen[item[0]].replaces):
+            (_replace if chosen[name].replaces else _attach)(model, chosen[name], module)
+        if example is not None:
+            _check_replaced(model, example, chosen)
     for encoder in (m for m in model.modules() if isinstance(m, nn.TransformerEncoder)):
         if any(isinstance(module, Gated) for module in encoder.layers.modules()):
             encoder.use_nested_tensor = False  # Only the fused layers use nested tensors.
     return model
+
+
+def _find_free_site(model: nn.Module, name: str, known: Sequence[Site]) -> Site:
+    """Return the site called `name`. Raise InputError if there is none, or it has an attention already."""
+    site = next((site for site in known if site.name == name), None)
+    if site is None:
+        raise unknown_site(model, name, known)
+    host = model.get_submodule(site.path)
+    if isinstance(host, Mixer) if site.replaces else hasattr(host, NAME):
+        raise InputError(f"site {name!r} has an attention already; build the model anew to change it")
+    return site
+
+
+def _build_modules(model: nn.Module, placement: Placement, chosen: Mapping[str, Site]) -> dict[str, Gated]:
+    """Return a new module for each site, on the device and in the mode of the model."""
+    like = next(model.parameters())
+    initialise: Callable[[nn.Module], None] | None = getattr(model, "initialise_mixer", None)
+    modules = {}
+    with torch.random.fork_rng(devices=[]):
+        for name, spec in placement.items():
+            module = build_module(spec, chosen[name])
+            if chosen[name].replaces and initialise is not None:
+                initialise(module)
+            modules[name] = module.to(like.device, like.dtype).train(model.training)
+    return modules
+
+
+@contextmanager
+def _keep_separate(
+    model: nn.Module,
+    example: Example | None,
+    placement: Placement,
+    modules: Mapping[str, Gated],
+    chosen: Mapping[str, Site],
+) -> Iterator[None]:
+    """Raise InputError if modules of the block let outputs depend on later tokens, examples or padding."""
+    along = [name for name in modules if len(chosen[name].resolution) == 1]
+    if not along or example is None:
+        yield
+        return
+    influences, causal = find_influences(model, example), is_causal(model, example)
+    if SECOND in influences:
+        raise refuse_order(model)
+    if causal and (leaking := _find_leaking(modules, placement, [chosen[name] for name in along])):
+        raise refuse_leaks(placement, leaking)
+    yield
+    if causal and not is_causal(model, example, mixes=False):
+        raise refuse_leaks(placement, [])
+    if others := find_influences(model, example) - influences:
+        raise refuse_influences(along, others)
+
+
+def _check_replaced(model: nn.Module, example: Example, chosen: Mapping[str, Site]) -> None:
+    """Raise InputError if the model uses more than the output of a module that was replaced."""
+    replaced = [name for name, site in chosen.items() if site.replaces]
+    try:
+        if replaced:
+            trace(model, example)
+    except InputError as error:
+        raise InputError(
+            f"no module can take the place of the one at {', '.join(map(repr, replaced))}, of which the "
+            f"model uses more than its output: {error}"
+        ) from error
 
 
 def gates(model: nn.Module) -> dict[str, Tensor]:
@@ -140,12 +168,7 @@ def gates(model: nn.Module) -> dict[str, Tensor]:
 def build_module(spec: Spec, site: Site) -> Gated:
     """Build a new module for a site, outside of a model.
 
-    Args:
-        spec: The attention.
-        site: The site.
-
-    Raises:
-        InputError: Options do not fit the channels of the site.
+    Raises InputError if options do not fit the channels of the site.
     """
     try:
         module = spec.build(site.channels, site.spatial)
@@ -173,8 +196,9 @@ def _replace(model: nn.Module, site: Site, module: Gated) -> None:
     setattr(model.get_submodule(above), leaf, Mixer(module, tuple_length=site.tuple_length))
 
 
-def _attach(host: nn.Module, attention: nn.Module) -> None:
-    host.add_module(NAME, attention)
+def _attach(model: nn.Module, site: Site, module: Gated) -> None:
+    host = model.get_submodule(site.path)
+    host.add_module(NAME, module)
     if not isinstance(host, nn.Sequential):  # A Sequential runs its new last child itself.
         host.register_forward_hook(_apply, prepend=True)  # Other hooks receive the output of the attention.
 

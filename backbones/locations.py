@@ -20,7 +20,6 @@ class Map:
     """Shape of a feature map.
 
     Attributes:
-        channels: Number of channels.
         layout: Order of the dimensions, as in `Site`.
         resolution: Number of positions along each dimension.
     """
@@ -35,7 +34,6 @@ class Location:
     """Submodule at which a module is inserted.
 
     Attributes:
-        path: Its path.
         replaces: True if the module replaces it.
     """
 
@@ -46,10 +44,7 @@ class Location:
 def locate(model: nn.Module, run: Trace, maps: Mapping[str, Map]) -> dict[str, Location]:
     """Return the locations by name, in the order in which their submodules return.
 
-    Args:
-        model: The model.
-        run: Its trace.
-        maps: The feature maps that submodules return, by path.
+    `run` is the trace of the model, and `maps` are the feature maps that submodules return, by path.
     """
     logits = run.flow.find_logits()
     features = {

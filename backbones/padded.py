@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from attention.padding import current_mask
 from automl.base.errors import InputError
+from backbones.torch_internals import AnyBatchNorm
 
 
 def check(x: Tensor, mask: Tensor | None, channels: int) -> None:
@@ -76,7 +77,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         mean = self.total(without_padding(wide, mask).sum((0, 2))) / count
         centred = without_padding(wide - mean[:, None], mask)
         variance = self.total(centred.square().sum((0, 2))) / count
-        self._track(mean.detach(), variance.detach() * (count / (count - 1).clamp(min=1)))
+        track(self, mean.detach(), variance.detach() * (count / (count - 1).clamp(min=1)))
         y = centred * (variance + self.eps).rsqrt()[:, None] * self.weight[:, None] + self.bias[:, None]
         return without_padding(y, mask).to(x.dtype)
 
@@ -87,12 +88,14 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         """
         return values
 
-    @torch.no_grad()
-    def _track(self, mean: Tensor, variance: Tensor) -> None:
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        assert self.momentum is not None
-        self.num_batches_tracked += 1
-        self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
-        self.running_var.lerp_(variance.to(self.running_var.dtype), self.momentum)
+
+@torch.no_grad()
+def track(norm: AnyBatchNorm, mean: Tensor, variance: Tensor) -> None:
+    """Update the running statistics of a batch norm, as `nn.BatchNorm1d` does."""
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert norm.num_batches_tracked is not None
+    norm.num_batches_tracked += 1
+    momentum = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
+    norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), momentum)
+    norm.running_var.lerp_(variance.to(norm.running_var.dtype), momentum)

@@ -12,8 +12,7 @@ Placement = Mapping[str, Spec]  # Keys are the names of sites.
 def as_placement(value: object) -> dict[str, Spec]:
     """Convert a mapping to a placement. Values may be specs, names of types or JSON objects.
 
-    Raises:
-        InputError: `value` is no mapping of sites to attention types.
+    Raises InputError if `value` is no mapping of sites to attention types.
     """
     if not isinstance(value, Mapping):
         raise InputError(f"a placement is a mapping such as {{'stage3.block2': 'ssa'}}; got {value!r}")
@@ -23,9 +22,7 @@ def as_placement(value: object) -> dict[str, Spec]:
 def name_modules(placement: Placement, *, options: bool = True) -> str:
     """Return the short name of a placement, for people, or `plain`.
 
-    Args:
-        placement: The placement.
-        options: Include the options of the modules: `decomposed(heads=8) @ stage1.block2`.
+    With `options`, those of the modules are included: `decomposed(heads=8) @ stage1.block2`.
     """
     modules = list(placement.items())
     listed = modules if len(modules) <= MAX_LISTED else modules[: MAX_LISTED - 1]

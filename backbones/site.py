@@ -108,13 +108,7 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
     """
     materialise(model, example)
     run, batch = trace(model, example), batch_size(example)
-    for path, size in run.positions_first.items():
-        if size == batch:
-            raise InputError(
-                f"{path!r} of {type(model).__name__} has batch_first=False and takes {size} positions, as "
-                f"many as the example's first dimension: build it with batch_first=True, or, where the model "
-                f"itself moves the batch, give an example of another batch size"
-            )
+    _check_batch_first(model, run, batch)
     maps = _feature_maps(model, run, batch)
     locations = locate(model, run, maps)
     own = getattr(model, "site_names", {})
@@ -147,15 +141,20 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
     ]
 
 
+def _check_batch_first(model: nn.Module, run: Trace, batch: int) -> None:
+    for path, size in run.positions_first.items():
+        if size == batch:
+            raise InputError(
+                f"{path!r} of {type(model).__name__} has batch_first=False and takes {size} positions, as "
+                f"many as the example's first dimension: build it with batch_first=True, or, where the model "
+                f"itself moves the batch, give an example of another batch size"
+            )
+
+
 def features(site: Site, batch: int) -> Tensor:
-    """Return zeros of the shape at a site, with the channels innermost in memory.
+    """Return zeros of the shape at a site for a batch, with the channels innermost in memory.
 
-    Args:
-        site: The site.
-        batch: Batch size B.
-
-    Returns:
-        `(B, C, *spatial)`, or `(B, *spatial, C)` if the layout of the site is `B*C`.
+    The shape is `(B, C, *spatial)`, or `(B, *spatial, C)` if the layout of the site is `B*C`.
     """
     x = torch.zeros(batch, *site.resolution, site.channels)
     return x if site.layout == "B*C" else x.movedim(-1, 1)

@@ -22,10 +22,7 @@ class StoreOutput:
 def remove_head(body: nn.Module, last: str, size: int) -> None:
     """Remove all submodules that run after the submodule `last`, in place.
 
-    Args:
-        body: The model.
-        last: Path of the last submodule to keep.
-        size: Side of the images with which the model is traced [pixels].
+    The model is traced with images of `size` pixels.
     """
     order = list(trace(body, torch.empty(2, 3, size, size)).outputs)
     after = [path for path in order[order.index(last) + 1 :] if not f"{last}.".startswith(f"{path}.")]

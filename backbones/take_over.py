@@ -43,13 +43,8 @@ class Projection(NamedTuple):
 def load_with_projections(model: nn.Module, original: nn.Module, *, source: str) -> None:
     """Load the weights of `original` into a model with other mixers, which take over its projections.
 
-    Args:
-        model: A model, some of whose layers may have another mixer.
-        original: The same model with its own attention in these layers.
-        source: Description of the weights for messages.
-
-    Raises:
-        InputError: The weights do not fit.
+    `original` is the same model with its own attention in these layers. `source` describes the weights for
+    messages. Raises InputError if they do not fit.
     """
     load(model, original.state_dict(), classes=0, source=source)
     take_over(model, original)
@@ -58,12 +53,8 @@ def load_with_projections(model: nn.Module, original: nn.Module, *, source: str)
 def take_over(model: nn.Module, original: nn.Module) -> list[str]:
     """Copy the projections of `original` into the modules of `model` that replace its attention.
 
-    Args:
-        model: A model, some of whose layers have another mixer.
-        original: The same model with its own attention in these layers.
-
-    Returns:
-        The sites whose modules have taken over projections. Other modules keep their weights.
+    `original` is the same model with its own attention in these layers. Returns the sites whose modules have
+    taken over projections. Other modules keep their weights.
     """
     hosts = {path: host.site_mixer for path, host in model.named_modules() if isinstance(host, Mixer)}
     sites = []
@@ -74,15 +65,10 @@ def take_over(model: nn.Module, original: nn.Module) -> list[str]:
 
 
 def find_exact(model: nn.Module, modules: Mapping[str, object]) -> dict[str, Mapping[str, "Projection"]]:
-    """Return the projections of layers with which attention computes what the layer does.
+    """Return the projections of layers with which attention computes what the layer does, by path.
 
-    Args:
-        model: A decoder with its own attention.
-        modules: For the path of each layer, what its attention must have the heads and the positions of. A
-            module without positions takes over projections of attention with any.
-
-    Returns:
-        The projections, by the path of the layer.
+    For the path of each layer of a decoder, `modules` has what its attention must have the heads and the
+    positions of. A module without positions takes over projections of attention with any.
     """
     exact = {}
     for path, (x, y) in _run_layers(model, modules).items():
@@ -159,13 +145,9 @@ def _are_close(first: Tensor, second: Tensor) -> bool:
 
 
 def find_projections(attention: nn.Module) -> Mapping[str, Projection]:
-    """Return the projections of queries, keys, values and output, with a key and a value for each head.
+    """Return the projections `q`, `k`, `v` and `o` of a decoder's self-attention.
 
-    Args:
-        attention: Self-attention of a decoder.
-
-    Returns:
-        The projections `q`, `k`, `v` and `o`. Nothing if the module has no such layers.
+    Each head has a key and a value. Returns nothing if the module has no such layers.
     """
     layers = dict(attention.named_children())
     output = next((layers[name] for name in OUTPUT if name in layers), None)

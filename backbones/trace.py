@@ -50,8 +50,7 @@ _BLIND = (DataDependentOutputException, DynamicOutputShapeException, Unsupported
 def trace(model: nn.Module, example: Example) -> Trace:
     """Run a copy of `model` in evaluation mode on fake tensors of the shapes of `example`.
 
-    Raises:
-        InputError: The model cannot be copied, or cannot process such an input.
+    Raises InputError if the model cannot be copied, or cannot process such an input.
     """
     recorder, fake = _Recorder(), FakeTensorMode(allow_non_fake_inputs=True)
     twin = _copy(model, fake).eval()

@@ -102,12 +102,10 @@ class Flow:
         return len(self._nodes)
 
     def is_continued(self, earlier: int, later: int, end: int) -> bool:
-        """Return whether `earlier` is used only for `later`, through norms and activations.
+        """Return whether the tensor `earlier` is used only for `later`, through norms and activations.
 
-        Args:
-            earlier: Number of a tensor.
-            later: Number of a tensor that a submodule returned.
-            end: Number of tensors when it returned. Before that, the submodule may have used `later` itself.
+        A submodule returned `later`. `end` is the number of tensors when it returned. Before that, the
+        submodule may have used `later` itself.
         """
         root, waiting, reached = self._nodes[later].root, [earlier], set[int]()
         while waiting:
@@ -214,7 +212,6 @@ class Operand:
         makers: Paths of the submodules that returned it, innermost first. If none returned it, those that
             returned the tensor before element-wise functions, such as a scale or an activation.
         depth: Number of layers that it passed.
-        shape: Its shape.
     """
 
     makers: Sequence[str]
@@ -227,8 +224,6 @@ class Addition:
     """Two feature maps that the module at `path` added, blended or subtracted in its own forward.
 
     Attributes:
-        path: Path of the module.
-        operands: The two feature maps.
         mixers: Paths of the submodules that mixed positions since the previous addition of the module.
     """
 
@@ -257,7 +252,6 @@ class Trace:
             absent.
         takes: Shape of the first input tensor of each submodule, by path.
         sources: Path of the submodule that returned the first input tensor of each submodule, by path.
-        additions: Additions of feature maps.
         flow: Which tensors were computed from which.
         repeated: Paths of submodules that ran more than once.
         example: Shape of the example's first tensor and dimension of its channels, as in `outputs`.

@@ -90,12 +90,8 @@ def ask_cluster_id(address: str, timeout: float) -> None:
     """Ask the cluster at `address`, HOST:PORT or `auto`, for its id, as Ray's own client does first.
 
     Why: a missing or wrong token is reported at once, by name. Without it: Ray tries for 15 seconds, and its
-    error does not name the token.
-
-    Raises:
-        ConnectionError: There is no cluster.
-        AuthenticationError: There is no token.
-        grpc.RpcError: The request failed, for example because of a wrong token.
+    error does not name the token. Raises ConnectionError if there is no cluster, AuthenticationError if there
+    is no token, and grpc.RpcError if the request failed, for example because of a wrong token.
     """
     gcs = canonicalize_bootstrap_address_or_die(address)
     with create_gcs_channel(gcs) as channel:

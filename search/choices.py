@@ -129,20 +129,11 @@ def placement(
     prefix: str = "",
     kinds: Sequence[str] = TYPES,
 ) -> Placement:
-    """Draw up to `most` modules at different sites.
+    """Draw up to `most` modules at different sites, of the attention types `kinds`.
 
     Sites are drawn in ascending order. So each placement has exactly one name: no site is drawn twice, and
-    the order of modules is not a separate choice.
-
-    Args:
-        trial: The trial to draw from.
-        sites: The sites to choose from.
-        most: The largest number of modules.
-        prefix: Prefix of the parameters, which keeps backbones with different sites apart.
-        kinds: The attention types to choose from.
-
-    Returns:
-        The placement.
+    the order of modules is not a separate choice. `prefix` is that of the parameters, which keeps backbones
+    with different sites apart.
     """
     return {
         sites[index].name: attention(trial, i, sites[index].channels, kinds)

@@ -48,11 +48,7 @@ class ClassMetric(Metric, ABC):
         These are the pseudo-values of J. Tukey's jackknife: N times the metric, less N - 1 times the metric
         without the input. For a mean over inputs they are the averaged values. For other metrics, the
         variance of their mean is that of the metric (B. Efron and C. Stein, The jackknife estimate of
-        variance (1981)).
-
-        Args:
-            kept: The values that `keep` returned, of the whole split, on the CPU.
-            labels: The labels, int64 `(N,)`.
+        variance (1981)). `kept` has the values that `keep` returned, of the whole split, on the CPU.
         """
 
     def problem(self, counts: Sequence[int]) -> str:

@@ -186,12 +186,9 @@ OPTIONS = {"metric": "--metric balanced_accuracy", "class_weights": "--class-wei
 def describe_imbalance(counts: Mapping[str, int], *, options: Mapping[str, object] | None = None) -> str:
     """Return a line about imbalanced classes of the training data and options for them.
 
-    Classes are imbalanced if one has more than RATIO times as many inputs as another. Classes without inputs
-    are ignored. The line is empty if the classes are balanced or no option is left to suggest.
-
-    Args:
-        counts: number of training inputs of each class.
-        options: values of OPTIONS; those that are not None are not suggested again.
+    `counts` has the training inputs of each class. Classes are imbalanced if one has more than RATIO times as
+    many as another. Classes without inputs are ignored. The line is empty if the classes are balanced or no
+    option is left to suggest: those of OPTIONS whose values in `options` are not None are not suggested.
     """
     counts = {name: count for name, count in counts.items() if count}
     suggestions = [text for key, text in OPTIONS.items() if (options or {}).get(key) is None]

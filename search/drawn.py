@@ -42,10 +42,8 @@ DRAWS = 20  # of a set that leaves parameters free, since those it sets may be d
 def check_fixed_parameters(space: Space) -> None:
     """Check that `baseline`, `plain` and `published` fit the space.
 
-    `modules` = 0 is accepted in a space that never draws modules.
-
-    Raises:
-        InputError: A value is out of range, a parameter is never drawn, or a plain trial has attention.
+    `modules` = 0 is accepted in a space that never draws modules. Raises InputError if a value is out of
+    range, a parameter is never drawn, or a plain trial has attention.
     """
     for attribute, params in (("baseline", space.baseline), ("plain", space.plain)):
         for config in _configs(space, attribute, params):
@@ -152,11 +150,7 @@ class Size:
 
 
 class Drawn:
-    """Space with one sequence of random draws. Each is drawn once, when it is first needed.
-
-    Attributes:
-        space: The space.
-    """
+    """Space with one sequence of random draws. Each is drawn once, when it is first needed."""
 
     def __init__(self, space: Space) -> None:
         self.space = space
@@ -190,8 +184,7 @@ class Drawn:
     def baseline(self, seed: int) -> TrialConfig:
         """Draw the configuration of trial 0, independently of any study.
 
-        Raises:
-            InputError: The space's `baseline`, `plain` or `published` do not fit it, or it rejects the draw.
+        Raises InputError if the space's fixed parameters do not fit it, or it rejects the draw.
         """
         check_fixed_parameters(self.space)
         _, config = next(draw_randomly(self.space, 1, seed=seed, first=self.space.baseline))
@@ -207,9 +200,7 @@ class Drawn:
 
         Spaces with the same fingerprint can share one study. It does not depend on the settings of the
         command line, the seed and the path of the data: the manifest of the search identifies the data.
-
-        Raises:
-            InputError: The space draws different configurations from the same parameters.
+        Raises InputError if the space draws different configurations from the same parameters.
         """
         ranges = set()
         for trial in self.trials(MARKED):

@@ -23,10 +23,7 @@ class PlannedTrial:
 
     Attributes:
         variant: The name of the variant. Trials of one variant differ by the seed.
-        role: The reason for the trial.
-        config: The configuration.
         params: The parameters, if the configuration was drawn from a space.
-        distributions: Their distributions.
     """
 
     variant: str

@@ -18,7 +18,7 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.samplers import BaseSampler
+from optuna.samplers import RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
@@ -38,9 +38,6 @@ class Cell:
 
     Attributes:
         label: The parameters as text, unique in the grid: `attention=decomposed, count=5`.
-        params: The parameters.
-        distributions: Their distributions.
-        config: The configuration of the cell.
     """
 
     label: str
@@ -53,10 +50,8 @@ def grid_cells(space: Space) -> list[Cell]:
     """List the cells of a space. The last choice varies fastest.
 
     The space is walked as a tree, since a parameter may depend on earlier choices. Combinations that the
-    space rejects (TrialPruned) are left out.
-
-    Raises:
-        InputError: A parameter has infinitely many values, or the space has no cell or more than MOST_CELLS.
+    space rejects (TrialPruned) are left out. Raises InputError if a parameter has infinitely many values, or
+    the space has no cell or more than MOST_CELLS.
     """
     walk = _Walk(space.name)
     study = memory_study(walk)
@@ -89,14 +84,14 @@ def _distinct(cells: list[Cell]) -> list[Cell]:
     return [replace(cell, label=f"{cell.label} #{number}") for number, cell in enumerate(cells, start=1)]
 
 
-class _Walk(BaseSampler):
+class _Walk(RandomSampler):
     """Depth-first walk through the tree of a space's choices."""
 
     def __init__(self, space: str) -> None:
+        super().__init__()
         self.space = space
-        self.path: list[
-            tuple[Sequence[Any], int]
-        ] = []  # the values of each choice, and the index of the current one
+        # The values of each choice, and the index of the current one.
+        self.path: list[tuple[Sequence[Any], int]] = []
         self.depth = 0  # in the current combination
 
     def advance(self) -> bool:
@@ -109,14 +104,6 @@ class _Walk(BaseSampler):
                 self.path.append((values, index + 1))
                 return True
         return False
-
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return {}
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return {}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution

@@ -143,11 +143,6 @@ def is_setting(effect: Effect) -> bool:
     return effect.term.startswith(SETTING)
 
 
-def choice_weights(name: str, value: Hashable) -> Weights:
-    """Return the weights of a categorical hyperparameter."""
-    return {Effect(SETTING + name, value): 1.0}
-
-
 def curve_weights(name: str, x: float) -> Weights:
     """Return the weights of a numeric hyperparameter at `x`, a fraction of its range: a smooth curve."""
     return {Effect(SETTING + name, k): float(np.cos(np.pi * k * x)) / k for k in range(1, CURVE + 1)}
@@ -204,7 +199,7 @@ def trial_weights(trial: FrozenTrial) -> Weights | None:
 
 def setting_weights(name: str, value: Any, distribution: Any) -> Weights:
     if isinstance(distribution, CategoricalDistribution):
-        return choice_weights(name, value)
+        return {Effect(SETTING + name, value): 1.0}
     low, high, x = distribution.low, distribution.high, value
     if low == high:
         return {}

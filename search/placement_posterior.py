@@ -86,7 +86,6 @@ class Posterior:
         effects: The effects, largest first.
         placements: The placements that were tried, best first, at most `LISTED`.
         noise: The standard deviation of a trial's score, including the effects of its block on modules.
-        margin: The smallest difference that matters.
         matters: The probability that some placement gains more than `margin`. A priori, the probability that
             placements make no difference is 1/2. Means and intervals assume that they do.
         may_matter: The same, with 1/2 as the prior probability that scores have no effects at all, neither of
@@ -172,15 +171,9 @@ def estimate_posterior(
 ) -> Posterior:
     """Estimate the posterior of the placements from the completed trials.
 
-    Args:
-        study: The study.
-        margin: The smallest difference that matters, in units of the score.
-        fit: Returns the model.
-        more: The number of further trials. If it is given and the placements are decided, `reach` is
-            estimated, too, which takes seconds in large spaces.
-
-    Raises:
-        InputError: As `best_trial`.
+    `margin` is the smallest difference that matters, in units of the score, and `fit` returns the model. If
+    the number of further trials, `more`, is given and the placements are decided, `reach` is estimated, too,
+    which takes seconds in large spaces. Raises InputError as `best_trial`.
     """
     model, trials = _fitted(study, fit)
     weights = [trial_effects for _, trial_effects in trials]

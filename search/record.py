@@ -195,12 +195,9 @@ def placement_name(config: TrialConfig, *, options: bool = True) -> str:
     """Return the short name of a placement, for people, or `plain`.
 
     Sites of equal modules are listed together: `ssa @ stage2.block1, stage3.block2 + sagan @ stage1.block1`.
-    Of more than three modules, the name has the first two: `ssa @ stage1.block1, stage2.block1 + 3 more`.
-    The name of a decoder lists the kinds of its layers: `sliding x 5, full`.
-
-    Args:
-        config: The configuration with the placement.
-        options: Include the options of the modules: `decomposed(heads=8) @ stage1.block2`.
+    Of more than three modules, the name has the first two: `ssa @ stage1.block1, stage2.block1 + 3 more`. The
+    name of a decoder lists the kinds of its layers: `sliding x 5, full`. With `options`, those of the modules
+    are included: `decomposed(heads=8) @ stage1.block2`.
     """
     return config.model.placement_name(options=options)
 

@@ -314,9 +314,7 @@ class SearchScheduler(TrialScheduler):
 def is_check_due(done: int, checked: int) -> bool:
     """Return True if placements are to be compared again.
 
-    Args:
-        done: Completed trials.
-        checked: Completed trials at the last comparison.
+    `done` trials have completed, and `checked` at the last comparison.
     """
     return done >= LEAST and done - checked >= max(1, checked // RARER)
 

@@ -44,9 +44,6 @@ def load_space(
         backbone: A backbone that replaces the space's own.
         size: The side of the images in pixels, for `backbone`.
 
-    Returns:
-        The space.
-
     Raises:
         InputError: The space is unknown or cannot be loaded, or takes no `backbone`.
     """

@@ -70,9 +70,6 @@ class Plan:
         baseline_share: The fraction of trials that tune the baseline.
         pruning: True if weak trials are stopped at rungs.
         guessing: A score that a model without learning may reach, or None if there is no such bound.
-
-    Raises:
-        InputError: A value is out of its range.
     """
 
     trials: int | None

@@ -8,13 +8,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ray import tune
 from ray.exceptions import RayActorError, RayTaskError
 from ray.train import WorkerGroupError
 from ray.tune.experiment import Trial as TuneTrial
 
+from cluster.capacity import ClusterCapacity
 from cluster.ray_internals import end_process, error_of, error_text, prepare_tune, skip_first_result
 from search.record import Report, TrialRecord
 from search.trial_scheduler import TrialScheduler
@@ -27,35 +28,13 @@ RETRIES = 3  # restarts of a trial from the same epoch after its process died
 Assignment = Mapping[str, Any]
 
 
-class Capacity(Protocol):
-    """Capacity of the cluster for trials."""
-
-    def slots(self) -> int:
-        """Return the number of trials that may run at once. Called very often."""
-
-    def labels(self) -> Mapping[str, str]:
-        """Return the labels of the nodes that take new trials, as Ray selects them."""
-
-    def close(self, node: str, why: str) -> None:
-        """Stop running trials on this node, for the reason `why`."""
-
-    def leaving(self, node: str) -> bool:
-        """Return True if trials should move to other nodes. Called after each epoch."""
-
-    def lost(self, node: str) -> bool:
-        """Return True if the node caused the death of a process on it."""
-
-    def node_of(self, actor: str) -> str:
-        """Return the id of the node that an actor ran on."""
-
-
 def run_trials(
     trainable: type[tune.Trainable] | Callable[[dict[str, Any]], None],
     scheduler: TrialScheduler,
     *,
     assign: Callable[[TrialRecord], Assignment],
     resources: Mapping[str, float],
-    capacity: Capacity,
+    capacity: ClusterCapacity,
     folder: Path,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
@@ -139,7 +118,7 @@ class _Searcher(_InDriver, tune.search.Searcher):
         self,
         scheduler: TrialScheduler,
         assign: Callable[[TrialRecord], Assignment],
-        capacity: Capacity,
+        capacity: ClusterCapacity,
         stop: Callable[[], bool],
     ) -> None:
         metric = scheduler.plan.metric

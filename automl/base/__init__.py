@@ -10,9 +10,8 @@ atomic        Temporary names of files that are being written, and their removal
 units         Parse and format quantities: `2h30m`, `5M`, `2GB`
 names         Names of searches and experiments
 escape        Escape names for each kind of output, and redact tokens in addresses
-command_line  Text of commands and options, for messages
 terminal      Output on a terminal: control characters are escaped, and progress
 summary       Short text and notebook representations of results
-options       Declare options: fields of a dataclass give the command line, the API and the pages
+options       Options: fields of a dataclass give the command line, the API and the pages; their names
 registry      The built-in tasks: the folders of the package `automl.tasks`
 """

@@ -37,12 +37,7 @@ class InputError(ValueError):
 def check_utf8(what: str, text: str) -> None:
     """Raise `InputError` if `text` from the system, such as a file name, is not UTF-8.
 
-    Args:
-        what: Name of the text in the message.
-        text: Text with surrogate escapes where it is not UTF-8.
-
-    Raises:
-        InputError: The text is not UTF-8.
+    The text has surrogate escapes where it is not. The message calls it `what`.
     """
     try:
         text.encode()
@@ -61,15 +56,9 @@ MANY, FEW = 60, 5
 
 
 def unknown(kind: str, name: object, choices: Iterable[str]) -> InputError:
-    """Return the error for a `name` that is not among `choices`.
+    """Return the error for a `name` that is not among `choices`, of which the message lists the nearest.
 
-    Args:
-        kind: Noun for the name in the message, such as `site`.
-        name: The unknown name.
-        choices: The valid names. The message names the nearest one, if one is similar.
-
-    Returns:
-        The error, to be raised by the caller.
+    `kind` is a noun for the name, such as `site`.
     """
     choices = sorted(choices)
     near = get_close_matches(str(name), choices, n=FEW)
@@ -94,11 +83,7 @@ def error_line(error: BaseException) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return type and message of an error in one line, with the last line of user-defined code that ran.
-
-    Args:
-        error: The error, which user-defined code raised.
-    """
+    """Return type and message of an error in one line, with the last line of user-defined code that ran."""
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not _is_ours(Path(each.filename))]
     own = [frame for frame in frames if not _is_in_library(Path(frame.filename))]
     # A module of a library that no code of the user calls is named instead.

@@ -1,10 +1,15 @@
-"""Declare options: the fields of a dataclass and their text give the command line, the API and the pages."""
+"""Options: the fields of a dataclass and their text give the command line, the API and the pages.
+
+Messages name options and commands by the functions at the end.
+"""
 
 import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, ParamSpec, TypeVar, get_args
+
+from automl.base.escape import shell
 
 OPTION = "option"  # the key of the `Option` in the metadata of a field
 ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.M)  # name and text, in a docstring
@@ -107,3 +112,24 @@ def _texts(source: type) -> dict[str, str]:
     for base in reversed(source.__mro__):
         texts.update(ATTRIBUTE.findall(inspect.cleandoc(base.__doc__ or "")))
     return texts
+
+
+STORAGE = "searches"
+
+
+def format_command(command: str, name: str, storage: str, *arguments: str) -> str:
+    """Return a command about the search called `name`, for a shell. The default storage is left out."""
+    options = [] if storage == STORAGE else ["--storage", storage]
+    return f"automl {command} {shell([name, *options, *arguments])}"
+
+
+def option_name(setting: str) -> str:
+    """Return the command-line option of a setting."""
+    return f"--{setting.replace('_', '-')}"
+
+
+def format_option(setting: str, value: object) -> str:
+    """Return a setting as an option with its value: `--seeds 6`, or `--no-sequential` for False."""
+    if isinstance(value, bool):
+        return option_name(setting if value else f"no_{setting}")
+    return f"{option_name(setting)} {value}"

@@ -22,9 +22,6 @@ class CheckpointRetention(Callback):
     """Callback that deletes the checkpoints of ended trials that are not among the best.
 
     Args:
-        location: Folder of the search.
-        plan: Plan that ranks trials.
-        records: Records of earlier trials.
         keep: Number of best trials to keep. With several objectives, the Pareto front is kept.
         deleted: Function that is called with each trial whose checkpoint was deleted.
     """

@@ -29,8 +29,6 @@ class Progress(Callback):
     """Callback that shows trials, scores, remaining time and cost. Use it as a context manager.
 
     Args:
-        plan: Plan that ranks trials.
-        records: Records of the scheduler, which updates them.
         trials: Function that returns the planned number of trials, or None.
         summary: Function that returns a summary of the results.
         budget: Time limit [s].

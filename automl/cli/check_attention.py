@@ -95,12 +95,16 @@ def check_attention(
     return check_at_sites(load_spec(attention, options or {}), subject)
 
 
+class _Cut(BaseException):
+    """An import takes too long. The code that is imported may catch `Exception`, but not this."""
+
+
 def load_spec(name: str, options: Mapping[str, OptionValue]) -> Spec:
     """Return the spec of an attention, whose file or package is imported in at most `IMPORT` seconds."""
 
     def stop(_: int, frame: FrameType | None) -> None:
         line = f", at line {frame.f_lineno} of {frame.f_code.co_filename}" if frame else ""
-        raise InputError(
+        raise _Cut(
             f"{name} was still being imported after {IMPORT} s{line}. Move what takes long into a function"
         )
 
@@ -108,6 +112,8 @@ def load_spec(name: str, options: Mapping[str, OptionValue]) -> Spec:
     signal.alarm(IMPORT)
     try:
         return Spec(name, options).identified()
+    except _Cut as cut:
+        raise InputError(str(cut)) from None
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)

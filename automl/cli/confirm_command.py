@@ -36,8 +36,8 @@ def confirm(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: An
 
 def print_confirm(result: "ConfirmResult", storage: str) -> None:
     """Print the verdict, the other comparisons, and the next commands."""
-    from automl.base.command_line import format_command
-    from automl.config.user_code import trust_option
+    from automl.base.options import format_command
+    from automl.storage.user_code import trust_option
 
     verdict = result.verdict
     which = f" (confirmation {result.number})" if result.number > 1 else ""

@@ -78,7 +78,7 @@ def report(
     storage: str = STORAGE_OPTION,
 ) -> None:
     """Write a page about a search: the verdict, plots, trials, and how to repeat it."""
-    from automl.base.command_line import format_command
+    from automl.base.options import format_command
     from automl.report import run_report
 
     result = run_report(search, out=out, storage=storage)

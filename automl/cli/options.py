@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 
 import typer
 
-from automl.base.command_line import STORAGE
 from automl.base.errors import InputError
-from automl.base.options import Option, options_of
+from automl.base.options import STORAGE, Option, options_of
 from automl.cli.command import COMMON
 
 Command = TypeVar("Command", bound=Callable[..., None])

@@ -182,7 +182,7 @@ def _weights_of(init_from: str, weights: str | None) -> str:
 
 def print_search(result: "Search", storage: str) -> None:
     """Print the best trials, warnings and errors, and the next commands."""
-    from automl.base.command_line import format_command
+    from automl.base.options import format_command
     from automl.search.search import describe_model, missing_cells
     from search.record import State
 
@@ -245,8 +245,8 @@ def _print_grid(table: "Table", folder: str) -> None:
 
 def _next(result: "Search", storage: str) -> Iterator[str]:
     """Yield the next commands, each with its purpose."""
-    from automl.base.command_line import format_command
-    from automl.config.user_code import trust_option
+    from automl.base.options import format_command
+    from automl.storage.user_code import trust_option
 
     assert result.best is not None
     trust = trust_option(result.best.config.user_code())

@@ -43,8 +43,8 @@ def solve(
 
 def lines(result: "SolveResult", out: Path | None) -> Iterator[str]:
     """Yield the lines of an answer, which was written to `out` if it is not None."""
-    from automl.base.command_line import format_command
     from automl.base.escape import printable
+    from automl.base.options import format_command
     from automl.base.units import pluralize
     from automl.search.solve import show_cost, show_limit
 

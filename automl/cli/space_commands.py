@@ -53,7 +53,7 @@ def data(
 
 def _print_published(name: str | None, as_json: bool) -> None:
     """Download the dataset called `name`, or list all."""
-    from automl.data.published import download_published, list_published, published_datasets
+    from automl.data.download import download_published, list_published, published_datasets
 
     if name is None:
         for line in list_published():

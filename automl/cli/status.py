@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from automl.base.command_line import format_command
+from automl.base.options import format_command
 from automl.base.serialise import convert_fields
 from automl.base.units import format_duration
 from automl.confirm.protocol import confirmations, latest_verdict, trials_of

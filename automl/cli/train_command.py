@@ -153,7 +153,6 @@ def _of_images(options: TrainOptions) -> "TrialConfig":
 def _of_any_task(options: TrainOptions, context: typer.Context) -> "TrialConfig":
     """Return the configuration of a space or a trial, changed by the command line."""
     from automl.base import loading
-    from automl.config.user_code import announce
     from automl.search.configuration import (
         config_of_space,
         config_of_trial,
@@ -161,6 +160,7 @@ def _of_any_task(options: TrainOptions, context: typer.Context) -> "TrialConfig"
         read_settings,
         set_values,
     )
+    from automl.storage.user_code import announce
     from search.record import placement_name
     from search.spaces import load_space
 
@@ -197,8 +197,7 @@ def _of_any_task(options: TrainOptions, context: typer.Context) -> "TrialConfig"
 
 
 def _print_result(result: "TrainResult") -> None:
-    from automl.config.user_code import trust_option
-    from automl.storage.trusted import is_remembered
+    from automl.storage.user_code import is_remembered, trust_option
 
     last = result.history[-1]
     scores = [f"{key} {last[key]:.4f}" for key in last if key not in COURSE and not key.startswith("gate.")]

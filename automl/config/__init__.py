@@ -6,5 +6,4 @@ setting_checks  Check the settings of a search
 device          Code specific to CUDA or MPS
 limits          Limits on the costs of a model, passed to the sampler as constraints
 runtime         Device, precision and workers of a training
-user_code       Name user-defined code, and require `--trust`
 """

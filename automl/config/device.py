@@ -328,13 +328,10 @@ def synchronising_calls(run: Callable[[], T]) -> tuple[T, list[str]]:
 
 
 def capture(run: Callable[[], Tensor], device: torch.device) -> tuple[Replay, Tensor]:
-    """Capture what `run` does on a CUDA GPU. It must have run there before.
+    """Capture what `run` does on a CUDA GPU, and return a function that does it again, and the result.
 
-    Returns:
-        A function that does it again, and the result, which it overwrites.
-
-    Raises:
-        RuntimeError: `run` does what a graph cannot, such as waiting for a result. It has changed nothing.
+    `run` must have run there before. A replay overwrites the result. Raises RuntimeError if `run` does what a
+    graph cannot, such as waiting for a result. It has changed nothing then.
     """
     graph = torch.cuda.CUDAGraph()
     generator = torch.cuda.default_generators[device.index or 0]

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from automl.base.command_line import STORAGE
-from automl.base.options import option
+from automl.base.options import STORAGE, option
 
 # The groups of the options in `automl search --help`.
 SPACE, TRAINING, SEARCH = "Search space", "Training options", "Search options"

@@ -6,9 +6,9 @@ from types import UnionType
 from typing import TYPE_CHECKING, get_args
 
 from automl.base import loading
-from automl.base.command_line import option_name
 from automl.base.errors import InputError, check_utf8, unknown
 from automl.base.names import check_name
+from automl.base.options import option_name
 from search.choices import AUGMENT
 from search.config.sections import ClassWeights
 from search.grid import GRID

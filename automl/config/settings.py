@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from automl.base import live_objects, loading
-from automl.base.command_line import option_name
 from automl.base.errors import InputError, unknown
 from automl.base.names import data_name, short_name
-from automl.base.options import document_fields
+from automl.base.options import document_fields, option_name
 from automl.base.registry import resolve
 from automl.base.serialise import convert_fields
 from automl.base.units import parse_amounts, parse_count, parse_labels, parse_seconds, parse_size

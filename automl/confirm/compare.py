@@ -10,9 +10,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from automl.base.command_line import format_command
 from automl.base.errors import InputError, unknown
-from automl.base.options import with_keywords_of
+from automl.base.options import format_command, with_keywords_of
 from automl.base.units import decimals
 from automl.confirm.decision import Outcome, holm_factors, step_down
 from automl.confirm.options import CompareOptions

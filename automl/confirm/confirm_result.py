@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from automl.base.command_line import STORAGE
+from automl.base.options import STORAGE
 from automl.base.summary import Summary, call
 from automl.confirm.verdict import Verdict
 

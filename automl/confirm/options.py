@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
-from automl.base.command_line import STORAGE
-from automl.base.options import option, required
+from automl.base.options import STORAGE, option, required
 
 if TYPE_CHECKING:
     from automl.storage.folder import NamedSearch

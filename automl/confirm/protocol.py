@@ -20,8 +20,7 @@ from automl.confirm.design import COMMANDS, MODELS, Design, TrainingKind
 from automl.confirm.statistics import ALPHA, least_pairs
 from automl.confirm.variants import CONTROL_ROLES, VariantSet
 from automl.confirm.written import CONFIRM_FOLDER, VERDICT_FILE, WrittenVerdict, read_verdict
-from automl.storage.metadata import SearchMetadata
-from automl.storage.provenance import Provenance
+from automl.storage.metadata import Provenance, SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.names import CONFIRMS
 from automl.tracking.run_spec import RunSpec, below, source

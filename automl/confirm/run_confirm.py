@@ -12,12 +12,10 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from automl.base.command_line import format_command, format_option, option_name
 from automl.base.errors import InputError
-from automl.base.options import with_keywords_of
+from automl.base.options import format_command, format_option, option_name, with_keywords_of
 from automl.base.serialise import write_json
 from automl.callbacks.user import UserCallbacks
-from automl.config.user_code import announce, user_code
 from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.options import ConfirmOptions
 from automl.confirm.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options, confirmations
@@ -26,10 +24,9 @@ from automl.confirm.variants import read_finalist, select_variants
 from automl.data import shared
 from automl.storage.folder import check_not_lost, old_folder, resolve_search
 from automl.storage.logs import capture_library_logs
-from automl.storage.metadata import SearchMetadata
-from automl.storage.provenance import collect_provenance
-from automl.storage.storage import Storage
-from automl.storage.working_dir import check_not_temporary
+from automl.storage.metadata import SearchMetadata, collect_provenance
+from automl.storage.storage import Storage, check_not_temporary
+from automl.storage.user_code import announce, user_code
 from search.record import Role, TrialRecord
 from search.space import Space
 from search.study import read_records, score_noise

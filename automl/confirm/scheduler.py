@@ -18,9 +18,9 @@ from automl.confirm.variants import CONTROL_ROLES, Variant, ablations, best_vali
 from automl.confirm.verdict import Verdict
 from automl.confirm.wording import confidence_interval
 from automl.confirm.written import VERDICT_FILE
-from automl.storage.answers import read_answers
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
+from automl.storage.trial_files import read_answers
 from search.callback import Callback
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
 from search.record import Role, State, TrialRecord

@@ -37,8 +37,8 @@ class Scores:
         failed: The reason why the variant cannot be trained with a seed, such as a diverging loss.
         errors: Crashes, which are not the fault of the variant.
         costs: The costs of the trainings that have a score.
-        values: The contribution of each test input to the score, `(inputs,)`, as in `automl.storage.answers`,
-            where it was kept.
+        values: The contribution of each test input to the score, `(inputs,)`, where it was kept in
+            `automl.storage.trial_files`.
         devices: The names of the devices of the trainings, where they are known.
         gates: The largest absolute gate of the modules after each training, where there are any.
         estimated: True if a time ratio was partly estimated from operation counts.

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from automl.base.command_line import format_command
+from automl.base.options import format_command
 from automl.callbacks.retention import CheckpointRetention
 from automl.callbacks.user import UserCallbacks
 from automl.confirm.confirm_result import ConfirmResult
@@ -19,7 +19,7 @@ from automl.tasks import Task, open_task
 from automl.tasks.same_data import check_same_data
 from automl.tracking.process import MlflowProcess
 from automl.tracking.tracker import PATIENCE, Tracker
-from automl.trials.interrupt import Stopped
+from automl.trials.session import Stopped
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Report, State, TrialRecord
 from search.trial_scheduler import Plan

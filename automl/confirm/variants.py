@@ -11,8 +11,8 @@ from typing import Any
 import optuna
 
 from attention import Spec
-from automl.base.command_line import format_command
 from automl.base.errors import InputError
+from automl.base.options import format_command
 from automl.base.serialise import read_json
 from automl.config.settings import Settings, with_shared_training
 from automl.storage.metadata import SearchMetadata

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from automl.base.command_line import option_name
 from automl.base.errors import InputError
+from automl.base.options import option_name
 from search.config import TrialConfig
 from search.placement_effects import IndexedModule, IndexedPlacement, Term, Weights, placement_weights
 from search.placement_model import EffectModel

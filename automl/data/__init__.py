@@ -1,7 +1,6 @@
 """Data of a task, from the source to batches on a device.
 
-download      Downloads the files of a dataset once, and resumes after an interruption
-published     The published datasets that can be downloaded by name
+download      Downloads the files of a dataset once, and the datasets that are published by name
 archive       Extracts untrusted archives
 near_layouts  Names folders that are nearly in the layout of a task
 tally         Counts inputs that were left out, turned, rescaled or duplicated
@@ -13,7 +12,6 @@ digest        SHA-256 of files, cached
 manifest      The list of a search's inputs with their hashes, and comparisons of two lists
 arrow         Memory-mapped Arrow files of the cache
 shared        Cache files in a search's storage, for all nodes
-digits        The handwritten digits of scikit-learn
+digits        The handwritten digits of scikit-learn, and scenes of overlapping ones
 pictures      Pictures: formats, reading one file, decoding and augmentation, for every task of images
-digit_scenes  Scenes of overlapping handwritten digits on a canvas, with the visible pixels of each
 """

@@ -36,7 +36,6 @@ class SharedData:
     """The cache files in a storage.
 
     Attributes:
-        address: the address of their folder.
         sets: the file of each split by the name of the dataset, which includes the size of its images. One
             file may hold several splits.
     """

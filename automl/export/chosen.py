@@ -6,8 +6,8 @@ It is read from the search's storage, so MLflow is not needed.
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from automl.base.command_line import format_command
 from automl.base.errors import InputError
+from automl.base.options import format_command
 from automl.confirm.protocol import Confirmation, best_of_variant, latest_verdict, study_name
 from automl.confirm.written import CONFIRM_FOLDER, WrittenVerdict
 from automl.storage.folder import check_not_lost, find_model_search

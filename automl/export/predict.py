@@ -14,10 +14,10 @@ import numpy as np
 from automl.base import loading
 from automl.base.errors import InputError
 from automl.base.lazy import optional
-from automl.config.user_code import announce
 from automl.data.files import walk
 from automl.export.formats import CONFIG, ONNX, onnx_file, open_onnx
 from automl.export.served_decoder import TextDecoder
+from automl.storage.user_code import announce
 from automl.tasks import Task, task_of
 from automl.tasks.deployment import MODEL, TOKENIZER, Arrays, Run
 from search.config import TrialConfig

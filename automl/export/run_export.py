@@ -12,12 +12,11 @@ from filelock import Timeout
 from torch import nn
 
 from automl.base.atomic import locked, remove, sweep, temporary_path
-from automl.base.command_line import format_command
 from automl.base.errors import InputError
 from automl.base.escape import markdown
+from automl.base.options import format_command
 from automl.base.summary import Summary, call
 from automl.config.runtime import Runtime
-from automl.config.user_code import check_trusted
 from automl.export.checks import (
     BATCH,
     Speed,
@@ -50,7 +49,7 @@ from automl.storage.disk import format_disk_full
 from automl.storage.folder import NamedSearch, resolve_search
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
-from automl.storage.trusted import is_remembered
+from automl.storage.user_code import check_trusted, is_remembered
 from automl.tasks import Task, open_task
 from automl.tasks.deployment import MODEL, Deployment, Interface, Kind, as_arrays, iterate_batches
 from automl.tasks.same_data import check_source

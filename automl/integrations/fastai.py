@@ -18,9 +18,6 @@ class TrialCallback(Callback):
     After each epoch it reports the metrics of the validation by their names in fastai's table. A pruned trial
     leaves `fit` with `optuna.TrialPruned`. A resumed trial loads model and optimizer when `fit` begins.
 
-    Args:
-        trial: Trial of the training function.
-
     Example:
         callback = TrialCallback(trial)
         epochs = trial.epochs(5)

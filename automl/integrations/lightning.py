@@ -19,9 +19,6 @@ class TrialCallback(Callback):
     After each epoch with a validation it reports `trainer.callback_metrics`. A pruned trial leaves `fit` with
     `optuna.TrialPruned`. A resumed trial continues from Lightning's checkpoint.
 
-    Args:
-        trial: Trial of the training function.
-
     Example:
         callback = TrialCallback(trial)
         trainer = Trainer(max_epochs=len(trial.epochs(20)), callbacks=[callback])

@@ -22,9 +22,6 @@ class TrialCallback(TrainerCallback):
     pruned trial leaves `train` with `optuna.TrialPruned`. A resumed trial continues from the `Trainer`'s
     checkpoint.
 
-    Args:
-        trial: Trial of the training function.
-
     Example:
         callback = TrialCallback(trial)
         arguments = TrainingArguments(callback.folder, num_train_epochs=len(trial.epochs(3)))
@@ -53,11 +50,7 @@ class TrialCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Check where the `Trainer` writes.
-
-        Raises:
-            InputError: It is not the folder of this callback.
-        """
+        """Raise InputError unless the `Trainer` writes to the folder of this callback."""
         if args.output_dir != self.folder:
             raise InputError(
                 "a trial's Trainer must write its checkpoints to the folder of its TrialCallback; "

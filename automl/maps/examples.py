@@ -41,8 +41,6 @@ class MapExamples:
 
     Attributes:
         spec: The module's type and options in words.
-        site: Its site.
-        kind: The kind of its map.
         of_channels: True if the weights are those of channels, as the module treats all positions alike.
         gate: Its gate, or None if it replaces another module.
         names: A name for each input, such as its class.
@@ -107,14 +105,8 @@ def record_examples(task: Task, model: nn.Module) -> MapExamples | None:
     """Record the map of a model's strongest module for six inputs of the test split.
 
     The strongest module is the one with the largest absolute gate. Of modules that replace others it is the
-    one whose maps have the largest contrast, (max - min) / (max + min).
-
-    Args:
-        task: The task.
-        model: The trained model, in evaluation mode.
-
-    Returns:
-        The examples. None if the task shows no inputs, or no module has a map.
+    one whose maps have the largest contrast, (max - min) / (max + min). The model is trained, and in
+    evaluation mode. Returns None if the task shows no inputs, or no module has a map.
     """
     modules = {m.site: m for m in model.modules() if isinstance(m, Gated) and m.site}
     shown = task.shown_inputs(COUNT) if modules else None

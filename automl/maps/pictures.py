@@ -106,12 +106,9 @@ def svg(elements: str, height: float, ground: str = "none") -> str:
 
 
 def shade_tokens(tokens: Sequence[str], heat: Floats, query: int | None = None) -> str:
-    """Return tokens as HTML, each on the colour of its weight.
+    """Return tokens as HTML, each on the colour of its weight in `heat`, `(T,)`.
 
-    Args:
-        tokens: The tokens, T of them.
-        heat: A weight for each token, `(T,)`.
-        query: The token whose row is shown. It gets a frame.
+    The token `query`, whose row is shown, gets a frame.
     """
     return " ".join(
         f'<span style="background:{css(shade)};color:{text_colour(shade)}'
@@ -140,18 +137,10 @@ def colour(heat: NDArray[np.floating]) -> NDArray[np.uint8]:
 
 
 def as_grid(heat: NDArray[np.floating], height: int, width: int) -> NDArray[np.floating]:
-    """Arrange the positions of a map on an image, `(rows, columns)`.
+    """Arrange the positions of a map, `(*spatial,)`, on an image of some size, `(rows, columns)`.
 
     Further dimensions, such as the disparities of a cost volume, are averaged. The tokens of a transformer
-    are rows of patches.
-
-    Args:
-        heat: A weight for each position, `(*spatial,)`.
-        height: Height of the image.
-        width: Width of the image.
-
-    Raises:
-        InputError: The tokens do not form a grid with the image's ratio of sides.
+    are rows of patches. Raises InputError if they do not form a grid with the image's ratio of sides.
     """
     if heat.ndim > 1:
         mean: NDArray[np.floating] = heat.reshape(-1, *heat.shape[-2:]).mean(0)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from automl.confirm.protocol import study_name
 from automl.confirm.written import CONFIRM_FOLDER, WrittenVerdict
 from automl.report.read import SearchData
-from automl.storage.answers import Answers, read_answers
 from automl.storage.storage import Storage
+from automl.storage.trial_files import Answers, read_answers
 from search.record import State, TrialRecord
 from search.study import STUDY_FILE, read_records
 

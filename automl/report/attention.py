@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from automl.base.command_line import format_command
 from automl.base.escape import printable
+from automl.base.options import format_command
 from automl.confirm.wording import CLOSED_GATE
 from automl.maps.examples import MapExamples, read_examples
 from automl.maps.pictures import SIGNALS, STRIP, draw_signals, draw_strip, overlay, shade_tokens, svg

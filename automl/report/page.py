@@ -8,8 +8,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from automl.base.command_line import format_command
 from automl.base.escape import printable, shell
+from automl.base.options import format_command
 from automl.base.units import format_count, format_duration, pluralize
 from automl.report.figure import Cell, Plot, Section, Table, scripts, stylesheet
 from automl.report.listing import failures, listing, repeat

@@ -12,7 +12,7 @@ from automl.report import style
 from automl.report.answered import Answered, answered
 from automl.report.figure import Cell, Figure, Plot, Section, Table
 from automl.report.read import SearchData
-from automl.storage.answers import Example
+from automl.storage.trial_files import Example
 
 BINS = ((1, 1), (2, 5), (6, 10), (11, 50), (51, 100), (101, None))  # first and last rank
 DRAWS = 2000  # of the bootstrap

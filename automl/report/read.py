@@ -13,8 +13,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from automl.base.command_line import format_command
 from automl.base.errors import InputError
+from automl.base.options import format_command
 from automl.confirm.protocol import trials_of
 from automl.confirm.written import WrittenVerdict, read_verdicts
 from automl.storage.folder import NamedSearch, check_not_lost, find_search, resolve_search

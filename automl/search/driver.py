@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from optuna.study import StudyDirection
 
-from automl.base.command_line import format_command
 from automl.base.errors import InputError
+from automl.base.options import format_command
 from automl.base.serialise import write_json
 from automl.callbacks.user import UserCallbacks
 from automl.confirm.written import read_verdicts
@@ -25,7 +25,7 @@ from automl.tasks import Split, Task
 from automl.tracking.process import MlflowProcess
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.tracker import MlflowSilent, Tracker
-from automl.trials.interrupt import Stopped
+from automl.trials.session import Stopped
 from search.callback import Callback
 from search.class_statistics import describe_imbalance
 from search.config import TrialConfig

@@ -17,7 +17,7 @@ from automl.export.formats import find_missing_formats
 from automl.search.default_space import fit_epochs
 from automl.search.earlier import find_warm_start, read_effects
 from automl.storage.folder import check_new
-from automl.storage.working_dir import check_not_temporary
+from automl.storage.storage import check_not_temporary
 from automl.tasks import Task, attention_check, open_task
 from automl.tasks.initial import choose_weights
 from search.config import PUBLISHED, TrialConfig

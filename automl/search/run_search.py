@@ -5,12 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from automl.base.command_line import format_option
 from automl.base.errors import InputError
-from automl.base.options import with_keywords_of
+from automl.base.options import format_option, with_keywords_of
 from automl.callbacks.user import check_callbacks
 from automl.config.settings import SCHEDULING_OPTIONS, Settings
-from automl.config.user_code import announce, user_code
 from automl.data import shared
 from automl.search.default_space import may_fit_epochs
 from automl.search.driver import run_to_end
@@ -26,8 +24,8 @@ from automl.storage.folder import (
     resolve_search,
 )
 from automl.storage.metadata import SPACE_FILE, SearchMetadata, write_metadata
-from automl.storage.storage import Storage
-from automl.storage.working_dir import check_not_temporary
+from automl.storage.storage import Storage, check_not_temporary
+from automl.storage.user_code import announce, user_code
 from automl.tasks import open_task
 from automl.tasks.same_data import check_same_data, restore_manifest, write_manifest
 from automl.tracking.process import prepared

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import automl
-from automl.base.command_line import STORAGE
+from automl.base.options import STORAGE
 from automl.base.summary import Summary, call
 from automl.callbacks.retention import front
 from automl.report.read import SearchData, read_folder

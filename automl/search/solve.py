@@ -14,18 +14,18 @@ from optuna import Study
 from scipy.special import ndtr, ndtri
 
 from automl.base import loading
-from automl.base.command_line import format_command, option_name
 from automl.base.errors import InputError
+from automl.base.options import format_command, option_name
 from automl.base.serialise import convert_fields
 from automl.base.units import format_count
 from automl.config.settings import Settings
-from automl.config.user_code import check_trusted
 from automl.costs.module_costs import LIMIT_SETTINGS
 from automl.data import shared
 from automl.search.placement_problem import PlacementProblem
 from automl.storage.folder import NamedSearch, check_not_lost, find_model_search, resolve_search
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
+from automl.storage.user_code import check_trusted
 from search.config import TrialConfig
 from search.metric import Metric
 from search.placement_effects import (

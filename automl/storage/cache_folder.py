@@ -36,16 +36,13 @@ def once(
     *,
     needed: float | None = None,
 ) -> Path:
-    """Create a file or folder unless it is complete.
+    """Create a file or folder unless it is complete, and return its path.
 
     Args:
-        target: The path of the file or folder.
-        make: Function that creates it under a temporary path.
-        finished: Function that returns True if the target is complete.
-        needed: Its approximate size [bytes], for messages. None if unknown.
-
-    Returns:
-        `target`.
+        target: The path.
+        make: Creates it under a temporary path.
+        finished: Returns True if the target is complete.
+        needed: Its approximate size [bytes], for messages.
 
     Raises:
         InputError: The disk is full, or the folder cannot be written.

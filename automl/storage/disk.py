@@ -24,9 +24,7 @@ class DiskFull(OSError):
 def room_for(path: Path, needed: float | None) -> Iterator[None]:
     """Raise DiskFull for an error in the block that means a full disk.
 
-    Args:
-        path: The file or folder that the block writes.
-        needed: Its approximate size [bytes]. None if unknown.
+    The block writes the file or folder `path`, about `needed` bytes if that is known.
     """
     try:
         yield

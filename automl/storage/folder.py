@@ -21,14 +21,19 @@ from typing import Protocol
 from filelock import FileLock, Timeout
 
 from automl.base.atomic import is_temporary, remove
-from automl.base.command_line import STORAGE, format_command
 from automl.base.errors import InputError
+from automl.base.options import STORAGE, format_command
 from automl.base.serialise import read_file
 from automl.config.settings import Settings
 from automl.storage import working_copy
 from automl.storage.disk import STUDY_ROOM, format_disk_full, full_disk_errno
-from automl.storage.metadata import SEARCH_FILE, SearchMetadata, read_metadata, write_metadata
-from automl.storage.provenance import collect_provenance
+from automl.storage.metadata import (
+    SEARCH_FILE,
+    SearchMetadata,
+    collect_provenance,
+    read_metadata,
+    write_metadata,
+)
 from automl.storage.storage import Storage
 from search.record import TRIALS_FOLDER
 from search.study import STUDY_FILE

@@ -30,9 +30,6 @@ class Storage:
     are in the environment, as the tools of each provider expect them. A file becomes visible when it is
     complete. The object can be pickled.
 
-    Attributes:
-        address: The address.
-
     Raises:
         InputError: The address is invalid or contains credentials.
     """
@@ -196,26 +193,27 @@ class Storage:
 
     # The whole folder.
 
+    def _list(self, *, recursive: bool) -> tuple[str, list[pyarrow.fs.FileInfo]]:
+        files, folder = self.filesystem
+        selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=recursive)
+        return folder, files.get_file_info(selector)
+
     def files(self) -> dict[str, str]:
         """Return the names of all files below the folder, each with a stamp that changes with its content."""
-        files, folder = self.filesystem
-        selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=True)
+        folder, infos = self._list(recursive=True)
         return {
             info.path.removeprefix(folder).lstrip("/"): f"{info.size} {info.mtime_ns}"
-            for info in files.get_file_info(selector)
+            for info in infos
             if info.type == pyarrow.fs.FileType.File
         }
 
     def total(self) -> int:
         """Return the size of all files below the folder [bytes]."""
-        files, folder = self.filesystem
-        selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=True)
-        return sum(info.size or 0 for info in files.get_file_info(selector))
+        return sum(info.size or 0 for info in self._list(recursive=True)[1])
 
     def folders(self) -> list[str]:
         """Return the names of the folders in it."""
-        files, folder = self.filesystem
-        infos = files.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
+        _, infos = self._list(recursive=False)
         return sorted(info.base_name for info in infos if info.type == pyarrow.fs.FileType.Directory)
 
     def clear(self) -> None:
@@ -285,3 +283,39 @@ def _without_retries(files: pyarrow.fs.FileSystem) -> pyarrow.fs.FileSystem:
 def _put(files: Any, path: str, buffer: io.BytesIO) -> None:
     with files.open_output_stream(path) as stream:
         stream.write(buffer.getbuffer())
+
+
+UNPACKED = "working_dir_files"  # Ray's parent folder; see cluster/ray_internals.py
+STORE = "sqlite:///mlflow.db"  # MLflow's own default
+
+
+def check_not_temporary(storage: str) -> None:
+    """Raise InputError if a search in `storage`, or MLflow's store, would be deleted with the job.
+
+    `ray job submit --working-dir` sends a folder. Ray unpacks it on each node into a temporary folder, runs
+    the job there, and deletes it some time after the job.
+    """
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or STORE
+    file = local_path(uri)
+    folder = Storage(storage).local
+    lost = [f"--storage {storage}"] * (folder is not None and _unpacked(folder))
+    lost += [f"MLflow's {uri}"] * (file is not None and _unpacked(file))
+    if lost:
+        raise InputError(
+            f"{' and '.join(lost)} would be deleted with this job, since it is in the temporary folder of "
+            f"--working-dir. Choose permanent locations that every node can access: --storage "
+            f"/shared/searches or s3://bucket/searches, and before the command 'env "
+            f"MLFLOW_TRACKING_URI=http://HOST:5000' or sqlite:////shared/mlflow.db"
+        )
+
+
+def local_path(uri: str) -> Path | None:
+    """Return the file or folder of a tracking URI, or None if it names a server."""
+    parts = urlsplit(uri)
+    if parts.scheme == "sqlite":  # MLflow quotes the path of its default; SQLAlchemy accepts both
+        return Path(unquote(uri.partition("?")[0].removeprefix("sqlite:///")))
+    return Path(parts.path) if parts.scheme in ("", "file") and uri != "databricks" else None
+
+
+def _unpacked(path: Path) -> bool:
+    return UNPACKED in path.resolve().parts

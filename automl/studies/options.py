@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from automl.base.command_line import STORAGE
-from automl.base.options import option, required
+from automl.base.options import STORAGE, option, required
 from automl.config.search_options import RuntimeOptions, SearchOptions
 
 

@@ -6,9 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from automl.base.command_line import STORAGE
 from automl.base.errors import InputError, unknown
-from automl.base.options import with_keywords_of
+from automl.base.options import STORAGE, with_keywords_of
 from automl.base.registry import contributions, resolve
 from automl.config.settings import Settings
 from automl.search.run_search import start_or_resume

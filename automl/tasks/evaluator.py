@@ -9,7 +9,7 @@ from torch import Tensor
 
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
-from automl.storage.answers import Answers
+from automl.storage.trial_files import Answers
 from search.class_metrics import ClassMetric
 from search.metric import Metric
 

@@ -19,7 +19,7 @@ from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
 from automl.base.atomic import locked, replacing, sweep
 from automl.base.errors import InputError, error_message
 from automl.base.escape import mlflow_value, redact
-from automl.storage.working_dir import local_path
+from automl.storage.storage import local_path
 from automl.tracking.tracker import MlflowSilent
 
 LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` listens

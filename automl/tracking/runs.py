@@ -11,9 +11,9 @@ from mlflow.entities import LoggedModelOutput, LoggedModelStatus
 from mlflow.exceptions import MlflowException
 
 from automl.base import loading
-from automl.base.command_line import format_command
 from automl.base.errors import InputError, error_message
 from automl.base.escape import redact
+from automl.base.options import format_command
 from automl.base.serialise import from_json, parse_json
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage

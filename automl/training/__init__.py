@@ -9,9 +9,4 @@ shared_training  Stores and loads shared partial trainings, and continues them w
 clock            Timers that are robust to other load: processor time on a CPU, events on a GPU
 sync_norm        Batch norm over the batches of all workers
 lr_find          A learning-rate range test
-                 code
-shared_training  Stores and loads shared partial trainings, and continues them with attention inserted
-clock            Timers that are robust to other load: processor time on a CPU, events on a GPU
-sync_norm        Batch norm over the batches of all workers
-lr_find          A learning-rate range test
 """

@@ -40,11 +40,8 @@ def save(
     """Write the state of a training, atomically: if the writer is killed, the old file stays.
 
     If it is `finished`, nothing is left to train. Then only the weights that were scored are written, which
-    `restore` rejects. With Adam this is a third of the size.
-
-    Raises:
-        OSError: The file cannot be written. If the disk is full, the error is `DiskFull` with the space
-            needed.
+    `restore` rejects. With Adam this is a third of the size. Raises OSError, or `DiskFull` with the space
+    that is needed.
     """
     content = {
         "epoch": state.epoch,
@@ -77,11 +74,7 @@ def write(
 
 
 def read(folder: Storage, device: torch.device) -> dict[str, Any]:
-    """Read the checkpoint in `folder`.
-
-    Raises:
-        InputError: There is no checkpoint, or it is damaged.
-    """
+    """Read the checkpoint in `folder`. Raise InputError if there is none, or it is damaged."""
     path = f"{folder}/{CHECKPOINT_FILE}"
     try:
         with folder.open(CHECKPOINT_FILE) as file:

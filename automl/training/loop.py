@@ -64,8 +64,6 @@ class TrainingState:
     """State of a training between two epochs.
 
     Attributes:
-        model: The model that is trained.
-        optimizer: Its optimiser.
         scaler: Keeps float16 gradients in range. It does nothing in other precisions.
         epoch: Number of finished epochs.
         average: Average of the weights, if the configuration has one.
@@ -195,8 +193,8 @@ def train_epoch(
 ) -> Tensor:
     """Train the next epoch, or its remaining steps.
 
-    Returns:
-        The values of `Task.learn` for each step, averaged over all workers, `(steps, values)`, on the device.
+    Returns the values of `Task.learn` for each step, averaged over all workers, `(steps, values)`, on the
+    device.
     """
     done = state.epoch * task.steps()
     steps = min(task.steps(), course.total - done)

@@ -31,8 +31,7 @@ def find_learning_rate(
 ) -> RangeTest:
     """Train a new model for `steps` steps while the rate grows from `lowest` to `highest`.
 
-    Raises:
-        InputError: The loss is not finite from the start.
+    Raises InputError if the loss is not finite from the start.
     """
     state = start(task)
     state.model.train()

@@ -53,8 +53,7 @@ def continue_training(
         seed: Seed of that noise.
 
     Raises:
-        InputError: The shared partial training has another optimiser or another model. The message names the
-            keys.
+        InputError: The shared partial training has another optimiser or another model.
     """
     state = start(task)
     if type(state.optimizer) is not type(shared_training.optimizer):

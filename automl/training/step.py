@@ -56,7 +56,6 @@ def make_step(
     `steps` is the number of steps left, which decides what pays. It is that of the configuration if 0.
     """
     from automl.training.fast_step import FastStep
-    from automl.training.step import Regions
 
     runtime, training = task.runtime, task.config.training
     mode = choose_mode(runtime, training.accumulate)

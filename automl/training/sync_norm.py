@@ -9,7 +9,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backbones.padded import MaskedBatchNorm1d
+from backbones.padded import MaskedBatchNorm1d, track
 from backbones.torch_internals import AnyBatchNorm
 
 
@@ -34,22 +34,12 @@ class SyncBatchNorm(AnyBatchNorm):
         centred = x - mean.view(shape)
         variance = _Total.apply(centred.square().sum(dims)) / count
         if self.track_running_stats:
-            self._update(mean.detach(), variance.detach() * count / max(1, count - 1))
+            track(self, mean.detach(), variance.detach() * count / max(1, count - 1))
         y = centred * (variance + self.eps).rsqrt().view(shape)
         if self.affine:
             y = y * self.weight.view(shape) + self.bias.view(shape)
         output: Tensor = y.to(input.dtype)
         return output
-
-    @torch.no_grad()
-    def _update(self, mean: Tensor, variance: Tensor) -> None:
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        self.num_batches_tracked += 1
-        momentum = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-        self.running_mean.lerp_(mean, momentum)
-        self.running_var.lerp_(variance, momentum)
 
     def _check_input_dim(self, input: Tensor) -> None:
         pass

@@ -1,18 +1,28 @@
-"""A trial in its process: what is known before its training begins, and the loop that trains it."""
+"""A trial in its process: the job, the common loop that trains it, and the error that ends it."""
 
-from collections.abc import Generator, Mapping
+import time
+import traceback
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from automl.base.errors import InputError, error_line
+from automl.base.escape import redact
 from automl.base.loading import send_own_objects
 from automl.base.registry import resolve
+from automl.config.device import UnusableGpu
 from automl.config.runtime import Runtime
+from automl.maps.examples import save_examples
+from automl.storage.cache_folder import cache_root
+from automl.storage.disk import DiskFull, format_disk_full, full_disk_errno
 from automl.storage.storage import Storage
+from automl.storage.trial_files import EpochProgress
+from automl.tasks import open_task
+from automl.training import checkpoint, shared_training
+from automl.training.loop import Course, TooSlow, evaluate, fit, plan_course, start
 from search.config import TrialConfig
 from search.config.tasks import find_spec
-from search.record import Metrics
-
-LOOP = "automl.trials.loop_trial:train"
+from search.record import Metrics, Report
 
 # Minimum number of epochs with the placement. With fewer steps, the score does not depend on it enough.
 LEAST_EPOCHS = 0.5
@@ -26,13 +36,10 @@ class Job:
     """A trial that a process trains, or continues.
 
     Attributes:
-        config: The configuration.
-        runtime: The device, precision and workers.
         folder: The folder of the trial, for its checkpoint.
         shared_trainings: The folder of the shared partial trainings.
         history: The metrics of the epochs so far.
         content: The checkpoint to continue from, or None. The loop drops it when it has loaded it.
-        profile: The measured costs.
         equal: The time ratio, and the fraction of an epoch's time that its validation takes.
         test: Score the test split after the last epoch.
     """
@@ -63,4 +70,78 @@ def train(job: Job) -> Generator[list[Metrics]]:
     if job.is_spent(job.history):
         yield job.history
     else:
-        yield from resolve(find_spec(job.config.task).loop or LOOP)(job)
+        loop = find_spec(job.config.task).loop
+        yield from (resolve(loop) if loop else train_with_loop)(job)
+
+
+def train_with_loop(job: Job) -> Iterator[list[Metrics]]:
+    """Train a job's model by the common loop. Only the first of several workers writes files.
+
+    Yields the metrics of all epochs so far, after each epoch and its checkpoint. Raises TooSlow if too few
+    epochs fit into the baseline's time, and Diverged.
+    """
+    runtime, folder, history = job.runtime, job.folder, job.history
+    task = open_task(job.config, runtime)
+    course = plan_course(task, *job.equal)
+    if course.epochs < job.least_epochs:
+        raise TooSlow(course.epochs, job.least_epochs, _too_slow(course, job.equal[0]))
+    # A resumed trial loads its checkpoint. Its initial weights may no longer exist.
+    if job.content is None:
+        state = shared_training.start_from_shared(task, job.shared_trainings)
+    else:
+        state = start(task, task.model())
+        checkpoint.restore(state, job.content)
+        job.content = None
+    with EpochProgress(folder if runtime.rank == 0 else None) as tell:
+        for metrics in fit(task, state, *job.equal, tell):
+            history = [*history, {**metrics, "time": time.time()}]
+            finished = job.is_spent(history)
+            if finished:
+                evaluator = state.validated
+                if job.test:
+                    evaluator = task.evaluator("test")
+                    scores = evaluate(task, state.scored, "test", evaluator)
+                    history[-1] |= {f"test_{name}": float(value) for name, value in scores.items()}
+                answers = None if evaluator is None else evaluator.answers(runtime)
+                if job.test and runtime.rank == 0:
+                    save_examples(task, state.scored, folder)
+                if answers is not None and runtime.rank == 0:
+                    answers.save(folder)  # Before the checkpoint, which marks the trial as complete.
+            if runtime.rank == 0:
+                # Before the checkpoint, after which the shared partial training would not be stored any more.
+                shared_training.store_state(task, state, job.shared_trainings, history)
+                checkpoint.save(folder, job.config, state, history, job.profile, finished=finished)
+            yield history
+
+
+def _too_slow(course: Course, time_ratio: float) -> str:
+    suffix = " after the shared partial training" if course.shared_training else ""
+    return (
+        f"too slow for this budget: {course.total - course.shared_training} of the {course.epoch} steps "
+        f"of an epoch fit into it{suffix}, at {time_ratio:.2g} times the baseline's time; give more --epochs"
+    )
+
+
+class CommandFailed(Exception):
+    """A command failed for a reason. `log` is the end of its output."""
+
+    def __init__(self, reason: str, log: str) -> None:
+        super().__init__(reason)
+        self.log = log
+
+
+def classify_error(error: BaseException, folder: Storage) -> Report:
+    """Return the report of a trial that ended with `error`.
+
+    A full disk and a GPU that cannot be used are faults of the node.
+    """
+    if isinstance(error, CommandFailed):
+        return Report(error=redact(str(error)), traceback=redact(error.log))
+    if isinstance(error, UnusableGpu):
+        return Report(fault=str(error))
+    line = error_line(error)
+    if (code := full_disk_errno(error)) is None:
+        return Report(error=line, traceback=traceback.format_exc())
+    if isinstance(error, InputError | DiskFull):  # These errors already name the folder.
+        return Report(fault=line)
+    return Report(fault=f"{format_disk_full(folder.local or cache_root(), None, code)}: {line}")

@@ -1,12 +1,19 @@
-"""One trial on several devices: a TorchTrainer of Ray Train inside a Tune function.
+"""Trainings on several devices: a TorchTrainer of Ray Train, inside a Tune function or without Tune.
 
 Every worker trains its part of each global batch. Batch norm, gradients and metrics are over all workers, so
 that the trial is the same as with one worker. The Tune function only waits and takes no slot.
 """
 
-from collections.abc import Callable, Sequence
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from queue import Empty
+from threading import Thread
 from typing import Any
 
+import ray
 import ray.train
 import ray.train.torch
 import torch
@@ -14,13 +21,20 @@ from ray import tune
 from ray.exceptions import RayActorError
 from ray.tune.integration.ray_train import TuneReportCallback
 
+from automl.base.errors import InputError
+from automl.base.options import format_command
 from automl.config.device import device_for, is_gpu
+from automl.config.limits import Limits
 from automl.config.runtime import Runtime, memory_fraction
+from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
-from automl.trials.failure import classify_error
-from automl.trials.trial import train_trial
-from cluster.resources import TrialResources
-from search.record import Report
+from automl.training.loop import Diverged
+from automl.trials.job import classify_error
+from automl.trials.trial import build_assignment, train_trial
+from cluster.connect import connect, joins_cluster, list_nodes, wait_for_capacity
+from cluster.resources import TrialResources, count_slots
+from search.config import TrialConfig
+from search.record import SHARED_FOLDER, Metrics, Report
 from search.tuner import LABELS, NODE, REPORT, RETRIES
 
 CHANNEL = "channel"  # key of the queue for the first worker's reports, in a training without Tune
@@ -65,13 +79,7 @@ def make_trainer(
 ) -> ray.train.torch.TorchTrainer:
     """Return the trainer of an assignment on workers of `shape`.
 
-    Args:
-        config: The assignment.
-        shape: Resources of the workers.
-        location: Folder for Ray Train's own files.
-        name: Name of the run in that folder.
-        labels: Labels of the nodes that workers may run on.
-        callbacks: Callbacks of Ray Train.
+    Ray Train's own files get the folder `name` in `location`. Workers run on nodes with `labels`.
     """
     files, path = location.filesystem
     return ray.train.torch.TorchTrainer(
@@ -129,3 +137,101 @@ class NodeFault(Exception):
     def __init__(self, node: str, fault: str) -> None:
         super().__init__(node, fault)
         self.node, self.fault = node, fault
+
+
+RAY = "ray"  # folder for the own files of Ray Tune and Ray Train
+PLACEMENT_LIMIT = 300.0  # seconds to wait for capacity for the first trial
+POLL = 0.5  # time between two checks [s]
+
+
+def train_on_workers(
+    config: TrialConfig, folder: Path, workers: int, runtime: Runtime, *, epoch: int = 0
+) -> Iterator[Metrics]:
+    """Train on workers of Ray, and yield the metrics of each epoch after its checkpoint is in `folder`.
+
+    On a cluster, all workers must have access to `folder` and the data. The checkpoint there, if any, has
+    `epoch` epochs. Raises InputError if the workers do not fit or cannot train, and Diverged.
+    """
+    with connect(dashboard=True), capture_library_logs(folder / "log.txt"):
+        shape = plan_resources(workers, runtime)
+        wait_for_capacity(shape, PLACEMENT_LIMIT)
+        try:
+            for report in _reports(config, folder, shape, runtime):
+                yield from report.history[epoch:]
+                epoch = max(epoch, len(report.history))
+                if report.infeasible is not None:
+                    raise Diverged(report.infeasible)
+        finally:
+            shutil.rmtree(folder / RAY, ignore_errors=True)
+    (folder / "log.txt").unlink(missing_ok=True)
+
+
+def plan_resources(workers: int, runtime: Runtime) -> TrialResources:
+    """Return the resources of the workers: a GPU each, or an equal number of this machine's cores.
+
+    Raises InputError if they do not fit.
+    """
+    node_resources = [node.resources for node in list_nodes().values() if not node.draining]
+    gpus = is_gpu(runtime.device) or (joins_cluster() and any(node.get("GPU") for node in node_resources))
+    cpus = 1 if joins_cluster() or gpus else max(1, (os.cpu_count() or 1) // workers)
+    shape = TrialResources(cpus=cpus, gpus=int(gpus), workers=workers)
+    count_slots(shape, node_resources)
+    return shape
+
+
+def _reports(config: TrialConfig, folder: Path, shape: TrialResources, runtime: Runtime) -> Iterator[Report]:
+    """Run the trainer in a thread, and yield the reports of its first worker."""
+    from ray.util.queue import Queue  # Imported here, as the queue is an actor, which needs a connected Ray.
+
+    location = Storage(str(folder))
+    channel = Queue()
+    content = build_assignment(
+        config,
+        location,
+        shared_trainings=location / SHARED_FOLDER,
+        baseline=config,
+        equal="epochs",
+        limits=Limits(),
+        precision=runtime.precision,
+        compile=runtime.compile,
+        profile=False,
+    )
+    trainer = make_trainer({**content, CHANNEL: channel}, shape, location / RAY, name="train")
+    errors: list[BaseException] = []
+
+    def fit() -> None:
+        try:
+            trainer.fit()
+        except BaseException as error:
+            errors.append(error)
+
+    # The thread is a daemon. After Ctrl-C, disconnecting from Ray ends the workers, and nothing waits for it.
+    thread = Thread(target=fit, daemon=True)
+    thread.start()
+    while True:
+        is_running = thread.is_alive()  # Checked first, so that reports sent before the end are not lost.
+        try:
+            yield channel.get(timeout=POLL)
+        except Empty:
+            if not is_running:
+                break
+    if errors:
+        logging.getLogger("ray").error("%s", errors[0])
+        raise _find_cause(errors[0], folder) from errors[0]
+
+
+def _find_cause(error: BaseException, folder: Path) -> BaseException:
+    """Return the worker's own error if its message says what to do, or InputError if its process died."""
+    if isinstance(error, ray.train.TrainingFailedError):
+        for cause in list_causes(error):
+            if isinstance(cause, NodeFault):
+                return InputError(cause.fault)
+            if isinstance(cause, InputError):
+                return cause
+            if isinstance(cause, RayActorError):
+                return InputError(
+                    f"a process of the training was killed, as when its machine is out of memory. Ray's "
+                    f"message is in {folder / 'log.txt'}. Continue it: "
+                    f"{format_command('train --resume', folder.name, str(folder.parent))}"
+                )
+    return error

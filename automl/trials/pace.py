@@ -75,10 +75,6 @@ class PaceWorker:
     """Times one training. An actor on Ray, or an object of this process.
 
     Args:
-        config: Configuration of one worker of a trial.
-        code: User code to load.
-        cpus: Cores of the worker.
-        gpus: GPUs of the worker.
         runtime: Further arguments of the `Runtime`.
     """
 

@@ -1,12 +1,19 @@
-"""Ray with capacity for trials of one shape, for the duration of a search or a confirmation."""
+"""Ray with capacity for trials of one shape, for the duration of a search or a confirmation.
 
+Of Ctrl-C and SIGTERM, the first stops the run gracefully, and the second at once.
+"""
+
+import os
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from automl.base.errors import InputError, error_message
@@ -15,14 +22,13 @@ from automl.callbacks.search_progress import Progress
 from automl.config.limits import Limits
 from automl.config.settings import Settings
 from automl.storage.disk import STUDY_ROOM, format_disk_full, full_disk_errno
-from automl.storage.epoch_progress import read_part
 from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import SearchMetadata, write_gpu_fraction
 from automl.storage.storage import Storage
+from automl.storage.trial_files import read_part
 from automl.tasks import Split, Task
 from automl.trials.gpu_sharing import find_fraction, trial_resources
-from automl.trials.interrupt import Interrupt, record_signals
-from automl.trials.multi_worker import make_trainable
+from automl.trials.multi_worker import PLACEMENT_LIMIT, RAY, make_trainable
 from automl.trials.sent_code import make_sender
 from automl.trials.trial import TrialActor, build_assignment
 from cluster.capacity import ClusterCapacity
@@ -35,8 +41,53 @@ from search.study import STUDY_FILE
 from search.trial_scheduler import TrialScheduler
 from search.tuner import run_trials
 
-RAY = "ray"  # folder for the own files of Ray Tune and Ray Train
-PLACEMENT_LIMIT = 300.0  # seconds to wait for capacity for the first trial
+
+class Stopped(SystemExit):
+    """A signal stopped the process gracefully. Exits with 128 plus the signal's number."""
+
+    def __init__(self, signal: int) -> None:
+        super().__init__(128 + signal)
+
+
+class Interrupt:
+    """Record of the first signal received. Calling it returns whether there was one.
+
+    Attributes:
+        signal: Number of the first signal, or None.
+    """
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __call__(self) -> bool:
+        return self.signal is not None
+
+
+@contextmanager
+def record_signals(advice: str) -> Iterator[Interrupt]:
+    """Record a first SIGINT or SIGTERM inside the block. Print `advice` and end the process at a second one.
+
+    All results so far are already on disk.
+    """
+    interrupt = Interrupt()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt  # Only the main thread can handle signals.
+        return
+
+    def record(number: int, frame: FrameType | None) -> None:
+        if interrupt.signal is None:
+            interrupt.signal = number
+            print("stopping; once more to stop at once", file=sys.stderr, flush=True)
+        else:
+            print(advice, file=sys.stderr, flush=True)
+            os._exit(128 + number)
+
+    before = {number: signal.signal(number, record) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +95,6 @@ class Workers:
     """Resources that trials run on.
 
     Attributes:
-        settings: Settings of the search.
-        shape: Resources of one trial.
-        capacity: Capacity for trials.
-        interrupt: Record of signals.
         advice: How to resume the run if something ends it.
     """
 
@@ -78,17 +125,10 @@ class Workers:
     ) -> "Workers":
         """Return the workers with the fraction of a GPU for each trial, and print it.
 
-        It is measured once for a search, and recorded in its `search.json`.
-
-        Args:
-            folder: The folder of the search.
-            metadata: The metadata of the search.
-            baseline: The configuration whose training is measured.
-            trials: The number of trials. None if only the time is limited.
-            data: As in `automl.trials.trial.build_assignment`.
-
-        Raises:
-            InputError: The baseline does not fit into the requested fraction.
+        It is measured once for a search, on a training of `baseline`, and recorded in its `search.json` in
+        `folder`. `trials` is their number, or None if only the time is limited, and `data` as in
+        `automl.trials.trial.build_assignment`. Raises InputError if the baseline does not fit into the
+        requested fraction.
         """
         settings, gpus = self.settings, metadata.gpu_fraction
         if not self.shape.gpus:
@@ -130,9 +170,6 @@ class Workers:
             callbacks: Called for each trial before the progress display and the error traces.
             summary: Returns the end of the progress line.
             baseline: As in `automl.trials.trial.build_assignment`, like `limits`, `test` and `data`.
-            limits: The limits of the search.
-            test: Score the test split.
-            data: Result of `share_data`.
             budget: The time for the run, to show the time left [s].
             stop: Ends the run gracefully when it returns True.
 
@@ -229,13 +266,8 @@ class Workers:
 def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers]:
     """Connect to Ray with capacity for a trial and record signals, inside the block.
 
-    Args:
-        settings: Settings of the search.
-        log: File for the messages of libraries.
-        advice: How to resume the run if something ends it.
-
-    Raises:
-        InputError: No trial fits. With `--concurrent`, trials wait for capacity instead.
+    Messages of libraries go to the file `log`. `advice` says how to resume the run if something ends it.
+    Raises InputError if no trial fits. With `--concurrent`, trials wait for capacity instead.
     """
     with (
         capture_library_logs(log),

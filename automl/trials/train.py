@@ -19,10 +19,9 @@ from automl.base.names import check_name
 from automl.base.options import with_keywords_of
 from automl.config.device import SHARING, can_share_batches, find_device
 from automl.config.runtime import Runtime
-from automl.config.user_code import announce
-from automl.storage.provenance import collect_provenance
+from automl.storage.metadata import collect_provenance
 from automl.storage.storage import Storage
-from automl.storage.trusted import remember
+from automl.storage.user_code import announce, remember
 from automl.tasks import Task, open_task
 from automl.tasks.attention_check import check_attentions
 from automl.tracking.run_spec import RunSpec, source
@@ -31,8 +30,8 @@ from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
 from automl.training.loop import Diverged
 from automl.trials.job import Job, train
+from automl.trials.multi_worker import train_on_workers
 from automl.trials.train_options import RunOptions, TrainArguments
-from automl.trials.train_workers import train_on_workers
 from backbones import sites
 from search import record
 from search.config import TrialConfig
@@ -65,8 +64,7 @@ class TrainResult:
 def find_default_site(config: TrialConfig) -> str:
     """Return the site of SimpleSelfAttention's module: the last branch of the first stage.
 
-    Raises:
-        InputError: The model has no such site.
+    Raises InputError if the model has none.
     """
     task = open_task(config, Runtime(device=torch.device("cpu")))
     all_sites = sites(task.model(), task.example(2))
@@ -234,12 +232,7 @@ def _ended(history: Sequence[Metrics], config: TrialConfig) -> bool:
 def new_folder(storage: Path, name: str | None = None) -> Iterator[Path]:
     """Create a folder in `storage`, and delete it at the end of the block if it is empty.
 
-    Args:
-        storage: The parent folder.
-        name: The name of the folder. By default it contains the time.
-
-    Raises:
-        InputError: The folder exists or cannot be created.
+    Without a `name`, its name contains the time. Raises InputError if it exists or cannot be created.
     """
     if name is not None:
         check_name(name)

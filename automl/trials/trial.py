@@ -28,8 +28,7 @@ from automl.data import shared
 from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.training.loop import Diverged, NotStopped, TooSlow
-from automl.trials.failure import classify_error
-from automl.trials.job import Job, train
+from automl.trials.job import Job, classify_error, train
 from automl.trials.sent_code import SentCode, receive_code
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
@@ -63,8 +62,7 @@ def build_assignment(
         baseline: Configuration whose epochs are the unit of time.
         equal: `time` for equal time, or `epochs` for the same number of epochs.
         limits: Limits of the search.
-        precision: Precision of the `Runtime`.
-        compile: Compilation mode of the `Runtime`.
+        precision: Precision of the `Runtime`, which also takes `compile`.
         test: Score the test split after the last epoch, as `test_NAME` for each of the task's metrics.
         data: Result of `Task.share_data` if the data come from the storage.
         profile: Measure the costs before training. Needed for limits and for equal time.
@@ -120,8 +118,7 @@ class TrialActor(tune.Trainable):
 def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report]:
     """Train an assignment of `build_assignment`, from where an earlier process of the same trial stopped.
 
-    Yields:
-        A report for each epoch. The last one says how the trial ended.
+    Yields a report for each epoch. The last one says how the trial ended.
     """
     # User code finds the files that it names where the search was started.
     os.chdir(config["current"] if Path(config["current"]).is_dir() else ORIGINAL)

@@ -106,8 +106,7 @@ class Model:
     def identified(self) -> "Model":
         """Load the types of the placement, and return the model with the hashes of its code.
 
-        Raises:
-            InputError: The code of a type cannot be loaded, has changed, or lacks an option.
+        Raises InputError if the code of a type cannot be loaded, has changed, or lacks an option.
         """
         placement = {site: spec.identified() for site, spec in self.placement.items()}
         return replace(self, placement=placement, code=self.code or None)
@@ -132,50 +131,24 @@ class Model:
         return []
 
     def placement_name(self, *, options: bool = True) -> str:
-        """Return the short name of the placement, for people, or `plain`.
-
-        Args:
-            options: Include the options of the modules.
-
-        Returns:
-            The name.
-        """
+        """Return the short name of the placement, with `options` of its modules or without, or `plain`."""
         return name_modules(self.placement, options=options)
 
     def check_local(self) -> None:
-        """Check that nothing must be downloaded to read the model.
-
-        Raises:
-            InputError: Files of it are not on this machine.
-        """
+        """Raise InputError if files must be downloaded to read the model."""
 
     def cache_bytes(self, context: int) -> int:
-        """Return the bytes that the model keeps while it decodes, or 0 if it does not.
+        """Return the bytes that the model keeps while it decodes `context` tokens, or 0 if it does not.
 
-        Args:
-            context: The number of tokens.
-
-        Returns:
-            The bytes.
-
-        Raises:
-            InputError: A type of the placement cannot decode.
+        Raises InputError if a type of the placement cannot decode.
         """
         return 0
 
     def build(self, *, classes: int, in_channels: int = 3, size: int | None = None) -> "nn.Module":
-        """Build the backbone without its placement.
+        """Build the backbone without its placement, on the CPU.
 
-        Args:
-            classes: The number of classes.
-            in_channels: The number of input channels.
-            size: The side of the images in pixels, if the backbone depends on it.
-
-        Returns:
-            The backbone, on the CPU.
-
-        Raises:
-            InputError: The code of a user-defined backbone has changed.
+        Its images have sides of `size` pixels, if it depends on that. Raises InputError if the code of a
+        user-defined backbone has changed.
         """
         if changed := self.changed():
             raise InputError(f"{changed}; restore it, or start a new search")
@@ -189,19 +162,17 @@ class Training:
     """Hyperparameters of a training. The defaults are those published for SimpleSelfAttention.
 
     Attributes:
-        epochs: The number of epochs.
         batch_size: The number of inputs of a step, over all workers.
         optimizer: `adamw` shrinks the weights by a fraction at each step (decoupled weight decay). `adam`
             adds the penalty to the gradient (L2), like `torch.optim.Adam`. `sgd` has Nesterov momentum 0.9
             and also adds it.
         learning_rate: The largest learning rate of the schedule.
-        weight_decay: The weight decay.
         decayed: The parameters that `weight_decay` applies to. `weights` are those of linear layers and
             convolutions; `all` are all parameters, like a torch optimiser that gets `model.parameters()`.
         beta1: Beta 1 of `adamw` and `adam`.
         beta2: Beta 2 of `adamw` and `adam`.
         eps: Epsilon of `adamw` and `adam`.
-        schedule: The schedule of the learning rate, see `automl.training.optimiser.learning_rate`.
+        schedule: The schedule of the learning rate, see `automl.training.optimiser.compute_relative_rate`.
         decay_every: For the schedule `step`: the number of epochs after which the rate is multiplied by
             `decay_factor`. These are epochs of the configuration: if a slower model trains fewer epochs in
             the same time, the rate falls after the same fractions of that time.
@@ -315,7 +286,6 @@ class OwnTraining(Training):
     Attributes:
         batch_size: The number of inputs of a step, for measuring.
         parameters: The values of the hyperparameters that the code asked for.
-        reports: The metric.
         chance: The score of guessing, or None if it is unknown.
     """
 

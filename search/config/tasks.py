@@ -212,9 +212,6 @@ def declare_metric(
         margin: The smallest difference that matters, in the unit of a difference.
         unit: The unit.
 
-    Returns:
-        The metric.
-
     Raises:
         InputError: The direction is missing, or contradicts that of the built-in metric.
     """

@@ -18,15 +18,14 @@ from automl.confirm.scheduler import open_scheduler
 from automl.confirm.scores import Scores, TrainingCost
 from automl.confirm.variants import Variant, VariantSet
 from automl.confirm.written import CONFIRM_FOLDER
-from automl.storage.answers import Answers
 from automl.storage.folder import new_folder
-from automl.storage.metadata import read_metadata
-from automl.storage.provenance import collect_provenance
+from automl.storage.metadata import collect_provenance, read_metadata
 from automl.storage.storage import Storage
+from automl.storage.trial_files import Answers
 from automl.tasks import task_of
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.tasks.same_data import write_manifest
-from automl.trials.interrupt import Interrupt
+from automl.trials.session import Interrupt
 from cluster.capacity import ClusterCapacity
 from cluster.resources import TrialResources
 from search.class_metrics import ACCURACY

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from automl.data import digit_scenes
+from automl.data import digits
 from automl.tasks.detection import DetectionModel
 from automl.tasks.detection import task as detection
 from automl.tasks.detection.data import scenes
@@ -33,17 +33,17 @@ def few_scenes(train: int, others: int) -> Iterator[None]:
     scenes.read_scenes.cache_clear()
     detection.load_images.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(digit_scenes, "COUNTS", {"train": train, "validation": others, "test": others})
+        patch.setattr(digits, "COUNTS", {"train": train, "validation": others, "test": others})
         yield
     scenes.read_scenes.cache_clear()
     detection.load_images.cache_clear()
 
 
-def write_scenes(folder: Path, counts: Mapping[str, int] = digit_scenes.COUNTS) -> None:
+def write_scenes(folder: Path, counts: Mapping[str, int] = digits.COUNTS) -> None:
     """Write the first `counts` scenes of each split as a folder in COCO's layout."""
     listing = scenes.read_scenes()
     for split, count in counts.items():
-        name = digit_scenes.NAMES[split]
+        name = digits.NAMES[split]
         (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / "annotations").mkdir(exist_ok=True)
         photos = listing.splits[split][:count]

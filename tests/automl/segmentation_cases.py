@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from automl.data import digit_scenes as scenes
+from automl.data import digits as scenes
 from automl.tasks.segmentation import SegmentationModel
 
 SMALL = SegmentationModel(options={"width": 0.125})

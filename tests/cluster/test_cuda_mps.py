@@ -109,7 +109,7 @@ def test_failure_to_start_is_one_line(variables, client, reason, daemon, monkeyp
     assert len(lines) == 1
     assert lines[0].startswith("CUDA MPS is not used: ")
     assert re.search(reason, lines[0])
-    assert not runs(daemon)
+    wait(lambda: not runs(daemon))
 
 
 def test_first_client_without_a_driver_fails_with_its_reason(monkeypatch):

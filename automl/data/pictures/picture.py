@@ -1,4 +1,4 @@
-"""Read one image file as every reader does: upright, RGB, 8 bits.
+"""Read one image file as every reader does: upright, RGB, 8 bits. Decode it to a square.
 
 Orientation: cameras store a photograph as the sensor is oriented, and write the direction into the EXIF tag
 Orientation. The image is turned upright here. Some programs write the tag with another type than SHORT. Every
@@ -8,6 +8,11 @@ Depth: an image of more than 8 bits is scaled by the bits that its largest value
 Files rarely record how many of their 16 bits are used, and a 12-bit image would be nearly black if it were
 taken for a 16-bit one. The decision depends on the image alone, so that a deployed model reads a file as
 training did.
+
+Squares: the whole image is resized. Its aspect ratio (width / height) is stored beside it. Rows of one size
+can be memory-mapped and gathered by index. A crop on the device uses the aspect ratio to select a rectangle
+in the image's true geometry. A centre crop at this point would lose pixels, and padding would store and move
+pixels that are never used.
 """
 
 from collections.abc import Collection, Sequence
@@ -121,13 +126,8 @@ def open_picture(file: str | Path, **options: Any) -> Picture:
 def read_channel(file: str | Path, modes: Collection[str], expected: str) -> np.ndarray:
     """Return the stored values of an image with one channel, `(H, W)`.
 
-    Args:
-        file: the file.
-        modes: Pillow's modes that are accepted.
-        expected: a description of the file for messages.
-
-    Raises:
-        InputError: The file does not exist, cannot be read or has another mode.
+    Raises InputError if the file does not exist, cannot be read, or has none of Pillow's `modes`. The message
+    calls the file `expected`.
     """
     try:
         with Image.open(file, formats=FORMATS) as image:
@@ -283,3 +283,32 @@ def describe_sizes(sizes: Sequence[tuple[int, int]]) -> str:
         f"{'sizes':11} {widths[0]} to {widths[-1]} pixels wide (median {widths[middle]}), "
         f"{heights[0]} to {heights[-1]} high (median {heights[middle]})"
     )
+
+
+def cache_side(size: int) -> int:
+    """Return the side in pixels at which images are cached for training at `size` pixels.
+
+    It is a quarter more, rounded up to a multiple of 8. A random crop that keeps most of the image is then
+    still scaled down to `size`, not up.
+    """
+    return -(-size * 5 // 32) * 8
+
+
+def decode(
+    image: str | Path | BinaryIO | np.ndarray, side: int, changes: list[str] | None = None
+) -> tuple[np.ndarray, float]:
+    """Return the whole image as uint8 `(side, side, 3)`, and its aspect ratio, width / height.
+
+    `image` is a path, an open file or a uint8 array `(H, W)` or `(H, W, 3)`. `changes` receives descriptions
+    of changes other than scaling, see `Picture.changes`. Raises errors like `read_picture`.
+    """
+    if isinstance(image, np.ndarray):
+        picture = Image.fromarray(image).convert("RGB")
+        size = picture.size
+    else:
+        picture, size, _, new_changes = read_picture(image, at_least=side)
+        if changes is not None:
+            changes += new_changes
+    # Pillow widens BILINEAR when it scales down, so it antialiases, and interpolates when it scales up.
+    square = picture.resize((side, side), Image.Resampling.BILINEAR)
+    return np.asarray(square), size[0] / size[1]

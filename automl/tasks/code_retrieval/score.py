@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from automl.config.runtime import Runtime
-from automl.storage.answers import Answers, Example, select_examples
+from automl.storage.trial_files import Answers, Example, select_examples
 from automl.tasks.code_retrieval import Similarity
 from automl.tasks.code_retrieval.data import CodeTexts
 from automl.tasks.evaluator import Evaluator

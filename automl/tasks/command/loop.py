@@ -19,8 +19,7 @@ from automl.config.device import is_gpu
 from automl.tasks.command.config import CommandModel, CommandTraining
 from automl.tasks.command.metric import find_metric
 from automl.trials import supervise
-from automl.trials.failure import CommandFailed
-from automl.trials.job import Job
+from automl.trials.job import CommandFailed, Job
 from search.record import Metrics
 
 OUTPUT, ERRORS, OUT = "stdout.txt", "stderr.txt", "out"  # in the folder of the trial

@@ -12,9 +12,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from automl.base.command_line import STORAGE, format_command
 from automl.base.errors import InputError
-from automl.base.options import with_keywords_of
+from automl.base.options import STORAGE, format_command, with_keywords_of
 from automl.callbacks.user import UserCallbacks
 from automl.config.settings import REFEREE, Settings
 from automl.confirm.confirm_result import ConfirmResult
@@ -25,8 +24,8 @@ from automl.confirm.trainings import run_trainings
 from automl.confirm.variants import Variant, VariantSet
 from automl.storage.folder import find_search, new_folder, resolve_search
 from automl.storage.logs import capture_library_logs
-from automl.storage.provenance import collect_provenance
-from automl.storage.working_dir import check_not_temporary
+from automl.storage.metadata import collect_provenance
+from automl.storage.storage import check_not_temporary
 from automl.tasks.command import CommandModel, CommandTraining
 from automl.tasks.command.config import COMMAND, OUT
 from search.config import Data, TrialConfig

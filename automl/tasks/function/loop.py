@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 
-from automl.storage.answers import Answers
+from automl.storage.trial_files import Answers
 from automl.tasks.function.running_trial import RunningTrial
 from automl.tasks.function.start import find_function
 from automl.tracking.run_spec import join_runs

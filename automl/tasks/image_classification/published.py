@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from automl.data.download import Checksum, Remote
-from automl.data.published import NO_LICENSE, PublishedDataset
+from automl.data.download import NO_LICENSE, Checksum, PublishedDataset, Remote
 from automl.tasks.image_classification.data.sources import ADDRESS, CHECKSUMS
 
 

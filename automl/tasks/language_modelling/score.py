@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from automl.config.runtime import Runtime
-from automl.storage.answers import Answers
+from automl.storage.trial_files import Answers
 from automl.tasks.evaluator import Evaluator
 from backbones.output import logits
 from search.class_statistics import pseudo_values

@@ -26,7 +26,7 @@ from PIL import Image
 from torch import Tensor
 
 from automl.base.errors import InputError, unknown
-from automl.data import digit_scenes as scenes
+from automl.data import digits as scenes
 from automl.data import shared
 from automl.data.arrow import map_in_threads, write_rows
 from automl.data.csv_table import read_groups, read_labels

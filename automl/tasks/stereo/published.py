@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from automl.data.download import Remote
-from automl.data.published import PublishedDataset
+from automl.data.download import PublishedDataset, Remote
 
 FREIBURG = "https://lmb.informatik.uni-freiburg.de/data/SceneFlowDatasets_CVPR16/Release_april16/data"
 _SCENE_FLOW = {

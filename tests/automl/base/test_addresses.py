@@ -11,7 +11,7 @@ import pytest
 from automl.base.errors import InputError
 from automl.base.escape import redact
 from automl.storage.logs import capture_library_logs
-from automl.storage.provenance import collect_provenance
+from automl.storage.metadata import collect_provenance
 from automl.tracking import client
 
 PLANTED = "pla+nted%21"

@@ -18,8 +18,8 @@ from mlflow import MlflowClient
 from rich.console import Console
 from rich.live import Live
 
-from automl.base.command_line import format_command
 from automl.base.escape import markdown, markdown_code, mlflow_key, mlflow_value, printable, shell
+from automl.base.options import format_command
 from automl.base.summary import html
 from automl.base.terminal import EscapedStream, escaped_output
 from automl.callbacks.search_progress import Progress

@@ -129,12 +129,14 @@ def test_a_module_without_parameters_passes(cli: Cli, mine: Path) -> None:
 
 
 def test_an_endless_import_is_cut(cli: Cli, mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine.write_text("while True:\n    pass\n")
-    monkeypatch.setattr("automl.cli.check_attention.IMPORT", 1)
+    mine.write_text(
+        "while True:\n    try:\n        while True:\n            pass\n    except Exception:\n        pass\n"
+    )
+    monkeypatch.setattr("automl.cli.check_attention.IMPORT", 2)
     code, _, err = cli(*CHECK, "mine.py:Gate")
     assert code == 2
     assert re.search(
-        r"error: mine.py:Gate was still being imported after 1 s, at line [12] of .*mine.py", err
+        r"error: mine.py:Gate was still being imported after 2 s, at line [34] of .*mine.py", err
     )
 
 

@@ -16,7 +16,7 @@ from automl.cli.status import read_status
 from automl.confirm.run_confirm import run_confirm
 from automl.storage.folder import old_folder
 from automl.storage.storage import Storage
-from automl.trials.interrupt import Stopped
+from automl.trials.session import Stopped
 from search.record import State
 from search.study import PLACEMENT_VERDICT, resume_study
 

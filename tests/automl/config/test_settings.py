@@ -9,9 +9,9 @@ import optuna
 import pytest
 
 from attention import Spec
-from automl.base.command_line import format_option
 from automl.base.errors import InputError
 from automl.base.names import short_name
+from automl.base.options import format_option
 from automl.base.serialise import from_json, to_json
 from automl.config.limits import Limits
 from automl.config.settings import TRIALS, Settings

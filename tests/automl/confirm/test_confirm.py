@@ -27,7 +27,7 @@ from automl.report.per_class import per_class
 from automl.report.read import read_search
 from automl.tasks import open_task
 from automl.tasks.same_data import read_manifest, write_manifest
-from automl.trials.interrupt import Stopped
+from automl.trials.session import Stopped
 from search.choices import PUBLISHED
 from search.study import open_study, own_trials
 

@@ -14,7 +14,7 @@ from automl.confirm.protocol import Confirmation, Options
 from automl.confirm.scores import Scores, TrainingCost, collect, training_cost
 from automl.confirm.statistics import paired
 from automl.confirm.variants import Variant, VariantSet
-from automl.storage.provenance import collect_provenance
+from automl.storage.metadata import collect_provenance
 from search.class_metrics import ACCURACY
 from search.metric import Chance
 from search.record import Role, State, TrialRecord, placement_name

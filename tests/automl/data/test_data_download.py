@@ -11,11 +11,10 @@ import pytest
 from services import Mirror, serve_mirror
 from torchvision.datasets import Imagenette
 
-import automl.data.published
+import automl.data.download
 from automl.base.errors import InputError
 from automl.data import download
-from automl.data.download import Checksum, Remote
-from automl.data.published import PublishedDataset, published_datasets
+from automl.data.download import Checksum, PublishedDataset, Remote, published_datasets
 from automl.tasks.image_classification.data import sources as image_sources
 from automl.tasks.image_classification.data.sources import ADDRESS, CHECKSUMS, get_archive_name, list_images
 from search.spaces import SPACES
@@ -200,7 +199,7 @@ def published(mirror: type[Mirror], monkeypatch: pytest.MonkeyPatch) -> dict[str
         dataset("plain", Remote(address=f"{at}/c.txt"), Remote(address=f"{at}/d.json")),
     ]
     table = {entry.name: entry for entry in datasets}
-    monkeypatch.setattr(automl.data.published, "published_datasets", lambda: table)
+    monkeypatch.setattr(automl.data.download, "published_datasets", lambda: table)
     return table
 
 

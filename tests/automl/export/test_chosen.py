@@ -14,7 +14,7 @@ from automl.callbacks.retention import CheckpointRetention
 from automl.confirm.run_confirm import run_confirm
 from automl.export.chosen import choose
 from automl.storage.storage import Storage
-from automl.trials.interrupt import Stopped
+from automl.trials.session import Stopped
 from search.record import State
 
 BASELINE, LEAD = "baseline (trial 0)", "ssa @ stage1.block2.branch (trial 1)"

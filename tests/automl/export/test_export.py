@@ -28,7 +28,7 @@ from automl.export.chosen import Chosen, choose_run
 from automl.export.formats import open_onnx
 from automl.export.predict import run_predict
 from automl.export.run_export import ExportResult, run_export
-from automl.storage import trusted
+from automl.storage import user_code
 from automl.storage.metadata import read_metadata
 from automl.storage.storage import Storage
 from automl.tasks import open_task
@@ -368,7 +368,7 @@ def test_user_defined_model_needs_no_trust_where_it_was_trained(
     run = run_train(config, runtime=HERE, storage=tmp_path / "searches").run_id
     assert run is not None
     assert (run_export(tmp_path / "out", run=run).folder / "model.onnx").is_file()
-    monkeypatch.setattr(trusted, "FOLDER", "elsewhere")  # of somebody who has not trained it
+    monkeypatch.setattr(user_code, "TRUSTED", "elsewhere")  # of somebody who has not trained it
     with pytest.raises(InputError, match=r"would run '.*mine\.py:Net'.*--trust"):
         run_export(tmp_path / "again", run=run)
 

@@ -22,7 +22,7 @@ from automl.report.module_effects import parts
 from automl.report.per_class import per_class
 from automl.report.read import SearchData, read_search
 from automl.report.site_effects import effects, gates, placement, sensitivity
-from automl.storage.answers import Answers
+from automl.storage.trial_files import Answers
 from automl.tasks.layer_scores import FILE, FORMAT, LayerScores
 from search.config import Model, TrialConfig
 from search.metric import Metric

@@ -17,7 +17,7 @@ from automl.report.page import write_page
 from automl.report.per_class import per_class
 from automl.report.ranks import BINS, interval, ranks
 from automl.report.read import SearchData, read_search
-from automl.storage.answers import EXAMPLES, Answers, Example, select_examples
+from automl.storage.trial_files import EXAMPLES, Answers, Example, select_examples
 from automl.tasks.code_retrieval.config import MRR
 from search.record import TrialRecord
 from search.study import VARIANT, create_study, read_records

@@ -12,8 +12,7 @@ import automl.trials.session
 from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.storage.storage import Storage
-from automl.trials.interrupt import Interrupt
-from automl.trials.session import Workers
+from automl.trials.session import Interrupt, Workers
 from cluster.capacity import ClusterCapacity
 from cluster.resources import TrialResources
 from search.config import TrialConfig

@@ -28,7 +28,7 @@ from automl.export.run_export import run_export
 from automl.export.run_maps import run_maps
 from automl.storage.folder import find_search
 from automl.storage.metadata import SEARCH_FILE
-from automl.storage.trusted import is_remembered, remember
+from automl.storage.user_code import is_remembered, remember
 from automl.tasks.code_retrieval.search import run_code_search
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from search.config import TrialConfig

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from automl.base.errors import InputError
-from automl.storage.working_dir import check_not_temporary
+from automl.storage.storage import check_not_temporary
 
 
 @pytest.fixture(autouse=True)

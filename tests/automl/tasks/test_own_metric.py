@@ -17,7 +17,7 @@ from sklearn.metrics import top_k_accuracy_score
 from automl.config.settings import Settings
 from automl.confirm.judge import judge
 from automl.search.prepare import make_plan
-from automl.storage.answers import Answers
+from automl.storage.trial_files import Answers
 from automl.tasks import Task, open_task
 from automl.tracking.runs import find_scores
 from automl.training.loop import fit, start

@@ -15,7 +15,7 @@ from automl.storage.disk import DiskFull
 from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.training.loop import start
-from automl.trials.failure import classify_error
+from automl.trials.job import classify_error
 
 FULL = Path("/dev/full")  # A device of Linux on which every write fails with a full disk.
 

@@ -20,8 +20,7 @@ from automl.storage.metadata import read_metadata
 from automl.tasks.command.config import COMMAND
 from automl.trials import gpu_sharing, session
 from automl.trials.gpu_sharing import find_fraction, trial_resources
-from automl.trials.interrupt import Interrupt
-from automl.trials.session import Workers
+from automl.trials.session import Interrupt, Workers
 from cluster.capacity import ClusterCapacity
 from search.class_metrics import ACCURACY
 from search.trial_scheduler import Plan

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from automl.trials.interrupt import record_signals
+from automl.trials.session import record_signals
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
@@ -26,7 +26,7 @@ def test_the_first_signal_is_recorded(number: int, capsys: pytest.CaptureFixture
 def test_the_second_signal_ends_the_process() -> None:
     code = """
 import os, signal
-from automl.trials.interrupt import record_signals
+from automl.trials.session import record_signals
 with record_signals("resume with: x"):
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(os.getpid(), number)

@@ -24,7 +24,7 @@ from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from automl.tasks.image_classification import ImageData
 from automl.training import checkpoint
-from automl.trials import train_workers
+from automl.trials import multi_worker
 from automl.trials.train import find_default_site, insert_attention, run_train
 from cluster.connect import Node
 from cluster.resources import TrialResources
@@ -317,10 +317,10 @@ def test_several_workers_are_started_and_followed(
             (folder / "checkpoint.pt").touch()
             yield Report(history=history, finished=epoch == 2)
 
-    monkeypatch.setattr(train_workers, "_reports", yield_reports)
-    monkeypatch.setattr(train_workers, "connect", lambda **_: nullcontext())
-    monkeypatch.setattr(train_workers, "wait_for_capacity", lambda *_: None)
-    monkeypatch.setattr(train_workers, "list_nodes", lambda: {"here": Node("here", {"CPU": 64.0})})
+    monkeypatch.setattr(multi_worker, "_reports", yield_reports)
+    monkeypatch.setattr(multi_worker, "connect", lambda **_: nullcontext())
+    monkeypatch.setattr(multi_worker, "wait_for_capacity", lambda *_: None)
+    monkeypatch.setattr(multi_worker, "list_nodes", lambda: {"here": Node("here", {"CPU": 64.0})})
     code, out, err = cli(*TRAIN, "--epochs", "2", "--workers", "2", "--device", "cpu", "--log", "two.csv")
     assert code == 0, err
     ((config, folder, workers),) = started
@@ -339,12 +339,12 @@ def test_a_worker_has_a_gpu_or_an_equal_number_of_cores(
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(train_workers, "list_nodes", lambda: {"here": Node("here", {"CPU": 8.0, "GPU": 4.0})})
-    assert train_workers.plan_resources(2, HERE) == TrialResources(cpus=4, gpus=0, workers=2)
+    monkeypatch.setattr(multi_worker, "list_nodes", lambda: {"here": Node("here", {"CPU": 8.0, "GPU": 4.0})})
+    assert multi_worker.plan_resources(2, HERE) == TrialResources(cpus=4, gpus=0, workers=2)
     cuda = Runtime(device=find_device("cuda"))
-    assert train_workers.plan_resources(4, cuda) == TrialResources(cpus=1, gpus=1, workers=4)
+    assert multi_worker.plan_resources(4, cuda) == TrialResources(cpus=1, gpus=1, workers=4)
     with pytest.raises(InputError, match="a trial asks for 5 workers of 1 CPUs and 1 GPUs each"):
-        train_workers.plan_resources(5, cuda)
+        multi_worker.plan_resources(5, cuda)
 
 
 @pytest.mark.long
@@ -372,6 +372,6 @@ def test_two_workers_train_the_same_as_one(store: MlflowClient, cli: Cli) -> Non
 
 def test_process_that_was_killed_is_one_line(tmp_path: Path) -> None:
     error = WorkerGroupError("forty lines", {0: RayActorError()})
-    cause = train_workers._find_cause(error, tmp_path / "mine")
+    cause = multi_worker._find_cause(error, tmp_path / "mine")
     assert isinstance(cause, InputError)
     assert "log.txt. Continue it: automl train --resume mine" in str(cause)

@@ -17,8 +17,8 @@ from automl.config.limits import Limits
 from automl.config.runtime import Runtime
 from automl.costs import profile
 from automl.costs.profile import CostProfile
-from automl.storage.answers import read_answers
 from automl.storage.storage import Storage
+from automl.storage.trial_files import read_answers
 from automl.tasks import open_task
 from automl.training import checkpoint
 from automl.training.loop import evaluate

@@ -23,9 +23,8 @@ from typing import IO, Any
 import numpy as np
 
 from automl.base.errors import InputError
-from automl.data.download import Remote
+from automl.data.download import PublishedDataset, Remote
 from automl.data.files import is_clutter, name_to_text
-from automl.data.published import PublishedDataset
 from automl.data.splits import SPLITS
 from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.other_languages import LANGUAGES, parse_functions

@@ -1,4 +1,4 @@
-"""`scenes`: the scenes of `automl.data.digit_scenes`: ten categories, with boxes and masks.
+"""`scenes`: the scenes of `automl.data.digits`: ten categories, with boxes and masks.
 
 The box and the mask of a digit cover only what is visible of it.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from automl.data.digit_scenes import COUNTS, SIDE, Scene, draw_scenes
+from automl.data.digits import COUNTS, SIDE, Scene, draw_scenes
 from automl.tasks.detection.data import masks
 from automl.tasks.detection.data.coco_folder import DetectionListing
 from automl.tasks.detection.data.objects import Photo

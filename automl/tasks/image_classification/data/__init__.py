@@ -13,7 +13,7 @@ sheet          A sheet of sample images and their augmented versions
 policy         torchvision's policies, erasing and CutMix on whole batches, on the device
 """
 
-from automl.data.pictures.decode import cache_side, decode
+from automl.data.pictures.picture import cache_side, decode
 from automl.tasks.image_classification.data.dataset import (
     Images,
     open_image_records,

@@ -18,7 +18,7 @@ import pyarrow as pa
 from automl.base.errors import InputError
 from automl.data.arrow import ArrowFile, map_in_threads, write_rows
 from automl.data.digest import SIZE, hash_all
-from automl.data.pictures.decode import decode
+from automl.data.pictures.picture import decode
 from automl.data.records import Item
 from automl.data.tally import Tally
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from automl.base.errors import InputError, unknown
 from automl.data import shared
-from automl.data.pictures.decode import cache_side
+from automl.data.pictures.picture import cache_side
 from automl.data.records import ImageRecords, Item, Listing
 from automl.data.splits import SPLITS, hash_names, select_subset
 from automl.data.tally import Tally

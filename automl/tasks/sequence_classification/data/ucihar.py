@@ -19,8 +19,7 @@ import numpy as np
 
 from automl.base.errors import InputError
 from automl.data.archive import extract_cached
-from automl.data.download import Checksum, Remote
-from automl.data.published import PublishedDataset
+from automl.data.download import Checksum, PublishedDataset, Remote
 from automl.storage.cache_folder import cache_root
 from automl.tasks.sequence_classification.data.reading import (
     NotANumber,

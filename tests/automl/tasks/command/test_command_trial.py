@@ -21,8 +21,7 @@ from automl.tasks.command import metric as command_metric
 from automl.tasks.command.config import COMMAND
 from automl.tasks.command.loop import train
 from automl.trials import supervise
-from automl.trials.failure import CommandFailed, classify_error
-from automl.trials.job import Job
+from automl.trials.job import CommandFailed, Job, classify_error
 from search.config import Data, TrialConfig
 from search.metric import Metric
 from search.record import Metrics

@@ -16,7 +16,7 @@ from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.run_confirm import run_confirm
 from automl.report import run_report
 from automl.tasks.command.referee import run_referee
-from automl.trials.interrupt import Stopped
+from automl.trials.session import Stopped
 
 BASELINE, CANDIDATE = "train --seed {seed}", "train --wide --seed {seed}"
 Score = Callable[[str, int], float]

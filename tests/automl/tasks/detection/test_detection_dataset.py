@@ -14,7 +14,7 @@ from PIL import ExifTags, Image
 
 from automl.base.errors import InputError
 from automl.data import shared
-from automl.data.digit_scenes import SEEN
+from automl.data.digits import SEEN
 from automl.storage.storage import Storage
 from automl.tasks.detection.data import masks, open_detection_records, open_split, shared_name
 from automl.tasks.detection.data.overview import summarise_detection

@@ -10,8 +10,8 @@ from function.train_as_built_in import CONFIG
 
 from attention import Spec
 from automl.config.limits import Limits
-from automl.storage.answers import read_answers
 from automl.storage.storage import Storage
+from automl.storage.trial_files import read_answers
 from automl.tasks.function import FunctionModel, running_trial
 from automl.tasks.function.start import find_function
 from automl.tracking.client import find_runs

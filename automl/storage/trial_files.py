@@ -1,13 +1,16 @@
-"""Predictions of a model for each input of a split, in a small file beside its checkpoint.
+"""Small files beside a trial's checkpoint: predictions for a split, and progress within a long epoch.
 
-Ten thousand inputs take about 20 KB, so the files of all trainings of a confirmation are kept.
+The predictions of ten thousand inputs take about 20 KB, so the files of all trainings of a confirmation are
+kept.
 """
 
 import io
 import json
 import logging
+import time
 import zipfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -104,10 +107,8 @@ def read_answers(folder: Storage) -> Answers | None:
 def select_examples(ranks: NDArray[np.int64]) -> list[int]:
     """Return the indices of at most EXAMPLES queries of a retrieval, about half of them hits.
 
-    Hits are spread over the split, and misses over the ranks.
-
-    Args:
-        ranks: Rank of the wanted function of each query, from 1, int64 `(N,)`.
+    Hits are spread over the split, and misses over the ranks. `ranks` has the rank of the wanted function of
+    each query, from 1, int64 `(N,)`.
     """
     hits, misses = np.flatnonzero(ranks == 1), np.flatnonzero(ranks > 1)
     misses = misses[np.argsort(ranks[misses], kind="stable")]
@@ -121,3 +122,48 @@ def _spread(indices: NDArray[np.int64], count: int) -> list[int]:
     """Return `count` of the indices, evenly spaced from the first to the last."""
     at = np.linspace(0, max(0, len(indices) - 1), count).round().astype(int)
     return [int(index) for index in indices[at]]
+
+
+PROGRESS_FILE = "epoch.json"
+PROGRESS_PERIOD = 10.0  # interval of writes [s]; shorter epochs write nothing
+
+
+class EpochProgress:
+    """Write the current step of a trial at intervals. As a context manager, delete the file at the end.
+
+    Write errors are ignored, since checkpoints report them. Ranks above 0 have no folder, and write nothing.
+    """
+
+    def __init__(self, folder: Storage | None) -> None:
+        self.folder = folder
+        self.written = False
+        self.last = time.monotonic()
+
+    def __enter__(self) -> "EpochProgress":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.folder is not None and self.written:
+            with suppress(OSError):
+                self.folder.remove(PROGRESS_FILE)
+
+    def __call__(self, epoch: int, step: int, steps: int) -> None:
+        """Record step `step` of `steps` in epoch `epoch`, counted from 1."""
+        now = time.monotonic()
+        if self.folder is None or now - self.last < PROGRESS_PERIOD:
+            return
+        self.last = now
+        with suppress(OSError):
+            self.folder.write(
+                PROGRESS_FILE, json.dumps({"epoch": epoch, "step": step, "steps": steps}).encode()
+            )
+            self.written = True
+
+
+def read_part(folder: Storage, after: int) -> float | None:
+    """Return the trained fraction of the epoch after `after`. Return None if it is unknown."""
+    try:
+        progress = json.loads(folder.read(PROGRESS_FILE))
+        return float(progress["step"] / progress["steps"]) if progress["epoch"] > after else None
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
