@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from automl.tasks.code_retrieval.data import Corpus
 from automl.tasks.code_retrieval.data.tokenizer import split_words
-from automl.tasks.code_retrieval.metrics import compute_ranks, draw_distractors, mrr, rank_metrics
+from automl.tasks.code_retrieval.score import compute_ranks, draw_distractors, mrr, rank_metrics
 
 K1, B = 1.2, 0.75  # Lucene's values, which are also the best of nine pairs on validation
 

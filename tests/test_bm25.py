@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from automl.tasks.code_retrieval.metrics import compute_ranks
+from automl.tasks.code_retrieval.score import compute_ranks
 
 CODES = [
     "def openFile(path): return open(path)",

@@ -1,23 +1,19 @@
 """Code search: functions by their docstrings.
 
-config            Configuration of code retrieval
-data              Functions of source code and their queries: reading, cleaning, splits and tokens
-deploy            Deployment of the two encoders of code search: a graph of each, from sub-tokens to vectors
-encoder           Encoders of text: from indices of sub-tokens to one vector
-encoder_options   Checks of the options of text encoders, alone and together
-exported_encoder  An exported encoder of texts
-index             The index of a folder of code: a vector of each function, in one memory-mapped Arrow file
-maps              Functions of source files, whose attention maps an exported encoder draws
-metrics           Metrics of retrieval with one right answer per query
-model             The encoders of texts
-published         Published datasets of code
-score             Mean reciprocal ranks from the vectors of queries and code, over batches and workers
-search            Search a folder of code with an exported model
-space             The space of code search: the encoders, their training, and attention in them
-study             The published comparison of two encoders of code search (arXiv 1909.09436)
-task              Code search: finds a function by its docstring, with the vectors of two encoders
-towers            Two encoders, one of queries and one of the searched texts, whose vectors are compared
-layers            Layers of the encoders of texts: self-attention, convolutions, and pooling to one vector
+config           Configuration of code retrieval
+data             Functions of source code and their queries: reading, cleaning, splits and tokens
+deploy           Deployment of the two encoders of code search: a graph of each, from sub-tokens to vectors
+encoder          Encoders of text: from indices of sub-tokens to one vector
+encoder_options  Checks of the options of text encoders, alone and together
+index            The index of a folder of code: a vector of each function, by an exported encoder
+maps             Functions of source files, whose attention maps an exported encoder draws
+model            The encoders of texts by name, and two of them whose vectors are compared
+score            Metrics of retrieval with one right answer per query, over batches and workers
+search           Search a folder of code with an exported model
+space            The space of code search: the encoders, their training, and attention in them
+study            The published comparison of two encoders of code search (arXiv 1909.09436)
+task             Code search: finds a function by its docstring, with the vectors of two encoders
+layers           Layers of the encoders of texts: self-attention, convolutions, and pooling to one vector
 """
 
 from dataclasses import replace
@@ -40,7 +36,7 @@ SPEC = TaskSpec(
     as_text="language-modelling",
     space="codesearch",
     overview="automl.tasks.code_retrieval.data.overview:summarise_code",
-    published="automl.tasks.code_retrieval.published:DATASETS",
+    published="automl.tasks.code_retrieval.data.published:DATASETS",
     models="automl.tasks.code_retrieval.model:ENCODERS",
     subject="automl.tasks.code_retrieval.model:subject",
     studies="automl.tasks.code_retrieval.study:STUDIES",

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from automl.tasks.code_retrieval import Similarity
-from automl.tasks.code_retrieval.data.ragged import PADDING
-from automl.tasks.code_retrieval.data.tokenizer import UNKNOWN
+from automl.tasks.code_retrieval.data.tokenizer import PADDING, UNKNOWN
 from automl.tasks.code_retrieval.score import similarity_vectors
 from automl.tasks.deployment import TOKENIZER, Deployment
 

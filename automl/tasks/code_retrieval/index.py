@@ -1,8 +1,8 @@
-"""The index of a folder of code: a vector of each function, in one memory-mapped Arrow file.
+"""The index of a folder of code: a vector of each function, by an exported encoder.
 
-Columns: file, line, name, summary (the first line of the docstring), code (SHA-256 of the encoded code) and
-vector (float32). The metadata of the schema contains the size and the time of change of each source file, to
-detect changes, and the reasons why files were skipped.
+It is one memory-mapped Arrow file. Columns: file, line, name, summary (the first line of the docstring), code
+(SHA-256 of the encoded code) and vector (float32). The metadata of the schema contains the size and the time
+of change of each source file, to detect changes, and the reasons why files were skipped.
 
 A query is one matrix product with all vectors. For a million vectors of 128 numbers it takes 22 ms on two
 cores, and 60 ms to open and check the file (benchmarks/bench_code_index.py). So approximate search (faiss) is
@@ -14,10 +14,11 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ import pyarrow as pa
 from automl.base.terminal import progress
 from automl.data.arrow import ArrowFile, write_columns
 from automl.data.files import name_to_text
+from automl.export.formats import onnx_file, open_onnx
 from automl.storage.cache_folder import cache_root, once
 from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.source_folder import (
@@ -33,7 +35,43 @@ from automl.tasks.code_retrieval.data.source_folder import (
     read_source_file,
     resolve_code_folder,
 )
-from automl.tasks.code_retrieval.exported_encoder import TextEncoder
+from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
+from automl.tasks.code_retrieval.deploy import INPUT, OUTPUT
+from automl.tasks.deployment import TOKENIZER
+
+BATCH = 64  # texts at once
+
+
+class TextEncoder:
+    """Graph of an export with its tokenizer. Damaged files raise various errors.
+
+    Attributes:
+        channels: Size of a vector.
+        key: Hash of the model, the tokenizer and the maximum length.
+    """
+
+    def __init__(self, folder: Path, graph: str, about: Mapping[str, Any]) -> None:
+        """Open a graph. `about` is its entry in `config.json`."""
+        file, details = folder / onnx_file(graph), about["details"]
+        content = (folder / TOKENIZER).read_text(encoding="utf-8")
+        self.tokenizer = Tokenizer(content)
+        self.length: int = details["length"]
+        self.channels: int = about["outputs"][0]["shape"][1]
+        self.key = hashlib.sha256(file.read_bytes() + content.encode() + b"%d" % self.length).digest()
+        self._run = open_onnx(file)
+
+    def encode(self, texts: Sequence[str], advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
+        """Return vectors `(N, D)` in the order of the texts. `advance` gets the number of texts done."""
+        vectors = np.empty((len(texts), self.channels), np.float32)
+        # Sort texts by length, since a batch is padded to its longest text.
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        for begin in range(0, len(order), BATCH):
+            rows = order[begin : begin + BATCH]
+            tokens, _ = self.tokenizer.encode([texts[i] for i in rows], self.length)
+            vectors[rows] = self._run({INPUT: tokens})[OUTPUT]
+            advance(len(rows))
+        return vectors
+
 
 FORMAT = 2  # increase it when the file or the reader of code changes
 KEY = 32  # size of a SHA-256 [bytes]

@@ -10,8 +10,7 @@ from automl.base.summary import Summary
 from automl.export.formats import onnx_file
 from automl.export.predict import Exported, check_written, exported_folder, no_export, read_exported
 from automl.tasks.code_retrieval.deploy import CODE, QUERY
-from automl.tasks.code_retrieval.exported_encoder import TextEncoder
-from automl.tasks.code_retrieval.index import open_index
+from automl.tasks.code_retrieval.index import TextEncoder, open_index
 
 TOP = 10
 

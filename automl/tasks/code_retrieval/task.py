@@ -17,20 +17,18 @@ from automl.config.runtime import Runtime
 from automl.tasks.base import EvaluationBatch, Inputs, RecordTask, Split
 from automl.tasks.code_retrieval import SPEC, CodeData, CodeModel, RetrievalTraining
 from automl.tasks.code_retrieval.data import CodeTexts, open_texts, shared_name
-from automl.tasks.code_retrieval.data.ragged import Ragged
-from automl.tasks.code_retrieval.data.tokenizer import UNKNOWN
+from automl.tasks.code_retrieval.data.tokenizer import UNKNOWN, Ragged
 from automl.tasks.code_retrieval.deploy import CODE, INPUT, QUERY, REQUEST, code_deployments, code_usage
 from automl.tasks.code_retrieval.encoder_options import output_width
-from automl.tasks.code_retrieval.metrics import chance_mrr
-from automl.tasks.code_retrieval.model import ENCODERS
+from automl.tasks.code_retrieval.model import ENCODERS, Texts, TwoTowers
 from automl.tasks.code_retrieval.score import (
     CODES,
     QUERIES,
     RetrievalEvaluator,
     RetrievalSplit,
+    chance_mrr,
     similarity_vectors,
 )
-from automl.tasks.code_retrieval.towers import Texts, TwoTowers
 from automl.tasks.deployment import Deployment, spread_indices
 from automl.tasks.shown import ShownInputs
 from backbones import call

@@ -1,16 +1,15 @@
 """Classification of sequences of sensor readings.
 
-config     Configuration of the classification of sequences
-data       Sequences of sensor readings: file formats, a memory-mapped cache, padded batches
-larnn      LARNN: an LSTM whose cell attends to its own latest states
-lstm       The recurrent baselines: a stacked LSTM, and bidirectional LSTMs stacked with residual connections
-model      The models of sequences
-published  Published datasets of sequences
-resnet1d   A residual network for time series, with the same sites for attention as the image networks
-rounds     The two searches of LARNN's author: each of its space, and the best LARNN beside the published one
-space      Spaces of sensor sequences: the two published searches of LARNN, and attention in a 1-D CNN
-study      The published searches for the hyperparameters of a LARNN (arXiv 1808.05578)
-task       Classification of sequences of sensor readings
+config    Configuration of the classification of sequences
+data      Sequences of sensor readings: file formats, a memory-mapped cache, padded batches
+larnn     LARNN: an LSTM whose cell attends to its own latest states
+lstm      The recurrent baselines: a stacked LSTM, and bidirectional LSTMs stacked with residual connections
+model     The models of sequences
+resnet1d  A residual network for time series, with the same sites for attention as the image networks
+rounds    The two searches of LARNN's author: each of its space, and the best LARNN beside the published one
+space     Spaces of sensor sequences: the two published searches of LARNN, and attention in a 1-D CNN
+study     The published searches for the hyperparameters of a LARNN (arXiv 1808.05578)
+task      Classification of sequences of sensor readings
 """
 
 from automl.tasks.sequence_classification.config import SequenceData
@@ -28,10 +27,10 @@ SPEC = TaskSpec(
     task="automl.tasks.sequence_classification.task:SequenceClassification",
     spaces=("automl.tasks.sequence_classification.space",),
     detect="automl.tasks.sequence_classification.data:are_sequences",
-    nearly="automl.tasks.sequence_classification.data.sources:nearly_sequences",
+    nearly="automl.tasks.sequence_classification.data.formats:nearly_sequences",
     space="sensors",
     overview="automl.tasks.sequence_classification.data.overview:summarise_sequences",
-    published="automl.tasks.sequence_classification.published:DATASETS",
+    published="automl.tasks.sequence_classification.data.ucihar:DATASETS",
     backbones="automl.tasks.sequence_classification.model:BACKBONES",
     subject="automl.tasks.sequence_classification.model:subject",
     studies="automl.tasks.sequence_classification.study:STUDIES",

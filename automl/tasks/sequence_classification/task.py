@@ -27,8 +27,7 @@ from automl.tasks.sequence_classification.data import (
     padding_mask,
     shared_name,
 )
-from automl.tasks.sequence_classification.data.formats import FORMATS
-from automl.tasks.sequence_classification.data.unlabelled import read_unlabelled
+from automl.tasks.sequence_classification.data.formats import FORMATS, read_unlabelled
 from automl.tasks.shown import ShownInputs, spread_over_classes
 from backbones.example import materialise
 from search.config import TrialConfig

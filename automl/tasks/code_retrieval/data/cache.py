@@ -1,12 +1,21 @@
-"""A corpus, read once into an Arrow file that every process maps into its memory.
+"""A corpus and its sub-tokens, each read once into an Arrow file that every process maps into its memory.
 
-The name of the file is a hash of the content of the original files. Columns: those of `Function` (key: 32
-bytes) and split, an index of SPLITS (int8). The metadata holds the real queries and the reasons why files
+The name of a corpus file is a hash of the content of the original files. Columns: those of `Function` (key:
+32 bytes) and split, an index of SPLITS (int8). The metadata holds the real queries and the reasons why files
 were left out.
+
+A file of sub-tokens has a ragged column (int32) for each kind of text. Only training functions form the
+vocabulary.
+
+    docstring    the first paragraph of the docstring, which is the query
+    code         the searched code
+    name         the function's own name, whose words are also a query
+    unnamed      the code with `f` instead of that name, which is searched by names
 """
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -14,13 +23,14 @@ import numpy as np
 import pyarrow as pa
 
 from automl.data import shared
-from automl.data.arrow import write_columns
+from automl.data.arrow import ArrowFile, write_columns
 from automl.data.digest import SIZE, hash_contents
 from automl.data.records import RecordFile
 from automl.storage.cache_folder import cache_root
 from automl.tasks.code_retrieval.data.corpus import Corpus, find_corpus_root, list_corpus_files, open_corpus
-from automl.tasks.code_retrieval.data.cosqa import RealQuery
 from automl.tasks.code_retrieval.data.function import Function
+from automl.tasks.code_retrieval.data.published import RealQuery
+from automl.tasks.code_retrieval.data.tokenizer import Ragged, Tokenizer, train_tokenizer
 
 FORMAT = 3  # Raise it when the format of the file or a reader changes.
 TEXTS = ("name", "file", "code", "docstring")
@@ -95,3 +105,68 @@ def _write(path: Path, corpus: Corpus) -> None:
 
 def _column(texts: Sequence[str]) -> pa.Array:
     return pa.array([text.encode("utf-8", "replace").decode() for text in texts], pa.large_string())
+
+
+TOKEN_FORMAT = 2  # Raise it when the format of the file, the tokenizer or a kind of text changes.
+KINDS = ("docstring", "code", "name", "unnamed")
+MAX_TOKENS = 1024  # of a text; the rest is cut
+
+
+class TokenFile(ArrowFile):
+    """The tokens of N functions by kind, and the `tokenizer` that made them."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.tokenizer = Tokenizer(self.about["tokenizer"])
+        self.texts = {kind: _to_ragged(self.table[kind].chunk(0)) for kind in KINDS}
+        if self.about["tokens"] != [int(text.values.sum()) for text in self.texts.values()]:
+            raise ValueError("tokens are missing")  # Pages that a crash left unwritten are zero.
+
+
+def open_cached_tokens(file: CorpusFile, vocabulary: int) -> TokenFile:
+    """Return the tokens of a corpus with a vocabulary of at most `vocabulary`. Raises InputError for a full
+    disk.
+    """
+
+    def write(path: Path) -> str:
+        corpus = file.corpus
+        tokenizer = Tokenizer(train_tokenizer(iterate_vocabulary_texts(corpus), vocabulary))
+        ids = {
+            kind: tokenizer.token_ids([get_text(f, kind) for f in corpus.functions], MAX_TOKENS)
+            for kind in KINDS
+        }
+        about = {
+            "tokenizer": tokenizer.content,
+            "tokens": [int(sum(map(sum, rows))) for rows in ids.values()],
+        }
+        columns = {kind: pa.array(rows, pa.large_list(pa.int32())) for kind, rows in ids.items()}
+        write_columns(path, columns, about)
+        return f"made {len(tokenizer)} sub-tokens for {len(corpus.functions)} functions"
+
+    key = f"tokens {TOKEN_FORMAT} {vocabulary} {file.path.name}".encode()
+    return TokenFile.open_cached(key, write, needed=4 * file.path.stat().st_size)
+
+
+def iterate_vocabulary_texts(corpus: Corpus) -> Iterator[str]:
+    """Yield the texts that form the vocabulary: code and docstrings of the training split."""
+    for function, split in zip(corpus.functions, corpus.split, strict=True):
+        if split == 0:
+            yield function.code
+            yield function.query
+
+
+def get_text(function: Function, kind: str) -> str:
+    """Return the text of a kind, one of KINDS."""
+    if kind == "docstring":
+        return function.query
+    if kind == "code":
+        return function.code
+    own = function.name.rpartition(".")[2]
+    if kind == "name":
+        return own
+    # Not \b, since names in Ruby may end in a question mark.
+    return re.sub(rf"(?<!\w){re.escape(own)}(?!\w)", "f", function.code)
+
+
+def _to_ragged(column: pa.LargeListArray) -> Ragged:
+    return Ragged(column.values.to_numpy(), column.offsets.to_numpy())

@@ -1,5 +1,8 @@
-"""All functions of a source with their splits: the files of CodeSearchNet or CoSQA, or a folder of source
-files.
+"""All functions of a source with their splits: CodeSearchNet, CoSQA, or a folder of source files.
+
+A hash of the code up to names assigns functions to splits. Near duplicates are therefore in one split, and
+adding a function moves no other. If real queries are known, their functions are in the split of the query,
+with all near duplicates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,20 +15,23 @@ from automl.base.errors import InputError
 from automl.data.archive import extract_if_archive
 from automl.data.files import is_clutter
 from automl.data.pictures.formats import SUFFIXES as IMAGES
-from automl.data.splits import SPLITS
-from automl.tasks.code_retrieval.data.codesearchnet import (
+from automl.data.splits import SPLITS, TEST, VALIDATION, hash_fractions, pack_keys
+from automl.tasks.code_retrieval.data.function import Function
+from automl.tasks.code_retrieval.data.published import (
+    CORPUS,
+    QUERIES,
+    RealQuery,
     is_codesearchnet,
+    is_cosqa,
     list_codesearchnet_files,
     read_codesearchnet,
+    read_cosqa,
 )
-from automl.tasks.code_retrieval.data.cosqa import CORPUS, QUERIES, RealQuery, is_cosqa, read_cosqa
-from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.source_folder import (
     join_reasons,
     list_source_files,
     read_source_folder,
 )
-from automl.tasks.code_retrieval.data.splits import assign_splits
 
 WITHIN = (".", "final/jsonl", "python/final/jsonl")  # folders of the splits in CodeSearchNet's archives
 MIN_DOCUMENTED = 2  # documented functions of a split, so that a search has a choice
@@ -108,3 +114,25 @@ def open_corpus(path: str | Path) -> Corpus:
             f"Add documented functions{skipped}"
         )
     return corpus
+
+
+FRACTION = 0.15  # of all functions, for test and for validation
+HOW = "by a hash of the code up to names, so that near duplicates are in one split"
+
+
+def assign_splits(keys: list[bytes], answers: dict[str, list[int]]) -> np.ndarray:
+    """Return the index of each function's split in SPLITS, int64 `(N,)`.
+
+    `keys` are equal for near duplicates. `answers` are the functions that answer the real queries of each
+    split. An answer of two splits is in the later one.
+    """
+    packed = pack_keys(keys)
+    test, validation = (
+        hash_fractions(packed, TEST) < FRACTION,
+        hash_fractions(packed, VALIDATION) < FRACTION / (1 - FRACTION),
+    )
+    splits = np.where(test, 2, np.where(validation, 1, 0)).astype(np.int64)
+    for number, split in enumerate(SPLITS):
+        fixed = {keys[answer] for answer in answers.get(split, [])}
+        splits[[i for i, key in enumerate(keys) if key in fixed]] = number
+    return splits

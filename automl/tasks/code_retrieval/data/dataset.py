@@ -11,14 +11,16 @@ from automl.base.errors import InputError
 from automl.data.manifest import Manifest
 from automl.data.records import Records
 from automl.data.splits import SPLITS, SUBSET, hash_fractions
-from automl.tasks.code_retrieval.data.cache import CorpusFile, open_cached_corpus
-from automl.tasks.code_retrieval.data.corpus import MIN_DOCUMENTED
-from automl.tasks.code_retrieval.data.cosqa import RealQuery
+from automl.tasks.code_retrieval.data.cache import (
+    MAX_TOKENS,
+    CorpusFile,
+    open_cached_corpus,
+    open_cached_tokens,
+)
+from automl.tasks.code_retrieval.data.corpus import HOW, MIN_DOCUMENTED
 from automl.tasks.code_retrieval.data.function import Function
-from automl.tasks.code_retrieval.data.ragged import Ragged
-from automl.tasks.code_retrieval.data.splits import HOW
-from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
-from automl.tasks.code_retrieval.data.tokens import MAX_TOKENS, open_cached_tokens
+from automl.tasks.code_retrieval.data.published import RealQuery
+from automl.tasks.code_retrieval.data.tokenizer import Ragged, Tokenizer
 
 
 class CodeTexts(Records[CorpusFile]):

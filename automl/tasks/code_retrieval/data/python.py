@@ -1,10 +1,13 @@
-"""Parse the functions of a Python file with `ast`: also methods, but not functions within functions."""
+"""Parse the functions of a Python file with `ast`: also methods, but not functions within functions.
+
+Functions that differ only in names have one key: copies, forks, and code that fills in a template.
+"""
 
 import ast
+import hashlib
 import warnings
 from collections.abc import Iterator
 
-from automl.tasks.code_retrieval.data.duplicates import compute_shape_key
 from automl.tasks.code_retrieval.data.function import Function
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
@@ -61,3 +64,32 @@ def make_searchable_code(node: Definition) -> str:
             without = inner.body[1:] if ast.get_docstring(inner, clean=False) is not None else inner.body
             inner.body = without or [ast.Pass()]
     return ast.unparse(node)
+
+
+class _Shape(ast.NodeTransformer):
+    """Number names in order of appearance, and replace constants by their type."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, str] = {}
+
+    def number(self, name: str) -> str:
+        return self.numbers.setdefault(name, f"n{len(self.numbers)}")
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        for field in ("name", "id", "arg", "attr", "module"):
+            if isinstance(name := getattr(node, field, None), str):
+                setattr(node, field, self.number(name))
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            node.names = [self.number(name) for name in node.names]
+        return super().generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        return ast.Constant(value=type(node.value).__name__)
+
+
+def compute_shape_key(code: str) -> bytes:
+    """Return 32 bytes that are the same for functions that differ only in names and constants.
+
+    `code` is Python without docstrings.
+    """
+    return hashlib.sha256(ast.dump(_Shape().visit(ast.parse(code))).encode()).digest()

@@ -1,4 +1,4 @@
-"""Sub-tokens of code and of queries, by byte-pair encoding (arXiv 1508.07909).
+"""Sub-tokens of code and of queries, by byte-pair encoding (arXiv 1508.07909), and padded batches of them.
 
 `getHTTPServer_2` becomes `get http server 2` before pairs are merged, so that a query matches the name. All
 steps are in the JSON of Hugging Face's `tokenizers`, which returns the same numbers without this project.
@@ -11,7 +11,42 @@ import numpy as np
 
 from automl.base.errors import InputError
 from automl.base.lazy import optional
-from automl.tasks.code_retrieval.data.ragged import PADDING, pad_rows
+
+PADDING = 0
+
+
+class Ragged:
+    """Rows of different lengths.
+
+    Attributes:
+        values: all rows in sequence, int32.
+        starts: the first value of each row and the end, int64 `(N + 1,)`.
+        lengths: number of values of each row, int64 `(N,)`.
+    """
+
+    def __init__(self, values: np.ndarray, starts: np.ndarray) -> None:
+        self.values, self.starts = values, starts
+        self.lengths = np.diff(starts)
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Sequence[int]]) -> "Ragged":
+        starts = np.cumsum([0, *map(len, rows)])
+        return cls(np.array([number for row in rows for number in row], np.int32), starts)
+
+    def pad(self, rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return tokens int64 `(B, T)` and mask bool `(B, T)` of `rows` `(B,)`, cut at `length`."""
+        lengths = np.minimum(self.lengths[rows], length)
+        positions = np.arange(max(1, lengths.max(initial=0)))
+        mask = positions < lengths[:, None]
+        tokens = np.full(mask.shape, PADDING, np.int64)
+        tokens[mask] = self.values[(self.starts[rows][:, None] + positions)[mask]]
+        return tokens, mask
+
+
+def pad_rows(rows: Sequence[Sequence[int]], length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return tokens int64 `(B, T)` and mask bool `(B, T)` of rows of numbers, cut at `length`."""
+    return Ragged.from_rows(rows).pad(np.arange(len(rows)), length)
+
 
 tokenizers = optional("tokenizers", "code")
 

@@ -23,8 +23,8 @@ from automl.data.digest import SIZE, hash_contents
 from automl.data.records import RecordFile
 from automl.data.splits import SPLITS
 from automl.storage.cache_folder import cache_root
-from automl.tasks.sequence_classification.data.impute import fill_gaps
-from automl.tasks.sequence_classification.data.recording import MIN_STEPS, Recording, SplitSequences
+from automl.tasks.sequence_classification.data.normalise import fill_gaps
+from automl.tasks.sequence_classification.data.reading import MIN_STEPS, Recording, SplitSequences
 
 FORMAT = 3  # Raise it when the format of the file, a reader or `fill_gaps` changes.
 

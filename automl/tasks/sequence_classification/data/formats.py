@@ -1,14 +1,23 @@
-"""The table of the file formats of sequences."""
+"""The sources and file formats of sequences: open a dataset, and read sequences to predict."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from automl.base.errors import InputError, unknown
+from automl.data import shared
+from automl.data.archive import extract_if_archive
+from automl.data.download import Checksum, download_archive
+from automl.data.files import is_clutter
+from automl.data.near_layouts import list_folders
+from automl.storage.cache_folder import cache_root
 from automl.tasks.sequence_classification.data import long_csv, npz, ts, ucihar
-from automl.tasks.sequence_classification.data.recording import Recording
+from automl.tasks.sequence_classification.data.cache import SequenceCache, open_sequence_cache
+from automl.tasks.sequence_classification.data.reading import Recording
 
+SUFFIXES = (".csv", ".tsv", ".npz", ".npy", ".ts", ".arff", ".parquet")
 Series = tuple[list[str] | None, list[tuple[str, np.ndarray]]]
 
 
@@ -68,3 +77,126 @@ FORMATS: dict[str, Format] = {
         ),
     )
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceSource:
+    """A dataset that `source` can name.
+
+    Attributes:
+        address: the archive to download; None for user data.
+        sha256: its hash.
+    """
+
+    name: str
+    about: str
+    address: str | None = None
+    sha256: str | None = None
+
+
+SOURCES: dict[str, SequenceSource] = {
+    source.name: source
+    for source in (
+        SequenceSource(
+            name="ucihar",
+            about="UCI HAR: 10,299 windows of a phone's sensors, 30 people in 6 activities",
+            address=ucihar.ADDRESS,
+            sha256=ucihar.SHA256,
+        ),
+        SequenceSource(name="series", about="your own sequences: .ts, CSV or NPZ"),
+    )
+}
+
+
+def open_source(source: str, path: str | Path | None) -> SequenceCache:
+    """Open the whole dataset at `path`, or else that of the source. Reads it on first use.
+
+    The format is recognised from the path. Without a path `ucihar` is downloaded.
+
+    Raises:
+        InputError: The source is unknown, the path is missing or has no sequences, a download failed, or a
+            file is invalid. The message names file and line.
+    """
+    if source not in SOURCES:
+        raise unknown("data source", source, SOURCES)
+    if (shared_set := shared.find_split(SequenceCache, shared_name(source, path))) is not None:
+        return shared_set
+    known = SOURCES[source]
+    if path is not None:
+        file_format, files = _locate_files(Path(path))
+    elif known.address is None or known.sha256 is None:
+        raise InputError(f"{source} needs the path of your data. Pass --data PATH: {_describe_formats()}")
+    else:
+        file_format, files = _locate_files(
+            download_archive(known.address, source, cache_root(), Checksum(sha256=known.sha256))
+        )
+    return open_sequence_cache(file_format.name, files, file_format.read_recording)
+
+
+def shared_name(source: str, path: str | Path | None) -> str:
+    """Return the name under which a search's storage keeps the dataset."""
+    return f"sequences {source if path is None else path}"
+
+
+def _locate_files(path: Path) -> tuple[Format, tuple[Path, ...]]:
+    path = path.expanduser()
+    folder = extract_if_archive(path)
+    for file_format in FORMATS.values():
+        if (files := file_format.find_files(folder)) is not None:
+            return file_format, files
+    if not path.exists():
+        raise InputError(f"there is no {path} and no {path}_TRAIN.ts; pass --data PATH with one that exists")
+    raise InputError(f"{path} has no sequences that can be read; pass {_describe_formats()}")
+
+
+def are_sequences(path: str | Path) -> bool:
+    """Return whether `path` is a dataset in one of FORMATS. Raises InputError for a damaged archive."""
+    folder = extract_if_archive(path)
+    return any(file_format.find_files(folder) is not None for file_format in FORMATS.values())
+
+
+def _describe_formats() -> str:
+    return "; ".join(file_format.about for file_format in FORMATS.values())
+
+
+def nearly_sequences(folder: Path) -> Iterator[str]:
+    """Yield what is wrong with a folder that is nearly a dataset of sequences, and what to do."""
+    kinds = [file.suffix.lower() in SUFFIXES for file in folder.iterdir() if not is_clutter(file.name)]
+    if not list_folders(folder) and 2 * sum(kinds) > len(kinds):
+        yield (
+            "looks like sequences, which are one CSV file with a row for each step, one NPZ file, or the "
+            "name of .ts files. Join the files, and give the file"
+        )
+
+
+def read_unlabelled(path: str | Path, channels: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the name and the values, float32 `(C, T)`, of each sequence in a file. Missing values are NaN.
+
+    `channels` are those of the model. A file that names its channels may have them in any order.
+
+    Raises InputError for a file that cannot be read, and for other channels.
+    """
+    path = Path(path)
+    readers = {
+        file_format.suffix: file_format.read_series
+        for file_format in FORMATS.values()
+        if file_format.suffix and file_format.read_series
+    }
+    if (read := readers.get(path.suffix.lower())) is None:
+        raise InputError(f"{path} must be a file of sequences: {', '.join(readers)}")
+    if not path.is_file():
+        raise InputError(f"there is no file {path}")
+    names, series = read(path, len(channels))
+    if names is not None and sorted(names) != sorted(channels):
+        raise InputError(
+            f"{path} has the channels {', '.join(names)}; the model was trained on {', '.join(channels)}"
+        )
+    order = None if names is None else [names.index(channel) for channel in channels]
+    for name, values in series:
+        if len(values) != len(channels):
+            raise InputError(
+                f"{path}: {name} has {len(values)} channels; the model was trained on {len(channels)}"
+            )
+        if np.isinf(values).any():
+            raise InputError(f"{path}: {name} must be finite and fit into 32 bits; one value is infinite")
+        yield f"{path}: {name}", values if order is None else values[order]

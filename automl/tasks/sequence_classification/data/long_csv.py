@@ -24,18 +24,16 @@ import pyarrow.csv
 from automl.base.errors import InputError
 from automl.data.csv_table import iterate_rows
 from automl.data.splits import SPLITS
-from automl.tasks.sequence_classification.data.number_text import (
+from automl.tasks.sequence_classification.data.reading import (
     NANS,
     NotANumber,
+    Recording,
+    SplitSequences,
     find_first_bad,
+    make_recording,
     parse_fields,
     quote,
     read_text,
-)
-from automl.tasks.sequence_classification.data.recording import (
-    Recording,
-    SplitSequences,
-    make_recording,
     sort_labels,
 )
 

@@ -1,11 +1,28 @@
-"""Normalise each channel to mean 0 and standard deviation 1 over the real steps of the training data.
+"""Fill gaps, and normalise each channel to mean 0 and standard deviation 1 over the training data.
 
-Padding becomes 0, which is also the mean of real values. So does a channel without any value.
+Gaps are filled by linear interpolation over time. Only real steps count for the statistics. Padding becomes
+0, which is also the mean of real values. So does a channel without any value.
 """
 
 import numpy as np
 import torch
 from torch import Tensor
+
+
+def fill_gaps(values: np.ndarray) -> np.ndarray:
+    """Return a sequence `(C, T)` whose NaN values are filled by linear interpolation over steps.
+
+    Before the first and after the last value of a channel, that value is repeated. A channel without any
+    value stays NaN: `normalise` replaces it by the mean of the training data.
+    """
+    missing = np.isnan(values)
+    if not missing.any():
+        return values
+    filled, steps = values.copy(), np.arange(values.shape[1])
+    for channel in np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1)):
+        known = ~missing[channel]
+        filled[channel] = np.interp(steps, steps[known], values[channel, known])
+    return filled
 
 
 def compute_statistics(

@@ -22,11 +22,11 @@ import numpy as np
 from automl.base.errors import InputError
 from automl.data.files import normalise_nfc
 from automl.data.splits import SPLITS
-from automl.tasks.sequence_classification.data.number_text import quote
-from automl.tasks.sequence_classification.data.recording import (
+from automl.tasks.sequence_classification.data.reading import (
     Recording,
     SplitSequences,
     make_recording,
+    quote,
     sort_labels,
 )
 

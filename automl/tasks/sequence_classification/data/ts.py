@@ -16,14 +16,16 @@ import numpy as np
 
 from automl.base.errors import InputError
 from automl.data.files import is_clutter
-from automl.tasks.sequence_classification.data.number_text import (
+from automl.tasks.sequence_classification.data.reading import (
     NANS,
     NotANumber,
+    Recording,
+    SplitSequences,
+    make_recording,
     parse_numbers,
     quote,
     read_text,
 )
-from automl.tasks.sequence_classification.data.recording import Recording, SplitSequences, make_recording
 
 SUFFIX, TRAIN, TEST = ".ts", "_TRAIN", "_TEST"
 MISSING = ("?", *NANS)

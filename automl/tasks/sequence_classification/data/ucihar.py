@@ -19,9 +19,17 @@ import numpy as np
 
 from automl.base.errors import InputError
 from automl.data.archive import extract_cached
+from automl.data.download import Checksum, PublishedDataset, Remote
 from automl.storage.cache_folder import cache_root
-from automl.tasks.sequence_classification.data.number_text import NotANumber, parse_numbers, quote, read_text
-from automl.tasks.sequence_classification.data.recording import Recording, SplitSequences, make_recording
+from automl.tasks.sequence_classification.data.reading import (
+    NotANumber,
+    Recording,
+    SplitSequences,
+    make_recording,
+    parse_numbers,
+    quote,
+    read_text,
+)
 
 # The archive behind the "Download" button of https://archive.ics.uci.edu/dataset/240. The data are in another
 # archive inside it, INNER. UCI publishes no checksum; many projects have pinned these 61,005,872 bytes.
@@ -133,3 +141,17 @@ def _read_signal(file: Path, windows: int, labels: Path, steps: int | None) -> n
     for row in np.flatnonzero(counts != steps)[:1]:
         raise InputError(f"{file}:{row + 1}: the window has {counts[row]} values; others have {steps}")
     return flat.reshape(windows, steps)
+
+
+DATASETS: Sequence[PublishedDataset] = (
+    PublishedDataset(
+        name="ucihar",
+        about="UCI HAR: 10,299 windows of a phone's sensors",
+        files=[Remote(address=ADDRESS, size=61_005_872, checksum=Checksum(sha256=SHA256))],
+        key="ucihar",
+        space="ucihar",
+        license="CC BY 4.0",
+        source="archive.ics.uci.edu/dataset/240",
+        downloads_itself=True,
+    ),
+)

@@ -1,8 +1,7 @@
 """LARNN: an LSTM whose cell attends to its own latest states.
 
 backbone  The stack of layers, with the source and the departures from it
-layer     One layer
-cell      A layer one step at a time
+layer     One layer, over all steps or one step at a time
 norm      The batch norms of a layer
 loop      The loop over time of a layer, as its equations are written
 fast      The same loop as one autograd function

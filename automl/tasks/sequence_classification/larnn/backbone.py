@@ -32,10 +32,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention.padding import padding
-from automl.tasks.sequence_classification.larnn.cell import LARNNCell
 from automl.tasks.sequence_classification.larnn.layer import (
     Activation,
     CellActivation,
+    LARNNCell,
     Layer,
     Mode,
     NormKind,

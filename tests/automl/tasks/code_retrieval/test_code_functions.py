@@ -8,12 +8,10 @@ import pytest
 
 from automl.base.errors import InputError
 from automl.tasks.code_retrieval.data import open_corpus
-from automl.tasks.code_retrieval.data.duplicates import compute_shape_key
-from automl.tasks.code_retrieval.data.leaks import find_leaks
-from automl.tasks.code_retrieval.data.overview import summarise_code
-from automl.tasks.code_retrieval.data.python import parse_python
+from automl.tasks.code_retrieval.data.cache import iterate_vocabulary_texts
+from automl.tasks.code_retrieval.data.overview import find_leaks, summarise_code
+from automl.tasks.code_retrieval.data.python import compute_shape_key, parse_python
 from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
-from automl.tasks.code_retrieval.data.tokens import iterate_vocabulary_texts
 
 pytestmark = pytest.mark.usefixtures("cache")
 

@@ -18,8 +18,7 @@ from automl.export.run_export import ExportResult
 from automl.tasks.code_retrieval import index as code_index
 from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
-from automl.tasks.code_retrieval.exported_encoder import BATCH, TextEncoder
-from automl.tasks.code_retrieval.index import CodeIndex, Indexed, write_index
+from automl.tasks.code_retrieval.index import BATCH, CodeIndex, Indexed, TextEncoder, write_index
 from automl.tasks.code_retrieval.search import run_code_search
 
 Cli = Callable[..., tuple[int, str, str]]

@@ -10,7 +10,7 @@ import pytest
 
 from automl.base.errors import InputError
 from automl.tasks.code_retrieval.data import is_code, open_corpus
-from automl.tasks.code_retrieval.data.codesearchnet import compute_token_key
+from automl.tasks.code_retrieval.data.published import compute_token_key
 
 pytestmark = pytest.mark.usefixtures("cache")
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.tasks.code_retrieval.metrics import (
+from automl.tasks.code_retrieval.score import (
     chance_mrr,
     compute_ranks,
     draw_distractors,

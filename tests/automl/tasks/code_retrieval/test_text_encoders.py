@@ -11,8 +11,7 @@ from attention.padding import padding
 from automl.base.errors import InputError
 from automl.tasks.code_retrieval.encoder import EPSILON, Encoder, Layer
 from automl.tasks.code_retrieval.layers import Pooling
-from automl.tasks.code_retrieval.model import ENCODERS, check_encoder
-from automl.tasks.code_retrieval.towers import TwoTowers
+from automl.tasks.code_retrieval.model import ENCODERS, TwoTowers, check_encoder
 from backbones import insert, sites
 
 VOCABULARY, LENGTH = 50, 12

@@ -21,7 +21,7 @@ from automl.tasks.sequence_classification.data import (
 )
 from automl.tasks.sequence_classification.data import cache as caches
 from automl.tasks.sequence_classification.data.normalise import compute_statistics
-from automl.tasks.sequence_classification.data.recording import sort_labels
+from automl.tasks.sequence_classification.data.reading import sort_labels
 
 pytestmark = pytest.mark.usefixtures("cache")
 

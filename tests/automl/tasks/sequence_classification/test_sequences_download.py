@@ -7,8 +7,8 @@ from fake_ucihar import write_zip
 from services import Mirror, serve_mirror
 
 from automl.base.errors import InputError
+from automl.tasks.sequence_classification.data import formats as sequence_sources
 from automl.tasks.sequence_classification.data import open_sequences, ucihar
-from automl.tasks.sequence_classification.data import sources as sequence_sources
 
 pytestmark = pytest.mark.usefixtures("cache")
 

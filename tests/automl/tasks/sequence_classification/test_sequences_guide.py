@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.tasks.sequence_classification.data import sources as sequence_sources
+from automl.tasks.sequence_classification.data import formats as sequence_sources
 
 pytestmark = pytest.mark.usefixtures("cache")
 

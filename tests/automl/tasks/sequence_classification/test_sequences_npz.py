@@ -6,7 +6,7 @@ import pytest
 
 from automl.base.errors import InputError
 from automl.tasks.sequence_classification.data import open_sequences
-from automl.tasks.sequence_classification.data.unlabelled import read_unlabelled
+from automl.tasks.sequence_classification.data.formats import read_unlabelled
 
 pytestmark = pytest.mark.usefixtures("cache")
 

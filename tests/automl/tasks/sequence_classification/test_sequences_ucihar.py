@@ -9,7 +9,7 @@ from fake_ucihar import ACTIVITIES, TEST_SUBJECTS, TRAIN_SUBJECTS, windows, writ
 from automl.base.errors import InputError
 from automl.data.splits import FRACTION
 from automl.tasks.sequence_classification.data import Sequences, open_sequence_records, open_sequences
-from automl.tasks.sequence_classification.data.splits import choose_subjects
+from automl.tasks.sequence_classification.data.dataset import choose_subjects
 from automl.tasks.sequence_classification.data.ucihar import INNER, SIGNALS
 
 pytestmark = pytest.mark.usefixtures("cache")

@@ -1,8 +1,13 @@
-"""The files of CodeSearchNet: one function per line, in any of its languages, with its splits.
+"""The published datasets of code: their addresses, and the readers of CodeSearchNet's and CoSQA's files.
 
-Source: H. Husain et al., CodeSearchNet Challenge (2019), arXiv 1909.09436. A folder has `train`, `valid` and
-`test` with `*.jsonl.gz` or `*.jsonl` in them, at any depth. Columns may have the names of Hugging Face's data
-set `code_search_net`.
+CodeSearchNet has one function per line, in any of its languages, with its splits. A folder has `train`,
+`valid` and `test` with `*.jsonl.gz` or `*.jsonl` in them, at any depth. Columns may have the names of Hugging
+Face's data set `code_search_net`. Source: H. Husain et al., CodeSearchNet Challenge (2019), arXiv 1909.09436.
+
+CoSQA's retrieval task has functions, and queries that people typed with their answers. The folder has
+`code_idx_map.txt`, a JSON object from the code of each function to its number, `cosqa-retrieval-dev-500.json`
+and `cosqa-retrieval-test-500.json`. Source: J. Huang et al., CoSQA (2021), arXiv 2105.13239, whose CoCLR made
+the split.
 """
 
 import gzip
@@ -10,6 +15,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 from typing import IO, Any
@@ -17,12 +23,52 @@ from typing import IO, Any
 import numpy as np
 
 from automl.base.errors import InputError
+from automl.data.download import PublishedDataset, Remote
 from automl.data.files import is_clutter, name_to_text
 from automl.data.splits import SPLITS
 from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.other_languages import LANGUAGES, parse_functions
 from automl.tasks.code_retrieval.data.python import parse_python
 from automl.tasks.code_retrieval.data.source_folder import SourceFunctions
+
+CORPUS = "code_idx_map.txt"
+QUERIES = {"validation": "cosqa-retrieval-dev-500.json", "test": "cosqa-retrieval-test-500.json"}
+COCLR = "https://raw.githubusercontent.com/Jun-jie-Huang/CoCLR/main/data/search"
+CODE = "https://huggingface.co/datasets/code-search-net/code_search_net/resolve/main/data"
+ARCHIVES = {  # languages of CodeSearchNet and bytes of their archives
+    "python": 940_909_997,
+    "java": 1_060_569_153,
+    "javascript": 1_664_713_350,
+    "php": 851_894_048,
+    "go": 487_525_935,
+    "ruby": 111_758_028,
+}
+
+DATASETS: Sequence[PublishedDataset] = (
+    *(
+        PublishedDataset(
+            name=f"codesearchnet-{language}",
+            about=f"CodeSearchNet, functions in {language}",
+            files=[Remote(address=f"{CODE}/{language}.zip", size=size)],
+            key=f"codesearchnet-{language}",
+            inside="**/final/jsonl",
+            space="codesearch",
+            license="of each repository",
+            source="huggingface.co/datasets/code-search-net/code_search_net",
+        )
+        for language, size in ARCHIVES.items()
+    ),
+    PublishedDataset(
+        name="cosqa",
+        about="CoSQA: real queries for functions in Python",
+        files=[Remote(address=f"{COCLR}/{file}") for file in (CORPUS, *QUERIES.values())],
+        key="cosqa",
+        space="codesearch",
+        license="C-UDA 1.0",
+        source="github.com/Jun-jie-Huang/CoCLR",
+    ),
+)
+
 
 FOLDERS = {"train": "train", "valid": "validation", "validation": "validation", "test": "test"}
 SUFFIXES = (".jsonl", ".jsonl.gz")
@@ -159,3 +205,73 @@ def _get_code(values: Mapping[str, Any]) -> tuple[str, bytes]:
     if not functions:
         raise ValueError("its code has no function that does something")
     return functions[0].code, functions[0].key
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealQuery:
+    """A query that a user typed.
+
+    Attributes:
+        text: as typed.
+        answer: the index of its function in the corpus.
+    """
+
+    text: str
+    answer: int
+
+
+def is_cosqa(folder: Path) -> bool:
+    return (folder / CORPUS).is_file()
+
+
+def read_cosqa(folder: Path) -> tuple[SourceFunctions, Mapping[str, Sequence[RealQuery]]]:
+    """Return the functions, and the real queries of the validation and the test split.
+
+    A function that this Python version cannot parse is left out, with its queries, and reported by its
+    number.
+
+    Raises InputError for a missing file, a file that is no JSON, and an unknown answer.
+    """
+    functions: list[Function] = []
+    skipped: dict[str, str] = {}
+    index: dict[int, int] = {}
+    for code, number in _read_json(folder / CORPUS, dict).items():
+        name = f"{CORPUS}#{number}"
+        try:
+            first = next(iter(parse_python(dedent(code), name)), None)
+        except (SyntaxError, ValueError) as error:
+            skipped[name] = f"no Python: {error}"
+            continue
+        if first is None:
+            skipped[name] = "no function that does something"
+            continue
+        index[number] = len(functions)
+        functions.append(first)
+    queries = {
+        split: _read_queries(folder / file, index, len(index) + len(skipped))
+        for split, file in QUERIES.items()
+    }
+    return SourceFunctions(functions=functions, skipped=skipped), queries
+
+
+def _read_queries(file: Path, index: dict[int, int], functions: int) -> list[RealQuery]:
+    queries = []
+    for entry in _read_json(file, list):
+        if not isinstance(entry, dict) or not {"doc", "retrieval_idx"} <= entry.keys():
+            raise InputError(f"{file}: each query needs `doc` and `retrieval_idx`; got {str(entry)[:80]}")
+        number = entry["retrieval_idx"]
+        if not isinstance(number, int) or not 0 <= number < functions:
+            raise InputError(f"{file}: {CORPUS} has no function {number!r}, the answer to {entry['doc']!r}")
+        if number in index:
+            queries.append(RealQuery(text=str(entry["doc"]), answer=index[number]))
+    return queries
+
+
+def _read_json(file: Path, kind: type) -> Any:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{file} cannot be read as JSON ({error})") from error
+    if not isinstance(content, kind):
+        raise InputError(f"{file} must hold a JSON {'object' if kind is dict else 'array'}")
+    return content
