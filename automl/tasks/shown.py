@@ -1,4 +1,4 @@
-"""What a report shows of a task: inputs to look at, and the scores with one layer replaced."""
+"""Parts of a report that show a task: inputs to look at, and the scores with one layer replaced."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

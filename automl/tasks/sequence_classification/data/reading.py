@@ -1,4 +1,4 @@
-"""What the readers of all formats of sequences share: numbers in text, their result, and its checks.
+"""Parts that the readers of all formats of sequences share: numbers in text, their result, and its checks.
 
 Arrow splits and converts millions of numbers; Python handles one string per line. A reader (`ts`, `ucihar`,
 `long_csv`, `npz`) checks what is specific to its format. Faults that all formats can have are found here.
