@@ -82,13 +82,6 @@ def check(search: Search, trials: int, kills: int, tolerance: float = 1e-6) -> N
         assert losses == pytest.approx(expected_losses, abs=tolerance)
 
 
-def test_search_is_killed(start_search: Callable[[int], Search]) -> None:
-    search = start_search(3)
-    until_logged(search, 2)
-    kill_driver(search)
-    check(search, 3, kills=1)
-
-
 @pytest.mark.gpu
 def test_search_on_shares_of_a_gpu_is_killed(
     start_search: Callable[..., Search], gpus_per_trial: Callable[[float], list[str]], gpu: torch.device

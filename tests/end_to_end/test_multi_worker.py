@@ -26,7 +26,7 @@ from search.config import Model, TrialConfig
 from search.study import read_records
 
 AUTOML = Path(sys.executable).parent / "automl"
-EPOCHS = 4  # enough that one can be lost half-way
+EPOCHS = 3  # enough that one can be lost half-way
 STOPS = int(os.environ.get("AUTOML_STOPS", "2"))  # trials to stop; more for a soak
 
 

@@ -62,7 +62,7 @@ def last(output):
 @pytest.mark.parametrize(
     ("types", "trials"),
     [
-        ("timm:eca,mine.py:Gate", 4),
+        ("timm:eca,mine.py:Gate", 2),
         pytest.param("timm:se,timm:eca,timm:cbam,mine.py:Gate,decomposed", 12, marks=pytest.mark.long),
     ],
 )
@@ -84,8 +84,6 @@ def test_from_own_modules_to_a_deployed_model(automl, tmp_path: Path, types: str
     result = last(done.stdout)
     assert (result["trials"], result["errors"]) == (trials + 1, 0)
     assert result["confirmation"]["complete"]
-    page = Path(automl("report", "--search", "gates").split()[1]).read_text()
-    assert any(name in page for name in ("mine.py:Gate", "timm:eca"))
 
     trained = automl(
         "train", "--space", "digits", "--attention", "mine.py:Gate", "--option", "kind=max",

@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "own-training.md"
-EPOCHS, SEEDS = 8, 2
+EPOCHS, SEEDS = 4, 2
 
 
 def last(output):
@@ -26,10 +26,10 @@ def test_from_a_training_function_to_predictions(automl, tmp_path, code):
     assert len(code.splitlines()) <= 40
     (tmp_path / "train.py").write_text(code)
     result = last(automl(
-        "search", "--train", "train.py:train", "--metric", "accuracy", "--trials", 4, "--name", "digits",
+        "search", "--train", "train.py:train", "--metric", "accuracy", "--trials", 3, "--name", "digits",
         "--epochs", EPOCHS, "--confirm", "--top", 1, "--seeds", SEEDS, "--json",
     ))  # fmt: skip
-    assert (result["trials"], result["errors"]) == (4, 0)
+    assert (result["trials"], result["errors"]) == (3, 0)
     assert {len(variant["scores"]) for variant in result["confirmation"]["variants"]} >= {SEEDS}
     automl("report")
     page = (tmp_path / "searches/digits/report/index.html").read_text()

@@ -278,7 +278,7 @@ def life(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Life:
     def begin(job: str) -> subprocess.Popen:
         return bare.submit(
             "--working-dir", ROOT, "--submission-id", job, "--",
-            "env", f"MLFLOW_TRACKING_URI=sqlite:///{store}", *SEARCH, "--trials", TRIALS, "--epochs", 12,
+            "env", f"MLFLOW_TRACKING_URI=sqlite:///{store}", *SEARCH, "--trials", TRIALS, "--epochs", 8,
             "--subset", 0.5, "--name", "sent", "--resume", "auto", "--storage", shared / "searches",
         )  # fmt: skip
 

@@ -49,7 +49,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("costs") / "costs.json"
     model = ("xresnet18", "--size", "32", "--option", "width=0.25")
     with pytest.MonkeyPatch.context() as patch, suppress(SystemExit):
-        patch.setattr("automl.costs.profile.FORWARDS", 2)
+        for bound in ("LEAST_PASSES", "MOST_PASSES"):
+            patch.setattr(f"automl.costs.exported.{bound}", 2)
         types = ("--attention", "ssa,conv1x1")
         main(["cost", *model, "--export-costs", str(file), "--batch", "2", *types])
     return file
