@@ -1,11 +1,12 @@
-"""Run tests in a copy of the project that lacks one task: nothing else may need it.
+"""Run tests in a copy of the project that lacks one task or several: nothing else may need them.
 
 Usage:
 
     python scripts/without_task.py stereo                     all tests that are not the task's
     python scripts/without_task.py stereo tests/search -x     some of them, with arguments of pytest
+    python scripts/without_task.py stereo,segmentation        without both
 
-The copy is in a temporary folder. It has the files that git knows, without the folder of the task,
+The copy is in a temporary folder. It has the files that git knows, without the folder of each task,
 the folder of its tests, and the tests elsewhere that import it, which are named.
 """
 
@@ -35,8 +36,8 @@ def tests_of(task: str) -> set[Path]:
         names += [re.escape(file.stem) for file in more if not file.name.startswith("test_")]
 
 
-def copy_without(task: str, folder: Path) -> None:
-    """Copy the files of the project to `folder`, without those of a task."""
+def copy_without(tasks: list[str], folder: Path) -> None:
+    """Copy the files of the project to `folder`, without those of the tasks."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -44,9 +45,9 @@ def copy_without(task: str, folder: Path) -> None:
         text=True,
         check=True,
     )
-    tests = {str(file.relative_to(ROOT)) for file in tests_of(task)}
-    print(f"left out, as they import the task: {', '.join(sorted(tests))}", flush=True)
-    left_out = tuple(f"{top}automl/tasks/{task}/" for top in ("", "tests/"))
+    tests = {str(file.relative_to(ROOT)) for task in tasks for file in tests_of(task)}
+    print(f"left out, as they import a task: {', '.join(sorted(tests))}", flush=True)
+    left_out = tuple(f"{top}automl/tasks/{task}/" for top in ("", "tests/") for task in tasks)
     for name in listed.stdout.splitlines():
         if not name.startswith(left_out) and name not in tests and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -55,16 +56,19 @@ def copy_without(task: str, folder: Path) -> None:
 
 def main() -> int:
     """Run the tests. Return the exit status of pytest."""
-    tasks = sorted(file.parent.name for file in (ROOT / "automl" / "tasks").glob("*/__init__.py"))
+    names = sorted(file.parent.name for file in (ROOT / "automl" / "tasks").glob("*/__init__.py"))
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("task", choices=tasks)
+    parser.add_argument("tasks", help=f"names with commas between: {', '.join(names)}")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of pytest")
     options = parser.parse_args()
+    tasks = options.tasks.split(",")
+    if unknown := sorted({*tasks} - {*names}):
+        parser.error(f"no task is called {', '.join(unknown)}; there are {', '.join(names)}")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "project"
-        copy_without(options.task, folder)
+        copy_without(tasks, folder)
         return subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options.arguments],
             cwd=folder,

@@ -32,6 +32,7 @@ def search(automl, trials):
     return result["search"]
 
 
+@pytest.mark.long  # the commands are those of photographs
 def test_from_a_folder_of_code_to_functions_that_are_found(automl, folder):
     output = automl("data", "project")
     assert re.search(r"left out +1: broken\.py \(no Python", output)

@@ -188,7 +188,7 @@ def test_trainer_must_write_to_the_folder_of_its_callback(
 @pytest.mark.parametrize(
     ("guide", "prunes"),
     [
-        (LIGHTNING, True),
+        pytest.param(LIGHTNING, True, marks=pytest.mark.long),
         pytest.param(FASTAI, True, marks=pytest.mark.long),
         # Its trials score too alike for one of them to be pruned.
         pytest.param(TRAINER, False, marks=pytest.mark.long),
