@@ -167,7 +167,7 @@ def gain(tmp_path_factory):
 @pytest.fixture(scope="module")
 def confirmed(gain):
     """The verdict, after a confirmation that was killed half-way; and the trials that had ended by then."""
-    process = gain.start("confirm", "--top", 1, "--seeds", 6, "--concurrent", 1)
+    process = gain.start("confirm", "--top", 1, "--seeds", 6)
     while process.poll() is None and sum(t.state.is_finished() for t in gain.trials()) < 9:
         time.sleep(0.3)
     process.send_signal(signal.SIGKILL)
@@ -254,7 +254,7 @@ def test_other_options_are_refused_once_it_has_begun(gain, confirmed, options, b
 def test_where_nothing_differs_nothing_is_better(tmp_path):
     planted = Planted(tmp_path, IDENTITY)
     planted.search()
-    verdict = planted.run("confirm", "--top", 1, "--seeds", 6, "--concurrent", 1)
+    verdict = planted.run("confirm", "--top", 1, "--seeds", 6)
     assert verdict["verdict"] in ("equivalent", "undecided", "worse")
     assert verdict["winner"] is None
     assert "automl.confirmed_run" not in (tmp_path / "mlflow.db").read_bytes().decode("latin1")
