@@ -47,19 +47,22 @@ def build(
 def _import_fastai() -> ModuleType:
     """Import fastai's module without the other imports of its package.
 
-    These include scikit-learn, which takes each process of a trial a second and which no xresnet needs. Other
-    imports of the module or its package get the same module, before or after this.
+    These include scikit-learn, and all of torchvision with torch's compiler, in which the module seeks a
+    function that is no longer there. They take each process of a trial seconds, and no xresnet needs them.
+    Other imports of the module or its package get the same module, before or after this.
     """
-    package = "fastai.vision.models"
+    package, gone = "fastai.vision.models", "torchvision.models.utils"
     name = f"{package}.xresnet"
     if package not in sys.modules and name not in sys.modules:
         above: Any = import_module("fastai.vision")
         sys.modules[package] = empty = ModuleType(package)
         empty.__path__ = [f"{folder}/models" for folder in above.__path__]
+        missing: dict[str, Any] = {gone: None}  # its import raises at once
+        sys.modules.update(missing)
         try:
             import_module(name)
         finally:
-            del sys.modules[package]
+            del sys.modules[package], sys.modules[gone]
         above.__getattr__ = _rest  # `import fastai.vision.models.xresnet` accesses the package there
     return import_module(name)
 
