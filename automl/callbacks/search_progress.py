@@ -4,6 +4,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from textwrap import wrap
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -14,8 +15,7 @@ from automl.base.escape import printable
 from automl.base.terminal import plain
 from automl.base.units import format_duration
 from search.callback import Callback
-from search.halving import Rungs
-from search.record import State, TrialRecord
+from search.record import State, TrialRecord, model_name, placement_name
 from search.trial_scheduler import Plan, select_leaders
 
 ROWS = 15
@@ -23,6 +23,7 @@ QUIET = 60.0  # time without a line in a log after which an epoch is logged [s]
 SUMMED = 1.0  # minimum time between two summaries in a log [s]
 READ_INTERVAL = 5.0  # time between two checks of the progress within epochs [s]
 REDRAW = 0.25  # minimum time between two drawings of the table [s]
+WIDTH, LABEL, INDENT = 110, 46, 9 * " "  # of a line of a log, of a trial's name in it, and of further lines
 
 
 class Progress(Callback):
@@ -59,6 +60,7 @@ class Progress(Callback):
         self.begun = self.printed = self.looked = time.monotonic()
         self.parts: dict[int, float] = {}  # completed fractions of the epochs of running trials
         self.drawn = self.summed = float("-inf")
+        self.explained, self.summarised = False, ""
 
     def __enter__(self) -> "Progress":
         if self.live:
@@ -100,31 +102,59 @@ class Progress(Callback):
 
     def _say(self, trial: TrialRecord) -> None:
         self.printed = time.monotonic()
-        text = self._event(trial)
-        if self.printed - self.summed >= SUMMED:
-            self.summed = self.printed
-            text = f"{text} | {self._summary()}"
-        self.console.print(
-            f"{time.strftime('%H:%M:%S')} {printable(text)}",
-            soft_wrap=True,
-            highlight=False,
-            markup=False,  # messages of errors may contain brackets
-        )
+        if not self.explained:
+            self.explained = True
+            self._print(
+                f"{INDENT}trial   {self.plan.metric.name}   steps of training   ended/planned   time left"
+            )
+        self._print(f"{time.strftime('%H:%M:%S')} {self._event(trial)}")
+        if trial.reason:
+            self._print(f"{INDENT}    {trial.reason}")
+        summary = self.summary()
+        if summary != self.summarised and self.printed - self.summed >= SUMMED:
+            self.summarised, self.summed = summary, self.printed
+            self._print(f"{INDENT}{summary}")
+
+    def _print(self, text: str) -> None:
+        """Print a text. What exceeds the width of a line goes to further lines."""
+        lines = wrap(
+            printable(text), WIDTH, subsequent_indent=f"{INDENT}    ", replace_whitespace=False,
+            drop_whitespace=False, break_on_hyphens=False,
+        )  # fmt: skip
+        # Messages of errors may contain brackets.
+        self.console.print("\n".join(lines), soft_wrap=True, highlight=False, markup=False)
 
     def _event(self, trial: TrialRecord) -> str:
-        text = f"{trial.name}: {trial.state}"
-        if trial.history:
-            last = trial.history[-1]
-            text += f" at epoch {last['epoch']:.0f}"
-            if trial.steps is not None:
-                text += f", {trial.steps} steps"
-            if self.plan.metric.name in last:
-                text += f", {self.plan.metric.name} {last[self.plan.metric.name]:.4f}"
+        """Return number, name, score, steps and state of a trial, unless it is complete, and what is left."""
+        last = trial.history[-1] if trial.history else {}
+        value = last.get(self.plan.metric.name)
+        state = "" if trial.state is State.COMPLETE else str(trial.state)
         if trial.number in self.parts and trial.state is State.RUNNING:
-            text += f", {self.parts[trial.number]:.0%} of epoch {len(trial.history) + 1}"
-        if trial.reason:
-            text += f" ({trial.reason})"
-        return text
+            state += f", {self.parts[trial.number]:.0%} of epoch {len(trial.history) + 1}"
+        records = self.records.values()
+        ended = sum(record.state is not State.RUNNING for record in records)
+        trials, left = self.trials(), self._left(ended)
+        columns = [
+            "" if value is None else f"{value:7.4f}",
+            "" if trial.steps is None else f"{trial.steps:4} steps",
+            state,
+            f"{ended}/{trials}" if trials else f"{ended} ended",
+            "" if left is None else f"{format_duration(left)} left",
+        ]
+        end = "   ".join(filter(None, columns))
+        width = min(LABEL, WIDTH - len(INDENT) - 2 - len(end))
+        return f"{self._label(trial, width):{width}}  {end}"
+
+    def _label(self, trial: TrialRecord, width: int) -> str:
+        """Return number and short name: no options of modules, and no model that all trials have."""
+        if trial.variant:
+            name, end = trial.variant, f" seed {trial.config.seed}"
+        else:
+            models = {model_name(record.config) for record in self.records.values()}
+            model = f"{model_name(trial.config)} " if len(models) > 1 else ""
+            name, end = model + placement_name(trial.config, options=False), ""
+        name, room = f"{trial.number:03d} {name}", width - len(end)
+        return (name if len(name) <= room else f"{name[: room - 1]}…") + end
 
     def _parts(self) -> Iterator[str]:
         """Yield the parts of the summary."""
@@ -146,12 +176,14 @@ class Progress(Callback):
         return ", ".join(self._parts())
 
     def _left(self, ended: int) -> float | None:
-        """Estimate the remaining time [s], by the number of trials and the time limit."""
+        """Estimate the remaining time [s], by the number of trials and the time limit. None at the end."""
         passed = time.monotonic() - self.begun
         ends = [] if self.budget is None else [max(0.0, self.budget - passed)]
         new = ended - self.before
         trials = self.trials()
-        if trials is not None and new > 0 and ended < trials:
+        if trials is not None and ended >= trials:
+            return None
+        if trials is not None and new > 0:
             ends.append(passed / new * (trials - ended))
         return min(ends, default=None)
 
@@ -186,16 +218,15 @@ class Progress(Callback):
         self.live.update(Group(table, Text(printable(self._summary()))), refresh=True)
 
 
-def search_summary(plan: Plan, records: Mapping[int, TrialRecord], rungs: Rungs | None = None) -> str:
-    """Summarise a search: the best score, its difference from the baseline, and the trials at each rung."""
-    parts = []
+def search_summary(plan: Plan, records: Mapping[int, TrialRecord]) -> str:
+    """Return the best score and its difference from the baseline, each with the number of its trial."""
     best, baseline = select_leaders(records.values(), plan)
     first = plan.objectives[0]
-    if best is not None:
-        parts.append(f"best {best.value(first):.4f} ({best.name})")
-        if baseline is not None and baseline is not best:
-            parts.append(f"{best.value(first) - baseline.value(first):+.4f} vs the baseline")
-    occupied = rungs.occupancy() if rungs is not None else []
-    if any(count for _, count in occupied):
-        parts.append("rungs " + " ".join(f"{at:g}:{count}" for at, count in occupied))
-    return ", ".join(parts)
+    if best is None:
+        return ""
+    text = f"best {best.value(first):.4f} (trial {best.number})"
+    if baseline is None or baseline is best:
+        return text
+    return (
+        f"{text}, {best.value(first) - baseline.value(first):+.4f} to the baseline (trial {baseline.number})"
+    )

@@ -168,7 +168,6 @@ def _run_trials(
     from automl.callbacks.search_progress import search_summary  # imports Ray
 
     settings = metadata.settings
-    rungs = None if isinstance(scheduler, GridScheduler) else scheduler.rungs
 
     def out_of_time() -> bool:
         if settings.seconds is not None and time.monotonic() - begun > settings.seconds:
@@ -180,7 +179,7 @@ def _run_trials(
         folder=folder,
         location=metadata.location,
         callbacks=callbacks,
-        summary=lambda: search_summary(metadata.plan, scheduler.records, rungs),
+        summary=lambda: search_summary(metadata.plan, scheduler.records),
         baseline=baseline,
         limits=settings.limits,
         test=settings.test,

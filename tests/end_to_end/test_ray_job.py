@@ -336,11 +336,11 @@ def test_the_same_command_goes_on_with_it(life: Life) -> None:
 def test_the_log_of_a_job_reads_well(life: Life) -> None:
     lines = job_output(life.log)
     assert lines[0].startswith("search sent in ")
-    epochs = [line for line in lines if re.match(r"\d\d:\d\d:\d\d \d{3} xresnet18\S* ", line)]
+    epochs = [line for line in lines if re.match(r"\d\d:\d\d:\d\d \d{3} ", line)]
     assert (
-        1 <= sum(": running at " not in line for line in epochs) <= TRIALS
+        1 <= sum(" running " not in line for line in epochs) <= TRIALS
     )  # the others: long ones, a minute apart
-    assert re.search(r" \| .* trials, .* core hours", epochs[0])
+    assert re.search(rf" \d/{TRIALS}\b", epochs[0])
     end = lines.index(next(line for line in lines if line.startswith("search sent: ")))
     assert "images to train on" in lines[1]
     assert lines[2:end] == epochs
