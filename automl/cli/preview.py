@@ -17,6 +17,7 @@ from automl.config.settings import Settings
 from automl.costs.forecast import predict_cost
 from automl.costs.profile import make_worker_config
 from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION
+from automl.search.default_space import open_settings
 from automl.search.prepare import Prepared, prepare
 from automl.tasks import Task
 from automl.trials.gpu_sharing import find_fraction, trial_resources
@@ -181,7 +182,9 @@ def preview_search(*positional: Any, **settings: Any) -> Preview:
         >>> forecast.trials, forecast.smallest.params <= forecast.largest.params
         (8, True)
     """
-    return preview(Settings(*positional, **settings))
+    if positional:
+        Settings(*positional)  # This raises the InputError.
+    return preview(open_settings(settings))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,11 +15,6 @@ from automl.cli.command import print_json
 from automl.cli.options import JSON_OPTION, only, option, with_options_of
 from automl.config.search_options import FILES, SEARCH, SPACE, RuntimeOptions, SearchOptions
 
-NEW_WEIGHTS = (
-    "random; with few photographs, pretrained weights score higher: --backbone torchvision:resnet18 "
-    "--weights default, or --weights FILE"
-)
-
 if TYPE_CHECKING:
     from automl.config.settings import Settings
     from automl.report.figure import Table
@@ -128,32 +123,15 @@ def _preview(settings: "Settings", as_json: bool) -> None:
 
 def _read_settings(values: dict[str, Any], init_from: str | None, seeds: int) -> "Settings":
     """Return the settings of a new search from the options' values."""
-    from automl.config.settings import Settings
+    from automl.search.default_space import open_settings
 
-    space, data, train, trials = (values[key] for key in ("space", "data", "train", "trials"))
-    if space is None and data is None and train is None:
-        raise InputError(
-            "--space, --data or --train is missing; give --data PHOTOS, --space digits, --train "
-            "train.py:train, or --resume NAME to resume a search"
-        )
+    trials = values["trials"]
     if trials is not None and not trials.removeprefix("-").isdecimal():
         raise InputError(f"--trials must be a number; got {trials!r}. +N needs --resume")
-    chosen = {"space": space or ""}
-    if train is None and space is None:
-        from automl.search.default_space import fit
-
-        # These options say that a language model is wanted.
-        of_texts = {values[name] for name in ("full", "max_cache", "context", "distil")}
-        is_text = (values["backbone"] or "").startswith("hf:") or of_texts != {None}
-        default = fit(data, backbone=values["backbone"], size=values["size"], is_text=is_text)
-        chosen = default.settings
-        if default.why:
-            print(f"chosen    {default.why}", file=sys.stderr)
-        if chosen["space"] == "folder" and values["weights"] is None and init_from is None:
-            print(f"weights   {NEW_WEIGHTS}", file=sys.stderr)
+    chosen: dict[str, Any] = {"trials": None if trials is None else int(trials), "seeds": seeds}
     if init_from is not None:
         chosen["weights"] = _weights_of(init_from, values["weights"])
-    return Settings(**{**values, **chosen, "trials": None if trials is None else int(trials), "seeds": seeds})
+    return open_settings({**values, "space": values["space"] or "", **chosen})
 
 
 def _confirm(result: "Search", values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def forest(verdict: WrittenVerdict) -> Plot:
     shown = [c for c in verdict.comparisons if c.difference is not None and c.interval is not None]
     table = _table(verdict)
     if not shown:
-        return absent("verdict", TITLE, "No variant has been compared with the baseline on two seeds yet.")
+        return absent("verdict", TITLE, _missing(verdict))
     figure = _draw(shown, verdict)
     split = f", {verdict.split} split" if verdict.split else ""  # unknown for commands
     says = "; ".join(_sentence(c, verdict.unit, decimals(verdict.margin)) for c in shown)
@@ -42,6 +42,11 @@ def forest(verdict: WrittenVerdict) -> Plot:
         ),
         table=table,
     )
+
+
+def _missing(verdict: WrittenVerdict) -> str:
+    seeds = f"{verdict.seeds} paired seeds" if verdict.seeds != 1 else "1 paired seed"
+    return f"No variant has an interval against the baseline so far, with {seeds}."
 
 
 def _table(verdict: WrittenVerdict) -> Table:

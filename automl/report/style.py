@@ -69,8 +69,11 @@ CONFIG: dict[str, Any] = {
 
 
 def colours_and_shapes(types: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Return colour and shape of attention types. Those outside of the table differ among `types`."""
-    spare = cycle(product(("stroke", "triangle-left", "wedge"), (YELLOW, BLUE, GREEN, RED)))
+    """Return colour and shape of attention types. Those outside of the table differ among `types`.
+
+    Every shape has an area, since points are filled.
+    """
+    spare = cycle(product(("arrow", "triangle-left", "wedge"), (YELLOW, BLUE, GREEN, RED)))
     return {kind: _KNOWN.get(kind) or next(spare)[::-1] for kind in sorted(set(types))}
 
 

@@ -1,15 +1,23 @@
 """Defaults of a search that depend on its data: the space, the backbone, the image size, the epochs."""
 
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
+from os import PathLike, fspath
 from typing import Any
 
+from automl.base.errors import InputError
 from automl.base.registry import resolve
 from automl.config.settings import Settings
 from automl.tasks import Task, task_of_data
 from search.config import TASKS, TrialConfig
 from search.spaces import SPACES
 
+NEW_WEIGHTS = (
+    "random; with few photographs, pretrained weights score higher: --backbone torchvision:resnet18 "
+    "--weights default, or --weights FILE"
+)
 STEPS = 300  # minimum number of steps; shorter trainings may end at chance level
 
 
@@ -42,6 +50,32 @@ def fit(data: str, *, backbone: str | None = None, size: int | None = None, is_t
         return Fit(settings={"space": spec.space})
     chosen: Fit = resolve(spec.fit)(data, backbone=backbone, size=size)
     return chosen
+
+
+def open_settings(values: Mapping[str, Any]) -> Settings:
+    """Return the settings of a search with these fields. Without a space, the data choose it.
+
+    What was chosen is printed. Raises InputError if there is neither a space nor data.
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    data = given.get("data")
+    if given.get("space", "") != "" or "train" in given:
+        return Settings(**values)
+    if not isinstance(data, str | PathLike):
+        raise InputError(
+            "--space, --data or --train is missing; give --data PHOTOS, --space digits, --train "
+            "train.py:train, or --resume NAME to resume a search"
+        )
+    # These options say that a language model is wanted.
+    is_text = str(given.get("backbone", "")).startswith("hf:") or bool(
+        {"full", "max_cache", "context", "distil"} & given.keys()
+    )
+    default = fit(fspath(data), backbone=given.get("backbone"), size=given.get("size"), is_text=is_text)
+    if default.why:
+        print(f"chosen    {default.why}", file=sys.stderr)
+    if default.settings["space"] == "folder" and "weights" not in given:
+        print(f"weights   {NEW_WEIGHTS}", file=sys.stderr)
+    return Settings(**{**values, **default.settings})
 
 
 def may_fit_epochs(settings: Settings) -> bool:

@@ -10,7 +10,7 @@ from automl.base.options import format_option, with_keywords_of
 from automl.callbacks.user import check_callbacks
 from automl.config.settings import SCHEDULING_OPTIONS, Settings
 from automl.data import shared
-from automl.search.default_space import may_fit_epochs
+from automl.search.default_space import may_fit_epochs, open_settings
 from automl.search.driver import run_to_end
 from automl.search.prepare import Prepared, cells_of, prepare, with_weights
 from automl.search.search import Search
@@ -78,10 +78,12 @@ def run_search(*positional: Any, resume: str | NamedSearch | None = None, **sett
         >>> len(automl.run_search(resume="example", trials="+1").trials)
         4
     """
-    if resume is None or positional:
-        return start_search(Settings(*positional, **settings))
+    if positional:
+        Settings(*positional)  # This raises the InputError.
+    if resume is None:
+        return start_search(open_settings(settings))
     if resume == "auto":
-        return start_or_resume(Settings(**settings))
+        return start_or_resume(open_settings(settings))
     if fixed := [name for name in settings if name not in RESUMED_WITH]:
         raise InputError(
             f"{fixed[0]!r} cannot be combined with resume, which keeps the settings. Leave it out; "

@@ -118,7 +118,8 @@ def _too_slow(course: Course, time_ratio: float) -> str:
     suffix = " after the shared partial training" if course.shared_training else ""
     return (
         f"too slow for this budget: {course.total - course.shared_training} of the {course.epoch} steps "
-        f"of an epoch fit into it{suffix}, at {time_ratio:.2g} times the baseline's time; give more --epochs"
+        f"of an epoch and its validation fit into it{suffix}, at {time_ratio:.2g} times the baseline's time; "
+        f"give more --epochs"
     )
 
 

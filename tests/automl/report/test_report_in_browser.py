@@ -163,6 +163,13 @@ def test_a_report_opens_alone_and_whole(page: Any, report: ReportResult) -> None
         assert ink > 10, name
         assert left >= 0, name
         assert right <= page.viewport_size["width"], name
+    flat = page.evaluate(
+        """() => [...document.querySelectorAll(".mark-symbol.role-mark path")].filter(path => {
+          const box = path.getBBox();
+          return box.width < 1 || box.height < 1;
+        }).map(path => path.closest("figure").dataset.plot)"""
+    )
+    assert flat == []
 
 
 def test_maps_of_six_inputs_are_shown(page: Any) -> None:

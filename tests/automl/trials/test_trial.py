@@ -210,7 +210,7 @@ LATE = {"epochs": 4, "insert_at": 3, "schedule": "flat-cosine"}
             LATE,
             "time",
             False,
-            "1 of the 7 steps of an epoch fit into it after the shared partial training",
+            "1 of the 7 steps of an epoch and its validation fit into it after the shared partial training",
         ),
         (7.9, {}, "time", True, "1 of the 7 steps"),
         (1.9, {}, "time", False, 4),
