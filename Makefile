@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 QUIET := --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: setup demo test test-gpu check docs prose fix tour backbones-table attention-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings language-findings
+.PHONY: setup demo test test-gpu check types style docs prose fix tour backbones-table attention-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings language-findings
 
 setup: .venv/ready
 
@@ -35,14 +35,20 @@ test-gpu:
 	@PYTHONPATH=$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH} $(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest -m gpu --numprocesses 4 --dist loadfile \
 		$$(grep -rlE "mark\.gpu|TaskTestCase" tests --include="test_*.py")
 
+# The two halves take equally long, and run side by side.
 check: setup
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync types style
+
+types: setup
 	$(BIN)/mypy
 	$(BIN)/mypy --no-warn-return-any benchmarks scripts
+
+style: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/codespell
-	$(MAKE) docs prose
+	@$(MAKE) --no-print-directory docs prose
 
 # Build the documentation site in site/. A broken link or a page outside the navigation is an error.
 docs: setup

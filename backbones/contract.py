@@ -223,7 +223,7 @@ def _check_gradient(module: Gated, x: Tensor) -> None:
     for attempt in range(ATTEMPTS):
         if attempt:
             x = torch.randn_like(x)
-            _perturb(module)
+            _perturb(module, 0.05 * 4**attempt)  # in the end enough that a ReLU which is dead for all x lives
         module.zero_grad()
         (module(x) * torch.randn_like(x)).sum().backward()
         for name, parameter in module.named_parameters():
@@ -300,11 +300,11 @@ def _open(module: Gated) -> Gated:
     return module
 
 
-def _perturb(module: Gated) -> None:
+def _perturb(module: Gated, scale: float = 0.05) -> None:
     """Change parameters a little. A scale that is zero in a new module would hide what is behind it."""
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter.add_(0.05 * torch.randn_like(parameter))
+            parameter.add_(scale * torch.randn_like(parameter))
 
 
 def _run_open(module: Gated, x: Tensor) -> Tensor:

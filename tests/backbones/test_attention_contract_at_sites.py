@@ -58,6 +58,19 @@ class Scale(Gated):
         return self.scale(x).tanh()  # type: ignore[no-any-return]
 
 
+class Dead(Scale):
+    """A gate whose hidden units are off for common inputs."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.hidden = nn.Linear(channels, 2)
+        self.out = nn.Linear(2, channels)
+        nn.init.constant_(self.hidden.bias, -0.5)
+
+    def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
+        return super().attend(x, mask, spatial) * self.out(self.hidden(x.mean(1, keepdim=True)).relu())
+
+
 class NeedsWidth(Scale):
     def __init__(self, channels: int, width: int) -> None:
         super().__init__(channels)
@@ -156,6 +169,14 @@ FAULTS = [
     (Multiplied, "gradient", "has parameters without a gradient: lost"),
     (Averages, "padding", "depends on the number of padded positions"),
 ]
+
+
+@pytest.mark.parametrize("module", [Scale, Dead])
+def test_correct_modules_keep_it(module: type[Gated], monkeypatch: pytest.MonkeyPatch) -> None:
+    record = Attention(name="own", module=module, cost=None, source="test")
+    monkeypatch.setattr("attention.attention_table.ATTENTIONS", MappingProxyType({"own": record}))
+    checks = check_contract(Spec("own"), site(16, 16, 16))
+    assert [check.message for check in checks if not check.passed] == []
 
 
 @pytest.mark.parametrize(("module", "name", "message"), FAULTS, ids=[case[0].__name__ for case in FAULTS])

@@ -1,4 +1,4 @@
-"""A user-defined model in two files."""
+"""A user-defined model and a user-defined attention, each in two files."""
 
 from pathlib import Path
 
@@ -31,9 +31,38 @@ class Block(nn.Module):
         return x + self.body(x)
 """
 
+GATE = """
+from typing import Literal
+
+from pooling import pool
+from torch import nn
+
+
+class Gate(nn.Module):
+    def __init__(self, channels, kind: Literal["mean", "max"] = "mean", width: int = 4):
+        super().__init__()
+        self.kind = kind
+        self.layers = nn.Sequential(nn.Linear(channels, width), nn.ReLU(), nn.Linear(width, channels))
+
+    def forward(self, x):
+        gate = self.layers(pool(x, self.kind)).sigmoid()
+        return x * gate.view(*gate.shape, *[1] * (x.ndim - 2))
+"""
+
+POOLING = """
+def pool(x, kind):
+    return x.flatten(2).mean(2) if kind == "mean" else x.flatten(2).amax(2)
+"""
+
 
 def make_model(folder: Path) -> None:
     """`models/mine.py`, whose `Net` uses a file beside it."""
     (folder / "models").mkdir()
     (folder / "models" / "mine.py").write_text(NET)
     (folder / "models" / "layers.py").write_text(LAYERS)
+
+
+def make_attention(folder: Path) -> None:
+    """`mine.py`, whose `Gate` uses a file beside it."""
+    (folder / "mine.py").write_text(GATE)
+    (folder / "pooling.py").write_text(POOLING)

@@ -1,4 +1,4 @@
-"""From a folder of photographs to a served model, with a user-defined or a library's backbone."""
+"""From a folder of photographs to a served model, with backbone and attention of one's own or a library's."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import requests
-from own_model import make_model
+from own_model import make_attention, make_model
 from photographs import BROKEN, make_photographs
 from PIL import Image
 from services import serve_model
@@ -20,6 +20,7 @@ from services import serve_model
 def folder(tmp_path):
     make_photographs(tmp_path / "photos")
     make_model(tmp_path)
+    make_attention(tmp_path)
     return tmp_path
 
 
@@ -49,9 +50,8 @@ def test_from_photographs_to_a_served_model_by_what_each_command_suggests(automl
     assert "Training/above/1.png and validation/above/once more.png" in output
     assert "imbalanced" in output
     output = automl(
-        *suggested(output, "automl search"), "--backbone", backbone, "--size", 32, "--trials", 2,
-        "--epochs", 2,
-        "--concurrent", 1, "--json",
+        *suggested(output, "automl search"), "--backbone", backbone, "--attention", "timm:eca,mine.py:Gate",
+        "--size", 32, "--trials", 2, "--epochs", 2, "--concurrent", 1, "--json",
     )  # fmt: skip
     turned = "1 turned upright by their EXIF orientation: Training/above/turned.jpeg"
     assert turned in left_out

@@ -10,33 +10,11 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from own_model import make_attention
 from PIL import Image
 
 from automl.config.device import device_name
 from search.study import read_records
-
-GATE = """
-from typing import Literal
-
-from pooling import pool
-from torch import nn
-
-
-class Gate(nn.Module):
-    def __init__(self, channels, kind: Literal["mean", "max"] = "mean", width: int = 4):
-        super().__init__()
-        self.kind = kind
-        self.layers = nn.Sequential(nn.Linear(channels, width), nn.ReLU(), nn.Linear(width, channels))
-
-    def forward(self, x):
-        gate = self.layers(pool(x, self.kind)).sigmoid()
-        return x * gate.view(*gate.shape, *[1] * (x.ndim - 2))
-"""
-
-POOLING = """
-def pool(x, kind):
-    return x.flatten(2).mean(2) if kind == "mean" else x.flatten(2).amax(2)
-"""
 
 # A later version, whose table and default types have one more, continues the search and confirms it.
 LATER = """
@@ -62,14 +40,14 @@ def last(output):
 @pytest.mark.parametrize(
     ("types", "trials"),
     [
-        ("timm:eca,mine.py:Gate", 2),
+        # test_any_model.py always searches over own attention
+        pytest.param("timm:eca,mine.py:Gate", 4, marks=pytest.mark.long),
         pytest.param("timm:se,timm:eca,timm:cbam,mine.py:Gate,decomposed", 12, marks=pytest.mark.long),
     ],
 )
 def test_from_own_modules_to_a_deployed_model(automl, tmp_path: Path, types: str, trials: int) -> None:
     folder = tmp_path
-    (folder / "mine.py").write_text(GATE)
-    (folder / "pooling.py").write_text(POOLING)
+    make_attention(folder)
     output = automl(
         "search", "--space", "digits", "--attention", types, "--trials", trials, "--baseline-share", 0,
         "--name", "gates", *FAST, "--json",
@@ -98,7 +76,7 @@ def test_from_own_modules_to_a_deployed_model(automl, tmp_path: Path, types: str
     automl("maps", "exports/own", "digit.png", "--out", "maps", "--trust")
     assert [*(folder / "maps").glob("digit-*.png")]
 
-    (folder / "pooling.py").write_text(f"{POOLING}# changed\n")
+    (folder / "pooling.py").write_text((folder / "pooling.py").read_text() + "# changed\n")
     with pytest.raises(AssertionError, match=r"the code of .*mine\.py:Gate has changed; restore it"):
         automl("export", "--trust", "--run", export[export.index("--run") + 1], "--out", "again")
 
@@ -110,8 +88,7 @@ def test_from_a_whole_gpu_to_a_deployed_model(
     gpu: torch.device,
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "mine.py").write_text(GATE)
-    (tmp_path / "pooling.py").write_text(POOLING)
+    make_attention(tmp_path)
     result = last(automl(
         "search", "--space", "digits", "--attention", "mine.py:Gate", "--trials", 3, "--baseline-share", 0,
         *("--name", "gates", *FAST, *gpus_per_trial(1), "--confirm", "--top", 1, "--seeds", 2, "--json"),

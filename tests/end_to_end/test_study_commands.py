@@ -1,4 +1,4 @@
-"""The small form of each study runs to its table: one always and shortened, the others are long."""
+"""The small form of each study runs to its table."""
 
 import csv
 
@@ -6,15 +6,12 @@ import pytest
 
 from automl.studies.run_study import list_studies
 
-SHORT = {  # what makes them short
-    "da-imagenet": ("--epochs", 1, "--subset", 0.1),
-}
+SHORT = {"da-imagenet": ("--epochs", 1, "--subset", 0.1)}  # what makes them short
 FILES = {"ssa-equal-time": 3}  # of tables, where there are several
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in list_studies()]
-)
+@pytest.mark.long  # tests/automl/studies has their parts
+@pytest.mark.parametrize("name", list_studies())
 def test_a_small_form_prints_its_table(automl, tmp_path, name):
     output = automl("study", name, "--small", *SHORT.get(name, ()))
     study = list_studies()[name]
