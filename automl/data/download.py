@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+import tomllib
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from urllib.parse import urlsplit
 from automl.base.errors import InputError, unknown
 from automl.base.escape import redact
 from automl.base.registry import contributions
+from automl.base.serialise import from_json
 from automl.base.terminal import progress
 from automl.data.archive import MAX_FRACTION_OF_DISK, enter_single_folder, unpack
 from automl.storage.cache_folder import cache_root, once
@@ -74,14 +76,6 @@ class Remote:
     def name(self) -> str:
         """The name of the file."""
         return self.address.rpartition("/")[2]
-
-
-def download_archive(address: str, name: str, cache: Path, checksum: Checksum | None) -> Path:
-    """Return the folder with the content of the archive at `address`, kept under `name`.
-
-    Raises InputError like `fetch_files`.
-    """
-    return fetch_files(name, [Remote(address=address, checksum=checksum or Checksum())], cache)
 
 
 def fetch_files(name: str, files: Sequence[Remote], cache: Path) -> Path:
@@ -239,9 +233,6 @@ def _remove(path: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-NO_LICENSE = "of the photographs' owners"
-
-
 @dataclass(frozen=True, kw_only=True)
 class PublishedDataset:
     """A dataset that can be downloaded.
@@ -269,6 +260,13 @@ class PublishedDataset:
         """The approximate size of all files in bytes; 0 if unknown."""
         sizes = [file.size for file in self.files]
         return sum(sizes) if all(sizes) else 0
+
+
+def read_datasets(module: str) -> Sequence[PublishedDataset]:
+    """Read `datasets.toml` beside a module. Its table `shared` has the defaults of its datasets."""
+    content = tomllib.loads(Path(module).with_name("datasets.toml").read_text(encoding="utf-8"))
+    shared, datasets = content.get("shared", {}), content["datasets"]
+    return [from_json(PublishedDataset, {**shared, **dataset}, dataset["name"]) for dataset in datasets]
 
 
 @cache

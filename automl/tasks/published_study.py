@@ -3,11 +3,14 @@
 Figures missing in a source are left out. The rows of a table are the cells of the grid, in order.
 """
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-SOURCE_OF_DECOMPOSED = "Z. Shen et al., Decomposed Attention, arXiv 1812.01243, and its blog post"
+from automl.base.serialise import from_json
+
 UNKNOWN = "not printed"
 UNPRINTED = f"{UNKNOWN}, the study takes "  # before what the study chose itself
 
@@ -66,3 +69,10 @@ class Study:
     run: str = ""
     form_on_data: str = ""
     reads_code: bool = False
+
+
+def read_studies(module: str) -> Sequence[Study]:
+    """Read `studies.toml` beside a module. Its table `shared` has the defaults of its studies."""
+    content = tomllib.loads(Path(module).with_name("studies.toml").read_text(encoding="utf-8"))
+    shared = content.get("shared", {})
+    return [from_json(Study, {**shared, **study}, study["name"]) for study in content["studies"]]

@@ -1,12 +1,12 @@
 """The published comparison of two encoders of code search (arXiv 1909.09436)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 import optuna
 
 from automl.tasks.code_retrieval import CodeModel, RetrievalTraining, space
-from automl.tasks.published_study import Row, Study
+from automl.tasks.published_study import read_studies
 from search.config import TrialConfig
 from search.grid import SMALL, grid
 
@@ -41,32 +41,4 @@ GRIDS = tuple(
     grid(f"codesearch-encoders{form}", partial(_encoders, small=bool(form)), {"encoder": "Self Attn"})
     for form in ("", SMALL)
 )
-STUDIES: Sequence[Study] = (
-    Study(
-        name="codesearch-encoders",
-        summary="code search with self-attention, and with a CNN before it",
-        source="Self Attention and CNN self-attention, batches of 1,000, Python of CodeSearchNet",
-        columns={
-            "mrr": "Validation MRR",
-            "test_mrr": "Test MRR",
-            "test_mrr_names": "FuncNameTest MRR",
-        },
-        setup={
-            "model": "cnn-selfattention / selfattention (pooling=weighted_mean)",
-            "data": "CodeSearchNet, Python",
-            "inputs": "412,178 documented functions",
-            "epochs": "up to 500, until 5 do not improve",
-            "scored": "CodeSearchNet's validation and test splits",
-        },
-        rows=[
-            Row(name=name, figures=dict(zip(("test_mrr", "test_mrr_names", "mrr"), figures, strict=True)))
-            for name, figures in (
-                ("Self Attn", ("0.692", "0.680", "0.643")),
-                ("CNN Self Attn", ("0.632", "0.595", "0.583")),
-            )
-        ],
-        data="CodeSearchNet's Python files, or a folder of code: --data FOLDER",
-        settings={"test": True},
-        reads_code=True,
-    ),
-)
+STUDIES = read_studies(__file__)

@@ -9,7 +9,7 @@ import optuna
 from attention.options import OptionValue
 from attention.spec import Spec
 from automl.tasks.detection import DetectionData, DetectionModel, DetectionTraining, space
-from automl.tasks.published_study import SOURCE_OF_DECOMPOSED, UNPRINTED, Row, Study
+from automl.tasks.published_study import read_studies
 from search.config import TrialConfig
 from search.grid import DECOMPOSED, SMALL, grid
 from search.space import Space
@@ -19,18 +19,6 @@ NARROW: Mapping[str, OptionValue] = {"key_channels": 32, "value_channels": 32}
 COUNTS = (1, 5, 7)
 BACKBONES = ("torchvision:resnet50", "torchvision:resnet101", "torchvision:resnext101_32x8d")
 SMALL_BACKBONES = ("xresnet18", "xresnet34", "xresnet50")
-COCO = "a folder of COCO's layout: --data FOLDER"
-COCO_2017: Mapping[str, str] = {
-    "model": "torchvision:resnet50",
-    "data": "MS-COCO 2017",
-    "inputs": "118,287 images",
-    "size": f"{UNPRINTED}800 px",
-    "epochs": f"{UNPRINTED}12",
-    "scored": "a split that it does not name",
-}
-AP: Mapping[str, str] = {"box_ap": "box AP", "mask_ap": "mask AP"}
-NAN = "NaN (diverged)"
-OOM = "OOM (did not fit in memory)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,88 +112,5 @@ def _grids() -> Iterator[Space]:
             yield grid(name + form, partial(function, detector=detector), reference)
 
 
-def _ap(name: str, box: str, mask: str, gains: Sequence[str] = (), plain: str = "") -> Row:
-    keys = ("box_ap", "mask_ap", "box_ap gain", "mask_ap gain")
-    return Row(name=name, figures=dict(zip(keys, (box, mask, *gains), strict=False)), plain=plain)
-
-
 GRIDS = tuple(_grids())
-STUDIES: Sequence[Study] = (
-    Study(
-        name="da-modules",
-        summary="1, 5 and 7 decomposed attentions in a Mask R-CNN",
-        source=SOURCE_OF_DECOMPOSED,
-        columns=AP,
-        setup=COCO_2017,
-        rows=[_ap("1", "40.2", "36.0"), _ap("5", "40.6", "36.1"), _ap("7", "41.2", "36.7")],
-        data=COCO,
-    ),
-    Study(
-        name="da-normalisation",
-        summary="no normalisation, scaling and softmax in decomposed attention",
-        source=SOURCE_OF_DECOMPOSED,
-        columns=AP,
-        setup=COCO_2017,
-        rows=[_ap("None", NAN, NAN), _ap("Scaling", "40.2", "35.9"), _ap("Softmax", "40.2", "36.0")],
-        data=COCO,
-        notes=["Scaling divides by sqrt(k), as in the blog post of the source (scaling-keys)."],
-    ),
-    Study(
-        name="da-heads",
-        summary="1, 8 and 32 heads in decomposed attention",
-        source=SOURCE_OF_DECOMPOSED,
-        columns=AP,
-        setup=COCO_2017,
-        rows=[_ap("1", "40.2", "36.0"), _ap("8", "40.3", "36.0"), _ap("32", "40.4", "35.9")],
-        data=COCO,
-    ),
-    Study(
-        name="da-conventional",
-        summary="1, 5 and 7 modules of decomposed and of conventional attention; see --max-memory",
-        source=SOURCE_OF_DECOMPOSED,
-        columns=AP,
-        setup=COCO_2017,
-        rows=[
-            _ap("DA, 1", "40.2", "36.0"),
-            _ap("DA, 5", "40.6", "36.1"),
-            _ap("DA, 7", "41.2", "36.7"),
-            _ap("conventional, 1", "40.3", "35.9"),
-            _ap("conventional, 5", OOM, OOM),
-            _ap("conventional, 7", OOM, OOM),
-        ],
-        data=COCO,
-        small={"max_memory": "55MB"},
-    ),
-    Study(
-        name="da-backbones",
-        summary="ResNet-50, ResNet-101 and ResNeXt-101 with 0 and 7 decomposed attentions",
-        source=SOURCE_OF_DECOMPOSED,
-        columns=AP,
-        setup={
-            **COCO_2017,
-            "model": "torchvision:resnet101 / torchvision:resnet50 / torchvision:resnext101_32x8d",
-        },
-        rows=[
-            row
-            for name, plain, with_da, gains in (
-                ("ResNet-50", ("39.4", "35.1"), ("41.2", "36.7"), ("+1.8", "+1.6")),
-                ("ResNet-101", ("41.3", "36.6"), ("43.1", "37.9"), ("+1.8", "+1.3")),
-                ("ResNeXt-101", ("43.5", "38.5"), ("44.9", "39.5"), ("+1.4", "+1.0")),
-            )
-            for row in (
-                _ap(name, *plain),
-                _ap(f"{name} + DA", *with_da, gains, plain=name),
-            )
-        ],
-        data=COCO,
-        notes=[
-            "The source prints one figure and one improvement for each backbone, such as 39.4 (+1.8). "
-            "That the figure is the plain model's, and that DA has seven modules, is inferred from its "
-            "sums: 39.4 + 1.8 = 41.2 is its figure of seven modules, and 41.3 + 1.8 = 43.1 that of DA "
-            "with ResNet-101 in its last table. The last table has 45.9 for ResNeXt-101, not 44.9.",
-            "Figures of other methods that the source quotes, AP: TDM Faster R-CNN (Inception-ResNet-v2) "
-            "36.8, Mask R-CNN (ResNeXt-101) 39.8, Soft-NMS (Aligned-Inception-ResNet) 40.9, Lighthead "
-            "R-CNN (ResNet-101) 41.5, Fitness-NMS (ResNet-101) 41.8. They are not run here.",
-        ],
-    ),
-)
+STUDIES = read_studies(__file__)

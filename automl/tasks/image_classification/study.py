@@ -4,7 +4,7 @@ Sources: SimpleSelfAttention, github.com/sdoria/SimpleSelfAttention; Z. Shen et 
 (2018), arXiv 1812.01243; H. Touvron et al. (2022), arXiv 2203.09795.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,12 +14,12 @@ import optuna
 from attention.spec import Spec
 from automl.tasks.image_classification import ImageData, ImageTraining, vit_space
 from automl.tasks.image_classification.decomposed_space import list_stage_sites
-from automl.tasks.published_study import SOURCE_OF_DECOMPOSED, UNPRINTED, Row, Study
+from automl.tasks.published_study import read_studies
 from search.config import Model, TrialConfig
 from search.grid import SMALL, decomposed, grid
 from search.space import Space
 
-PHOTOS = "-photos"  # suffix of a small form on the user's photographs
+PHOTOS = "-photos"  # suffix of a small form on the user's photographs, `form_on_data` in studies.toml
 RATES = (1e-3, 3e-3, 5e-3, 8e-3, 1e-2, 12e-3, 14e-3)  # learning rates of the published sweep
 SSA_SITE = "stage1.block2.branch"
 PLAIN, SSA = "xresnet18", "xresnet18 + ssa"
@@ -30,15 +30,6 @@ BLOCKS: Mapping[str, str] = {
     "Block, init_values=0": vit_space.KINDS[0],
     "ParallelBlock = ParallelLayerScaleInitBlock": vit_space.KINDS[3],
     "ParallelBlock, init_values=0": vit_space.KINDS[2],
-}
-SOURCE_OF_SSA = "SimpleSelfAttention, github.com/sdoria/SimpleSelfAttention"
-WOOF: Mapping[str, str] = {
-    "model": "xresnet18 (stem=32-64-64)",
-    "data": "woof1",
-    "inputs": "12,454 images",
-    "size": "128 px",
-    "epochs": "50",
-    "scored": "the 500 images of its folder val",
 }
 
 
@@ -144,79 +135,4 @@ def _grids() -> Iterator[Space]:
 
 
 GRIDS = tuple(_grids())
-STUDIES: Sequence[Study] = (
-    Study(
-        name="ssa-lr-sweep",
-        form_on_data=PHOTOS,
-        summary="xresnet18 on Imagewoof at 128 px, 50 epochs, seven learning rates",
-        source=SOURCE_OF_SSA,
-        columns={"accuracy": "accuracy, %"},
-        setup=WOOF,
-        rows=[
-            Row(name=rate, figures={"accuracy max": mean}, runs=runs)
-            for rate, runs, mean in (
-                ("1e-3", "10", "82.1"),
-                ("3e-3", "30", "84.5"),
-                ("5e-3", "10", "84.6"),
-                ("8e-3", "20", "85.0"),
-                ("1e-2", "20", "84.6"),
-                ("12e-3", "20", "84.4"),
-                ("14e-3", "20", "84.7"),
-            )
-        ],
-    ),
-    Study(
-        name="ssa-equal-time",
-        form_on_data=PHOTOS,
-        summary="the same, then with and without SimpleSelfAttention in the same time",
-        source=SOURCE_OF_SSA,
-        columns={"accuracy": "accuracy, %"},
-        setup=WOOF,
-        rows=[],
-        run="automl.tasks.image_classification.equal_time:run",
-    ),
-    Study(
-        name="da-imagenet",
-        summary="0, 1 and 2 decomposed attentions in a ResNet-50 on ImageNet",
-        source=SOURCE_OF_DECOMPOSED,
-        columns={"accuracy": "top-1 accuracy, %"},
-        setup={
-            "model": "torchvision:resnet50",
-            "data": "ImageNet",
-            "inputs": "1,281,167 images",
-            "size": f"{UNPRINTED}224 px",
-            "epochs": f"{UNPRINTED}90",
-            "scored": "a split that it does not name",
-        },
-        rows=[
-            Row(name=name, figures={"accuracy": figure, "accuracy gain": gain}, plain="0")
-            for name, figure, gain in (
-                ("0", "76.052", "0.000"),
-                ("1", "76.932", "0.880"),
-                ("2", "77.312", "1.260"),
-            )
-        ],
-        data="ImageNet's images, one folder per class: --data FOLDER",
-    ),
-    Study(
-        name="vit-blocks",
-        summary="four kinds of blocks of a vision transformer on faces at 168 px",
-        source="Vision transformer (ViT), a combination of Google's and Facebook's; it gives no figures",
-        columns={"accuracy": "accuracy, %"},
-        setup={
-            "model": "vit (embed_dim=192, heads=3, depth=12)",
-            "data": "faces of its author",
-            "size": "168 px",
-            "epochs": "25",
-            "scored": "the training images",
-        },
-        rows=[Row(name=name) for name in BLOCKS],
-        data="faces, one folder per person: --data FOLDER",
-        notes=[
-            "The source's Block and ParallelBlock have layer scale from 1e-4 by default, so that Block "
-            "computes the same as Layer_scale_init_Block, and ParallelBlock the same as "
-            "ParallelLayerScaleInitBlock. Each pair is one row. The other two rows are the same classes "
-            "with init_values=0, which removes the layer scale.",
-        ],
-    ),
-)
+STUDIES = read_studies(__file__)

@@ -9,7 +9,6 @@ score   Metrics and loss of disparities, over the pixels of batches and workers
 space   Spaces of stereo: attention in PSMNet's backbone, after its pyramid or in its volume
 study   The published comparison of PSMNet with and without decomposed attention (arXiv 1812.01243)
 task    Stereo: the disparity of each pixel of the left of two rectified images
-volume  The volume of matching costs of two images at each disparity
 """
 
 from automl.tasks.stereo.config import EPE, StereoData, StereoModel, StereoTraining

@@ -12,7 +12,7 @@ from backbones.backbone_table import Backbone, table, with_defaults
 from backbones.example import Example, sum_outputs
 
 # Models with `build(max_disparity=, **options)`.
-STEREO = table(Backbone(name="psmnet", build=psmnet.build, dimensions=2, source="arXiv 1803.08669"))
+STEREO = table(Backbone(name="psmnet", build=psmnet.PSMNet, dimensions=2, source="arXiv 1803.08669"))
 MAX_DISPARITY = 192  # Largest disparity of a model without data.
 
 

@@ -18,13 +18,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automl.base.errors import InputError, unknown
-from automl.tasks.stereo.volume import (
-    correlations,
-    cost_volume,
-    interpolation_weights,
-    resize_costs,
-    soft_argmin,
-)
 from backbones.stages import Siamese
 
 Aggregation = Literal["hourglass", "basic"]
@@ -32,6 +25,7 @@ Aggregation = Literal["hourglass", "basic"]
 STEP = 4  # stride of the volume in the image and in disparity [pixels]
 MULTIPLE = 16  # height, width and maximum disparity must be multiples of this [pixels]
 PYRAMID = (1, 2, 4, 8)  # divisors of the largest window
+CHANNELS = 32  # of the features at width 1
 
 
 def conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1, dilation: int = 1) -> list[nn.Module]:
@@ -47,14 +41,7 @@ def conv_norm_3d(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
 
 
 class Block(nn.Module):
-    """Residual block of two convolutions, without an activation after the addition.
-
-    Args:
-        inputs: Number of input channels.
-        outputs: Number of output channels.
-        stride: Stride of the first convolution.
-        dilation: Dilation of both.
-    """
+    """Residual block of two convolutions, the first with a stride, without an activation after the sum."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, dilation: int) -> None:
         super().__init__()
@@ -149,11 +136,7 @@ def build_head(channels: int) -> nn.Sequential:
 
 
 class Residual3d(nn.Module):
-    """Residual block of two 3-D convolutions: `(B, C, D, H, W)` to the same shape.
-
-    Args:
-        channels: Number of channels C.
-    """
+    """Residual block of two 3-D convolutions: `(B, C, D, H, W)` to the same shape."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -167,15 +150,7 @@ class Residual3d(nn.Module):
 
 
 class Basic(nn.Module):
-    """Basic aggregation of twelve convolutions.
-
-    Args:
-        channels: Number of channels C of the features.
-        groups: Number of groups of the correlations.
-
-    Shape:
-        `(B, 2 C + groups, D, H, W)` to a list of one `(B, D, H, W)`.
-    """
+    """Twelve convolutions: `(B, 2 C + groups, D, H, W)` to a list of one `(B, D, H, W)`."""
 
     def __init__(self, channels: int, groups: int) -> None:
         super().__init__()
@@ -189,11 +164,7 @@ class Basic(nn.Module):
 
 
 class Hourglass(nn.Module):
-    """Encoder to a quarter of the size and decoder back, with skip connections at half of the size.
-
-    Args:
-        channels: Number of channels C.
-    """
+    """Encoder to a quarter of the size and decoder back, with skip connections at half of the size."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -236,10 +207,6 @@ def build_upsampling(inputs: int, outputs: int) -> nn.Sequential:
 class StackedHourglass(nn.Module):
     """Three hourglasses. The costs of each are added to those of the previous one.
 
-    Args:
-        channels: Number of channels C of the features.
-        groups: Number of groups of the correlations.
-
     Shape:
         `(B, 2 C + groups, D, H, W)` to a list of three `(B, D, H, W)`.
     """
@@ -264,18 +231,65 @@ class StackedHourglass(nn.Module):
         return costs
 
 
+def cost_volume(left: Tensor, right: Tensor, disparities: int) -> Tensor:
+    """Join the left features, at each disparity, with the right ones shifted by it.
+
+    Two of `(B, C, H, W)` to `(B, 2 C, disparities, H, W)`. Positions outside of the right image are zero.
+    """
+    width = left.shape[-1]
+    pairs = [
+        F.pad(torch.cat([left[..., d:], right[..., : width - d]], 1), (d, 0)) for d in range(disparities)
+    ]
+    return torch.stack(pairs, 2)
+
+
+def correlations(left: Tensor, right: Tensor, disparities: int, groups: int) -> Tensor:
+    """Compute the mean product of left and right features in each group of channels, at each disparity.
+
+    Two of `(B, C, H, W)` to `(B, groups, disparities, H, W)`. Positions outside of the right image are zero.
+    """
+    width = left.shape[-1]
+    products = [left[..., d:] * right[..., : width - d] for d in range(disparities)]
+    means = [F.pad(p.unflatten(1, (groups, -1)).mean(2), (d, 0)) for d, p in enumerate(products)]
+    return torch.stack(means, 2)
+
+
+def interpolation_weights(source: int, target: int) -> Tensor:
+    """Return weights of linear interpolation from `source` to `target` points, float64 `(target, source)`."""
+    eye = torch.eye(source, dtype=torch.float64)[None]
+    weights: Tensor = F.interpolate(eye, size=target, mode="linear")[0].T
+    return weights
+
+
+def resize_costs(costs: Tensor, weights: Tensor, size: tuple[int, int]) -> Tensor:
+    """Resize costs `(B, D, H, W)` trilinearly to `(B, M, *size)`, in disparity by `weights` `(M, D)`."""
+    wide = F.interpolate(costs, size=size, mode="bilinear")
+    resized: Tensor = (weights.to(wide) @ wide.flatten(2)).unflatten(2, size)
+    return resized
+
+
+def soft_argmin(costs: Tensor) -> Tensor:
+    """Return the mean disparity under the softmax of negated costs: `(B, M, H, W)` to `(B, H, W)`."""
+    disparities = torch.arange(costs.shape[1], device=costs.device, dtype=costs.dtype)
+    return (costs.softmax(1) * disparities[:, None, None]).sum(1)
+
+
 class PSMNet(nn.Module):
-    """PSMNet.
+    """PSMNet. The defaults of the options are the published ones.
 
     H and W must be multiples of 16, and at least 4 times the largest window of the pyramid.
 
     Args:
-        max_disparity: Number of disparities [pixels].
-        channels: Channels of the features.
-        aggregation: `hourglass` or `basic`.
+        max_disparity: Number of disparities, a multiple of 16 [pixels].
+        aggregation: `hourglass` for the stacked hourglasses, or `basic`.
+        width: Factor of all channels.
         blocks: Number of blocks of the backbone's second stage.
-        pool: Side of the largest window of the pyramid.
-        groups: Number of groups of the correlations.
+        pool: Side of the largest window of the pyramid, in positions of 4 pixels.
+        groups: Number of groups of channels whose correlations are added to the volume. With them the model
+            learns sooner.
+
+    Raises:
+        InputError: An option or `max_disparity` is invalid.
 
     Shape:
         Two normalised images `(B, 3, H, W)` to disparities of the left one in pixels, `(B, H, W)`.
@@ -287,13 +301,17 @@ class PSMNet(nn.Module):
         self,
         *,
         max_disparity: int,
-        channels: int,
-        aggregation: Aggregation,
-        blocks: int,
-        pool: int,
-        groups: int,
+        aggregation: Aggregation = "hourglass",
+        width: float = 1.0,
+        blocks: int = 16,
+        pool: int = 64,
+        groups: int = 0,
     ) -> None:
+        check(aggregation=aggregation, width=width, blocks=blocks, pool=pool, groups=groups)
+        if max_disparity < MULTIPLE or max_disparity % MULTIPLE:
+            raise InputError(f"max_disparity must be a multiple of {MULTIPLE}; got {max_disparity}")
         super().__init__()
+        channels = round(CHANNELS * width)
         self.max_disparity, self.groups = max_disparity, groups
         self.backbone = FeatureExtraction(channels, blocks, pool)
         self.aggregation = (StackedHourglass if aggregation == "hourglass" else Basic)(channels, groups)
@@ -321,43 +339,6 @@ class PSMNet(nn.Module):
         return results if self.training else results[0]
 
 
-def build(
-    *,
-    max_disparity: int,
-    aggregation: Aggregation = "hourglass",
-    width: float = 1.0,
-    blocks: int = 16,
-    pool: int = 64,
-    groups: int = 0,
-) -> PSMNet:
-    """Build a PSMNet. The defaults are the published ones.
-
-    Args:
-        max_disparity: Number of disparities, a multiple of 16 [pixels].
-        aggregation: `hourglass` for the stacked hourglasses, or `basic`.
-        width: Factor of all channels.
-        blocks: Number of blocks of the backbone's second stage.
-        pool: Side of the largest window of the pyramid, in positions of 4 pixels.
-        groups: Number of groups of channels whose correlations are added to the volume. With them the model
-            learns sooner.
-
-    Raises:
-        InputError: An option or `max_disparity` is invalid.
-    """
-    check(aggregation=aggregation, width=width, blocks=blocks, pool=pool, groups=groups)
-    if max_disparity < MULTIPLE or max_disparity % MULTIPLE:
-        raise InputError(f"max_disparity must be a multiple of {MULTIPLE}; got {max_disparity}")
-    channels = round(32 * width)
-    return PSMNet(
-        max_disparity=max_disparity,
-        channels=channels,
-        aggregation=aggregation,
-        blocks=blocks,
-        pool=pool,
-        groups=groups,
-    )
-
-
 def check(*, aggregation: str, width: float, blocks: int, pool: int, groups: int) -> None:
     """Raise `InputError` if an option of PSMNet is invalid."""
     if aggregation not in get_args(Aggregation):
@@ -370,6 +351,6 @@ def check(*, aggregation: str, width: float, blocks: int, pool: int, groups: int
         raise InputError(f"blocks of psmnet must lie between 1 and 64; got {blocks}")
     if not 8 <= pool <= 256 or pool % PYRAMID[-1]:
         raise InputError(f"pool of psmnet must be a multiple of {PYRAMID[-1]} from 8 to 256; got {pool}")
-    channels = round(32 * width)
+    channels = round(CHANNELS * width)
     if groups and (groups < 0 or channels % groups):
         raise InputError(f"groups of psmnet must be 0 or divide its {channels} channels; got {groups}")

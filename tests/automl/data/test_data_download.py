@@ -5,6 +5,7 @@ import re
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,19 @@ from automl.base.errors import InputError
 from automl.data import download
 from automl.data.download import Checksum, PublishedDataset, Remote, published_datasets
 from automl.tasks.image_classification.data import sources as image_sources
-from automl.tasks.image_classification.data.sources import ADDRESS, CHECKSUMS, get_archive_name, list_images
+from automl.tasks.image_classification.data.sources import DATASETS, get_archive_name, list_images
 from search.spaces import SPACES
 
 WOOF = "imagewoof2-160.tgz"
+
+
+def publish(monkeypatch: pytest.MonkeyPatch, checksum: Checksum) -> None:
+    """Let all published archives have this checksum."""
+    changed = [
+        replace(dataset, files=[replace(file, checksum=checksum) for file in dataset.files])
+        for dataset in DATASETS
+    ]
+    monkeypatch.setattr(image_sources, "DATASETS", changed)
 
 
 @pytest.fixture
@@ -30,7 +40,7 @@ def mirror(
     with tarfile.open(tmp_path / "w.tgz", "w:gz") as file:
         file.add(root, "imagewoof2-160")
     content = (tmp_path / "w.tgz").read_bytes()
-    monkeypatch.setattr(image_sources, "CHECKSUMS", {})  # of the published archives
+    publish(monkeypatch, Checksum())
     with serve_mirror({WOOF: content, "imagewoof-160.tgz": content}) as address:
         monkeypatch.setenv("AUTOML_MIRROR", address)
         yield Mirror
@@ -62,8 +72,7 @@ def test_published_checksum_is_checked(
         "md5": hashlib.md5(whole).hexdigest(),
         "first_md5": hashlib.md5(whole[: 1 << 20]).hexdigest(),
     }
-    published = {WOOF: Checksum(**{kind: values[kind]})}  # type: ignore[arg-type]
-    monkeypatch.setattr(image_sources, "CHECKSUMS", published)
+    publish(monkeypatch, Checksum(**{kind: values[kind]}))  # type: ignore[arg-type]
     mirror.files[WOOF] = whole[:-1] if kind == "size" else whole[:-1] + bytes([whole[-1] ^ 1])
     with pytest.raises(InputError, match=r"imagewoof2-160.tgz is not the expected file.*--data PATH"):
         list_images("woof", None, 128)
@@ -77,15 +86,17 @@ def test_addresses_and_checksums_match_fastai() -> None:
     from fastai.data import download_checks
     from fastai.data.external import URLs
 
+    checksums = {file.address: file.checksum for dataset in DATASETS for file in dataset.files}
     published = ast.literal_eval(Path(download_checks.__file__).read_text())
     for source, name in (("nette", "IMAGENETTE"), ("woof", "IMAGEWOOF")):
         for size, suffix in ((128, "_160"), (224, "_320"), (256, "")):
             archive = f"{image_sources.get_archive_name(source, None, size)}.tgz"
-            assert getattr(URLs, name + suffix) == ADDRESS + archive
-            bytes_, first = published[ADDRESS + archive]
-            assert CHECKSUMS[archive].size == bytes_
-            assert CHECKSUMS[archive].first_md5 in (first, None)
-    whole = {ADDRESS + name: known.md5 for name, known in CHECKSUMS.items() if known.md5}
+            address = getattr(URLs, name + suffix)
+            assert address.endswith(f"/{archive}")
+            bytes_, first = published[address]
+            assert checksums[address].size == bytes_
+            assert checksums[address].first_md5 in (first, None)
+    whole = {address: known.md5 for address, known in checksums.items() if known.md5 and "nette" in address}
     assert whole == dict(Imagenette._ARCHIVES.values())
 
 

@@ -188,7 +188,7 @@ def test_downloaded_photographs_are_split_by_name(root: Path, monkeypatch: pytes
     """Its archives have different sizes of each photograph, whose content therefore differs."""
     from automl.tasks.image_classification.data import sources as image_sources
 
-    monkeypatch.setattr(image_sources, "download_archive", lambda *_: root)
+    monkeypatch.setattr(image_sources, "fetch_files", lambda *_: root)
     before = open_image_records("woof", size=128).manifest()
     for file in root.rglob("*.png"):
         file.write_bytes(file.read_bytes() + b"larger")

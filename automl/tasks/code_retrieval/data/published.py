@@ -23,7 +23,7 @@ from typing import IO, Any
 import numpy as np
 
 from automl.base.errors import InputError
-from automl.data.download import PublishedDataset, Remote
+from automl.data.download import read_datasets
 from automl.data.files import is_clutter, name_to_text
 from automl.data.splits import SPLITS
 from automl.tasks.code_retrieval.data.function import Function
@@ -33,41 +33,7 @@ from automl.tasks.code_retrieval.data.source_folder import SourceFunctions
 
 CORPUS = "code_idx_map.txt"
 QUERIES = {"validation": "cosqa-retrieval-dev-500.json", "test": "cosqa-retrieval-test-500.json"}
-COCLR = "https://raw.githubusercontent.com/Jun-jie-Huang/CoCLR/main/data/search"
-CODE = "https://huggingface.co/datasets/code-search-net/code_search_net/resolve/main/data"
-ARCHIVES = {  # languages of CodeSearchNet and bytes of their archives
-    "python": 940_909_997,
-    "java": 1_060_569_153,
-    "javascript": 1_664_713_350,
-    "php": 851_894_048,
-    "go": 487_525_935,
-    "ruby": 111_758_028,
-}
-
-DATASETS: Sequence[PublishedDataset] = (
-    *(
-        PublishedDataset(
-            name=f"codesearchnet-{language}",
-            about=f"CodeSearchNet, functions in {language}",
-            files=[Remote(address=f"{CODE}/{language}.zip", size=size)],
-            key=f"codesearchnet-{language}",
-            inside="**/final/jsonl",
-            space="codesearch",
-            license="of each repository",
-            source="huggingface.co/datasets/code-search-net/code_search_net",
-        )
-        for language, size in ARCHIVES.items()
-    ),
-    PublishedDataset(
-        name="cosqa",
-        about="CoSQA: real queries for functions in Python",
-        files=[Remote(address=f"{COCLR}/{file}") for file in (CORPUS, *QUERIES.values())],
-        key="cosqa",
-        space="codesearch",
-        license="C-UDA 1.0",
-        source="github.com/Jun-jie-Huang/CoCLR",
-    ),
-)
+DATASETS = read_datasets(__file__)
 
 
 FOLDERS = {"train": "train", "valid": "validation", "validation": "validation", "test": "test"}

@@ -21,7 +21,7 @@ from automl.base.errors import InputError
 from automl.data.archive import extract_if_archive
 from automl.data.csv_table import read_groups, read_labels
 from automl.data.digest import hash_contents
-from automl.data.download import NO_LICENSE, Checksum, PublishedDataset, Remote
+from automl.data.download import read_datasets
 from automl.data.files import find_on_disk, is_clutter, is_file, name_to_text, normalise_nfc
 from automl.data.near_layouts import find_labels_of_images
 from automl.data.records import Listing
@@ -291,32 +291,4 @@ def _is_annotations(file: Path) -> bool:
     return any(key in head for key in KEYS)
 
 
-COCO = "http://images.cocodataset.org"
-
-DATASETS: Sequence[PublishedDataset] = (
-    PublishedDataset(
-        name="coco",
-        about="COCO 2017: 118,287 images for training, 5,000 for validation, boxes and masks",
-        files=[
-            Remote(
-                address=f"{COCO}/zips/train2017.zip",
-                size=19_336_000_000,
-                checksum=Checksum(md5="cced6f7f71b7629ddf16f17bbcfab6b2"),
-            ),
-            Remote(
-                address=f"{COCO}/zips/val2017.zip",
-                size=816_000_000,
-                checksum=Checksum(md5="442b8da7639aecaf257c1dceb8ba8c80"),
-            ),
-            Remote(
-                address=f"{COCO}/annotations/annotations_trainval2017.zip",
-                size=253_000_000,
-                checksum=Checksum(md5="f4bbac642086de4f52a3fdda2de5fa2c"),
-            ),
-        ],
-        key="coco",
-        space="coco-da",
-        license=f"annotations CC BY 4.0; images {NO_LICENSE}",
-        source="cocodataset.org",
-    ),
-)
+DATASETS = read_datasets(__file__)

@@ -9,7 +9,7 @@ import numpy as np
 from automl.base.errors import InputError, unknown
 from automl.data import shared
 from automl.data.archive import extract_if_archive
-from automl.data.download import Checksum, download_archive
+from automl.data.download import fetch_files
 from automl.data.files import is_clutter
 from automl.data.near_layouts import list_folders
 from automl.storage.cache_folder import cache_root
@@ -79,33 +79,7 @@ FORMATS: dict[str, Format] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class SequenceSource:
-    """A dataset that `source` can name.
-
-    Attributes:
-        address: the archive to download; None for user data.
-        sha256: its hash.
-    """
-
-    name: str
-    about: str
-    address: str | None = None
-    sha256: str | None = None
-
-
-SOURCES: dict[str, SequenceSource] = {
-    source.name: source
-    for source in (
-        SequenceSource(
-            name="ucihar",
-            about="UCI HAR: 10,299 windows of a phone's sensors, 30 people in 6 activities",
-            address=ucihar.ADDRESS,
-            sha256=ucihar.SHA256,
-        ),
-        SequenceSource(name="series", about="your own sequences: .ts, CSV or NPZ"),
-    )
-}
+SOURCES = ("ucihar", "series")  # a published dataset, and data of the user
 
 
 def open_source(source: str, path: str | Path | None) -> SequenceCache:
@@ -121,15 +95,12 @@ def open_source(source: str, path: str | Path | None) -> SequenceCache:
         raise unknown("data source", source, SOURCES)
     if (shared_set := shared.find_split(SequenceCache, shared_name(source, path))) is not None:
         return shared_set
-    known = SOURCES[source]
     if path is not None:
         file_format, files = _locate_files(Path(path))
-    elif known.address is None or known.sha256 is None:
+    elif source != "ucihar":
         raise InputError(f"{source} needs the path of your data. Pass --data PATH: {_describe_formats()}")
     else:
-        file_format, files = _locate_files(
-            download_archive(known.address, source, cache_root(), Checksum(sha256=known.sha256))
-        )
+        file_format, files = _locate_files(fetch_files(source, ucihar.DATASETS[0].files, cache_root()))
     return open_sequence_cache(file_format.name, files, file_format.read_recording)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from automl.base.errors import InputError
 from automl.data.archive import extract_cached
-from automl.data.download import Checksum, PublishedDataset, Remote
+from automl.data.download import read_datasets
 from automl.storage.cache_folder import cache_root
 from automl.tasks.sequence_classification.data.reading import (
     NotANumber,
@@ -31,13 +31,8 @@ from automl.tasks.sequence_classification.data.reading import (
     read_text,
 )
 
-# The archive behind the "Download" button of https://archive.ics.uci.edu/dataset/240. The data are in another
-# archive inside it, INNER. UCI publishes no checksum; many projects have pinned these 61,005,872 bytes.
-ADDRESS = "https://archive.ics.uci.edu/static/public/240/human+activity+recognition+using+smartphones.zip"
-SHA256 = "c00b803081a5c797cd5e4b83700a9810b38d53d9d84e01917e090e1fdbc81031"
-
 FOLDER = "UCI HAR Dataset"
-INNER = f"{FOLDER}.zip"
+INNER = f"{FOLDER}.zip"  # in the published archive
 LABELS = "activity_labels.txt"
 SIGNALS = tuple(f"{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_acc") for axis in "xyz")
 PUBLISHED_SPLITS = ("train", "test")
@@ -143,15 +138,4 @@ def _read_signal(file: Path, windows: int, labels: Path, steps: int | None) -> n
     return flat.reshape(windows, steps)
 
 
-DATASETS: Sequence[PublishedDataset] = (
-    PublishedDataset(
-        name="ucihar",
-        about="UCI HAR: 10,299 windows of a phone's sensors",
-        files=[Remote(address=ADDRESS, size=61_005_872, checksum=Checksum(sha256=SHA256))],
-        key="ucihar",
-        space="ucihar",
-        license="CC BY 4.0",
-        source="archive.ics.uci.edu/dataset/240",
-        downloads_itself=True,
-    ),
-)
+DATASETS = read_datasets(__file__)

@@ -1,5 +1,6 @@
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from fake_ucihar import write_zip
 from services import Mirror, serve_mirror
 
 from automl.base.errors import InputError
-from automl.tasks.sequence_classification.data import formats as sequence_sources
+from automl.data.download import Checksum
 from automl.tasks.sequence_classification.data import open_sequences, ucihar
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -19,19 +20,19 @@ NAME = "human+activity+recognition+using+smartphones.zip"
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Mirror]]:
     """Serve a small archive whose hash is the expected one."""
     content = write_zip(tmp_path / "a.zip", nested=True).read_bytes()
-    known = sequence_sources.SequenceSource(
-        name="ucihar", about="", address=ucihar.ADDRESS, sha256=hashlib.sha256(content).hexdigest()
-    )
-    monkeypatch.setitem(sequence_sources.SOURCES, "ucihar", known)
+    dataset, file = ucihar.DATASETS[0], ucihar.DATASETS[0].files[0]
+    small = replace(file, checksum=Checksum(sha256=hashlib.sha256(content).hexdigest()))
+    monkeypatch.setattr(ucihar, "DATASETS", [replace(dataset, files=[small])])
     with serve_mirror({NAME: content}) as address:
         monkeypatch.setenv("AUTOML_MIRROR", address)
         yield Mirror
 
 
 def test_archive_is_the_published_one() -> None:
-    assert sequence_sources.SOURCES["ucihar"].address == ucihar.ADDRESS
-    assert sequence_sources.SOURCES["ucihar"].sha256 == ucihar.SHA256
-    assert len(bytes.fromhex(ucihar.SHA256)) == 32
+    file = ucihar.DATASETS[0].files[0]
+    assert file.name == NAME
+    assert file.size == 61_005_872
+    assert len(bytes.fromhex(file.checksum.sha256 or "")) == 32
 
 
 def test_downloaded_once(mirror: type[Mirror]) -> None:

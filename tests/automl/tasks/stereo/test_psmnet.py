@@ -11,7 +11,6 @@ from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
 from automl.tasks.stereo.psmnet import (
     PSMNet,
-    build,
     correlations,
     cost_volume,
     interpolation_weights,
@@ -28,7 +27,7 @@ EXAMPLE = (torch.zeros(2, 3, 32, 48), torch.zeros(2, 3, 32, 48))
 
 def small(aggregation: str = "hourglass", **options: Any) -> PSMNet:
     torch.manual_seed(0)
-    return build(max_disparity=16, aggregation=aggregation, **{**SMALL, **options})
+    return PSMNet(max_disparity=16, aggregation=aggregation, **{**SMALL, **options})
 
 
 def views(count: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
@@ -116,7 +115,7 @@ def test_training_returns_all_outputs_and_evaluation_the_last(aggregation, outpu
 
 def test_the_published_model_has_the_published_number_of_parameters():
     """The authors' code prints 5,224,768."""
-    assert sum(parameter.numel() for parameter in build(max_disparity=192).parameters()) == 5_224_768
+    assert sum(parameter.numel() for parameter in PSMNet(max_disparity=192).parameters()) == 5_224_768
 
 
 @pytest.mark.parametrize("aggregation", ["hourglass", "basic"])
@@ -200,4 +199,4 @@ def test_both_images_pass_the_same_backbone():
 )
 def test_invalid_options_are_rejected(options, message):
     with pytest.raises(InputError, match=message):
-        build(**{"max_disparity": 16, **options})
+        PSMNet(**{"max_disparity": 16, **options})
