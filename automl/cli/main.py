@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated, Any, NoReturn
@@ -52,13 +52,14 @@ def options(
 
 
 # Commands import what they run: Ray, MLflow and fastai take seconds each, and `automl --help` needs none.
-for group, commands in {
+GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start here": (data, search, report, export, predict),
     "Judge": (confirm, compare, referee, solve, study),
     "Train and look": (train, maps, cost, sites, check_attention),
     "Searches": (status, searches, sync, remove),
     "Choices": (spaces, attentions, studies),
-}.items():
+}
+for group, commands in GROUPS.items():
     for command in commands:
         app.command(rich_help_panel=group)(as_command(command))
 
