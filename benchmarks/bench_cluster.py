@@ -209,7 +209,7 @@ def main() -> None:
                 plan,
                 scheduler.records,
                 trials=lambda: scheduler.trials,
-                summary=lambda: search_summary(plan, scheduler.records, scheduler.rungs),
+                summary=lambda: search_summary(plan, scheduler.records),
             )
             scheduler.callbacks = [
                 CheckpointRetention(Storage(str(folder)), plan, [], keep=3, deleted=tracker.update),

@@ -1,4 +1,7 @@
-"""Options of every command: `--config`, `--save-config`, `--json`, and `--help-all` if it hides options."""
+"""Options of every command: `--config`, `--save-config`, `--json`, and `--help-all` if it hides options.
+
+A command for a search takes its name as an argument and as `--search`.
+"""
 
 import functools
 import inspect
@@ -12,12 +15,13 @@ from typing import Annotated, Any, TextIO
 
 import typer
 import yaml
+from typer.models import ArgumentInfo
 
 from automl.base.errors import InputError, describe_error, is_raised_by_user, unknown
 from automl.base.terminal import escaped_output
 
 NOT_SAVED = ("as_json", "dry_run", "watch", "yes")  # they concern a single call
-COMMON = ("config", "save_config", "help_all")  # options of every command, not allowed in a file
+COMMON = ("config", "save_config", "help_all", "same")  # options of every command, not allowed in a file
 _output: ContextVar[TextIO | None] = ContextVar("_output", default=None)
 
 
@@ -105,6 +109,10 @@ HelpAll = Annotated[
 ]
 
 
+NameOption = Annotated[str | None, typer.Option("--search", hidden=True)]
+NameArgument = Annotated[str | None, typer.Argument(metavar="[NAME]", hidden=True)]
+
+
 def as_command(function: Callable[..., None]) -> Callable[..., None]:
     """Return `function` with the common options added to its signature, for Typer."""
     signature = inspect.signature(function, eval_str=True)
@@ -114,8 +122,18 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
         if parameter.annotation is not typer.Context and name not in NOT_SAVED
     }
 
+    contexts = [
+        name for name, parameter in signature.parameters.items() if parameter.annotation is typer.Context
+    ]
+
     @functools.wraps(function)
-    def run(*, save_config: Path | None = None, **values: Any) -> None:
+    def run(*, save_config: Path | None = None, same: str | None = None, **values: Any) -> None:
+        if same is not None:
+            if values["search"] not in (None, same):
+                raise InputError(f"two searches are named, {values['search']} and {same}; give one of them")
+            values["search"] = same
+            for context in contexts:
+                values[context].params["search"] = same
         if save_config is not None:
             write(save_config, {option: values[name] for name, option in options.items()})
         with escaped_output(), json_alone() if values.get("as_json") else nullcontext():
@@ -127,6 +145,8 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
                 raise InputError(f"code of yours ended the program: {describe_error(error)}") from error
 
     added: dict[str, Any] = {"config": ConfigOption, "save_config": SaveOption}
+    if "search" in signature.parameters:
+        added["same"] = NameOption if _is_argument(signature.parameters["search"]) else NameArgument
     if any(getattr(parameter.default, "hidden", False) for parameter in signature.parameters.values()):
         added["help_all"] = HelpAll
     more = [
@@ -136,6 +156,11 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])  # type: ignore[attr-defined]
     run.__annotations__ = {}  # Typer reads the signature
     return run
+
+
+def _is_argument(parameter: inspect.Parameter) -> bool:
+    declared = (parameter.default, *getattr(parameter.annotation, "__metadata__", ()))
+    return any(isinstance(each, ArgumentInfo) for each in declared)
 
 
 def _option_name(parameter: inspect.Parameter) -> str:

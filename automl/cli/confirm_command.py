@@ -23,7 +23,7 @@ SHOWN_RUNS, SHOWN_LINES = 3, 15  # largest number of failed commands whose outpu
 
 @with_options_of(ConfirmOptions)
 def confirm(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: Any) -> None:
-    """Train finalists and the tuned baseline with fresh seeds, and test if any is better."""
+    """Test finalists against the tuned baseline with new seeds."""
     from automl.confirm.run_confirm import run_confirm
 
     result = run_confirm(**values)
@@ -104,7 +104,10 @@ def referee(
 
 @with_options_of(CompareOptions)
 def compare(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: Any) -> None:
-    """Compare trained models with the first one, by the statistics of a confirmation."""
+    """Compare trained models with the first one.
+
+    The statistics are those of a confirmation.
+    """
     from automl.confirm.compare import run_compare
 
     comparisons = run_compare(**values)

@@ -32,7 +32,10 @@ def export(
     alias: str | None = option(None, "Alias of the registered model.", shown="champion"),
     trust: bool = TRUST_OPTION,
 ) -> None:
-    """Export a trained model as ONNX, torch.export, safetensors and an MLflow model, and check each."""
+    """Export a trained model in several forms, and check each.
+
+    These are ONNX, torch.export, safetensors and an MLflow model.
+    """
     from automl.export.run_export import ARGUMENTS, run_export
 
     result = run_export(**passed_on(context))

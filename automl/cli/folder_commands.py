@@ -14,14 +14,17 @@ from automl.cli.options import JSON_OPTION, STORAGE_OPTION, option
 
 
 def status(
-    name: Annotated[str | None, typer.Argument(help="Name of the search. Default: the latest.")] = None,
+    search: Annotated[str | None, typer.Argument(help="Name of the search. Default: the latest.")] = None,
     storage: str = STORAGE_OPTION,
     as_json: bool = JSON_OPTION,
 ) -> None:
-    """Show the state of a search. Works on any machine that can read its folder."""
+    """Show the state of a search.
+
+    Works on any machine that can read its folder.
+    """
     from automl.cli.status import read_status
 
-    state = read_status(name, storage)
+    state = read_status(search, storage)
     for line in state.lines():
         print(printable(line))
     if as_json:
@@ -40,13 +43,14 @@ def searches(storage: str = STORAGE_OPTION, as_json: bool = JSON_OPTION) -> None
 
 
 def remove(
-    name: Annotated[str, typer.Argument(help="Name of the search.")],
+    search: Annotated[str | None, typer.Argument(help="Name of the search.")] = None,
     storage: str = STORAGE_OPTION,
     yes: bool = option(False, "Delete without asking.", None, "--yes"),
 ) -> None:
-    """Delete a search with its study, checkpoints, confirmations and report."""
+    """Delete a search with all its files."""
     from automl.cli.remove import find_removable, run_remove
 
+    name = _named(search)
     removable = find_removable(name, storage)
     if not yes:
         if not sys.stdin.isatty():
@@ -62,13 +66,21 @@ def remove(
 
 
 def sync(
-    name: Annotated[str, typer.Argument(help="Name of the search.")],
+    search: Annotated[str | None, typer.Argument(help="Name of the search.")] = None,
     storage: str = STORAGE_OPTION,
 ) -> None:
-    """Write the missing runs of a search to MLflow, after it was unavailable."""
+    """Write the missing runs of a search to MLflow."""
     from automl.cli.sync import run_sync
 
+    name = _named(search)
     print(f"search {name}: {run_sync(name, storage)} trials are in MLflow")
+
+
+def _named(search: str | None) -> str:
+    """Return the name of a search. Raise InputError if there is none, as the latest one may not be meant."""
+    if search is None:
+        raise InputError("the NAME of a search is missing; automl searches lists the names")
+    return search
 
 
 def report(
@@ -77,7 +89,7 @@ def report(
     show: bool = option(False, "Open the page in the browser.", None, "--open"),
     storage: str = STORAGE_OPTION,
 ) -> None:
-    """Write a page about a search: the verdict, plots, trials, and how to repeat it."""
+    """Write a page about a search: its verdict, plots and trials."""
     from automl.base.options import format_command
     from automl.report import run_report
 

@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated, Any, NoReturn
@@ -52,31 +52,16 @@ def options(
 
 
 # Commands import what they run: Ray, MLflow and fastai take seconds each, and `automl --help` needs none.
-for command in (
-    data,
-    search,
-    status,
-    searches,
-    remove,
-    confirm,
-    compare,
-    referee,
-    sync,
-    report,
-    solve,
-    train,
-    export,
-    predict,
-    maps,
-    spaces,
-    attentions,
-    check_attention,
-    studies,
-    study,
-    sites,
-    cost,
-):
-    app.command()(as_command(command))
+GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Start here": (data, search, report, export, predict),
+    "Judge": (confirm, compare, referee, solve, study),
+    "Train and look": (train, maps, cost, sites, check_attention),
+    "Searches": (status, searches, sync, remove),
+    "Choices": (spaces, attentions, studies),
+}
+for group, commands in GROUPS.items():
+    for command in commands:
+        app.command(rich_help_panel=group)(as_command(command))
 
 
 def main(arguments: Sequence[str] | None = None, program: typer.Typer = app, name: str | None = None) -> None:

@@ -41,7 +41,7 @@ def search(
     as_json: bool = JSON_OPTION,
     **values: Any,
 ) -> None:
-    """Search for the best attention types, sites and hyperparameters."""
+    """Search for attention types, sites and hyperparameters."""
     if sys.stderr.isatty():  # the imports take seconds
         print("loading PyTorch and Ray ...", file=sys.stderr, flush=True)
     finalists = _check_confirm(values, confirm=confirm, top=top)

@@ -31,7 +31,7 @@ def data(
     augment: str = option("light", "Augmentation on the sheet: light, standard or strong."),
     as_json: bool = JSON_OPTION,
 ) -> None:
-    """Describe a dataset, with a sheet of sample images, or download a published one."""
+    """Describe a dataset with a sheet of images, or download one."""
     if (path is not None) + (download is not None) + show != 1:
         raise InputError("give exactly one of PATH, --download NAME and --list")
     if path is None:
@@ -76,7 +76,8 @@ def spaces() -> None:
     """List the search spaces."""
     from search.spaces import SPACES, registered_spaces
 
-    for space in (*SPACES.values(), *registered_spaces().values()):
+    listed = [*SPACES.values(), *registered_spaces().values()]
+    for space in sorted(listed, key=lambda space: space.name != "folder"):  # a user's own data come first
         print(f"{space.name:14} {space.summary}")
     print("\nA space of your own: --space file.py:function or --space package.module:function")
 
@@ -143,7 +144,10 @@ def cost(
     ),
     as_json: bool = JSON_OPTION,
 ) -> None:
-    """Print parameters, MACs, activations and step time of a model, plain and with a placement."""
+    """Print parameters, MACs, memory and step time of a model.
+
+    With a placement, also of the model with it.
+    """
     from automl.cli.cost import costs, lines, read_placement, write_costs
 
     if attention is not None and export_costs is None:

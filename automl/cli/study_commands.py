@@ -21,7 +21,7 @@ def studies() -> None:
 
 @with_options_of(StudyOptions)
 def study(context: typer.Context, **values: Any) -> None:
-    """Train the grid of a published experiment, and print its table beside the published one.
+    """Repeat a published experiment, and print both tables.
 
     Resume a study that was stopped. Add seeds to a finished one.
     """

@@ -57,9 +57,9 @@ def open_settings(values: Mapping[str, Any]) -> Settings:
 
     What was chosen is printed. Raises InputError if there is neither a space nor data.
     """
-    given = {name: value for name, value in values.items() if value is not None}
-    data = given.get("data")
-    if given.get("space", "") != "" or "train" in given:
+    options = {name: value for name, value in values.items() if value is not None}
+    data = options.get("data")
+    if options.get("space", "") != "" or "train" in options:
         return Settings(**values)
     if not isinstance(data, str | PathLike):
         raise InputError(
@@ -67,13 +67,13 @@ def open_settings(values: Mapping[str, Any]) -> Settings:
             "train.py:train, or --resume NAME to resume a search"
         )
     # These options say that a language model is wanted.
-    is_text = str(given.get("backbone", "")).startswith("hf:") or bool(
-        {"full", "max_cache", "context", "distil"} & given.keys()
+    is_text = str(options.get("backbone", "")).startswith("hf:") or bool(
+        {"full", "max_cache", "context", "distil"} & options.keys()
     )
-    default = fit(fspath(data), backbone=given.get("backbone"), size=given.get("size"), is_text=is_text)
+    default = fit(fspath(data), backbone=options.get("backbone"), size=options.get("size"), is_text=is_text)
     if default.why:
         print(f"chosen    {default.why}", file=sys.stderr)
-    if default.settings["space"] == "folder" and "weights" not in given:
+    if default.settings["space"] == "folder" and "weights" not in options:
         print(f"weights   {NEW_WEIGHTS}", file=sys.stderr)
     return Settings(**{**values, **default.settings})
 

@@ -1,4 +1,4 @@
-"""From a folder of photographs to a served model, with backbone and attention of one's own or a library's."""
+"""From a folder of photographs to a served model, with backbone and attention of the user or a library."""
 
 import json
 import re

@@ -343,5 +343,5 @@ def test_the_log_of_a_job_reads_well(life: Life) -> None:
     assert re.search(rf" \d/{TRIALS}\b", epochs[0])
     end = lines.index(next(line for line in lines if line.startswith("search sent: ")))
     assert "images to train on" in lines[1]
-    assert lines[2:end] == epochs
+    assert [line for line in lines[2:end] if not line.startswith(" ")] == epochs
     assert all(line.isprintable() for line in lines)

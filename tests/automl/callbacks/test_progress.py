@@ -178,7 +178,7 @@ def test_with_minimize_the_least_is_the_best(capsys: pytest.CaptureFixture[str])
     for number, value in enumerate([0.5, 0.25, 0.75]):
         tell(progress, number, State.COMPLETE, value)
     printed_lines = lines(capsys)
-    assert [found for found in matches(r"best (\S+) \(trial (\d+)", printed_lines) if found] == [
+    assert [match for match in matches(r"best (\S+) \(trial (\d+)", printed_lines) if match] == [
         ("0.5000", "0"),
         ("0.2500", "1"),
     ]
