@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -25,42 +25,19 @@ from automl.data.splits import (
 from automl.data.tally import Tally
 
 
-class Inputs(Protocol):
-    """N inputs, decoded or not.
-
-    Attributes:
-        names: names of the inputs.
-        groups: groups of the inputs, empty or None for an input that stands alone.
-        split: an index of SPLITS for each input, -1 if the dataset defines none, `(N,)`.
-        keys: hashes that decide on splits, uint8 `(N, 32)`.
-        contents: hashes of all data that are learned from, uint8 `(N, 32)`.
-        archive, tally: see `Listing`.
-    """
-
-    @property
-    def names(self) -> Sequence[str]: ...
-    @property
-    def groups(self) -> Sequence[str | None]: ...
-    @property
-    def split(self) -> np.ndarray: ...
-    @property
-    def keys(self) -> np.ndarray: ...
-    @property
-    def contents(self) -> np.ndarray: ...
-    @property
-    def archive(self) -> str | None: ...
-    @property
-    def tally(self) -> Tally: ...
-
-
 class RecordFile(ArrowFile):
     """An opened file of N inputs of all splits.
 
-    Its columns are those of its kind and name, content (the SHA-256 of each input), split (int8, see
-    `Inputs`) and group (string, null for an input that stands alone; omitted if all do).
+    Its columns are those of its kind and name, content (the SHA-256 of each input), split (int8) and group
+    (string, null for an input that stands alone; omitted if all do).
+
+    Attributes:
+        keys: hashes that decide on splits, uint8 `(N, 32)`.
+        contents: hashes of all data that are learned from, uint8 `(N, 32)`.
+        split: an index of SPLITS for each input, -1 if the dataset defines none, `(N,)`.
     """
 
-    archive = None
+    archive: str | None = None  # as of `Listing`
 
     def __init__(self, path: Path, key: str = "content") -> None:
         super().__init__(path)
@@ -85,7 +62,7 @@ class RecordFile(ArrowFile):
         return tally
 
 
-File = TypeVar("File", bound=Inputs)
+File = TypeVar("File", bound="RecordFile | Listing[Any]")
 
 
 class Records(Generic[File]):

@@ -75,9 +75,12 @@ def _read_saved(folder: Path) -> dict[str, Any]:
     return sets
 
 
-def is_shared(name: str, splits: Iterable[str]) -> bool:
-    """Return whether these splits of a dataset come from a search's storage, where they cannot change."""
-    known = _shared_data.sets.get(_key(name)) if _shared_data is not None else None
+def is_shared(name: str | None, splits: Iterable[str]) -> bool:
+    """Return whether these splits of a dataset come from a search's storage, where they cannot change.
+
+    A dataset without a name, see `Task.shared_name`, is never there.
+    """
+    known = None if _shared_data is None or name is None else _shared_data.sets.get(_key(name))
     return known is not None and all(split in known for split in splits)
 
 

@@ -13,8 +13,8 @@ from automl.base.loading import short_name
 from automl.base.units import pluralize
 from automl.export.formats import onnx_file, pt2_file
 from automl.tasks import Task
-from automl.tasks.base import SPLITS
 from automl.tasks.deployment import Interface
+from automl.tasks.task_data import SPLITS
 from search.class_statistics import ScoreCard
 from search.metric import Metric
 

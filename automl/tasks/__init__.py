@@ -1,10 +1,11 @@
 """Tasks: what is learned, and how it is scored. Each folder is one task, and everything of it.
 
 base                     The base class `Task`
+task_data                The part of a task about its data: splits, classes, manifest, files in a storage
 opening                  Finds the task of a name, of data or of a configuration, and opens it
 evaluator                Computes metrics from a model's outputs, over batches and workers
 classification           Base class of classification tasks
-deployment               Deployment of a trained model: module, named inputs and outputs
+deployment               Deployment of a trained model: module, named inputs and outputs, use without data
 initial                  Initial weights: published, from a file, or from a trained trial
 memo                     Results that are computed once in a process
 same_data                Checks whether a search's data have changed since it was created
@@ -36,8 +37,9 @@ from typing import TYPE_CHECKING
 from automl.base.lazy import lazily
 
 if TYPE_CHECKING:
-    from automl.tasks.base import Batch, EvaluationBatch, Inputs, Split, Task
+    from automl.tasks.base import Batch, EvaluationBatch, Inputs, Task
     from automl.tasks.opening import open_task, register_task, task_of, task_of_data
+    from automl.tasks.task_data import Split
 
 # These import torch, which takes seconds. The declaration of a task does not need it.
 __getattr__ = lazily(__name__)

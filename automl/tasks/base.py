@@ -1,38 +1,31 @@
 """The base class of tasks: everything that training, search and tracking need to know of a task."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, cast
+from typing import Any, ClassVar, Generic, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from typing_extensions import TypeVar  # with defaults, which typing has from Python 3.13 on
 
 from automl.base.errors import InputError
-from automl.base.escape import printable
 from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
-from automl.data import shared
 from automl.data.manifest import Manifest
 from automl.data.records import Records
-from automl.storage.storage import Storage
-from automl.tasks.deployment import MODEL, Arrays, Deployment, Run, read_arrays
+from automl.tasks.deployment import TaskDeployment
 from automl.tasks.evaluator import Evaluator
 from automl.tasks.memo import remember_sites
-from automl.tasks.shown import ShownInputs
+from automl.tasks.task_data import SPLITS, Split, TaskData
 from backbones import call, insert
 from search.config import Data, Model, TaskSpec, Training, TrialConfig
-from search.metric import Chance, Metric
+from search.metric import Metric
 from search.record import TrialRecord
 
 Inputs = Any  # inputs of a model: a tensor, a tuple of positional or a dictionary of keyword arguments
 Batch = Any  # a pytree of tensors, which the task's `loss` takes
-Split = Literal["train", "validation", "test"]
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-SHOWN = 10  # largest number of class names in a description
 
 DataT_co = TypeVar("DataT_co", bound=Data, default=Data, covariant=True)
 ModelT_co = TypeVar("ModelT_co", bound=Model, default=Model, covariant=True)
@@ -54,13 +47,13 @@ class EvaluationBatch:
     targets: Any
 
 
-class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
+class Task(TaskData, TaskDeployment, Generic[DataT_co, ModelT_co, TrainingT_co]):
     """The definition of what is learned and how it is scored, for one configuration on one device.
 
     A task of your own is a subclass in a file, named by `TrialConfig(task="file.py:Class")`. A subclass of
     `Task[MyData, MyModel, MyTraining]` has the sections of its configuration with these types. Each worker
     has its own task: `batches` yields its part of every global batch, and `evaluate` combines the workers'
-    results.
+    results. Its bases have the methods about its data and about the deployment of a model.
 
     Args:
         config: The configuration of the training.
@@ -92,9 +85,6 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
     """
 
     spec: ClassVar[TaskSpec]
-    noun: str = "inputs"
-    suffixes: Collection[str] = (".npz",)
-    tolerance: float = 1e-4
     learned: Sequence[str] = ()
     may_be_nan: Collection[str] = ()
 
@@ -335,94 +325,6 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
         """
         return {name: value.item() for name, value in self.evaluate(model, "test").items()}
 
-    @abstractmethod
-    def size(self, split: Split) -> int:
-        """Return the number of inputs of a split.
-
-        Args:
-            split: The split.
-
-        Returns:
-            The number.
-        """
-
-    def class_counts(self, split: Split) -> Sequence[int]:
-        """Return the number of inputs of each class in a split.
-
-        Args:
-            split: The split.
-
-        Returns:
-            The numbers in the order of `labels`; empty for a task without classes.
-        """
-        return ()
-
-    def chance(self, split: Split) -> Chance | None:
-        """Return the score of guessing in the primary metric, or None if it is unknown.
-
-        Args:
-            split: The split.
-
-        Returns:
-            The score.
-        """
-        training = zip(self.class_counts("train"), self.class_counts("validation"), strict=True)
-        return self.metric.chance(self.class_counts(split), [sum(counts) for counts in training])
-
-    @classmethod
-    @abstractmethod
-    def manifest(cls, config: TrialConfig) -> Manifest:
-        """Return the list of the inputs of each split, with a hash of each, as they are now.
-
-        Args:
-            config: The configuration.
-
-        Returns:
-            The manifest.
-        """
-
-    @classmethod
-    def shared_name(cls, config: TrialConfig) -> str | None:
-        """Return the name of the dataset in a storage, or None if each machine loads the data itself.
-
-        Args:
-            config: The configuration.
-
-        Returns:
-            The name.
-        """
-        return None
-
-    def stored_files(self, splits: Sequence[Split]) -> Mapping[str, Path]:
-        """Return the cache file of each split. Required for a task with a `shared_name`.
-
-        Args:
-            splits: The splits. Files of further splits may be returned, too.
-
-        Returns:
-            The path of the file for each split.
-        """
-        raise InputError(f"{type(self).__name__} has a `shared_name` and needs `stored_files`")
-
-    @classmethod
-    def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
-        """Return True if these splits come from a search's storage, where they cannot change.
-
-        Args:
-            config: The configuration.
-            splits: The splits.
-
-        Returns:
-            The result.
-        """
-        name = cls.shared_name(config)
-        return name is not None and shared.is_shared(name, splits)
-
-    @property
-    def digest(self) -> str:
-        """Return a hash of the data of all splits."""
-        return self.manifest(self.config).digest
-
     def after_search(self, folder: Path, ranked: Sequence[TrialRecord]) -> None:
         """Measure what the report of a search shows of this task beside its trials. By default nothing.
 
@@ -430,261 +332,6 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
             folder: The folder of the search.
             ranked: The completed trials, the best first.
         """
-
-    # Deployment: the graphs of a model, and their use without the dataset. A task with one graph implements
-    # `deployment` and `model_inputs`. A task with several implements `deployments`, `graph_inputs`,
-    # `served_inputs` and `compare_together`.
-
-    def deployment(self, model: nn.Module) -> Deployment:
-        """Return the deployment of a model with one graph.
-
-        Args:
-            model: The trained model.
-
-        Returns:
-            The deployment.
-        """
-        raise InputError(f"{type(self).__name__} needs a method `deployment`, or `deployments`")
-
-    def deployments(self, model: nn.Module) -> dict[str, Deployment]:
-        """Return each deployed graph of a model by name. The files are named `NAME.onnx`.
-
-        Args:
-            model: The trained model.
-
-        Returns:
-            The deployments.
-        """
-        return {MODEL: self.deployment(model)}
-
-    def rebuilding_files(self) -> Mapping[str, bytes]:
-        """Return the files that rebuild the model from an export without deployments.
-
-        Returns:
-            The content of each file by its path.
-        """
-        return {}
-
-    def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
-        """Return raw inputs spread over a split, as the deployed graph takes them.
-
-        Args:
-            split: The split.
-            count: The largest number of inputs.
-
-        Returns:
-            The inputs by name.
-        """
-        raise InputError(f"{type(self).__name__} needs a method `model_inputs`, or `graph_inputs`")
-
-    def graph_inputs(self, split: Split, count: int) -> dict[str, dict[str, Tensor]]:
-        """Return `model_inputs` for each graph of `deployments`.
-
-        Args:
-            split: The split.
-            count: The largest number of inputs.
-
-        Returns:
-            The inputs of each graph. A graph that is left out is checked on the example of its deployment.
-        """
-        return {MODEL: self.model_inputs(split, count)}
-
-    def served_inputs(self, split: Split, count: int) -> dict[str, Any]:
-        """Return the inputs of `mlflow-model` for each graph, if they differ from `graph_inputs`.
-
-        Args:
-            split: The split.
-            count: The largest number of inputs.
-
-        Returns:
-            The inputs of each graph.
-        """
-        return {}
-
-    def shown_inputs(self, count: int) -> ShownInputs | None:
-        """Return the first inputs of the test split, spread over its classes, in a form to look at.
-
-        Args:
-            count: The largest number of inputs.
-
-        Returns:
-            The inputs. None if the task has no such form.
-        """
-        return None
-
-    def labelled_inputs(self, split: Split) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
-        """Yield all raw inputs of a split, as a deployed model takes them, in batches with their labels.
-
-        Args:
-            split: The split.
-
-        Yields:
-            Inputs by name, and labels as indices of `Deployment.labels`, int64 `(N,)`. Nothing for a task
-            without labels.
-        """
-        return iter(())
-
-    def compare(self, ours: Arrays, theirs: Arrays) -> float:
-        """Return the difference between the outputs of two forms of a model.
-
-        Export rejects a difference above `tolerance`, and NaN. By default it is the largest absolute
-        difference.
-
-        Args:
-            ours: Outputs of the trained model.
-            theirs: Outputs of the exported form.
-
-        Returns:
-            The difference.
-        """
-        return max(float(np.abs(ours[name] - theirs[name]).max()) for name in ours)
-
-    def compare_together(self, model: nn.Module, runs: Mapping[str, Run]) -> Mapping[str, float]:
-        """Return differences between the model and all exported graphs used together.
-
-        Export rejects a difference above `tolerance`, and NaN.
-
-        Args:
-            model: The trained model.
-            runs: The graphs of `deployments`, as functions of arrays.
-
-        Returns:
-            The difference of each check by its name. By default there is none.
-        """
-        return {}
-
-    @classmethod
-    def read_inputs(
-        cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
-    ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-        """Read inputs from files, without the dataset.
-
-        By default each file is an NPZ with an array per input.
-
-        Args:
-            exported: The entry of the model in `config.json`, with `labels`, `inputs`, `outputs` and
-                `details`.
-            paths: The files.
-
-        Yields:
-            The name of each input, and its arrays as a batch of one.
-
-        Raises:
-            InputError: A file cannot be read.
-        """
-        types = {entry["name"]: entry["dtype"] for entry in exported["inputs"]}
-        for path in paths:
-            arrays = {
-                name: value.astype(types[name])
-                if np.can_cast(value.dtype, types[name], "same_kind")
-                else value
-                for name, value in read_arrays(path, list(types)).items()
-            }
-            for i in range(len(next(iter(arrays.values())))):
-                yield f"{path}[{i}]", {name: value[i : i + 1] for name, value in arrays.items()}
-
-    @classmethod
-    def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
-        """Describe the outputs for one input.
-
-        Args:
-            exported: The entry of the model in `config.json`.
-            outputs: The outputs, without the axis of the batch.
-
-        Returns:
-            A line of text, and values for JSON.
-        """
-        labels = exported["labels"]
-        if not labels:
-            text = ", ".join(f"{name} {np.array2string(v, precision=6)}" for name, v in outputs.items())
-            return text, {name: value.tolist() for name, value in outputs.items()}
-        probabilities = dict(zip(labels, map(float, next(iter(outputs.values()))), strict=True))
-        label = max(probabilities, key=probabilities.__getitem__)
-        values = {"label": label, "probability": probabilities[label], "probabilities": probabilities}
-        return f"{label} ({probabilities[label]:.1%})", values
-
-    @classmethod
-    def write(cls, exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
-        """Write the outputs for one input into files `PATH.*`.
-
-        Args:
-            exported: The entry of the model in `config.json`.
-            name: The name of the input.
-            outputs: The outputs, without the axis of the batch.
-            path: The path without a suffix.
-
-        Returns:
-            The files.
-
-        Raises:
-            InputError: The task writes no files.
-        """
-        raise InputError(f"{cls.__name__} writes no files; leave out --out")
-
-    def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any] | None:
-        """Copy the data that trials on other machines need into the storage, once for all trials.
-
-        Args:
-            storage: The storage of the search.
-            folder: The folder of the search, which records the copy.
-            splits: The splits that are needed.
-
-        Returns:
-            The arguments of `automl.data.shared.use` on other machines, or None if each machine loads the
-            data itself.
-
-        Raises:
-            InputError: The storage cannot be written.
-        """
-        name = self.shared_name(self.config)
-        return None if name is None else shared.publish(storage, name, self.stored_files(splits), folder)
-
-    # Further content of a model card. A task may leave out each of these.
-
-    @property
-    def labels(self) -> list[str]:
-        """Return the names of the classes; empty for a task without classes."""
-        return []
-
-    def describe_data(self) -> str:
-        """Return a line that describes the training data. The test split is not read."""
-        train, validation = self.size("train"), self.size("validation")
-        text = f"{train:,} {self.noun} to train on and {validation:,} for validation"
-        if not self.labels:
-            return text
-        more = ", ..." if len(self.labels) > SHOWN else ""
-        return f"{text}; {len(self.labels)} classes: {', '.join(map(printable, self.labels[:SHOWN]))}{more}"
-
-    def describe_changes(self) -> str:
-        """Return a line on inputs that were left out, changed or duplicated, or an empty string."""
-        return ""
-
-    @classmethod
-    def reads(cls, file: Path) -> bool:
-        """Return True if a file in a folder of inputs is an input.
-
-        Args:
-            file: The file.
-
-        Returns:
-            The result.
-        """
-        return file.suffix.lower() in cls.suffixes
-
-    def describe_splits(self) -> dict[str, str]:
-        """Return a description of how each split was made."""
-        return {}
-
-    def usage(self) -> str:
-        """Return Markdown that explains the inputs, outputs and use of the deployed model.
-
-        By default the card lists names, types and shapes.
-        """
-        return ""
-
-    def request(self) -> str:
-        """Return lines of Python that make `inputs`, the content of a request, from a file."""
-        return 'inputs = {name: value.tolist() for name, value in np.load("inputs.npz").items()}'
 
 
 class RecordTask(Task[DataT_co, ModelT_co, TrainingT_co]):

@@ -12,10 +12,11 @@ from typing_extensions import TypeVar
 
 from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
-from automl.tasks.base import Batch, DataT_co, RecordTask, Split
+from automl.tasks.base import Batch, DataT_co, RecordTask
 from automl.tasks.checks import ModelCheck, check_model
 from automl.tasks.evaluator import ClassificationEvaluator
 from automl.tasks.memo import remember
+from automl.tasks.task_data import Split
 from backbones import BACKBONES, call
 from search.config import Model, TrialConfig
 from search.config.sections import ClassificationTraining, ClassWeights

@@ -1,6 +1,6 @@
 """Deployment of a trained model of any task: the module, its named inputs and its named outputs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from automl.base.errors import InputError
+from automl.tasks.shown import ShownInputs
+from automl.tasks.task_data import Split
 
 Arrays = Mapping[str, np.ndarray]  # inputs or outputs by name; the first axis of each is the batch
 Run = Callable[[Arrays], Arrays]  # an exported form, from all inputs to all outputs
@@ -147,3 +149,223 @@ def read_arrays(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray]
     if len(sizes) != 1:
         raise InputError(f"{path}: the arrays {', '.join(names)} must have as many rows as each other")
     return arrays
+
+
+class TaskDeployment:
+    """The part of a `Task` about the graphs of a model, and their use without the dataset.
+
+    A task with one graph implements `deployment` and `model_inputs`. A task with several implements
+    `deployments`, `graph_inputs`, `served_inputs` and `compare_together`.
+    """
+
+    suffixes: Collection[str] = (".npz",)
+    tolerance: float = 1e-4
+
+    def deployment(self, model: nn.Module) -> Deployment:
+        """Return the deployment of a model with one graph.
+
+        Args:
+            model: The trained model.
+
+        Returns:
+            The deployment.
+        """
+        raise InputError(f"{type(self).__name__} needs a method `deployment`, or `deployments`")
+
+    def deployments(self, model: nn.Module) -> dict[str, Deployment]:
+        """Return each deployed graph of a model by name. The files are named `NAME.onnx`.
+
+        Args:
+            model: The trained model.
+
+        Returns:
+            The deployments.
+        """
+        return {MODEL: self.deployment(model)}
+
+    def rebuilding_files(self) -> Mapping[str, bytes]:
+        """Return the files that rebuild the model from an export without deployments.
+
+        Returns:
+            The content of each file by its path.
+        """
+        return {}
+
+    def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
+        """Return raw inputs spread over a split, as the deployed graph takes them.
+
+        Args:
+            split: The split.
+            count: The largest number of inputs.
+
+        Returns:
+            The inputs by name.
+        """
+        raise InputError(f"{type(self).__name__} needs a method `model_inputs`, or `graph_inputs`")
+
+    def graph_inputs(self, split: Split, count: int) -> dict[str, dict[str, Tensor]]:
+        """Return `model_inputs` for each graph of `deployments`.
+
+        Args:
+            split: The split.
+            count: The largest number of inputs.
+
+        Returns:
+            The inputs of each graph. A graph that is left out is checked on the example of its deployment.
+        """
+        return {MODEL: self.model_inputs(split, count)}
+
+    def served_inputs(self, split: Split, count: int) -> dict[str, Any]:
+        """Return the inputs of `mlflow-model` for each graph, if they differ from `graph_inputs`.
+
+        Args:
+            split: The split.
+            count: The largest number of inputs.
+
+        Returns:
+            The inputs of each graph.
+        """
+        return {}
+
+    def shown_inputs(self, count: int) -> ShownInputs | None:
+        """Return the first inputs of the test split, spread over its classes, in a form to look at.
+
+        Args:
+            count: The largest number of inputs.
+
+        Returns:
+            The inputs. None if the task has no such form.
+        """
+        return None
+
+    def labelled_inputs(self, split: Split) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+        """Yield all raw inputs of a split, as a deployed model takes them, in batches with their labels.
+
+        Args:
+            split: The split.
+
+        Yields:
+            Inputs by name, and labels as indices of `Deployment.labels`, int64 `(N,)`. Nothing for a task
+            without labels.
+        """
+        return iter(())
+
+    def compare(self, ours: Arrays, theirs: Arrays) -> float:
+        """Return the difference between the outputs of two forms of a model.
+
+        Export rejects a difference above `tolerance`, and NaN. By default it is the largest absolute
+        difference.
+
+        Args:
+            ours: Outputs of the trained model.
+            theirs: Outputs of the exported form.
+
+        Returns:
+            The difference.
+        """
+        return max(float(np.abs(ours[name] - theirs[name]).max()) for name in ours)
+
+    def compare_together(self, model: nn.Module, runs: Mapping[str, Run]) -> Mapping[str, float]:
+        """Return differences between the model and all exported graphs used together.
+
+        Export rejects a difference above `tolerance`, and NaN.
+
+        Args:
+            model: The trained model.
+            runs: The graphs of `deployments`, as functions of arrays.
+
+        Returns:
+            The difference of each check by its name. By default there is none.
+        """
+        return {}
+
+    @classmethod
+    def read_inputs(
+        cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
+    ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+        """Read inputs from files, without the dataset.
+
+        By default each file is an NPZ with an array per input.
+
+        Args:
+            exported: The entry of the model in `config.json`, with `labels`, `inputs`, `outputs` and
+                `details`.
+            paths: The files.
+
+        Yields:
+            The name of each input, and its arrays as a batch of one.
+
+        Raises:
+            InputError: A file cannot be read.
+        """
+        types = {entry["name"]: entry["dtype"] for entry in exported["inputs"]}
+        for path in paths:
+            arrays = {
+                name: value.astype(types[name])
+                if np.can_cast(value.dtype, types[name], "same_kind")
+                else value
+                for name, value in read_arrays(path, list(types)).items()
+            }
+            for i in range(len(next(iter(arrays.values())))):
+                yield f"{path}[{i}]", {name: value[i : i + 1] for name, value in arrays.items()}
+
+    @classmethod
+    def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
+        """Describe the outputs for one input.
+
+        Args:
+            exported: The entry of the model in `config.json`.
+            outputs: The outputs, without the axis of the batch.
+
+        Returns:
+            A line of text, and values for JSON.
+        """
+        labels = exported["labels"]
+        if not labels:
+            text = ", ".join(f"{name} {np.array2string(v, precision=6)}" for name, v in outputs.items())
+            return text, {name: value.tolist() for name, value in outputs.items()}
+        probabilities = dict(zip(labels, map(float, next(iter(outputs.values()))), strict=True))
+        label = max(probabilities, key=probabilities.__getitem__)
+        values = {"label": label, "probability": probabilities[label], "probabilities": probabilities}
+        return f"{label} ({probabilities[label]:.1%})", values
+
+    @classmethod
+    def write(cls, exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
+        """Write the outputs for one input into files `PATH.*`.
+
+        Args:
+            exported: The entry of the model in `config.json`.
+            name: The name of the input.
+            outputs: The outputs, without the axis of the batch.
+            path: The path without a suffix.
+
+        Returns:
+            The files.
+
+        Raises:
+            InputError: The task writes no files.
+        """
+        raise InputError(f"{cls.__name__} writes no files; leave out --out")
+
+    @classmethod
+    def reads(cls, file: Path) -> bool:
+        """Return True if a file in a folder of inputs is an input.
+
+        Args:
+            file: The file.
+
+        Returns:
+            The result.
+        """
+        return file.suffix.lower() in cls.suffixes
+
+    def usage(self) -> str:
+        """Return Markdown that explains the inputs, outputs and use of the deployed model.
+
+        By default the card lists names, types and shapes.
+        """
+        return ""
+
+    def request(self) -> str:
+        """Return lines of Python that make `inputs`, the content of a request, from a file."""
+        return 'inputs = {name: value.tolist() for name, value in np.load("inputs.npz").items()}'

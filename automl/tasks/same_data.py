@@ -9,11 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from automl.base.errors import InputError
+from automl.data import shared
 from automl.data.manifest import MANIFEST_FILE, Manifest, compare_manifests
 from automl.storage.metadata import SEARCH_FILE, SearchMetadata
 from automl.storage.storage import Storage
 from automl.tasks import Split, task_of
-from automl.tasks.base import SPLITS
+from automl.tasks.task_data import SPLITS
 from search.config import TrialConfig
 
 
@@ -51,7 +52,7 @@ def check_same_data(
     they cannot have changed. Files are hashed but not decoded.
     """
     task = task_of(config)
-    if task.is_shared(config, splits):
+    if shared.is_shared(task.shared_name(config), splits):
         return
     if changes := compare_manifests(read_manifest(location), task.manifest(config)):
         raise InputError(

@@ -42,7 +42,7 @@ def find_fraction(
         nodes: Resources of each node.
         baseline: Configuration whose training is measured.
         trials: Number of trials. None if only the time is limited.
-        data: Result of `Task.share_data` if the data come from the storage.
+        data: Result of `session.share_data` if the data come from the storage.
 
     Returns:
         The fraction. None if there is no choice: trials get no GPU, the settings request whole ones, or the

@@ -21,6 +21,7 @@ from automl.callbacks.retention import ErrorTraces
 from automl.callbacks.search_progress import Progress
 from automl.config.limits import Limits
 from automl.config.settings import Settings
+from automl.data import shared
 from automl.storage.disk import STUDY_ROOM, format_disk_full, full_disk_errno
 from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import SearchMetadata, write_gpu_fraction
@@ -300,9 +301,10 @@ def _report_lost_head(advice: str, address: str) -> None:
 
 def share_data(task: Task, folder: Path, metadata: SearchMetadata, *splits: Split) -> dict[str, Any] | None:
     """Copy the data to the storage if trials may run on machines without them. Otherwise return None."""
-    if metadata.location.local is not None and not joins_cluster():
+    name = task.shared_name(task.config)
+    if name is None or (metadata.location.local is not None and not joins_cluster()):
         return None
-    return task.share_data(Storage(metadata.settings.storage), folder, splits)
+    return shared.publish(Storage(metadata.settings.storage), name, task.stored_files(splits), folder)
 
 
 def delete_tune_files(folder: Path) -> None:

@@ -192,7 +192,7 @@ def _train(
         experiment="train",
         checkpoint=lambda trial: location,
         source=source(collect_provenance()),
-        data=task.digest,
+        data=task.manifest(task.config).digest,
         primary=task.metric.declaration,
         alone=folder.name,
     )

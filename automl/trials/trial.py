@@ -64,7 +64,7 @@ def build_assignment(
         limits: Limits of the search.
         precision: Precision of the `Runtime`, which also takes `compile`.
         test: Score the test split after the last epoch, as `test_NAME` for each of the task's metrics.
-        data: Result of `Task.share_data` if the data come from the storage.
+        data: Result of `session.share_data` if the data come from the storage.
         profile: Measure the costs before training. Needed for limits and for equal time.
         send: Returns the user-defined code as it is sent, of `make_sender`.
     """

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
-from automl.tasks.base import EvaluationBatch, Inputs, RecordTask, Split
+from automl.tasks.base import EvaluationBatch, Inputs, RecordTask
 from automl.tasks.code_retrieval import SPEC, CodeData, CodeModel, RetrievalTraining
 from automl.tasks.code_retrieval.data import CodeTexts, open_texts, shared_name
 from automl.tasks.code_retrieval.data.tokenizer import UNKNOWN, Ragged
@@ -31,6 +31,7 @@ from automl.tasks.code_retrieval.score import (
 )
 from automl.tasks.deployment import Deployment, spread_indices
 from automl.tasks.shown import ShownInputs
+from automl.tasks.task_data import Split
 from backbones import call
 from search.config import TrialConfig
 from search.metric import Chance

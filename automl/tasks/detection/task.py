@@ -19,7 +19,7 @@ from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
 from automl.data.pictures.formats import SUFFIXES, is_picture
 from automl.data.records import Records
-from automl.tasks.base import EvaluationBatch, RecordTask, Split
+from automl.tasks.base import EvaluationBatch, RecordTask
 from automl.tasks.checks import ModelCheck, check_model
 from automl.tasks.deployment import Arrays, Deployment, spread_indices
 from automl.tasks.detection import SPEC, DetectionData, DetectionModel, DetectionTraining
@@ -44,6 +44,7 @@ from automl.tasks.detection.model import STRIDES, build_detector
 from automl.tasks.detection.score import DetectionEvaluator, Truth, metric_names
 from automl.tasks.initial import initialise_backbone
 from automl.tasks.memo import remember
+from automl.tasks.task_data import Split
 from backbones import BACKBONES, find
 from backbones.libraries import LIBRARIES
 from backbones.memory_format import set_format

@@ -16,13 +16,14 @@ from automl.base import live_objects
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
-from automl.tasks.base import Batch, EvaluationBatch, Inputs, Split, Task
+from automl.tasks.base import Batch, EvaluationBatch, Inputs, Task
 from automl.tasks.deployment import MODEL, Arrays, Deployment
 from automl.tasks.evaluator import Evaluator
 from automl.tasks.function import SPEC, FunctionModel
 from automl.tasks.function.models import Exported, Placed, add_noise, deploy, name_inputs, repeat
 from automl.tasks.function.start import Start, StartTrial, run_start
 from automl.tasks.memo import remember_sites
+from automl.tasks.task_data import Split
 from backbones import insert
 from backbones.example import materialise, sum_outputs
 from backbones.torch_internals import tree_leaves

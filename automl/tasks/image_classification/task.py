@@ -15,7 +15,7 @@ from automl.data.pictures.augment import centre_crop, crop_boxes, draw_boxes, no
 from automl.data.pictures.formats import SUFFIXES, is_picture
 from automl.data.pictures.picture import cache_side, decode
 from automl.data.records import Records
-from automl.tasks.base import EvaluationBatch, Split
+from automl.tasks.base import EvaluationBatch
 from automl.tasks.classification import Classification
 from automl.tasks.deployment import Deployment, spread_indices
 from automl.tasks.image_classification import SPEC, ImageData, ImageTraining
@@ -29,6 +29,7 @@ from automl.tasks.image_classification.data import (
 from automl.tasks.image_classification.data.feed import Feed, apply_cutmix, make_erasing, make_policy
 from automl.tasks.initial import initialise
 from automl.tasks.shown import ShownInputs, spread_over_classes
+from automl.tasks.task_data import Split
 from backbones import IMAGENET, Normalisation, find
 from backbones.memory_format import set_format
 from backbones.torch_internals import standard_gamma

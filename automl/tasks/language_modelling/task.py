@@ -14,7 +14,7 @@ from automl.base.serialise import to_json
 from automl.config.device import copy_ahead
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
-from automl.tasks.base import SPLITS, EvaluationBatch, Split, Task
+from automl.tasks.base import EvaluationBatch, Task
 from automl.tasks.deployment import MODEL, TOKENIZER, Arrays, Deployment, Run, spread_indices
 from automl.tasks.initial import initialise
 from automl.tasks.language_modelling import SPEC, LanguageData, LanguageModel, LanguageTraining
@@ -37,6 +37,7 @@ from automl.tasks.language_modelling.gpt import Decoder
 from automl.tasks.language_modelling.model import check_decoder, find_decoder
 from automl.tasks.language_modelling.score import UNMARKED, LanguageEvaluator, cross_entropy, divergence
 from automl.tasks.language_modelling.sensitivity import write_sensitivity
+from automl.tasks.task_data import SPLITS, Split
 from backbones import sites
 from backbones.output import logits
 from backbones.take_over import find_exact, load_with_projections

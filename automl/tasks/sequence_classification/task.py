@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from automl.base.errors import InputError
 from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
-from automl.tasks.base import SPLITS, EvaluationBatch, Inputs, Split
+from automl.tasks.base import EvaluationBatch, Inputs
 from automl.tasks.classification import Classification
 from automl.tasks.deployment import Deployment, spread_indices
 from automl.tasks.initial import initialise
@@ -29,6 +29,7 @@ from automl.tasks.sequence_classification.data import (
 )
 from automl.tasks.sequence_classification.data.formats import FORMATS, read_unlabelled
 from automl.tasks.shown import ShownInputs, spread_over_classes
+from automl.tasks.task_data import SPLITS, Split
 from backbones.example import materialise
 from search.config import TrialConfig
 from search.config.sections import ClassificationTraining

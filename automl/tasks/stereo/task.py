@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.data.pictures.augment import normalise
-from automl.tasks.base import EvaluationBatch, RecordTask, Split
+from automl.tasks.base import EvaluationBatch, RecordTask
 from automl.tasks.deployment import Arrays, Deployment, spread_indices
 from automl.tasks.stereo import SPEC, StereoData, StereoModel, StereoTraining
 from automl.tasks.stereo.data import StereoPairs, open_pairs, shared_name
@@ -35,6 +35,7 @@ from automl.tasks.stereo.deploy import (
 from automl.tasks.stereo.model import STEREO
 from automl.tasks.stereo.psmnet import MULTIPLE, STEP
 from automl.tasks.stereo.score import StereoEvaluator, disparity_loss
+from automl.tasks.task_data import Split
 from search.config import TrialConfig
 
 

@@ -122,13 +122,15 @@ class TaskTestCase:
 
     def test_its_data_come_from_a_storage(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         task = self.make()
-        assert not task.is_shared(task.config, SPLITS)
-        files = task.share_data(Storage(str(tmp_path / "kept")), tmp_path, SPLITS)
-        assert (files is None) == (task.shared_name(task.config) is None)
+        name = task.shared_name(task.config)
+        assert not shared.is_shared(name, SPLITS)
+        storage, files = Storage(str(tmp_path / "kept")), None
+        if name is not None:
+            files = shared.publish(storage, name, task.stored_files(SPLITS), tmp_path)
         monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "another"))
         shared.use(files)
         try:
-            assert task.is_shared(task.config, SPLITS) == (files is not None)
+            assert shared.is_shared(name, SPLITS) == (files is not None)
             again = self.make()
             assert all(torch.equal(a, b) for a, b in zip(leaves(task, 0), leaves(again, 0), strict=True))
         finally:

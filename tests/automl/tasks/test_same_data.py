@@ -220,7 +220,9 @@ def test_images_in_the_storage_cannot_have_changed(photos: Path) -> None:
     _, metadata = find_search("mine", "searches")
     task = open_task(plain(photos), HERE)
     try:
-        shared.use(task.share_data(Storage("searches"), folder, ("train", "validation")))
+        name, files = task.shared_name(task.config), task.stored_files(("train", "validation"))
+        assert name is not None
+        shared.use(shared.publish(Storage("searches"), name, files, folder))
         change(photos, "changed", "train")
         shared.use_saved(folder, Storage("searches"))
         check_same_data(plain(photos), folder, "mine", ("train", "validation"))
