@@ -25,7 +25,8 @@ checks                   Checks before a training: of a model, and of attention 
 
 A folder declares its task by `SPEC` in its `__init__`. It usually has `config` (the sections of a
 configuration), `data`, `model`, `score` (the evaluator), `deploy`, `space` (search spaces), `study`
-(published experiments) and `task`, the subclass of `Task`. Nothing outside of a folder imports it:
+(published experiments) and `task`, the subclass of `Task`. Tables and texts are beside them: `studies.toml`,
+`data/datasets.toml`, and `usage.md.template` for the model card. Nothing outside of a folder imports it:
 `automl.base.registry` finds it by its name.
 
 A package declares a task by an entry point of the group `automl.tasks`. Other tasks are named by

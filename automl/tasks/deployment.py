@@ -151,6 +151,11 @@ def read_arrays(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray]
     return arrays
 
 
+def read_usage(module: str) -> str:
+    """Return the explanation of the deployed model beside a module, for `str.format`."""
+    return Path(module).with_name("usage.md.template").read_text(encoding="utf-8")
+
+
 class TaskDeployment:
     """The part of a `Task` about the graphs of a model, and their use without the dataset.
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from automl.tasks.code_retrieval import Similarity
 from automl.tasks.code_retrieval.data.tokenizer import PADDING, UNKNOWN
 from automl.tasks.code_retrieval.score import similarity_vectors
-from automl.tasks.deployment import TOKENIZER, Deployment
+from automl.tasks.deployment import TOKENIZER, Deployment, read_usage
 
 QUERY, CODE = "query", "code"
 INPUT, OUTPUT = "tokens", "vectors"
@@ -23,37 +23,6 @@ PRODUCTS: Mapping[Similarity, str] = {
     ),
     "dot": ": the\nproduct of two is their similarity, and the largest is the best match.",
 }
-
-USAGE = """\
-Input `tokens` of `query.onnx` and of `code.onnx`: int64, shape `(N, T)`, N and T from 1 on, sub-tokens
-as `tokenizer.json` has them, padded with {padding}. T is at most {query_length} for queries and {code_length}
-for code: what comes after that must be cut. Output `vectors`: float32, shape `(N, {channels})`{products}
-
-Code is one function without its docstring and without comments; in Python as `ast.unparse` writes it.
-
-```python
-import numpy as np, onnxruntime, tokenizers
-
-encoder = tokenizers.Tokenizer.from_file("tokenizer.json")
-encoder.enable_padding(pad_id={padding})
-
-
-def vectors(graph, texts, length):
-    encoder.enable_truncation(length)
-    tokens = np.array([text.ids for text in encoder.encode_batch(texts)], np.int64)
-    return onnxruntime.InferenceSession(f"{{graph}}.onnx").run(None, {{"tokens": tokens}})[0]
-
-
-code = [
-    "def load(path):\\n    return list(csv.reader(open(path)))",
-    "def close(self):\\n    self.socket.close()",
-]
-scores = vectors("query", ["read a csv file"], {query_length}) @ vectors("code", code, {code_length}).T
-print(code[scores[0].argmax()])
-```
-
-`automl predict FOLDER "read a csv file" --corpus CODE` finds functions in a folder of Python files.
-"""
 
 REQUEST = 'inputs = {"query": ["read a csv file"]}  # or {"code": ["def load(path): ..."]}; answers vectors'
 
@@ -113,7 +82,7 @@ def _deployment(encoder: nn.Module, tokenizer: str, length: int, similarity: Sim
 
 def code_usage(*, query_length: int, code_length: int, channels: int, similarity: Similarity) -> str:
     """Return the usage for the model card. Vectors have `channels` values."""
-    return USAGE.format(
+    return read_usage(__file__).format(
         padding=PADDING,
         query_length=query_length,
         code_length=code_length,

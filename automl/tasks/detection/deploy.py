@@ -22,32 +22,6 @@ MIN_COMPARED_SCORE = 0.1  # least score of an object that exported forms must ag
 SURE = 0.5  # threshold for a pixel of a mask
 COLOURS = ((230, 60, 60), (60, 140, 230), (50, 170, 80), (240, 170, 30), (160, 80, 200), (20, 170, 180))
 
-USAGE = """\
-Inputs `images`: uint8 RGB, shape `(N, {canvas}, {canvas}, 3)`, N from 1 on, each image in the left upper
-corner with {size} pixels or less at its longer side; `sizes`: int64, `(N, 2)`, height and width of each.
-Outputs `boxes`: float32 `(N, D, 4)`, left, top, right and bottom in pixels; `labels`: int64 `(N, D)`, from 1
-on, of the `labels` among the details in config.json; `scores`: float32 `(N, D)`, falling, 0 for entries
-without an object; and with masks `masks`: float32 `(N, D, 28, 28)`, from corner to corner of a box.
-Normalisation is inside. Scale images of more than 8 bits to 8 first, as `automl predict` does.
-
-```python
-import json, numpy as np, onnxruntime
-from PIL import Image, ImageOps
-
-labels = json.load(open("config.json"))["graphs"]["model"]["details"]["labels"]
-session = onnxruntime.InferenceSession("model.onnx")
-photo = ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGB")
-photo.thumbnail(({size}, {size}), Image.Resampling.BILINEAR)
-image = np.zeros((1, {canvas}, {canvas}, 3), np.uint8)
-image[0, : photo.height, : photo.width] = photo
-sizes = np.array([[photo.height, photo.width]])
-boxes, indices, scores = session.run(None, {{"images": image, "sizes": sizes}})[:3]
-for box, label, score in zip(boxes[0], indices[0], scores[0]):
-    if score > 0.5:
-        print(labels[label - 1], f"{{score:.2f}}", box.round(1))
-```
-"""
-
 REQUEST = """
 from PIL import Image, ImageOps
 

@@ -21,7 +21,7 @@ from automl.data.pictures.formats import SUFFIXES, is_picture
 from automl.data.records import Records
 from automl.tasks.base import EvaluationBatch, RecordTask
 from automl.tasks.checks import ModelCheck, check_model
-from automl.tasks.deployment import Arrays, Deployment, spread_indices
+from automl.tasks.deployment import Arrays, Deployment, read_usage, spread_indices
 from automl.tasks.detection import SPEC, DetectionData, DetectionModel, DetectionTraining
 from automl.tasks.detection.config import BOX_AP
 from automl.tasks.detection.data import DetectionImages, open_detection_records, open_split, shared_name
@@ -32,7 +32,6 @@ from automl.tasks.detection.deploy import (
     OUTPUTS,
     REQUEST,
     SIZES,
-    USAGE,
     compare_detections,
     describe_detections,
     pad_images,
@@ -283,7 +282,7 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         return write_detections(exported, name, outputs, path)
 
     def usage(self) -> str:
-        return USAGE.format(canvas=self.canvas, size=self.data.size)
+        return read_usage(__file__).format(canvas=self.canvas, size=self.data.size)
 
     def request(self) -> str:
         return REQUEST.format(canvas=self.canvas, size=self.data.size)

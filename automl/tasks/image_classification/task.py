@@ -17,7 +17,7 @@ from automl.data.pictures.picture import cache_side, decode
 from automl.data.records import Records
 from automl.tasks.base import EvaluationBatch
 from automl.tasks.classification import Classification
-from automl.tasks.deployment import Deployment, spread_indices
+from automl.tasks.deployment import Deployment, read_usage, spread_indices
 from automl.tasks.image_classification import SPEC, ImageData, ImageTraining
 from automl.tasks.image_classification.data import (
     SOURCES,
@@ -36,23 +36,6 @@ from backbones.torch_internals import standard_gamma
 from search.config import TrialConfig
 
 LABELLED = 64  # raw images in a batch of `labelled_inputs`
-
-USAGE = """Input `images`: uint8 RGB, shape `(N, {size}, {size}, 3)`, N from 1 on. Output `probabilities`:
-float32, shape `(N, {classes})`. Normalisation is inside. Images of other sizes: cut the largest centred
-square, resize it to {size} x {size}. Scale images of more than 8 bits to 8 first, as `automl predict` does.
-
-```python
-import json, numpy as np, onnxruntime
-from PIL import Image, ImageOps
-
-labels = json.load(open("config.json"))["labels"]
-session = onnxruntime.InferenceSession("model.onnx")
-photo = ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGB")
-image = ImageOps.fit(photo, ({size}, {size}), Image.Resampling.BILINEAR)
-probabilities = session.run(None, {{"images": np.asarray(image)[None]}})[0][0]
-print(labels[probabilities.argmax()], probabilities.max())
-```
-"""
 
 REQUEST = """
 from PIL import Image, ImageOps
@@ -255,7 +238,7 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
         return is_picture(file)
 
     def usage(self) -> str:
-        return USAGE.format(size=self.data.size, classes=len(self.labels))
+        return read_usage(__file__).format(size=self.data.size, classes=len(self.labels))
 
     def request(self) -> str:
         return REQUEST.format(size=self.data.size)

@@ -16,7 +16,7 @@ from automl.data.pictures.augment import crop_boxes, draw_boxes, normalise, resa
 from automl.data.pictures.formats import SUFFIXES
 from automl.data.pictures.picture import open_picture
 from automl.tasks.base import EvaluationBatch, RecordTask
-from automl.tasks.deployment import Arrays, Deployment, spread_indices
+from automl.tasks.deployment import Arrays, Deployment, read_usage, spread_indices
 from automl.tasks.initial import initialise, initialise_backbone
 from automl.tasks.segmentation import SPEC, SegmentationData, SegmentationModel, SegmentationTraining
 from automl.tasks.segmentation.data import LabelledImages, open_labelled_images, shared_name
@@ -28,19 +28,6 @@ from backbones.libraries import Normalisation
 from backbones.memory_format import find_crashing_layer, set_format
 from search.config import Model, TrialConfig
 
-USAGE = """\
-Input `images`: uint8 RGB, shape `(N, {size}, {size}, 3)`, scaled to this size whatever their shape is. Output
-`classes`: uint8, shape `(N, {size}, {size})`, indices of the `labels` among the details in config.json.
-Normalisation is inside. Scale images of more than 8 bits to 8 first, as `automl predict` does.
-
-```python
-import numpy as np, onnxruntime
-{request}
-session = onnxruntime.InferenceSession("model.onnx")
-classes = session.run(None, {{name: np.array(value, np.uint8) for name, value in inputs.items()}})[0][0]
-Image.fromarray(classes).resize(photo.size, Image.Resampling.NEAREST).save("mask.png")
-```
-"""
 REQUEST = """
 from PIL import Image, ImageOps
 
@@ -182,7 +169,7 @@ class Segmentation(RecordTask[SegmentationData, SegmentationModel, SegmentationT
         return files
 
     def usage(self) -> str:
-        return USAGE.format(size=self.data.size, request=self.request())
+        return read_usage(__file__).format(size=self.data.size, request=self.request())
 
     def request(self) -> str:
         return REQUEST.format(size=self.data.size)

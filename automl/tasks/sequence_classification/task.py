@@ -14,7 +14,7 @@ from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
 from automl.tasks.base import EvaluationBatch, Inputs
 from automl.tasks.classification import Classification
-from automl.tasks.deployment import Deployment, spread_indices
+from automl.tasks.deployment import Deployment, read_usage, spread_indices
 from automl.tasks.initial import initialise
 from automl.tasks.sequence_classification import SPEC, SequenceData
 from automl.tasks.sequence_classification.data import (
@@ -39,22 +39,6 @@ LABELLED = 64  # raw sequences in a batch of `labelled_inputs`
 # Backbones whose exported graph works for every T. In other graphs a loop over time is unrolled.
 ANY_LENGTH = ("resnet1d",)
 
-USAGE = """Input `values`: float32, shape `(N, {channels}, {steps})`, N from 1 on, as they were recorded:
-normalisation is inside. The channels in their order: {names}. {length}
-A missing value may be NaN, which counts as the mean of its channel in the training data; training data
-had gaps filled by a straight line through time, which `automl predict` does, too.
-Output `probabilities`: float32, shape `(N, {classes})`.
-
-```python
-import json, numpy as np, onnxruntime
-
-labels = json.load(open("config.json"))["labels"]
-session = onnxruntime.InferenceSession("model.onnx")
-inputs = dict(np.load("inputs.npz"))  # {inputs}
-for row in session.run(None, inputs)[0]:
-    print(labels[row.argmax()], row.max())
-```
-"""
 PADDED = """
 Input `lengths`: int64, shape `(N,)`, the number of real steps of each sequence, of {steps}. They are
 first; values behind them are ignored. A longer sequence must be cut."""
@@ -214,7 +198,7 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
     def usage(self) -> str:
         steps = self.train.steps
         length = PADDED if self.padded else FREE if self.any_length else FIXED
-        return USAGE.format(
+        return read_usage(__file__).format(
             channels=len(self.train.channels),
             steps="T" if self.any_length else steps,
             names=", ".join(self.train.channels),

@@ -20,29 +20,6 @@ COLUMNS = (LEFT, RIGHT)
 STOPS = (0.0, 0.25, 0.5, 0.75, 1.0)
 COLOURS = ((30, 30, 120), (30, 140, 230), (60, 200, 100), (250, 200, 40), (190, 20, 30))
 
-USAGE = """\
-Inputs `left` and `right`: a rectified pair, uint8 RGB, shape `(N, {height}, {width}, 3)`, N from 1 on. Output
-`disparity`: float32, shape `(N, {height}, {width})`, in pixels from 0 to {maximum}: a point at column x of
-the left image is at column x - disparity of the right one. Normalisation is inside. Smaller images are padded
-with zeros at the bottom and the right, and the disparities there are cut off. Scale images of more than 8
-bits to 8 first, as `automl predict` does.
-
-```python
-import numpy as np, onnxruntime
-from PIL import Image, ImageOps
-
-
-def read(file):
-    image = np.asarray(ImageOps.exif_transpose(Image.open(file)).convert("RGB"))
-    return np.pad(image, ((0, {height} - image.shape[0]), (0, {width} - image.shape[1]), (0, 0)))[None]
-
-
-session = onnxruntime.InferenceSession("model.onnx")
-disparity = session.run(None, {{"left": read("left.png"), "right": read("right.png")}})[0][0]
-print(disparity.mean())
-```
-"""
-
 REQUEST = """
 from PIL import Image, ImageOps
 

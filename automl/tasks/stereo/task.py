@@ -17,7 +17,7 @@ from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.data.pictures.augment import normalise
 from automl.tasks.base import EvaluationBatch, RecordTask
-from automl.tasks.deployment import Arrays, Deployment, spread_indices
+from automl.tasks.deployment import Arrays, Deployment, read_usage, spread_indices
 from automl.tasks.stereo import SPEC, StereoData, StereoModel, StereoTraining
 from automl.tasks.stereo.data import StereoPairs, open_pairs, shared_name
 from automl.tasks.stereo.deploy import (
@@ -25,7 +25,6 @@ from automl.tasks.stereo.deploy import (
     OUTPUT,
     REQUEST,
     RIGHT,
-    USAGE,
     Disparities,
     pad_image,
     read_pairs,
@@ -210,7 +209,7 @@ class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
 
     def usage(self) -> str:
         height, width = self._deployed()
-        return USAGE.format(height=height, width=width, maximum=self.data.max_disparity - 1)
+        return read_usage(__file__).format(height=height, width=width, maximum=self.data.max_disparity - 1)
 
     def request(self) -> str:
         height, width = self._deployed()
