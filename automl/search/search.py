@@ -154,9 +154,10 @@ class Search(Summary, SearchData):
             config = done[0].config
             can_augment = all(hasattr(config.training, name) for name in AUGMENT["strong"])
             return [
-                f"the training data are memorised: {metric} is {learned:.3f} on them and at most {best:.3f} in "
-                f"validation, which guessing may reach. Use more data{', --augment strong' * can_augment}, or pretrained "
-                f"weights ({advise_weights(config.model.backbone)})"
+                f"the training data are memorised: {metric} is {learned:.3f} on them and at most {best:.3f} "
+                f"in validation, which guessing may reach. Use more data"
+                f"{', --augment strong' * can_augment}, or pretrained weights "
+                f"({advise_weights(config.model.backbone)})"
             ]
         return [
             f"train longer (--epochs) or validate on more data: no trial beats chance. The best validation "
