@@ -13,7 +13,6 @@ import automl
 from automl.base.options import STORAGE
 from automl.base.summary import Summary, call
 from automl.callbacks.retention import front
-from automl.config.settings import AUGMENT
 from automl.report.read import SearchData, read_folder
 from automl.search.default_space import advise_weights
 from automl.storage.folder import NamedSearch, find_search, resolve_search
