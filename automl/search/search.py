@@ -17,6 +17,7 @@ from automl.report.read import SearchData, read_folder
 from automl.search.default_space import advise_weights
 from automl.storage.folder import NamedSearch, find_search, resolve_search
 from automl.tracking.run_spec import flat
+from search.choices import AUGMENT
 from search.fixed_scheduler import find_missing
 from search.record import (
     State,
