@@ -59,7 +59,7 @@ def run_name(trial: TrialRecord) -> str:
     """Return the name of a run. The placement comes first, since MLflow cuts names in tables and plots."""
     if trial.variant:
         return f"{trial.variant} seed {trial.config.seed}"
-    return f"{placement_name(trial.config, options=False)} {trial.number:03d} {model_name(trial.config)}"
+    return f"{placement_name(trial.config)} {trial.number:03d} {model_name(trial.config)}"
 
 
 def verdict_numbers(verdict: Mapping[str, Any]) -> dict[str, float]:
