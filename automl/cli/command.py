@@ -15,6 +15,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 import yaml
+from typer.core import TyperCommand
 from typer.models import ArgumentInfo
 
 from automl.base.errors import InputError, describe_error, is_raised_by_user, unknown
@@ -110,7 +111,23 @@ HelpAll = Annotated[
 
 
 NameOption = Annotated[str | None, typer.Option("--search", hidden=True)]
-NameArgument = Annotated[str | None, typer.Argument(metavar="[NAME]", hidden=True)]
+NameArgument = Annotated[str | None, typer.Argument(metavar="NAME", hidden=True)]
+
+
+class Command(TyperCommand):
+    """A command that names the commands with an option which it does not have itself."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words of the command line."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            name = getattr(error, "option_name", None)
+            others = ctx.parent.command.commands.values() if name and ctx.parent else ()
+            owners = [str(other.name) for other in others if any(name in each.opts for each in other.params)]
+            if owners and self.name not in owners:
+                error.message += f", which is an option of {', '.join(owners)}."  # type: ignore[attr-defined]
+            raise
 
 
 def as_command(function: Callable[..., None]) -> Callable[..., None]:

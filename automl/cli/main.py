@@ -17,7 +17,7 @@ import typer
 
 from automl.base.errors import InputError
 from automl.base.escape import printable, redact
-from automl.cli.command import as_command
+from automl.cli.command import Command, as_command
 from automl.cli.confirm_command import compare, confirm, referee
 from automl.cli.export_command import export, maps, predict
 from automl.cli.folder_commands import remove, report, searches, status, sync
@@ -61,7 +61,7 @@ GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
 }
 for group, commands in GROUPS.items():
     for command in commands:
-        app.command(rich_help_panel=group)(as_command(command))
+        app.command(cls=Command, rich_help_panel=group)(as_command(command))
 
 
 def main(arguments: Sequence[str] | None = None, program: typer.Typer = app, name: str | None = None) -> None:

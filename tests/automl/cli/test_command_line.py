@@ -553,6 +553,15 @@ def test_a_search_is_named_by_position_or_by_option(
     assert "two searches are named" in cli(command, "mine", "--search", "another", *more)[2]
 
 
+def test_an_option_of_another_command_is_explained(cli: Cli) -> None:
+    code, _, err = cli("confirm", "--epochs", "3")
+    assert code == 2
+    assert "No such option: --epochs, which is an option of search, " in " ".join(
+        err.replace("│", " ").split()
+    )
+    assert "which is an option" not in cli("confirm", "--colour")[2]
+
+
 @pytest.mark.parametrize("command", ["remove", "sync"])
 def test_the_latest_search_is_not_meant_by_every_command(command: str, cli: Cli) -> None:
     code, _, err = cli(command)
