@@ -197,7 +197,7 @@ def _of_any_task(options: TrainOptions, context: typer.Context) -> "TrialConfig"
 
 
 def _print_result(result: "TrainResult") -> None:
-    from automl.storage.user_code import is_remembered, trust_option
+    from automl.storage.user_code import trust_option
 
     last = result.history[-1]
     scores = [f"{key} {last[key]:.4f}" for key in last if key not in COURSE and not key.startswith("gate.")]
@@ -206,7 +206,7 @@ def _print_result(result: "TrainResult") -> None:
     if result.run_id is None:
         print("warning    the run was not written to MLflow, so automl export --run cannot export it")
     else:
-        trust = "" if is_remembered(result.user_code) else trust_option(result.user_code)
+        trust = trust_option(result.user_code)
         export = f"automl export{trust} --run".split()
         out = f"exports/{result.checkpoint.parent.name}"
         print(f"next       {shell([*export, result.run_id, '--out', out])}")

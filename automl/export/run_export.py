@@ -49,7 +49,7 @@ from automl.storage.disk import format_disk_full
 from automl.storage.folder import NamedSearch, resolve_search
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
-from automl.storage.user_code import check_trusted, is_remembered
+from automl.storage.user_code import check_trusted
 from automl.tasks import Task, open_task
 from automl.tasks.deployment import MODEL, Deployment, Interface, Kind, as_arrays, iterate_batches
 from automl.tasks.same_data import check_source
@@ -240,7 +240,7 @@ def _export(out: Path, chosen: Chosen, trust: bool) -> ExportResult:
     content = checkpoint.read(chosen.checkpoint, torch.device("cpu"))
     config = TrialConfig.from_json(content["config"])
     names = config.user_code()
-    check_trusted(f"exporting {chosen.name!r}", names, trust=trust or is_remembered(names))
+    check_trusted(f"exporting {chosen.name!r}", names, trust=trust)
     config = config.load()
     check_source(config, chosen.checkpoint)
     task = open_task(config, Runtime(device=torch.device("cpu"), precision="fp32"))

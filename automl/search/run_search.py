@@ -25,7 +25,7 @@ from automl.storage.folder import (
 )
 from automl.storage.metadata import SPACE_FILE, SearchMetadata, write_metadata
 from automl.storage.storage import Storage, check_not_temporary
-from automl.storage.user_code import announce, user_code
+from automl.storage.user_code import announce, remember, user_code
 from automl.tasks import open_task
 from automl.tasks.same_data import check_same_data, restore_manifest, write_manifest
 from automl.tracking.process import prepared
@@ -101,6 +101,7 @@ def start_search(settings: Settings, describe: Callable[[Prepared], str] = lambd
     begun = time.monotonic()
     ready = prepare(settings)
     drawn, manifest = ready.drawn, ready.manifest
+    remember([*settings.user_code(), *(name for config in ready.configs for name in config.user_code())])
     with new_folder(
         ready.settings,
         ready.plan,

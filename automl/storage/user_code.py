@@ -1,6 +1,6 @@
 """User-defined code that a command runs: name it, and require `--trust` where it is another user's.
 
-Files that were run on this machine are remembered, so that export may run them. An entry consists of the
+Files that were run on this machine are remembered, so that later commands may run them. An entry consists of the
 file's path, its content and the name of the function. A changed file is not trusted. Modules are not
 remembered, since their name does not identify their files.
 """
@@ -29,9 +29,12 @@ def announce(what: str, names: Iterable[str]) -> None:
 
 
 def check_trusted(what: str, names: Iterable[str], *, trust: bool) -> None:
-    """Raise InputError if `what` would run user-defined code without `trust`. Otherwise name the code."""
+    """Raise InputError if `what` would run user-defined code without `trust`. Otherwise name the code.
+
+    Code that was run on this machine needs no `trust`.
+    """
     names = list(names)
-    if names and not trust:
+    if names and not trust and not is_remembered(names):
         raise InputError(
             f"{what} would run {_listed(names)} with all your permissions. If you trust its author, add "
             f"--trust (from Python trust=True)"
@@ -40,8 +43,9 @@ def check_trusted(what: str, names: Iterable[str], *, trust: bool) -> None:
 
 
 def trust_option(names: Iterable[str]) -> str:
-    """Return ` --trust` if there is user-defined code, otherwise an empty text."""
-    return " --trust" if any(True for _ in names) else ""
+    """Return ` --trust` if there is user-defined code that was not run on this machine, or an empty text."""
+    names = list(names)
+    return " --trust" if names and not is_remembered(names) else ""
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -59,7 +63,7 @@ def remember(names: Iterable[str]) -> None:
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.touch()
         except OSError:
-            return  # export will require --trust
+            return  # later commands will require --trust
 
 
 def is_remembered(names: Iterable[str]) -> bool:
