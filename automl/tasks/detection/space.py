@@ -67,8 +67,6 @@ COCO_PLAIN: Mapping[str, Any] = {
 }
 MOST = 7  # modules
 
-# Types whose time and memory grow linearly with the positions.
-LINEAR = ("decomposed", "ssa", "ssa-sym", "conv1x1")
 KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "reduction": 2}
 PYRAMID = ("fpn.p2", "fpn.p3", "fpn.p4", "fpn.p5")
 
@@ -126,7 +124,7 @@ def coco_da(backbone: str = FULL.backbone) -> Callable[[optuna.Trial], TrialConf
     It has up to seven modules of linear types.
     """
 
-    def draw(trial: optuna.Trial, kinds: Sequence[str] = LINEAR) -> TrialConfig:
+    def draw(trial: optuna.Trial, kinds: Sequence[str] = choices.LINEAR) -> TrialConfig:
         model = replace(FULL, backbone=backbone)
         placement = choices.placement(trial, list_sites(model), most=MOST, kinds=kinds)
         return _config(trial, COCO, model, COCO_TRAINING, placement, batch_sizes=[8, 16, 32])

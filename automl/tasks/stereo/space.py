@@ -44,8 +44,6 @@ SCENEFLOW_PLAIN: Mapping[str, Any] = {
     "schedule": "flat-cosine",
 }
 
-# Types whose time and memory grow linearly with the positions. A volume as published has 393,216 positions.
-LINEAR = ("decomposed", "ssa", "ssa-sym", "conv1x1")
 # Sites at which decomposed attention is tried first, at each and at all: after the pyramid, on the volume
 # before its aggregation, and at the end of the aggregation, which is the last site.
 FIRST = ("backbone.pyramid", "aggregation.entry")
@@ -77,8 +75,8 @@ def planes(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialCo
     return _config(trial, PLANES, SMALL, placement, epochs=8, batch_sizes=[2, 4, 8])
 
 
-def sceneflow(trial: optuna.Trial, kinds: Sequence[str] = LINEAR) -> TrialConfig:
-    """Draw PSMNet as published, with up to three modules of linear types."""
+def sceneflow(trial: optuna.Trial, kinds: Sequence[str] = choices.LINEAR) -> TrialConfig:
+    """Draw PSMNet as published, whose volume has 393,216 positions, with up to three linear modules."""
     placement = choices.placement(trial, list_sites(SCENEFLOW, FULL), kinds=kinds)
     return _config(trial, SCENEFLOW, FULL, placement, epochs=10, batch_sizes=[6, 12, 24])
 
