@@ -1,14 +1,22 @@
-"""Spaces of images: attention in any backbone."""
+"""Spaces of images: attention in any backbone, and decomposed attention in a ResNet-50 or a ResNeXt-101.
+
+Source of the latter: Z. Shen et al., Efficient Attention: Attention with Linear Complexities (2018), arXiv
+1812.01243, section 5. There, one to seven modules follow res3 and res4 (here the second and third stage),
+with softmax or scaling as the normalisation and several widths of the keys. Here the heads vary, too. All
+modules of a trial are of one kind.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import optuna
 
 import backbones
+from attention.options import OptionValue
+from attention.spec import Spec
 from automl.base import loading
 from automl.base.errors import InputError
 from automl.tasks.image_classification import ImageData
@@ -129,6 +137,54 @@ class Photographs:
         return [{**self.first(), **p} for p in choices.papers(list_sites(first, self.size), prefix)]
 
 
+SIZE, MOST = 224, 7  # of decomposed attention in large backbones: the images, and the most modules
+
+DECOMPOSED = {"normalisation": "softmax", "heads": 1, "reduction": 8, **choices.PUBLISHED}
+
+
+def list_stage_sites(backbone: str) -> list["Site"]:
+    """Return the sites after the blocks of res3 and res4."""
+    return [
+        site
+        for site in list_sites(backbone, SIZE)
+        if site.name.startswith(("stage2.", "stage3.")) and not site.name.endswith("branch")
+    ]
+
+
+def decomposed(trial: optuna.Trial, *, backbone: str) -> TrialConfig:
+    """Draw decomposed attention in a large backbone."""
+    sites = list_stage_sites(backbone)
+    chosen = [sites[i] for i in choices.ascending(trial, len(sites), most=MOST)]
+    placement = {}
+    if chosen:
+        kind: dict[str, OptionValue] = {
+            "normalisation": trial.suggest_categorical("normalisation", ["softmax", "scaling"]),
+            "heads": trial.suggest_categorical("heads", [1, 8, 32]),
+        }
+        reduction = trial.suggest_categorical("reduction", [1, 2, 4, 8])
+        for site in chosen:
+            width = site.channels // reduction
+            options = {**kind, "key_channels": width, "value_channels": width}
+            placement[site.name] = Spec("decomposed", options)
+    return TrialConfig(
+        data=ImageData(source="folder", size=SIZE),
+        model=Model(backbone=backbone, placement=placement),
+        training=choices.training(trial, epochs=5),
+    )
+
+
+def decomposed_papers(backbone: str) -> Sequence[dict[str, Any]]:
+    """Return parameters of a module at the end of res4, of res3, and of both."""
+    sites = list_stage_sites(backbone)
+    res3 = max(i for i, site in enumerate(sites) if site.name.startswith("stage2."))
+    res4 = len(sites) - 1
+    return [
+        {"modules": 1, "site1": res4, **DECOMPOSED},
+        {"modules": 1, "site1": res3, **DECOMPOSED},
+        {"modules": 2, "site1": res3, "site2": res4, **DECOMPOSED},
+    ]
+
+
 SPACES = (
     Space(
         name="digits",
@@ -142,4 +198,17 @@ SPACES = (
     Photographs(
         "folder", "--data PHOTOS, one folder per class, at 128 px; as woof, and augmentation", augment=True
     ).space(),
+    *(
+        Space(
+            name=name,
+            draw=partial(decomposed, backbone=backbone),
+            baseline=PLAIN,
+            published=partial(decomposed_papers, backbone),
+            summary=f"0 to 7 decomposed attentions after res3 and res4 of {backbone}; --data PHOTOS",
+        )
+        for name, backbone in (
+            ("resnet50-da", "torchvision:resnet50"),
+            ("resnext101-da", "torchvision:resnext101_32x8d"),
+        )
+    ),
 )

@@ -1,8 +1,8 @@
 """Spaces of stereo: attention in PSMNet's backbone, after its pyramid or in its volume."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import optuna
@@ -98,21 +98,12 @@ def _config(
     )
 
 
-def decomposed(
-    data: StereoData, model: StereoModel, plain: Mapping[str, Any]
-) -> Callable[[], Sequence[Mapping[str, Any]]]:
-    """Return the function that lists parameters of decomposed attention (arXiv 1812.01243).
-
-    The modules are at each of the first sites, and at all of them.
-    """
-
-    def list_parameters() -> Sequence[Mapping[str, Any]]:
-        names = [site.name for site in list_sites(data, model)]
-        first = [*(names.index(site) for site in FIRST), len(names) - 1]
-        chosen = [*([index] for index in first), first]
-        return [{**plain, **choices.modules(indices, "decomposed", KIND)} for indices in chosen]
-
-    return list_parameters
+def published(data: StereoData, model: StereoModel, plain: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return parameters of decomposed attention (arXiv 1812.01243) at each of FIRST, and at all of them."""
+    names = [site.name for site in list_sites(data, model)]
+    first = [*(names.index(site) for site in FIRST), len(names) - 1]
+    chosen = [*([index] for index in first), first]
+    return [{**plain, **choices.modules(indices, "decomposed", KIND)} for indices in chosen]
 
 
 SPACES = (
@@ -120,14 +111,14 @@ SPACES = (
         name="planes",
         draw=planes,
         baseline=PLANES_PLAIN,
-        published=decomposed(PLANES, SMALL, PLANES_PLAIN),
+        published=partial(published, PLANES, SMALL, PLANES_PLAIN),
         summary="disparities of bundled stereo pairs of 80x176 pixels; a narrow PSMNet",
     ),
     Space(
         name="sceneflow",
         draw=sceneflow,
         baseline=SCENEFLOW_PLAIN,
-        published=decomposed(SCENEFLOW, FULL, SCENEFLOW_PLAIN),
+        published=partial(published, SCENEFLOW, FULL, SCENEFLOW_PLAIN),
         summary="PSMNet as published; --data of Scene Flow, KITTI, Middlebury or a CSV of pairs",
     ),
 )
