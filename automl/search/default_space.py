@@ -14,10 +14,6 @@ from automl.tasks import Task, task_of_data
 from search.config import TASKS, TrialConfig
 from search.spaces import SPACES
 
-NEW_WEIGHTS = (
-    "random; with few photographs, pretrained weights score higher: --backbone torchvision:resnet18 "
-    "--weights default, or --weights FILE"
-)
 STEPS = 300  # minimum number of steps; shorter trainings may end at chance level
 
 
@@ -52,6 +48,14 @@ def fit(data: str, *, backbone: str | None = None, size: int | None = None, is_t
     return chosen
 
 
+def advise_weights(backbone: str) -> str:
+    """Return the options that give a backbone pretrained weights. One of the user's own stays."""
+    library, colon, _ = backbone.partition(":")
+    if colon and library not in ("torchvision", "timm"):
+        return "--weights FILE"
+    return f"{'' if colon else '--backbone torchvision:resnet18 '}--weights default, or --weights FILE"
+
+
 def open_settings(values: Mapping[str, Any]) -> Settings:
     """Return the settings of a search with these fields. Without a space, the data choose it.
 
@@ -74,7 +78,11 @@ def open_settings(values: Mapping[str, Any]) -> Settings:
     if default.why:
         print(f"chosen    {default.why}", file=sys.stderr)
     if default.settings["space"] == "folder" and "weights" not in options:
-        print(f"weights   {NEW_WEIGHTS}", file=sys.stderr)
+        advice = advise_weights(str(options.get("backbone", "")))
+        print(
+            f"weights   random; with few photographs, pretrained weights score higher: {advice}",
+            file=sys.stderr,
+        )
     return Settings(**{**values, **default.settings})
 
 

@@ -69,9 +69,8 @@ EPOCHS = 50  # that are written at once; MLflow takes no more than 1000 numbers
 
 _ENDS = {
     State.COMPLETE: "FINISHED",
-    # What was ended on purpose is no failure; the tag `state` says how a trial ended.
-    State.PRUNED: "FINISHED",
-    State.INFEASIBLE: "FINISHED",
+    State.PRUNED: "KILLED",  # as in MLflow's own storage for Optuna
+    State.INFEASIBLE: "FAILED",
     State.ERROR: "FAILED",
 }
 
@@ -175,10 +174,10 @@ class MlflowWriter:
             # A confirmation is also a child run of the search, but is not a trial.
             "searchFilter": f"{tag_filter({PARENT: str(self.parent)})} and tags.`{TRIAL}` LIKE '%'",
             "selectedColumns": [
+                "tags.`state`",
                 f"metrics.`{RANK}`",
                 score,
                 *(f"params.`{name}`" for name in COLUMNS),
-                "tags.`state`",
                 "attributes.`Created`",
             ],
             "orderByKey": order,

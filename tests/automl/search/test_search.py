@@ -17,7 +17,7 @@ from automl.search.search import EXPORTS, RESULT_FILE, Search, load
 from automl.storage.folder import new_folder
 from automl.tracking.run_spec import flat
 from search.class_metrics import ACCURACY
-from search.config import TrialConfig
+from search.config import Model, TrialConfig
 from search.record import Role, State, TrialRecord
 from search.trial_scheduler import Plan
 
@@ -28,7 +28,13 @@ Result = Callable[..., Search]
 def result(tmp_path: Path) -> Result:
     """Return a function that writes a search of baselines with these scores, and loads it."""
 
-    def result(values: list[float], guess: float | None, state: State = State.COMPLETE) -> Search:
+    def result(
+        values: list[float],
+        guess: float | None,
+        state: State = State.COMPLETE,
+        learned: float = 0.2,
+        backbone: str = "xresnet18",
+    ) -> Search:
         plan = Plan(trials=9, budget=1, metric=ACCURACY, objectives=["accuracy"], guessing=guess)
         settings = Settings(
             space="digits", name=f"mine-{len(list(tmp_path.iterdir()))}", storage=str(tmp_path)
@@ -37,10 +43,19 @@ def result(tmp_path: Path) -> Result:
             trials = [
                 TrialRecord(
                     i,
-                    TrialConfig(),
+                    TrialConfig(model=Model(backbone=backbone)),
                     Role.BASELINE,
                     state,
-                    [{"epoch": 1, "resource": 1.0, "accuracy": value, "seconds": 1.0, "steps": 84}],
+                    [
+                        {
+                            "epoch": 1,
+                            "resource": 1.0,
+                            "accuracy": value,
+                            "train_accuracy": learned,
+                            "seconds": 1.0,
+                            "steps": 84,
+                        }
+                    ],
                 )
                 for i, value in enumerate(values)
             ]
@@ -54,6 +69,21 @@ def test_search_at_chance_level_warns(result: Result) -> None:
     assert warning.startswith("train longer (--epochs)")
     assert "no trial beats chance. The best validation accuracy is 0.140" in warning
     assert warning.endswith("guessing may reach 0.155")
+
+
+@pytest.mark.parametrize(
+    ("backbone", "weights"),
+    [
+        ("xresnet18", "--backbone torchvision:resnet18 --weights default, or --weights FILE"),
+        ("timm:resnet10t", "--weights default, or --weights FILE"),
+        ("mine.py:Net", "--weights FILE"),
+    ],
+)
+def test_memorised_data_are_told_from_a_short_training(result: Result, backbone: str, weights: str) -> None:
+    (warning,) = result([0.10, 0.14], 0.155, learned=0.98, backbone=backbone).warnings
+    assert warning.startswith("the training data are memorised: accuracy is 0.980 on them and at most 0.140")
+    assert "train longer" not in warning
+    assert warning.endswith(f"Use more data, --augment strong, or pretrained weights ({weights})")
 
 
 @pytest.mark.parametrize(

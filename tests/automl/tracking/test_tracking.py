@@ -177,8 +177,8 @@ def test_contents_of_the_run_of_a_trial(store: MlflowClient, tmp_path: Path) -> 
     ("state", "status", "reason"),
     [
         (State.COMPLETE, "FINISHED", None),
-        (State.PRUNED, "FINISHED", None),
-        (State.INFEASIBLE, "FINISHED", "out of memory"),
+        (State.PRUNED, "KILLED", None),
+        (State.INFEASIBLE, "FAILED", "out of memory"),
         (State.ERROR, "FAILED", "ValueError: no"),
     ],
 )
@@ -276,7 +276,7 @@ def test_failed_writes_are_repeated(
     assert len(children(store, tracker)) == len(runs) == 2, "no run twice"
     assert steps(store, runs["0"].info.run_id) == [(1, 0.5), (2, 0.75)], "no step twice"
     assert steps(store, runs["1"].info.run_id) == [(1, 0.25)]
-    for number, (record, status) in {"0": (first, "FINISHED"), "1": (second, "FINISHED")}.items():
+    for number, (record, status) in {"0": (first, "FINISHED"), "1": (second, "KILLED")}.items():
         run = runs[number]
         assert (run.info.status, run.data.tags["state"]) == (status, record.state)
         assert run.data.params.keys() == flat(record.config).keys()

@@ -72,7 +72,7 @@ def test_a_diverging_training_is_infeasible(store: MlflowClient, tmp_path: Path)
     with pytest.raises(InputError, match="became nan in epoch 1, step 2; lower the learning rate"):
         run_train(tiny(training={"learning_rate": 1e30}), runtime=HERE)
     run = only_run(store)
-    assert (run.info.status, run.data.tags["state"]) == ("FINISHED", "infeasible")
+    assert (run.info.status, run.data.tags["state"]) == ("FAILED", "infeasible")
     assert "became nan" in run.data.tags["reason"]
     assert not list((tmp_path / "searches").glob("*"))
 
