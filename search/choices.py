@@ -52,6 +52,7 @@ PUBLISHED: Mapping[str, Any] = {
 # Attention types of the built-in spaces unless --attention names others: those of the papers, and the
 # control. A new type of the table is not added here, since it would change the spaces of old searches.
 TYPES = ("ssa", "ssa-sym", "sagan", "decomposed", "multihead", "conv1x1")
+LINEAR = ("decomposed", "ssa", "ssa-sym", "conv1x1")  # time and memory grow linearly with the positions
 
 # Strengths of augmentation in addition to crops and mirror images.
 AUGMENT: Mapping[str, Mapping[str, Any]] = {

@@ -42,15 +42,7 @@ class CommandModel(Model):
             )
 
     def arguments(self, seed: int, out: str) -> list[str]:
-        """Return the words of the command. Braces other than the two placeholders stay.
-
-        Args:
-            seed: The seed.
-            out: The path of the run's folder.
-
-        Returns:
-            The program and its arguments.
-        """
+        """Return the program and its arguments. Braces other than the two placeholders stay."""
         return [word.replace(SEED, str(seed)).replace(OUT, out) for word in shlex.split(self.command)]
 
 

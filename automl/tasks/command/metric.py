@@ -18,15 +18,9 @@ LISTED = 20  # largest number of columns in a message
 
 
 def find_metric(training: CommandTraining, printed: Iterable[Path], out: Path) -> float:
-    """Return the metric that a command reported.
+    """Return the metric that a command reported, in the folder `out` of its run or in what it `printed`.
 
-    Args:
-        training: Where the command reports it.
-        printed: Files with its output: standard output, then standard error, where loggers print.
-        out: The folder of the run.
-
-    Returns:
-        The metric.
+    Loggers print to standard error, the second file of `printed`.
 
     Raises:
         InputError: The metric is missing, not a finite number, or was printed more than once.

@@ -124,10 +124,6 @@ def _group_norm(channels: int) -> nn.GroupNorm:
 class NormedBoxHead(nn.Sequential):
     """torchvision's TwoMLPHead with a layer norm, which is a group norm of one group, after each layer.
 
-    Args:
-        width: Number of features of a pooled region.
-        representation: Width of the layers.
-
     Shape:
         `(R, C, 7, 7)` to `(R, representation)`.
     """

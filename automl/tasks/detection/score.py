@@ -30,11 +30,9 @@ SURE = 0.5  # threshold for a pixel of a mask, as in torchvision and Detectron
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """True objects of an image.
+    """True objects of the image `index` of a split.
 
     Attributes:
-        index: The number of the image in the split.
-        objects: The objects.
         original: Width and height in pixels of the image that `objects` has boxes and areas for.
         stored: Width and height of the image that the model takes, and of the masks.
     """

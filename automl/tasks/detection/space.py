@@ -4,7 +4,7 @@ Source: Z. Shen et al., Efficient Attention (2018), arXiv 1812.01243, which has 
 res3, after res4, and at up to seven sites of ResNet and FPN.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -67,8 +67,6 @@ COCO_PLAIN: Mapping[str, Any] = {
 }
 MOST = 7  # modules
 
-# Types whose time and memory grow linearly with the positions.
-LINEAR = ("decomposed", "ssa", "ssa-sym", "conv1x1")
 KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "reduction": 2}
 PYRAMID = ("fpn.p2", "fpn.p3", "fpn.p4", "fpn.p5")
 
@@ -120,18 +118,13 @@ def scenes(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialCo
     return _config(trial, SCENES, SMALL, SCENES_TRAINING, placement, batch_sizes=[4, 8, 16])
 
 
-def coco_da(backbone: str = FULL.backbone) -> Callable[[optuna.Trial], TrialConfig]:
-    """Return the function that draws a Mask R-CNN on COCO's layout.
-
-    It has up to seven modules of linear types.
-    """
-
-    def draw(trial: optuna.Trial, kinds: Sequence[str] = LINEAR) -> TrialConfig:
-        model = replace(FULL, backbone=backbone)
-        placement = choices.placement(trial, list_sites(model), most=MOST, kinds=kinds)
-        return _config(trial, COCO, model, COCO_TRAINING, placement, batch_sizes=[8, 16, 32])
-
-    return draw
+def coco_da(
+    trial: optuna.Trial, kinds: Sequence[str] = choices.LINEAR, *, backbone: str = FULL.backbone
+) -> TrialConfig:
+    """Draw a Mask R-CNN on COCO's layout, with up to seven modules of linear types."""
+    model = replace(FULL, backbone=backbone)
+    placement = choices.placement(trial, list_sites(model), most=MOST, kinds=kinds)
+    return _config(trial, COCO, model, COCO_TRAINING, placement, batch_sizes=[8, 16, 32])
 
 
 def _config(
@@ -161,7 +154,7 @@ def coco_space(backbone: str = FULL.backbone) -> Space:
     """Return the space of images with objects in COCO's layout, with the backbone `backbone`."""
     return Space(
         name="coco-da",
-        draw=coco_da(backbone),
+        draw=partial(coco_da, backbone=backbone),
         baseline=COCO_PLAIN,
         published=partial(published, replace(FULL, backbone=backbone), COCO_PLAIN),
         summary="Mask R-CNN, attention in its backbone and pyramid; --data of COCO's layout",

@@ -17,12 +17,9 @@ from backbones.torch_internals import tree_leaves, tree_map_only
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """The model that a function gave to `place`.
+    """The model that a function gave to `place`, with the trial's placement.
 
-    Attributes:
-        model: The model with the trial's placement.
-        example: Its inputs.
-        batch_size: The number of inputs of a training step.
+    `batch_size` is the number of inputs of a training step.
     """
 
     model: nn.Module
@@ -32,13 +29,7 @@ class Placed:
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """The model that a function gave to `export`.
-
-    Attributes:
-        model: The model, which contains the placed one.
-        example: Its inputs.
-        labels: The names of its classes.
-    """
+    """The arguments that a function gave to `export`. The model contains the placed one."""
 
     model: nn.Module
     example: Example
@@ -74,9 +65,7 @@ NOISE = 0.1  # relative to the values of an example
 class NamedArguments(nn.Module):
     """A model with any arguments and outputs, as a module from tensors to tensors.
 
-    Args:
-        model: The model.
-        keywords: The names of the last inputs, which are keyword arguments.
+    The last inputs are the keyword arguments `keywords`.
     """
 
     def __init__(self, model: nn.Module, keywords: Iterable[str]) -> None:
@@ -90,12 +79,7 @@ class NamedArguments(nn.Module):
 
 
 def deploy(model: nn.Module, exported: Exported, inputs: Mapping[str, Tensor]) -> Deployment:
-    """Return the deployment of a trained model.
-
-    Args:
-        model: The trained model.
-        exported: What the function declared.
-        inputs: Two inputs, from `name_inputs`.
+    """Return the deployment of a trained model, for two inputs from `name_inputs`.
 
     Raises:
         InputError: The model fails, or an input or output has no batch as its first dimension.

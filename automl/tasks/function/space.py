@@ -31,13 +31,7 @@ History = tuple[Any, ...]  # the discrete values that were drawn so far
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A hyperparameter that a function asks for.
-
-    Attributes:
-        method: The name of the method of an Optuna trial.
-        args: Its arguments, the name of the hyperparameter first.
-        options: Its keyword arguments.
-    """
+    """A hyperparameter that a function asks for: a call of an Optuna trial, its name first in `args`."""
 
     method: str
     args: tuple[Any, ...]
@@ -65,13 +59,7 @@ Step = Suggestion | Sequence[Site] | Start  # a call of the start: `suggest_`, `
 
 @dataclass
 class Starts:
-    """The calls of a function's start, after each history of discrete values.
-
-    Attributes:
-        name: The name of the function.
-        data: The path of `--data`.
-        steps: The call after each history.
-    """
+    """The calls of the start of the function `name`: `steps` has the one after each history."""
 
     name: str
     data: str | None = None
@@ -203,12 +191,8 @@ def function_space(
     Trial 0 has the values in the attribute `baseline` of the function. Of the other hyperparameters it has
     the middle of the range or the first choice.
 
-    Args:
-        name: The name of the function.
-        metric: The metric that it reports.
-        chance: The score of guessing, or None if it is unknown.
-        epochs: The number of the baseline's epochs, instead of the function's.
-        data: The path of `--data`.
+    `chance` is the score of guessing, and None if it is unknown. `epochs` replaces the number of the
+    baseline's epochs that the function names.
 
     Raises:
         InputError: The start of the function fails.

@@ -40,13 +40,7 @@ class Start:
 
 
 class StartTrial(Trial):
-    """A trial of which only the start runs.
-
-    Args:
-        source: Draws the hyperparameters.
-        insert: Returns the model with the placement.
-        options: As for `Trial`.
-    """
+    """A trial of which only the start runs. `insert` returns the model with the placement."""
 
     def __init__(self, source: Any, insert: Callable[[Placed], Placed], **options: Any) -> None:
         super().__init__(source, **options)

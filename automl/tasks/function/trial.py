@@ -37,14 +37,9 @@ class Batches(Protocol[BatchT_co]):
 class Epochs:
     """The epochs of a trial. Iterating yields those that are not finished, from 0 on.
 
-    Args:
-        trial: The trial.
-        start: The number of finished epochs.
-        exact: The number of all epochs. The last one may be partial.
-
     Attributes:
         start: The number of finished epochs.
-        exact: The number of all epochs.
+        exact: The number of all epochs. The last one may be partial.
     """
 
     def __init__(self, trial: "Trial", start: int, exact: float) -> None:

@@ -1,14 +1,13 @@
 """Classification of images.
 
-config            Configuration of the classification of images
-data              Image data: sources, caches of decoded splits, augmentation and batches on the device
-decomposed_space  Spaces of decomposed attention in a ResNet-50 or a ResNeXt-101
-equal_time        The comparison of SimpleSelfAttention at equal time
-fit               Settings of a search that fit a folder of images
-space             Spaces of images: attention in any backbone
-study             Published comparisons of classifiers of images
-task              Image classification: cross-entropy with label smoothing, class weights, mixup and CutMix
-vit_space         Spaces of vision transformers: blocks, stem, size and attention
+config      Configuration of the classification of images
+data        Image data: sources, caches of decoded splits, augmentation and batches on the device
+equal_time  The comparison of SimpleSelfAttention at equal time
+fit         Settings of a search that fit a folder of images
+space       Spaces of images: attention in any backbone, decomposed attention in large ones
+study       Published comparisons of classifiers of images
+task        Image classification: cross-entropy with label smoothing, class weights, mixup and CutMix
+vit_space   Spaces of vision transformers: blocks, stem, size and attention
 """
 
 from automl.tasks.image_classification.config import ImageData, ImageTraining
@@ -25,7 +24,6 @@ SPEC = TaskSpec(
     task="automl.tasks.image_classification.task:ImageClassification",
     spaces=(
         "automl.tasks.image_classification.space",
-        "automl.tasks.image_classification.decomposed_space",
         "automl.tasks.image_classification.vit_space",
     ),
     fit="automl.tasks.image_classification.fit:fit",

@@ -1,14 +1,22 @@
-"""Spaces of images: attention in any backbone."""
+"""Spaces of images: attention in any backbone, and decomposed attention in a ResNet-50 or a ResNeXt-101.
+
+Source of the latter: Z. Shen et al., Efficient Attention: Attention with Linear Complexities (2018), arXiv
+1812.01243, section 5. There, one to seven modules follow res3 and res4 (here the second and third stage),
+with softmax or scaling as the normalisation and several widths of the keys. Here the heads vary, too. All
+modules of a trial are of one kind.
+"""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import optuna
 
 import backbones
+from attention.options import OptionValue
+from attention.spec import Spec
 from automl.base import loading
 from automl.base.errors import InputError
 from automl.tasks.image_classification import ImageData
@@ -80,68 +88,101 @@ def digits_papers() -> list[dict[str, Any]]:
     return choices.papers(list_digits_sites())
 
 
-def photographs(
-    source: str, names: Sequence[str], size: int, *, augment: bool = False
-) -> Callable[[optuna.Trial], TrialConfig]:
-    """Return the function that draws photographs of `size` pixels and one of the backbones `names`.
-
-    With `augment` it also draws the strength of augmentation.
-    """
-
-    def draw(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
-        several = len(names) > 1
-        backbone = trial.suggest_categorical("backbone", names) if several else names[0]
-        prefix = f"{backbone}." if several else ""
-        placement = choices.placement(trial, list_sites(backbone, size), prefix=prefix, kinds=kinds)
-        training = choices.training(trial, epochs=5)
-        return TrialConfig(
-            data=ImageData(source=source, size=size),
-            model=Model(backbone=backbone, placement=placement),
-            training=replace(training, **choices.augment(trial)) if augment else training,
-        )
-
-    return draw
-
-
-def plain(names: Sequence[str], *, augment: bool = False) -> dict[str, Any]:
-    """Return parameters of the first backbone without attention, with published hyperparameters."""
-    return {**_chosen(names, augment=augment), **PLAIN}
-
-
-def papers(names: Sequence[str], size: int, *, augment: bool = False) -> list[dict[str, Any]]:
-    """Return parameters of the placements of papers in the first backbone, where it has such sites."""
-    first, chosen = names[0], _chosen(names, augment=augment)
-    prefix = f"{first}." if len(names) > 1 else ""
-    return [{**chosen, **params} for params in choices.papers(list_sites(first, size), prefix)]
-
-
-def _chosen(names: Sequence[str], *, augment: bool) -> dict[str, str]:
-    backbone = {"backbone": names[0]} if len(names) > 1 else {}
-    return {**backbone, **({"augment": "light"} if augment else {})}
-
-
-def photograph_space(
-    name: str,
-    summary: str,
-    names: Sequence[str] = XRESNETS,
-    size: int = 128,
-    *,
-    augment: bool = False,
-) -> Space:
-    """Return the space of photographs of the source `name`, with one of the backbones `names`.
+@dataclass(frozen=True)
+class Photographs:
+    """The space of photographs of the source `name`, with one of the backbones.
 
     With `augment` the strength of augmentation is drawn, too.
     """
-    return Space(
-        name=name,
-        draw=photographs(name, names, size, augment=augment),
-        baseline=plain(names, augment=augment),
-        published=lambda: papers(names, size, augment=augment),
-        summary=summary,
-        with_backbone=lambda backbone, side: photograph_space(
-            name, summary, (backbone,), side or size, augment=augment
-        ),
+
+    name: str
+    summary: str
+    backbones: Sequence[str] = XRESNETS
+    size: int = 128
+    augment: bool = False
+
+    def space(self) -> Space:
+        return Space(
+            name=self.name,
+            draw=self.draw,
+            baseline={**self.first(), **PLAIN},
+            published=self.papers,
+            summary=self.summary,
+            with_backbone=lambda backbone, side: replace(
+                self, backbones=(backbone,), size=side or self.size
+            ).space(),
+        )
+
+    def draw(self, trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
+        several = len(self.backbones) > 1
+        backbone = trial.suggest_categorical("backbone", self.backbones) if several else self.backbones[0]
+        prefix = f"{backbone}." if several else ""
+        placement = choices.placement(trial, list_sites(backbone, self.size), prefix=prefix, kinds=kinds)
+        training = choices.training(trial, epochs=5)
+        return TrialConfig(
+            data=ImageData(source=self.name, size=self.size),
+            model=Model(backbone=backbone, placement=placement),
+            training=replace(training, **choices.augment(trial)) if self.augment else training,
+        )
+
+    def first(self) -> dict[str, str]:
+        """Return parameters of the first backbone."""
+        backbone = {"backbone": self.backbones[0]} if len(self.backbones) > 1 else {}
+        return {**backbone, **({"augment": "light"} if self.augment else {})}
+
+    def papers(self) -> list[dict[str, Any]]:
+        """Return parameters of the placements of papers in the first backbone, where it has such sites."""
+        first = self.backbones[0]
+        prefix = f"{first}." if len(self.backbones) > 1 else ""
+        return [{**self.first(), **p} for p in choices.papers(list_sites(first, self.size), prefix)]
+
+
+SIZE, MOST = 224, 7  # of decomposed attention in large backbones: the images, and the most modules
+
+DECOMPOSED = {"normalisation": "softmax", "heads": 1, "reduction": 8, **choices.PUBLISHED}
+
+
+def list_stage_sites(backbone: str) -> list["Site"]:
+    """Return the sites after the blocks of res3 and res4."""
+    return [
+        site
+        for site in list_sites(backbone, SIZE)
+        if site.name.startswith(("stage2.", "stage3.")) and not site.name.endswith("branch")
+    ]
+
+
+def decomposed(trial: optuna.Trial, *, backbone: str) -> TrialConfig:
+    """Draw decomposed attention in a large backbone."""
+    sites = list_stage_sites(backbone)
+    chosen = [sites[i] for i in choices.ascending(trial, len(sites), most=MOST)]
+    placement = {}
+    if chosen:
+        kind: dict[str, OptionValue] = {
+            "normalisation": trial.suggest_categorical("normalisation", ["softmax", "scaling"]),
+            "heads": trial.suggest_categorical("heads", [1, 8, 32]),
+        }
+        reduction = trial.suggest_categorical("reduction", [1, 2, 4, 8])
+        for site in chosen:
+            width = site.channels // reduction
+            options = {**kind, "key_channels": width, "value_channels": width}
+            placement[site.name] = Spec("decomposed", options)
+    return TrialConfig(
+        data=ImageData(source="folder", size=SIZE),
+        model=Model(backbone=backbone, placement=placement),
+        training=choices.training(trial, epochs=5),
     )
+
+
+def decomposed_papers(backbone: str) -> Sequence[dict[str, Any]]:
+    """Return parameters of a module at the end of res4, of res3, and of both."""
+    sites = list_stage_sites(backbone)
+    res3 = max(i for i, site in enumerate(sites) if site.name.startswith("stage2."))
+    res4 = len(sites) - 1
+    return [
+        {"modules": 1, "site1": res4, **DECOMPOSED},
+        {"modules": 1, "site1": res3, **DECOMPOSED},
+        {"modules": 2, "site1": res3, "site2": res4, **DECOMPOSED},
+    ]
 
 
 SPACES = (
@@ -152,9 +193,22 @@ SPACES = (
         published=digits_papers,
         summary="8x8 handwritten digits at 32 px, quarter-width xresnet18; seconds an epoch on a CPU",
     ),
-    photograph_space("nette", "Imagenette at 128 px, xresnet18/34/50 or --backbone"),
-    photograph_space("woof", "Imagewoof at 128 px, xresnet18/34/50 or --backbone"),
-    photograph_space(
+    Photographs("nette", "Imagenette at 128 px, xresnet18/34/50 or --backbone").space(),
+    Photographs("woof", "Imagewoof at 128 px, xresnet18/34/50 or --backbone").space(),
+    Photographs(
         "folder", "--data PHOTOS, one folder per class, at 128 px; as woof, and augmentation", augment=True
+    ).space(),
+    *(
+        Space(
+            name=name,
+            draw=partial(decomposed, backbone=backbone),
+            baseline=PLAIN,
+            published=partial(decomposed_papers, backbone),
+            summary=f"0 to 7 decomposed attentions after res3 and res4 of {backbone}; --data PHOTOS",
+        )
+        for name, backbone in (
+            ("resnet50-da", "torchvision:resnet50"),
+            ("resnext101-da", "torchvision:resnext101_32x8d"),
+        )
     ),
 )

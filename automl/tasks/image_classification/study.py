@@ -13,7 +13,7 @@ import optuna
 
 from attention.spec import Spec
 from automl.tasks.image_classification import ImageData, ImageTraining, vit_space
-from automl.tasks.image_classification.decomposed_space import list_stage_sites
+from automl.tasks.image_classification.space import list_stage_sites
 from automl.tasks.published_study import read_studies
 from search.config import Model, TrialConfig
 from search.grid import SMALL, decomposed, grid

@@ -108,9 +108,7 @@ def is_segmentation(path: str | Path) -> bool:
 
 
 def shared_name(data: SegmentationData) -> str | None:
-    """Return the name under which a search's storage keeps the images; None for bundled ones, which every
-    node draws.
-    """
+    """Return the name of the images in a search's storage; None for bundled ones, which every node draws."""
     return data.path and f"segmentation {data.path} {data.size} {data.ignore_index}"
 
 

@@ -31,8 +31,6 @@ PLAIN: Mapping[str, Any] = {
     "batch_size": 8,
     "schedule": "one-cycle",
 }
-# Types whose time and memory grow linearly with the positions, of which the first skip connection has many.
-LINEAR = ("decomposed", "ssa", "ssa-sym", "conv1x1")
 KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "reduction": 2}
 PARTS = ("skip", "bottleneck", "decoder")
 
@@ -66,9 +64,9 @@ def draw(
     trial: optuna.Trial,
     model: SegmentationModel = SMALL,
     size: int = DATA.size,
-    kinds: Sequence[str] = LINEAR,
+    kinds: Sequence[str] = choices.LINEAR,
 ) -> TrialConfig:
-    """Draw up to five modules of linear types."""
+    """Draw up to five modules of linear types: the first skip connection has many positions."""
     placement = choices.placement(trial, list_sites(model, size), most=5, kinds=kinds)
     return TrialConfig(
         task="segmentation",

@@ -1,8 +1,8 @@
 """Spaces of stereo: attention in PSMNet's backbone, after its pyramid or in its volume."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import optuna
@@ -44,8 +44,6 @@ SCENEFLOW_PLAIN: Mapping[str, Any] = {
     "schedule": "flat-cosine",
 }
 
-# Types whose time and memory grow linearly with the positions. A volume as published has 393,216 positions.
-LINEAR = ("decomposed", "ssa", "ssa-sym", "conv1x1")
 # Sites at which decomposed attention is tried first, at each and at all: after the pyramid, on the volume
 # before its aggregation, and at the end of the aggregation, which is the last site.
 FIRST = ("backbone.pyramid", "aggregation.entry")
@@ -77,8 +75,8 @@ def planes(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialCo
     return _config(trial, PLANES, SMALL, placement, epochs=8, batch_sizes=[2, 4, 8])
 
 
-def sceneflow(trial: optuna.Trial, kinds: Sequence[str] = LINEAR) -> TrialConfig:
-    """Draw PSMNet as published, with up to three modules of linear types."""
+def sceneflow(trial: optuna.Trial, kinds: Sequence[str] = choices.LINEAR) -> TrialConfig:
+    """Draw PSMNet as published, whose volume has 393,216 positions, with up to three linear modules."""
     placement = choices.placement(trial, list_sites(SCENEFLOW, FULL), kinds=kinds)
     return _config(trial, SCENEFLOW, FULL, placement, epochs=10, batch_sizes=[6, 12, 24])
 
@@ -100,21 +98,12 @@ def _config(
     )
 
 
-def decomposed(
-    data: StereoData, model: StereoModel, plain: Mapping[str, Any]
-) -> Callable[[], Sequence[Mapping[str, Any]]]:
-    """Return the function that lists parameters of decomposed attention (arXiv 1812.01243).
-
-    The modules are at each of the first sites, and at all of them.
-    """
-
-    def list_parameters() -> Sequence[Mapping[str, Any]]:
-        names = [site.name for site in list_sites(data, model)]
-        first = [*(names.index(site) for site in FIRST), len(names) - 1]
-        chosen = [*([index] for index in first), first]
-        return [{**plain, **choices.modules(indices, "decomposed", KIND)} for indices in chosen]
-
-    return list_parameters
+def published(data: StereoData, model: StereoModel, plain: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return parameters of decomposed attention (arXiv 1812.01243) at each of FIRST, and at all of them."""
+    names = [site.name for site in list_sites(data, model)]
+    first = [*(names.index(site) for site in FIRST), len(names) - 1]
+    chosen = [*([index] for index in first), first]
+    return [{**plain, **choices.modules(indices, "decomposed", KIND)} for indices in chosen]
 
 
 SPACES = (
@@ -122,14 +111,14 @@ SPACES = (
         name="planes",
         draw=planes,
         baseline=PLANES_PLAIN,
-        published=decomposed(PLANES, SMALL, PLANES_PLAIN),
+        published=partial(published, PLANES, SMALL, PLANES_PLAIN),
         summary="disparities of bundled stereo pairs of 80x176 pixels; a narrow PSMNet",
     ),
     Space(
         name="sceneflow",
         draw=sceneflow,
         baseline=SCENEFLOW_PLAIN,
-        published=decomposed(SCENEFLOW, FULL, SCENEFLOW_PLAIN),
+        published=partial(published, SCENEFLOW, FULL, SCENEFLOW_PLAIN),
         summary="PSMNet as published; --data of Scene Flow, KITTI, Middlebury or a CSV of pairs",
     ),
 )

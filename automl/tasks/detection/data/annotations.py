@@ -243,13 +243,9 @@ def build_objects(
     *,
     masked: bool,
 ) -> Objects:
-    """Build the objects of an image from annotations that were checked.
+    """Build the objects of an image of `size`, height and width, from annotations that were checked.
 
-    Args:
-        annotations: the entries of the file.
-        labels: the label, from 1 on, of each category id.
-        size: height and width of the image.
-        masked: whether to build masks.
+    `labels` has the label, from 1 on, of each category id.
     """
     height, width = size
     boxes = np.array([a["bbox"] for a in annotations], np.float64).reshape(-1, 4)

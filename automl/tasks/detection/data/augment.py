@@ -13,14 +13,7 @@ LEAST = 1.0  # smallest side of a box after a crop, in pixels
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """A random change of an image.
-
-    Attributes:
-        scale: the new size relative to the old one.
-        x: horizontal position of the crop, from 0 to 1.
-        y: vertical position of the crop, from 0 to 1.
-        mirrored: whether the image is mirrored.
-    """
+    """A random change of an image: its relative size, and the position of the crop, from 0 to 1."""
 
     scale: float
     x: float
@@ -31,9 +24,7 @@ class Augmentation:
 def draw_augmentations(
     count: int, generator: np.random.Generator, *, flip: bool, scale: tuple[float, float]
 ) -> list[Augmentation]:
-    """Draw a change for each of `count` images. The logarithm of the scale is uniform between the two of
-    `scale`.
-    """
+    """Draw a change for each of `count` images. The logarithm of its scale is uniform within `scale`."""
     numbers = generator.random((count, 4))
     sizes = np.exp(np.log(scale[0]) + numbers[:, 0] * (np.log(scale[1]) - np.log(scale[0])))
     return [

@@ -82,26 +82,6 @@ class DetectionCache(ArrowFile):
     def __len__(self) -> int:
         return len(self.width)
 
-    def image(self, row: int) -> np.ndarray:
-        """Return an image, uint8 `(rows, columns, 3)`, not copied."""
-        pixels = np.frombuffer(self.table["image"][row].as_buffer(), np.uint8)
-        return pixels.reshape(self.rows[row], self.columns[row], 3)
-
-    def objects(self, row: int) -> Objects:
-        """Return the objects of an image. Boxes and areas are in pixels of the original, masks have the
-        stored size.
-        """
-        boxes, labels, crowd, areas, runs = (
-            self.table[name][row].as_py() for name in ("boxes", "labels", "crowd", "areas", "masks")
-        )
-        return Objects(
-            boxes=np.array(boxes, np.float64).reshape(-1, 4),
-            labels=np.array(labels, np.int64),
-            crowd=np.array(crowd, bool),
-            areas=np.array(areas, np.float64),
-            masks=runs if self.has_masks else None,
-        )
-
 
 def open_detection_cache(
     photos: Sequence[Photo], categories: Mapping[int, str], size: int, name: str, *, has_masks: bool
@@ -204,14 +184,23 @@ class DetectionImages:
         return len(self._rows)
 
     def image(self, index: int) -> np.ndarray:
-        """Return an image, uint8 `(rows, columns, 3)`, read-only."""
-        return self.file.image(int(self._rows[index]))
+        """Return an image, uint8 `(rows, columns, 3)`, not copied and read-only."""
+        row = int(self._rows[index])
+        pixels = np.frombuffer(self.file.table["image"][row].as_buffer(), np.uint8)
+        return pixels.reshape(self.file.rows[row], self.file.columns[row], 3)
 
     def objects(self, index: int) -> Objects:
-        """Return the objects of an image. Boxes and areas are in pixels of the original, masks have the
-        stored size.
-        """
-        return self.file.objects(int(self._rows[index]))
+        """Return the objects of an image: boxes and areas in pixels of the original, masks as stored."""
+        columns = ("boxes", "labels", "crowd", "areas", "masks")
+        values = (self.file.table[name][int(self._rows[index])].as_py() for name in columns)
+        boxes, labels, crowd, areas, runs = values
+        return Objects(
+            boxes=np.array(boxes, np.float64).reshape(-1, 4),
+            labels=np.array(labels, np.int64),
+            crowd=np.array(crowd, bool),
+            areas=np.array(areas, np.float64),
+            masks=runs if self.has_masks else None,
+        )
 
     def original(self, index: int) -> tuple[int, int]:
         """Return width and height of the image before it was scaled."""
@@ -224,8 +213,7 @@ class DetectionImages:
         return int(self.file.columns[row]), int(self.file.rows[row])
 
     def names(self) -> list[str]:
-        names = self.file.names
-        return [names[row] for row in self._rows]
+        return [self.file.names[row] for row in self._rows]
 
 
 def read_listing(source: str, path: str | Path | None) -> DetectionListing:

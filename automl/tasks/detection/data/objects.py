@@ -19,7 +19,7 @@ Rle = bytes  # the counts of a mask's run lengths, as pycocotools compresses the
 
 @dataclass(frozen=True, kw_only=True)
 class Objects:
-    """N objects of an image of `width` x `height` pixels.
+    """N objects of an image.
 
     Attributes:
         boxes: left, top, width and height in pixels, float64 `(N, 4)`.

@@ -227,8 +227,8 @@ def open_split(
             always whole.
 
     Raises:
-        InputError: The source or split is unknown, the size is below 1, or `image_sources.list_images` or
-            `image_cache.open_image_cache` fails.
+        InputError: The source or split is unknown, the size is below 1, or `list_images` or
+            `open_image_cache` fails.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
@@ -256,7 +256,5 @@ def open_image_records(
 
 
 def shared_name(source: str, path: str | Path | None, size: int, side: int | None = None) -> str:
-    """Return the name under which a search's storage keeps the dataset, decoded for training at `size`
-    pixels.
-    """
+    """Return the name of the dataset in a search's storage, decoded for training at `size` pixels."""
     return f"{source} {path or ''} {size} {side or cache_side(size)}"

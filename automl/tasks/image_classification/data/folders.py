@@ -37,10 +37,7 @@ def read_image_folder(root: Path, readable: Mapping[str, str], cache: Path) -> L
     Files that are not read, links that lead back and images in two classes are left out and counted. Groups
     come from `labels.csv`, in every layout.
 
-    Args:
-        root: the folder.
-        readable: class names for names of folders.
-        cache: the folder in which hashes of images are remembered.
+    `readable` has class names for names of folders. `cache` remembers the hashes of images.
 
     Raises:
         InputError: There are no images, only one class, only train/, classes in val/ or test/ that train/

@@ -21,10 +21,7 @@ def list_labelled(
 ) -> dict[str, dict[str, list[Path]]]:
     """Return the images of each split by class. All are in "train" if the table has no column of splits.
 
-    Args:
-        root: the folder.
-        content: the content of `labels.csv`.
-        splits: the accepted names of each split.
+    `splits` has the accepted names of each.
 
     Raises:
         InputError: A column or file is missing, a label is empty, or a split is unknown. The message names
