@@ -34,6 +34,7 @@ from automl.tasks.detection.data.objects import (
     check_sizes,
     describe_size_mismatch,
     describe_undecodable,
+    scale_size,
 )
 from automl.tasks.detection.data.scenes import read_scenes
 
@@ -156,10 +157,8 @@ def decode_photo(
             raise InputError(describe_undecodable(image, error)) from error
         if picture.size != (width, height):
             raise InputError(describe_size_mismatch(image, picture.size, (width, height)))
-    scale = size / max(width, height)
-    if scale < 1:
-        small = max(1, round(width * scale)), max(1, round(height * scale))
-        picture = picture.resize(small, Image.Resampling.BILINEAR)
+    if (scaled := scale_size(width, height, size)) != (width, height):
+        picture = picture.resize(scaled, Image.Resampling.BILINEAR)
     return np.asarray(picture), changes
 
 

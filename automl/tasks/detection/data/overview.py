@@ -7,11 +7,9 @@ from pathlib import Path
 
 from automl.data.pictures.picture import describe_sizes
 from automl.data.splits import SPLITS
-from automl.data.tally import Tally
+from automl.data.tally import Tally, join_examples
 from automl.tasks.detection.data.dataset import open_detection_records
 from automl.tasks.detection.data.objects import Photo, check_sizes
-
-EXAMPLES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +54,8 @@ class DetectionOverview:
             yield f"{split:11} {how}"
         yield describe_sizes(self.sizes)
         if self.left_out:
-            more = "; ..." if len(self.left_out) > EXAMPLES else ""
-            count, shown = len(self.left_out), "; ".join(self.left_out[:EXAMPLES])
-            yield f"{'left out':11} {count} {'object' if count == 1 else 'objects'}: {shown}{more}"
+            count, shown = len(self.left_out), join_examples(self.left_out, "; ")
+            yield f"{'left out':11} {count} {'object' if count == 1 else 'objects'}: {shown}"
 
 
 def summarise_detection(path: str | Path) -> DetectionOverview:
