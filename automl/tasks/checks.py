@@ -58,17 +58,8 @@ def check_model(
 ) -> ModelCheck:
     """Try a new model, and choose its memory format. The random generators keep their state.
 
-    Args:
-        name: The name of the backbone, for messages.
-        build: Builds the model on its device, for each format that is tried.
-        example: Returns a batch of the given number of inputs.
-        runtime: The device, precision and workers.
-        images: True if inputs can be channels_last.
-        classes: The number of classes of the logits. None accepts any output.
-        run: If False, only the layers are inspected.
-
-    Returns:
-        The result.
+    `build` makes it on its device, for each format that is tried. Only `images` can be channels_last. Without
+    `classes`, the number of logits, any output is accepted. Without `run` only the layers are inspected.
 
     Raises:
         InputError: The model cannot be trained; the message names the line. Or its outputs have another

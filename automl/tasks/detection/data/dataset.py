@@ -241,15 +241,10 @@ def open_split(
     fifth of the training images is held out for each. The images are ranked by a hash of their content
     (`automl.data.splits`).
 
-    Args:
-        source: one of SOURCES.
-        split: one of `automl.data.splits.SPLITS`.
-        path: a folder or archive; None for the bundled scenes.
-        size: the maximum of the longer side of an image, in pixels.
-        subset: the approximate fraction of the images of "train" and "validation" that is used.
+    The longer side of an image has at most `size` pixels. `subset` is the approximate fraction of the images
+    of "train" and "validation" that is used.
 
-    Raises:
-        InputError: Like `read_listing` and `open_detection_cache`, and for a split without objects.
+    Raises InputError like `read_listing` and `open_detection_cache`, and for a split without objects.
     """
     listed, cache = Tally(), shared.find_split(DetectionCache, shared_name(source, path, size), split)
     if cache is None:

@@ -18,9 +18,7 @@ class DetectionOverview:
 
     Attributes:
         objects: number of objects by category and split, without crowds.
-        images: number of images of each split.
-        empty: number of images without objects of each split.
-        crowds: number of crowds of each split.
+        images, empty, crowds: number of images, of images without objects, and of crowds of each split.
         how: how each split was made.
         sizes: `(width, height)` of the images in pixels.
         masks: whether every object has a mask.
