@@ -53,9 +53,9 @@ class Tally:
         return f"{'left out':11} {'; '.join(_text(self.left_out))}{used}"
 
 
-def join_examples(names: Sequence[str]) -> str:
+def join_examples(names: Sequence[str], separator: str = ", ") -> str:
     """Return the first few names, and dots if there are more."""
-    return ", ".join(names[:EXAMPLES]) + (", ..." if len(names) > EXAMPLES else "")
+    return separator.join([*names[:EXAMPLES], *(["..."] if len(names) > EXAMPLES else [])])
 
 
 def _add(

@@ -18,18 +18,19 @@ from torch import Tensor, nn
 
 from attention import Spec
 from automl.base.errors import InputError, describe_error
+from automl.base.serialise import to_json
 from automl.base.units import pluralize
 from automl.config.device import forked_generators, is_out_of_memory
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
 from automl.tasks.memo import remember
-from backbones import Example, Site, call, sites
+from backbones import BACKBONES, Example, Site, call, sites
 from backbones.contract import check_contract, find_padded
 from backbones.influence import is_causal
 from backbones.memory_format import find_crashing_layer, set_format
 from backbones.site import unknown_site
 from backbones.torch_internals import tree_leaves, tree_map_only
-from search.config import TrialConfig
+from search.config import Model, TrialConfig
 
 TRAINED, EVALUATED = 3, 2  # inputs of a pass, which differ, since a model must take batches of any size
 SAME = 1e-4  # relative difference between two passes that rounding may cause
@@ -57,17 +58,8 @@ def check_model(
 ) -> ModelCheck:
     """Try a new model, and choose its memory format. The random generators keep their state.
 
-    Args:
-        name: The name of the backbone, for messages.
-        build: Builds the model on its device, for each format that is tried.
-        example: Returns a batch of the given number of inputs.
-        runtime: The device, precision and workers.
-        images: True if inputs can be channels_last.
-        classes: The number of classes of the logits. None accepts any output.
-        run: If False, only the layers are inspected.
-
-    Returns:
-        The result.
+    `build` makes it on its device, for each format that is tried. Only `images` can be channels_last. Without
+    `classes`, the number of logits, any output is accepted. Without `run` only the layers are inspected.
 
     Raises:
         InputError: The model cannot be trained; the message names the line. Or its outputs have another
@@ -108,6 +100,29 @@ def check_model(
                 model = build()
             else:
                 return ModelCheck(memory_format, notes)
+
+
+def check_backbone(
+    chosen: Model,
+    depends: Sequence[Any],
+    build: Callable[[], nn.Module],
+    example: Callable[[int], Example],
+    runtime: Runtime,
+    *,
+    images: bool,
+    **options: Any,
+) -> ModelCheck:
+    """Call `check_model` once in a process for equal `depends`. Built-in backbones need no trial."""
+    if chosen.backbone in BACKBONES:
+        return ModelCheck(torch.channels_last if images else torch.contiguous_format)
+    key = [to_json(replace(chosen, placement={})), *depends, str(runtime.device), str(runtime.dtype)]
+    return remember(
+        "check",
+        key,
+        lambda: check_model(
+            chosen.backbone, lambda: build().to(runtime.device), example, runtime, images=images, **options
+        ),
+    )
 
 
 def _batch(example: Callable[[int], Example], images: bool, count: int) -> Example:

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -13,11 +12,10 @@ from typing_extensions import TypeVar
 from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
 from automl.tasks.base import Batch, DataT_co, RecordTask
-from automl.tasks.checks import ModelCheck, check_model
+from automl.tasks.checks import ModelCheck, check_backbone
 from automl.tasks.evaluator import ClassificationEvaluator
-from automl.tasks.memo import remember
 from automl.tasks.task_data import Split
-from backbones import BACKBONES, call
+from backbones import call
 from search.config import Model, TrialConfig
 from search.config.sections import ClassificationTraining, ClassWeights
 
@@ -55,20 +53,14 @@ class Classification(RecordTask[DataT_co, Model, ClassTrainingT_co]):
 
     def check(self) -> ModelCheck:
         """Try the backbone, once in a process. Built-in backbones need no trial."""
-        plain, runtime = replace(self.chosen, placement={}), self.runtime
-        if plain.backbone in BACKBONES:
-            return ModelCheck(torch.channels_last if self.images else torch.contiguous_format)
-        return remember(
-            "check",
-            [to_json(plain), to_json(self.data), str(runtime.device), str(runtime.dtype)],
-            lambda: check_model(
-                plain.backbone,
-                lambda: self.plain().to(runtime.device),
-                lambda count: torch.rand_like(self.example(count)) if self.images else self.example(count),
-                runtime,
-                images=self.images,
-                classes=len(self.labels),
-            ),
+        return check_backbone(
+            self.chosen,
+            [to_json(self.data)],
+            self.plain,
+            lambda count: torch.rand_like(self.example(count)) if self.images else self.example(count),
+            self.runtime,
+            images=self.images,
+            classes=len(self.labels),
         )
 
     @property

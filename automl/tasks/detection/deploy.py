@@ -14,6 +14,7 @@ from automl.data.pictures.picture import open_picture
 from automl.tasks.deployment import Arrays
 from automl.tasks.detection.data.coco_folder import find_image_id
 from automl.tasks.detection.data.masks import encode_masks
+from automl.tasks.detection.data.objects import scale_size
 
 IMAGES, SIZES = "images", "sizes"
 OUTPUTS = ("boxes", "labels", "scores", "masks")
@@ -42,16 +43,10 @@ def pad_images(images: Sequence[np.ndarray], canvas: int) -> dict[str, Tensor]:
     return {IMAGES: torch.from_numpy(canvases), SIZES: torch.from_numpy(sizes)}
 
 
-def _scaled(width: int, height: int, size: int) -> tuple[int, int]:
-    """Return the width and height of an image scaled to at most `size` pixels at the longer side."""
-    scale = min(1.0, size / max(width, height))
-    return max(1, round(width * scale)), max(1, round(height * scale))
-
-
 def read_image(path: str | Path, exported: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Read an image file as the graph takes it. Raises InputError if it cannot be read."""
     details, picture = exported["details"], open_picture(path).image
-    scaled_size = _scaled(*picture.size, details["size"])
+    scaled_size = scale_size(*picture.size, details["size"])
     if scaled_size != picture.size:
         picture = picture.resize(scaled_size, Image.Resampling.BILINEAR)
     inputs = pad_images([np.asarray(picture)], details["canvas"])
@@ -78,7 +73,7 @@ def write_detections(exported: Mapping[str, Any], name: str, outputs: Arrays, pa
     it is the file name, as a number if possible.
     """
     picture = open_picture(name).image
-    scaled_size = _scaled(*picture.size, exported["details"]["size"])
+    scaled_size = scale_size(*picture.size, exported["details"]["size"])
     scale = np.array(picture.size) / scaled_size
     labels, categories = (exported["details"][key] for key in ("labels", "category_ids"))
     number = _image_id(Path(name))

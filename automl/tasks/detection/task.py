@@ -5,7 +5,6 @@ Source: S. Ren et al., Faster R-CNN (2015), arXiv 1506.01497; K. He et al., Mask
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from automl.base.errors import InputError
-from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
 from automl.data.pictures.formats import SUFFIXES, is_picture
 from automl.data.records import Records
 from automl.tasks.base import EvaluationBatch, RecordTask
-from automl.tasks.checks import ModelCheck, check_model
+from automl.tasks.checks import ModelCheck, check_backbone
 from automl.tasks.deployment import Arrays, Deployment, read_usage, spread_indices
 from automl.tasks.detection import SPEC, DetectionData, DetectionModel, DetectionTraining
 from automl.tasks.detection.config import BOX_AP
@@ -42,9 +40,8 @@ from automl.tasks.detection.graph import DetectorGraph
 from automl.tasks.detection.model import STRIDES, build_detector
 from automl.tasks.detection.score import DetectionEvaluator, Truth, metric_names
 from automl.tasks.initial import initialise_backbone
-from automl.tasks.memo import remember
 from automl.tasks.task_data import Split
-from backbones import BACKBONES, find
+from backbones import find
 from backbones.libraries import LIBRARIES
 from backbones.memory_format import set_format
 from search.config import TrialConfig
@@ -116,20 +113,14 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
 
     def check(self) -> ModelCheck:
         """Try backbone and pyramid, once in a process, if the backbone is not built in."""
-        plain, runtime = replace(self.chosen, placement={}), self.runtime
-        if plain.backbone in BACKBONES:
-            return ModelCheck(torch.channels_last)
-        return remember(
-            "check",
-            [to_json(plain), self.canvas, len(self.labels), str(runtime.device), str(runtime.dtype)],
-            lambda: check_model(
-                plain.backbone,
-                lambda: self._plain().get_submodule("backbone").to(runtime.device),
-                lambda count: torch.stack(self._example(count, runtime.device)),
-                runtime,
-                images=True,
-                run=plain.backbone.partition(":")[0] not in LIBRARIES,
-            ),
+        return check_backbone(
+            self.chosen,
+            [self.canvas, len(self.labels)],
+            lambda: self._plain().get_submodule("backbone"),
+            lambda count: torch.stack(self._example(count, self.runtime.device)),
+            self.runtime,
+            images=True,
+            run=self.chosen.backbone.partition(":")[0] not in LIBRARIES,
         )
 
     def notes(self) -> Sequence[str]:

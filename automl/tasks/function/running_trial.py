@@ -51,8 +51,6 @@ class RunningTrial(Trial):
     """A trial of a function that runs to its end.
 
     Args:
-        config: The configuration of the trial.
-        runtime: The device, rank and workers.
         fitting: The number of its own epochs that fit into the baseline's time.
         least: The least number that it trains.
         tests: True if the function reports on its test data.

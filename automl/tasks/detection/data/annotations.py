@@ -15,6 +15,7 @@ import numpy as np
 
 from automl.base.errors import InputError
 from automl.data.files import normalise_nfc
+from automl.data.tally import join_examples
 from automl.tasks.detection.data import masks
 from automl.tasks.detection.data.objects import Objects
 
@@ -22,7 +23,6 @@ MAX_OVERHANG = 1.0  # pixels by which a box may reach over the edge, since annot
 MIN_SIDE = 0.01  # smallest side of a box in pixels; less vanishes in the 32 bits of a detector's boxes
 MAX_WRONG = 0.01  # fraction of the objects that may be left out because they are wrong
 MIN_OBJECTS_FOR_ONE = 10  # objects in a file from which on one of them may be wrong in any case
-EXAMPLES = 3
 LISTS = ("images", "annotations", "categories")
 LONGEST_NAME = 255  # bytes of a file's name
 
@@ -135,9 +135,8 @@ def check_names(file: Path, categories: Mapping[int, str]) -> None:
 
 def _warn(subject: str, reasons: Sequence[str]) -> None:
     if reasons:
-        more = "; ..." if len(reasons) > EXAMPLES else ""
-        shown = "; ".join(reasons[:EXAMPLES])
-        print(f"warning: left out: {subject}: {shown}{more}", file=sys.stderr, flush=True)
+        shown = join_examples(reasons, "; ")
+        print(f"warning: left out: {subject}: {shown}", file=sys.stderr, flush=True)
 
 
 def _shorten(value: object) -> str:

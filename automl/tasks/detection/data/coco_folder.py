@@ -25,7 +25,7 @@ from automl.data.download import read_datasets
 from automl.data.files import find_on_disk, is_clutter, is_file, name_to_text, normalise_nfc
 from automl.data.near_layouts import find_labels_of_images
 from automl.data.records import Listing
-from automl.data.tally import Tally
+from automl.data.tally import Tally, join_examples
 from automl.storage.cache_folder import cache_root
 from automl.tasks.detection.data.annotations import Annotations, check_names, read_annotations, read_content
 from automl.tasks.detection.data.objects import Photo
@@ -46,7 +46,6 @@ FOLDERS = {  # splits by the names of Roboflow's folders
 }
 LAYOUTS = f"annotations/instances_train*.json, train/{ROBOFLOW} or {LABEL_STUDIO} beside images/"
 COPY = "copies of another image in their annotation file"
-EXAMPLES = 3
 SAMPLED = 20  # images that are looked for to find the folder of a file's images
 MAX_LEVELS = 4  # folders above an image in which its annotations are looked for
 
@@ -235,10 +234,9 @@ def _list_photos(
     images = [_find_below(folder, image.name) for image in annotations.images]
     missing = [i for i, image in enumerate(images) if not is_file(image)]
     if missing:
-        entries = ", ".join(f"{annotations.images[i].number} ({images[i]})" for i in missing[:EXAMPLES])
-        more = ", ..." if len(missing) > EXAMPLES else ""
+        entries = join_examples([f"{annotations.images[i].number} ({images[i]})" for i in missing])
         raise InputError(
-            f"{annotations.file} names {len(images)} images; {len(missing)} do not exist: {entries}{more}"
+            f"{annotations.file} names {len(images)} images; {len(missing)} do not exist: {entries}"
         )
     pixels = hash_contents(images, cache_root())
     return [

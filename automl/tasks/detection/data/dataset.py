@@ -34,6 +34,7 @@ from automl.tasks.detection.data.objects import (
     check_sizes,
     describe_size_mismatch,
     describe_undecodable,
+    scale_size,
 )
 from automl.tasks.detection.data.scenes import read_scenes
 
@@ -156,10 +157,8 @@ def decode_photo(
             raise InputError(describe_undecodable(image, error)) from error
         if picture.size != (width, height):
             raise InputError(describe_size_mismatch(image, picture.size, (width, height)))
-    scale = size / max(width, height)
-    if scale < 1:
-        small = max(1, round(width * scale)), max(1, round(height * scale))
-        picture = picture.resize(small, Image.Resampling.BILINEAR)
+    if (scaled := scale_size(width, height, size)) != (width, height):
+        picture = picture.resize(scaled, Image.Resampling.BILINEAR)
     return np.asarray(picture), changes
 
 
@@ -242,15 +241,10 @@ def open_split(
     fifth of the training images is held out for each. The images are ranked by a hash of their content
     (`automl.data.splits`).
 
-    Args:
-        source: one of SOURCES.
-        split: one of `automl.data.splits.SPLITS`.
-        path: a folder or archive; None for the bundled scenes.
-        size: the maximum of the longer side of an image, in pixels.
-        subset: the approximate fraction of the images of "train" and "validation" that is used.
+    The longer side of an image has at most `size` pixels. `subset` is the approximate fraction of the images
+    of "train" and "validation" that is used.
 
-    Raises:
-        InputError: Like `read_listing` and `open_detection_cache`, and for a split without objects.
+    Raises InputError like `read_listing` and `open_detection_cache`, and for a split without objects.
     """
     listed, cache = Tally(), shared.find_split(DetectionCache, shared_name(source, path, size), split)
     if cache is None:

@@ -13,6 +13,7 @@ from automl.base.terminal import progress
 from automl.data.digest import count_cores
 from automl.data.pictures.picture import read_size
 from automl.data.records import Item
+from automl.data.tally import join_examples
 
 Rle = bytes  # the counts of a mask's run lengths, as pycocotools compresses them
 
@@ -58,9 +59,6 @@ class Photo(Item):
     annotations: list[dict[str, Any]] = field(default_factory=list)
 
 
-EXAMPLES = 3
-
-
 def check_sizes(photos: Sequence[Photo]) -> list[str | None]:
     """Return how EXIF turns each image when it is decoded; None for those that it does not turn.
 
@@ -78,8 +76,7 @@ def check_sizes(photos: Sequence[Photo]) -> list[str | None]:
             advance(1)
     if wrong:
         count = f" ({len(wrong)} of {len(photos)} images are wrong)" if len(wrong) > 1 else ""
-        more = "; ..." if len(wrong) > EXAMPLES else ""
-        raise InputError(f"{'; '.join(wrong[:EXAMPLES])}{more}{count}")
+        raise InputError(join_examples(wrong, "; ") + count)
     return turns
 
 
@@ -95,6 +92,12 @@ def _compare(photo: Photo) -> tuple[str | None, str | None]:
         return None, describe_undecodable(photo.image, error)
     annotated = (photo.width, photo.height)
     return turn, None if size == annotated else describe_size_mismatch(photo.image, size, annotated)
+
+
+def scale_size(width: int, height: int, size: int) -> tuple[int, int]:
+    """Return the width and height of an image scaled to at most `size` pixels at the longer side."""
+    scale = min(1.0, size / max(width, height))
+    return max(1, round(width * scale)), max(1, round(height * scale))
 
 
 def describe_undecodable(image: Path, error: Exception) -> str:

@@ -7,11 +7,9 @@ from pathlib import Path
 
 from automl.data.pictures.picture import describe_sizes
 from automl.data.splits import SPLITS
-from automl.data.tally import Tally
+from automl.data.tally import Tally, join_examples
 from automl.tasks.detection.data.dataset import open_detection_records
 from automl.tasks.detection.data.objects import Photo, check_sizes
-
-EXAMPLES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +18,7 @@ class DetectionOverview:
 
     Attributes:
         objects: number of objects by category and split, without crowds.
-        images: number of images of each split.
-        empty: number of images without objects of each split.
-        crowds: number of crowds of each split.
+        images, empty, crowds: number of images, of images without objects, and of crowds of each split.
         how: how each split was made.
         sizes: `(width, height)` of the images in pixels.
         masks: whether every object has a mask.
@@ -56,9 +52,8 @@ class DetectionOverview:
             yield f"{split:11} {how}"
         yield describe_sizes(self.sizes)
         if self.left_out:
-            more = "; ..." if len(self.left_out) > EXAMPLES else ""
-            count, shown = len(self.left_out), "; ".join(self.left_out[:EXAMPLES])
-            yield f"{'left out':11} {count} {'object' if count == 1 else 'objects'}: {shown}{more}"
+            count, shown = len(self.left_out), join_examples(self.left_out, "; ")
+            yield f"{'left out':11} {count} {'object' if count == 1 else 'objects'}: {shown}"
 
 
 def summarise_detection(path: str | Path) -> DetectionOverview:

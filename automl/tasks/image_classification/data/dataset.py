@@ -217,18 +217,11 @@ def open_split(
     The images of a class are ranked by a hash of their content (`automl.data.splits`). The photographs of a
     downloaded archive are ranked by their names, which are the same at every size.
 
-    Args:
-        source: one of SOURCES.
-        split: one of SPLITS.
-        path: a folder or archive; None downloads or generates the source.
-        size: the side of the images in training, in pixels.
-        side: the side of the cached images, in pixels; `cache_side(size)` if None.
-        subset: the approximate fraction of each class of "train" and "validation" that is used; "test" is
-            always whole.
+    Cached images have a side of `side` pixels, or else of `cache_side(size)`. `subset` is the approximate
+    fraction of each class of "train" and "validation" that is used.
 
-    Raises:
-        InputError: The source or split is unknown, the size is below 1, or `list_images` or
-            `open_image_cache` fails.
+    Raises InputError if the source or split is unknown, the size is below 1, or `list_images` or
+    `open_image_cache` fails.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)

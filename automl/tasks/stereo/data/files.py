@@ -25,14 +25,10 @@ def read_views(
 
     Views of more than 8 bits are scaled by the same bits, since matching pixels must look alike.
 
-    Args:
-        left: the file of the left view.
-        right: the file of the right view.
-        annotated: width and height of the disparity map. A view that has this size only as it is stored is
-            not turned by EXIF.
+    `annotated` is the width and height of the disparity map. A view that has this size only as it is stored
+    is not turned by EXIF.
 
-    Raises:
-        InputError: A file does not exist or is no image.
+    Raises InputError if a file does not exist or is no image.
     """
     files = (left, right)
     views = [open_picture(file, annotated=annotated) for file in files]
