@@ -1,7 +1,7 @@
 """User-defined code that a command runs: name it, and require `--trust` where it is another user's.
 
-Files that were run on this machine are remembered, so that later commands may run them. An entry consists of the
-file's path, its content and the name of the function. A changed file is not trusted. Modules are not
+Files that were run on this machine are remembered, so that later commands may run them. An entry consists of
+the path of the file, its content and the name of the function. A changed file is not trusted. Modules are not
 remembered, since their name does not identify their files.
 """
 

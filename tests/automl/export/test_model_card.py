@@ -64,7 +64,8 @@ def test_card_of_an_export(exported: ExportResult, trained: TrainResult) -> None
     code = re.findall(r"```python\n(.*?)```", page, re.S)
     assert "{" not in page.replace(code[0], "").replace(code[1], "")  # nothing was left to fill in
     assert "Not confirmed on fresh seeds.\n\nThis model: the run that was named." in page
-    assert opened().digest in page
+    task = opened()
+    assert task.manifest(task.config).digest in page
     assert [row[:2] for row in rows(page, "| split |")] == [
         ["train", "229"],
         ["validation", "60"],
