@@ -79,7 +79,7 @@ def test_search_at_chance_level_warns(result: Result) -> None:
         ("mine.py:Net", "--weights FILE"),
     ],
 )
-def test_memorised_data_are_told_from_a_short_training(result: Result, backbone: str, weights: str) -> None:
+def test_memorised_data_are_not_a_short_training(result: Result, backbone: str, weights: str) -> None:
     (warning,) = result([0.10, 0.14], 0.155, learned=0.98, backbone=backbone).warnings
     assert warning.startswith("the training data are memorised: accuracy is 0.980 on them and at most 0.140")
     assert "train longer" not in warning
