@@ -28,6 +28,7 @@ from search.shared_trainings import is_shared_training
 
 MIN_SECONDS, MIN_PROCESSOR_SHARE = 10, 0.05  # processor time below that share of a longer run is doubtful
 MAX_FAILURES = 2  # failed runs of a command after which no others start, since it has no verdict without them
+OPTION_OF_RUNS = "--metric"  # in the reason of a failed run: a mistake that all runs share
 
 
 class ConfirmationScheduler(Callback):
@@ -112,7 +113,7 @@ class ConfirmationScheduler(Callback):
                 self.variants += without
                 planned.planned_trials += _planned_trials(without, seeds)
                 self._judge()
-        if self.design.kind.opaque and self._failed_twice:
+        if self.design.kind.opaque and self._is_hopeless:
             started = {(record.variant, record.config.seed) for record in planned.standing}
             planned.planned_trials = [trial for trial in planned.planned_trials if trial.key in started]
         if self.verdict.complete:  # The list of trials is complete, too.
@@ -135,10 +136,12 @@ class ConfirmationScheduler(Callback):
         return self.design.kind.opaque and self.verdict.complete
 
     @property
-    def _failed_twice(self) -> bool:
-        """Return True if a variant has failed with two seeds in this run."""
-        failed = Counter(r.variant for r in self.planned.standing if r.state is State.ERROR)
-        return any(count >= MAX_FAILURES for count in failed.values())
+    def _is_hopeless(self) -> bool:
+        """Return True if a variant has failed with two seeds in this run, or any for a mistake in an option."""
+        broken = [record for record in self.planned.standing if record.state is State.ERROR]
+        if any(OPTION_OF_RUNS in (record.reason or "") for record in broken):
+            return True
+        return any(count >= MAX_FAILURES for count in Counter(record.variant for record in broken).values())
 
     def _judge(self) -> None:
         self.verdict = judge(self.design, self.variants, self._scores())

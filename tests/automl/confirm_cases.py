@@ -305,18 +305,26 @@ class NoTracker:
 
 
 class FakeCommands(FakeWorkers):
-    """Workers that run no command. A run in `broken` fails, and its `output` is kept. `clock` is its time."""
+    """Workers that run no command. A run in `broken` fails for `reason`, and its `output` is kept.
+
+    `clock` is the time of a run.
+    """
 
     def __init__(
-        self, *arguments: Any, output: str = "step 1\nboom", clock: float = 1.0, **options: Any
+        self,
+        *arguments: Any,
+        output: str = "step 1\nboom",
+        reason: str = "exit code 1: boom",
+        clock: float = 1.0,
+        **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
-        self.output, self.clock = output, clock
+        self.output, self.reason, self.clock = output, reason, clock
 
     def _end(self, scheduler: TrialScheduler, location: Storage, trial: TrialRecord) -> None:
         variant, seed = trial.variant, trial.config.seed
         if (variant, seed) in self.broken:
-            scheduler.end(trial.number, Report(error="exit code 1: boom", traceback=self.output))
+            scheduler.end(trial.number, Report(error=self.reason, traceback=self.output))
             return
         metrics = {"epoch": 1, "resource": 1, "acc": self.score(variant, seed)}
         metrics |= {"seconds": self.clock, "processor_seconds": self.seconds(variant, seed)}

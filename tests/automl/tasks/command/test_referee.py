@@ -207,6 +207,13 @@ def test_repeated_failures_end_the_comparison(at_work: Any) -> None:
     assert "2 runs failed" in page
 
 
+def test_a_mistake_in_an_option_ends_the_comparison_at_once(at_work: Any) -> None:
+    reason = "the command printed no metric: no line matches --metric 'acc=(.*)'"
+    workers = at_work(FakeCommands(gain(0), broken=[("baseline", 1), ("candidate", 1)], reason=reason))
+    assert not compare(concurrent=1).verdict.complete
+    assert len(workers.trained) == 1
+
+
 def test_resume_and_again(at_work: Any, capsys: pytest.CaptureFixture[str]) -> None:
     at_work(FakeCommands(gain(0), most=5))
     with pytest.raises(Stopped):

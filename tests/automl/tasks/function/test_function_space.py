@@ -75,6 +75,10 @@ def test_fingerprint_depends_on_the_code_and_not_on_its_folder(tmp_path):
 PLACE = "model = trial.place(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()), torch.zeros(2, 1, 8, 8))"
 BAD = {
     "no epochs": ("def train(trial):\n    {place}\n", "ended without trial.epochs"),
+    "own loop": (
+        "def train(run):\n    for seed in (1, 2):\n        for step in range(3 + 2):\n            pass\n",
+        r"instead of `range\(3 \+ 2\)` write `for step in run\.epochs\(3 \+ 2\)`",
+    ),
     "nothing placed": ("def train(trial):\n    trial.epochs(2)\n", "nothing was placed"),
     "placed twice": ("def train(trial):\n    {place}\n    {place}\n", "must be called once"),
     "no sites": (
