@@ -137,7 +137,7 @@ class ConfirmationScheduler(Callback):
 
     @property
     def _is_hopeless(self) -> bool:
-        """Return True if a variant has failed with two seeds in this run, or with one for a mistaken option."""
+        """Return True if a variant has failed with two seeds in this run, or one with a mistaken option."""
         broken = [record for record in self.planned.standing if record.state is State.ERROR]
         if any(OPTION_OF_RUNS in (record.reason or "") for record in broken):
             return True
