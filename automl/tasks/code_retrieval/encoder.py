@@ -12,8 +12,7 @@ three. Convolutions read zeros at padding instead of an embedding. Attention wei
 are no embeddings of token types, since there would be only one type.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -319,14 +318,3 @@ def _convolutions(
         )
         for i, (width, kernel) in enumerate(zip(widths, kernels, strict=True))
     ]
-
-
-# Encoders by the name of the backbone in a configuration. A new encoder is a function and its entry here.
-ENCODERS: Mapping[str, Callable[..., Encoder]] = MappingProxyType(
-    {
-        "selfattention": selfattention,
-        "cnn-selfattention": cnn_selfattention,
-        "cnn": cnn,
-        "bow": bow,
-    }
-)

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from automl.tasks.code_retrieval import encoder, encoder_options
+from automl.tasks.code_retrieval import encoder_options
+from automl.tasks.code_retrieval.encoder import bow, cnn, cnn_selfattention, selfattention
 from automl.tasks.subject import Subject
 from backbones.backbone_table import Backbone, table, with_defaults
 from backbones.example import Example, sum_outputs
@@ -38,11 +39,16 @@ def _vectors(encoder: nn.Module, texts: Texts) -> Tensor | None:
     return torch.cat([encoder(tokens, mask) for tokens, mask in texts]) if texts else None
 
 
-# Encoders with `build(vocabulary=, length=, **options)`.
+# Encoders with `build(vocabulary=, length=, **options)`. A new encoder is a function and its name here.
 ENCODERS = table(
     *(
         Backbone(name=name, build=build, dimensions=1, source="arXiv 1909.09436")
-        for name, build in encoder.ENCODERS.items()
+        for name, build in (
+            ("selfattention", selfattention),
+            ("cnn-selfattention", cnn_selfattention),
+            ("cnn", cnn),
+            ("bow", bow),
+        )
     )
 )
 VOCABULARY = 10_000  # Vocabulary of an encoder without data.

@@ -50,11 +50,7 @@ class CorpusFile(RecordFile):
     @cached_property
     def functions(self) -> list[Function]:
         """All functions, in their order."""
-        columns = [self.table[name].to_pylist() for name in (*TEXTS, "line", "key")]
-        return [
-            Function(name=name, file=file, code=code, docstring=docstring, line=line, key=key)
-            for name, file, code, docstring, line, key in zip(*columns, strict=True)
-        ]
+        return [Function(**row) for row in self.table.select([*TEXTS, "line", "key"]).to_pylist()]
 
     @cached_property
     def corpus(self) -> Corpus:
