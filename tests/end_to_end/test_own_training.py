@@ -27,7 +27,7 @@ def test_from_a_training_function_to_predictions(automl, tmp_path, code):
     (tmp_path / "train.py").write_text(code)
     result = last(automl(
         "search", "--train", "train.py:train", "--metric", "accuracy", "--trials", 3, "--name", "digits",
-        "--epochs", EPOCHS, "--confirm", "--top", 1, "--seeds", SEEDS, "--concurrent", 1, "--json",
+        "--epochs", EPOCHS, "--confirm", "--top", 1, "--seeds", SEEDS, "--json",
     ))  # fmt: skip
     assert (result["trials"], result["errors"]) == (3, 0)
     assert {len(variant["scores"]) for variant in result["confirmation"]["variants"]} >= {SEEDS}

@@ -145,8 +145,6 @@ class Planted:
             5,  # the baseline, and what is published
             "--equal",
             "epochs",
-            "--concurrent",
-            1,
             *arguments,
         )
 
