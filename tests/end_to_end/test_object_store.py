@@ -110,7 +110,7 @@ def searched(machines, object_store):
     here, _ = machines
     options = ["--storage", object_store.address("searches")]
     output = here.automl(
-        "search", "--space", "digits", "--trials", TRIALS, "--epochs", 2, "--subset", 0.25, "--name", NAME,
+        "search", "--space", "digits", "--trials", TRIALS, "--epochs", 1, "--subset", 0.25, "--name", NAME,
         "--concurrent", 1,
         *options, "--json",
     )  # fmt: skip

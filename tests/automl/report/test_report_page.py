@@ -243,7 +243,7 @@ def test_a_confirmation_whose_trainings_failed_has_no_verdict(
     save_verdict(tmp_path / "s" / "made-up", value)
     result = run_report("made-up", storage=str(tmp_path / "s"))
     assert headline in Page(result.index).text
-    assert "No variant has been compared" in Page(result.index).text
+    assert "No variant has an interval" in Page(result.index).text
     assert "verdict" not in result.plots
 
 
