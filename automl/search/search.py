@@ -150,7 +150,7 @@ class Search(Summary, SearchData):
         best = max((trial.value(metric) for trial in done), key=lambda value: self.sign * value)
         of_training = f"train_{metric}"
         learned = max((trial.value(of_training) for trial in done if trial.has(of_training)), default=0.0)
-        if learned > (1 + (plan.guessing or 0.0)) / 2:
+        if plan.metric.maximize and learned > (1 + (plan.guessing or 0.0)) / 2:  # of a loss, more is worse
             config = done[0].config
             can_augment = all(hasattr(config.training, name) for name in AUGMENT["strong"])
             return [

@@ -18,6 +18,7 @@ from automl.storage.folder import new_folder
 from automl.tracking.run_spec import flat
 from search.class_metrics import ACCURACY
 from search.config import Model, TrialConfig
+from search.metric import Metric
 from search.record import Role, State, TrialRecord
 from search.trial_scheduler import Plan
 
@@ -84,6 +85,16 @@ def test_memorised_data_are_not_a_short_training(result: Result, backbone: str, 
     assert warning.startswith("the training data are memorised: accuracy is 0.980 on them and at most 0.140")
     assert "train longer" not in warning
     assert warning.endswith(f"Use more data, --augment strong, or pretrained weights ({weights})")
+
+
+def test_a_high_loss_is_not_memorised(result: Result) -> None:
+    search = result([2.4], 2.3, learned=0.0)
+    loss = Metric(name="loss", maximize=False)
+    plan = replace(search.plan, metric=loss, objectives=["loss"])
+    for trial in search.trials:
+        trial.history[-1].update({"loss": 2.4, "train_loss": 2.2})
+    (warning,) = replace(search, metadata=replace(search.metadata, plan=plan)).warnings
+    assert warning.startswith("train longer")
 
 
 @pytest.mark.parametrize(
