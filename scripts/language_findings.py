@@ -25,7 +25,7 @@ from automl.tasks.language_modelling import LanguageData, LanguageModel, Languag
 from automl.tasks.language_modelling.config import site_name
 from automl.tasks.language_modelling.space import (
     BASELINE,
-    hybrid_space,
+    HybridSpace,
     interleaved_control,
     mixer,
     recall_space,
@@ -58,8 +58,8 @@ def add_controls(config: TrialConfig) -> dict[str, TrialConfig]:
 
 def text_space() -> Space:
     """Return the space of decoders of bytes."""
-    return hybrid_space(
-        "own-text",
+    return HybridSpace(
+        name="own-text",
         data=LanguageData(context=128, subset=0.4),
         model=LanguageModel(options={"depth": 4, "width": 64, "heads": 2}),
         training=LanguageTraining(epochs=1, batch_size=32),
@@ -69,7 +69,7 @@ def text_space() -> Space:
         baseline={**BASELINE, "learning_rate": 4e-3, "window": 16, "batch_size": 32},
         full=1,
         summary="bytes of source and documentation",
-    )
+    ).space()
 
 
 def collect_text(folder: Path) -> str:

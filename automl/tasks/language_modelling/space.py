@@ -9,8 +9,7 @@ arXiv 2510.26692) and in six (Gemma 3, arXiv 2503.19786).
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,23 +84,11 @@ def interleaved_control(config: TrialConfig) -> dict[str, TrialConfig]:
     return {"uniform interleaving": uniform_interleaving(config)} if FULL in _model(config).kinds else {}
 
 
-def hybrid_space(
-    name: str,
-    *,
-    data: LanguageData,
-    model: LanguageModel,
-    training: LanguageTraining,
-    metric: str,
-    summary: str,
-    windows: Sequence[int],
-    rates: tuple[float, float],
-    baseline: Mapping[str, Any],
-    kinds: Sequence[str] = KINDS,
-    full: int | None = None,
-) -> Space:
-    """Return a space that draws the mixer of each layer and the hyperparameters of the training.
+@dataclass(frozen=True, kw_only=True)
+class HybridSpace:
+    """Choices of the mixer of each layer and of the hyperparameters of the training.
 
-    Args:
+    Attributes:
         name: The name of the space.
         data: The data.
         model: The decoder.
@@ -118,93 +105,112 @@ def hybrid_space(
     Raises:
         InputError: `full` is below 0, or there are not so many layers.
     """
-    depth, heads = model.depth, model.heads
-    if full is not None and not 0 <= full <= depth:
-        raise InputError(f"--full must lie between 0 and {depth}, the number of layers; got {full}")
-    types = {loading.short_name(kind): kind for kind in kinds}
-    # A model of full layers alone is a baseline unless fewer are asked for.
-    uniform = [*types] if full is not None and full < depth else [FULL, *types]
-    fewest, most = (1, depth) if full is None else (depth - full, depth - full)
 
-    again = partial(
-        hybrid_space,
-        name,
-        data=data,
-        model=model,
-        training=training,
-        metric=metric,
-        summary=summary,
-        windows=windows,
-        rates=rates,
-        baseline=baseline,
-        kinds=kinds,
-        full=full,
-    )
+    name: str
+    data: LanguageData
+    model: LanguageModel
+    training: LanguageTraining
+    metric: str
+    summary: str
+    windows: Sequence[int]
+    rates: tuple[float, float]
+    baseline: Mapping[str, Any]
+    kinds: Sequence[str] = KINDS
+    full: int | None = None
 
-    def with_backbone(backbone: str, size: int | None) -> Space:
+    def __post_init__(self) -> None:
+        if self.full is not None and not 0 <= self.full <= self.model.depth:
+            raise InputError(
+                f"--full must lie between 0 and {self.model.depth}, the number of layers; got {self.full}"
+            )
+
+    def space(self, **changes: Any) -> Space:
+        """Return the space, with these fields changed."""
+        if changes:
+            return replace(self, **changes).space()
+
+        def draw(trial: optuna.Trial, kinds: Sequence[str] = tuple(self.kinds)) -> TrialConfig:
+            return self._draw(trial)
+
+        return Space(
+            name=self.name,
+            draw=draw,
+            baseline={"uniform": True, "kind": self._uniform[0], **self.baseline},
+            plain={"uniform": True},
+            candidate={"uniform": False},
+            placing=("uniform", "kind", "window"),
+            published=self._published,
+            as_baseline=as_uniform,
+            controls=interleaved_control,
+            with_backbone=self._with_backbone,
+            with_layers=self.space,
+            summary=self.summary,
+        )
+
+    @property
+    def _types(self) -> dict[str, str]:
+        return {loading.short_name(kind): kind for kind in self.kinds}
+
+    @property
+    def _uniform(self) -> list[str]:
+        """Kinds of models of one kind. Of full layers alone is a baseline unless fewer are asked for."""
+        fewer = self.full is not None and self.full < self.model.depth
+        return [*self._types] if fewer else [FULL, *self._types]
+
+    def _with_backbone(self, backbone: str, size: int | None) -> Space:
         from automl.tasks.language_modelling.model import find_decoder  # imports torch, which takes seconds
 
-        if backbone == model.backbone:
-            return again()
+        if backbone == self.model.backbone:
+            return self.space()
         decoder = find_decoder(backbone)
-        other = LanguageModel(backbone=backbone, weights=PUBLISHED if decoder.published else "")
-        tokenizer = None if data.source == "recall" else _find_tokenizer(backbone)
-        if tokenizer is None and decoder.published and data.source != "recall":
+        model = LanguageModel(backbone=backbone, weights=PUBLISHED if decoder.published else "")
+        tokenizer = None if self.data.source == "recall" else _find_tokenizer(backbone)
+        if tokenizer is None and decoder.published and self.data.source != "recall":
             raise InputError(
                 f"{backbone} has weights but no tokenizer.json, so its tokens are unknown. Write the file by "
                 f"AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers, or remove "
                 f"the weights to train a new model on bytes"
             )
-        space = partial(again, model=other, data=replace(data, tokenizer=str(tokenizer or "")))
+        other = replace(self, model=model, data=replace(self.data, tokenizer=str(tokenizer or "")))
         if not decoder.published:
-            return space()
-        return space(rates=FINE_TUNING, baseline={**baseline, "learning_rate": FINE_TUNING_RATE})
+            return other.space()
+        return other.space(rates=FINE_TUNING, baseline={**self.baseline, "learning_rate": FINE_TUNING_RATE})
 
-    def draw(trial: optuna.Trial, kinds: Sequence[str] = tuple(kinds)) -> TrialConfig:
-        window = trial.suggest_categorical("window", windows)
+    def _draw(self, trial: optuna.Trial) -> TrialConfig:
+        model, depth, types = self.model, self.model.depth, self._types
+        window = trial.suggest_categorical("window", self.windows)
 
         def make(kind: str) -> Spec:
-            shape = model.shape
-            return mixer(types[kind], heads=heads, window=window, encoding=shape.encoding, base=shape.base)
+            encoding, base = model.shape.encoding, model.shape.base
+            return mixer(types[kind], heads=model.heads, window=window, encoding=encoding, base=base)
 
         layers: list[Spec | None] = [None] * depth
         if trial.suggest_categorical("uniform", [False, True]):
-            kind = trial.suggest_categorical("kind", uniform)
+            kind = trial.suggest_categorical("kind", self._uniform)
             layers = [None if kind == FULL else make(kind)] * depth
         else:
-            for i, layer in enumerate(choices.ascending(trial, depth, least=fewest, most=most), start=1):
+            least, most = (1, depth) if self.full is None else (depth - self.full, depth - self.full)
+            for i, layer in enumerate(choices.ascending(trial, depth, least=least, most=most), start=1):
                 layers[layer] = make(trial.suggest_categorical(f"{choices.TYPE}{i}", [*types]))
-        batch_sizes = [training.batch_size // 2, training.batch_size]
-        # With a short warm-up, or none, two layers fail to learn recall at the same rates.
         drawn = choices.optimisation(
-            trial, training, batch_sizes=batch_sizes, rates=rates, schedules=["one-cycle"]
+            trial,
+            self.training,
+            batch_sizes=[self.training.batch_size // 2, self.training.batch_size],
+            rates=self.rates,
+            # With a short warm-up, or none, two layers fail to learn recall at the same rates.
+            schedules=["one-cycle"],
         )
-        config = TrialConfig(task=TASK, data=data, model=model, training=drawn, metric=metric)
+        config = TrialConfig(task=TASK, data=self.data, model=model, training=drawn, metric=self.metric)
         return _with_layers(config, layers)
 
-    def published() -> list[dict[str, Any]]:
-        models = [{"uniform": True, "kind": kind} for kind in uniform[1:]]
-        counts = sorted({depth // period for period in PERIODS} - {0}) if full is None else [full]
-        for count in counts:
+    def _published(self) -> list[dict[str, Any]]:
+        full, depth, types = self.full, self.model.depth, self._types
+        models = [{"uniform": True, "kind": kind} for kind in self._uniform[1:]]
+        for count in sorted({depth // period for period in PERIODS} - {0}) if full is None else [full]:
             if 0 < count < depth:
                 others = [layer for layer in range(depth) if layer not in interleave(depth, count)]
                 models += [{"uniform": False, **choices.modules(others, kind, {})} for kind in types]
-        return [{**model, **baseline} for model in models]
-
-    return Space(
-        name=name,
-        draw=draw,
-        baseline={"uniform": True, "kind": uniform[0], **baseline},
-        plain={"uniform": True},
-        candidate={"uniform": False},
-        placing=("uniform", "kind", "window"),
-        published=published,
-        as_baseline=as_uniform,
-        controls=interleaved_control,
-        with_backbone=with_backbone,
-        with_layers=again,
-        summary=summary,
-    )
+        return [{**model, **self.baseline} for model in models]
 
 
 def _find_tokenizer(backbone: str) -> Path | None:
@@ -248,8 +254,8 @@ def recall_space(
             with them, and no trial is stopped early.
         window: The size of a sliding window. Deeper models learn faster with 2.
     """
-    return hybrid_space(
-        "recall",
+    return HybridSpace(
+        name="recall",
         data=LanguageData(source="recall", context=24, vocabulary=16, pairs=6, examples=examples),
         model=LanguageModel(options={"depth": depth, "width": 32, "heads": 1, "mlp": 16}),
         training=LanguageTraining(epochs=1, batch_size=64),
@@ -261,13 +267,13 @@ def recall_space(
         baseline={**BASELINE, "learning_rate": 5e-3, "window": window, "batch_size": 64},
         full=full,
         summary="which layer of a small decoder is full, on associative recall; the positive control",
-    )
+    ).space()
 
 
 SPACES = (
     recall_space(),
-    hybrid_space(
-        "hybrid",
+    HybridSpace(
+        name="hybrid",
         data=LanguageData(),
         model=LanguageModel(options={"depth": 6, "width": 128, "heads": 4}),
         training=LanguageTraining(epochs=1, batch_size=32),
@@ -276,5 +282,5 @@ SPACES = (
         rates=(5e-4, 5e-3),
         baseline={**BASELINE, "window": 64, "batch_size": 32},
         summary="full, sliding, linear or convolution in each layer of a decoder; --data TEXTS",
-    ),
+    ).space(),
 )
