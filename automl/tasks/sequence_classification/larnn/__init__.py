@@ -5,5 +5,6 @@ layer     One layer, over all steps or one step at a time
 norm      The batch norms of a layer
 loop      The loop over time of a layer, as its equations are written
 fast      The same loop as one autograd function
+window    Its attention to the latest states, forward and backward
 scan      The same loop as one operation, for export
 """

@@ -18,7 +18,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from automl.tasks.sequence_classification.larnn.loop import CellNorm, Kind, Norm, Result, Weights
-from backbones.torch_internals import softmax_backward
+from automl.tasks.sequence_classification.larnn.window import (
+    WindowAttention,
+    WindowNorm,
+    WindowNormGradients,
+)
 
 elu_backward = torch.ops.aten.elu_backward.grad_input
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
@@ -81,20 +85,9 @@ class _Run(torch.autograd.Function):
         inputs: Tensor,
         attention: Tensor,
         memory: Tensor,
-        offsets: Tensor | None,
-        query_scale: Tensor | None,
-        output: Tensor | None,
-        affine: Tensor | None,
-        scale: Tensor | None,
-        shift: Tensor | None,
-        seen: Tensor | None,
-        eps: float,
-        cell_scale: Tensor | None,
-        cell_shift: Tensor | None,
-        real: Tensor | None,
-        cell_eps: float,
-        kind: Kind,
+        *others: Any,
     ) -> Any:
+        offsets, query_scale, output, affine, *norm_values, kind = others
         T, C, B = x.shape
         H = attention.shape[1]
         z, a, m = (x.new_empty(T, rows, B) for rows in (5 * H, H, 2 * H))
@@ -104,13 +97,10 @@ class _Run(torch.autograd.Function):
         u[:-1, :C] = x
         u[:, -1], c[:, -1] = 1, 1
         h = u[:, C:-1]
-        windows = _WindowAttention(m, offsets, kind)
-        normed = None if seen is None else _WindowStatistics(m, seen, kind.window, eps)
-        cells = None
-        if cell_scale is not None:
-            assert cell_shift is not None
-            assert real is not None
-            cells = _CellNorms(cell_scale, cell_shift, real, cell_eps)
+        windows = WindowAttention(m, offsets, kind)
+        norm = None if norm_values[0] is None else WindowNorm(m, kind.window, *norm_values[:4])
+        cells = None if norm_values[4] is None else _CellNorms(*norm_values[4:])
+        scaled = _Affine(affine) if cells is None and affine is not None else cells
         views = (z, z[:, : 4 * H], z[:, : 3 * H], *z.unflatten(1, (5, H)).unbind(1))
         rows = zip(*views, a, m, u[:-1], c[:-1], c[:-1, :H], c[1:, :H], h[1:], strict=True)
         for t, row in enumerate(rows):
@@ -119,230 +109,154 @@ class _Run(torch.autograd.Function):
             if kind.activation:
                 F.elu_(m_t)
             torch.mm(inputs, u_t, out=now)
-            scaled_query = query if query_scale is None else F.elu_(query) * query_scale.unsqueeze(1)
-            if normed is None:
-                windows.attend(t, scaled_query, attended)
+            query = query if query_scale is None else F.elu_(query) * query_scale.unsqueeze(1)
+            if norm is None:
+                windows.attend(t, query, attended)
             else:
-                assert scale is not None
-                assert shift is not None
-                normed.write(t)
-                by = (normed.inverse[t] * scale).unsqueeze(1)
-                windows.attend(t, scaled_query * by[:H], attended)
-                attended -= normed.mean[t, H:, None]
-                attended = torch.addcmul(shift.unsqueeze(1), attended, by[H:])
-            if mapped is not None:
-                assert output is not None
+                attended = norm.attend(t, windows, query, attended)
+            if output is not None and mapped is not None:
                 attended = F.elu_(torch.addmm(output[:, H:], output[:, :H], attended, out=mapped[t]))
-            if cells is not None:
-                attended = cells.write(t, 0, attended)
-            elif affine is not None:
-                attended = torch.addcmul(affine[0, 1, :, None], attended, affine[0, 0, :, None])
+            if scaled is not None:
+                attended = scaled.write(t, 0, attended)
             gates.addmm_(attention, attended)
             sigmoids.sigmoid_()
             g.tanh_()
             torch.mul(f, c_t, out=c_next).addcmul_(i, g)
-            if cells is not None:
-                c_next.copy_(cells.write(t, 1, c_next))
-            elif affine is not None:
-                c_next.mul_(affine[1, 0, :, None]).add_(affine[1, 1, :, None])
+            if scaled is not None:
+                c_next.copy_(scaled.write(t, 1, c_next))
             torch.mul(o, F.elu(c_next) if kind.elu else c_next.tanh(), out=h_next)
-            if cells is not None:
-                h_next.copy_(cells.write(t, 2, h_next))
-            elif affine is not None:
-                h_next.mul_(affine[2, 0, :, None]).add_(affine[2, 1, :, None])
+            if scaled is not None:
+                h_next.copy_(scaled.write(t, 2, h_next))
         ctx.kind = kind
         ctx.save_for_backward(
-            u, z, c, a, m, mapped, inputs, attention, memory, offsets, query_scale, output, scale, shift,
-            *((None,) * 4 if normed is None else (normed.mean, normed.inverse, normed.row_weights, seen)),
-            *((None,) * 5 if cells is None else (*cells.kept, cells.scale, cells.shift)),
+            u, z, c, a, m, mapped, inputs, attention, memory, offsets, query_scale, output,
+            *((None,) * 6 if norm is None else norm.kept), *((None,) * 5 if cells is None else cells.kept),
         )  # fmt: skip
-        statistics: list[Tensor | None] = [None] * 4
-        if normed is not None:
-            statistics[:2] = normed.mean.clone(), normed.inverse.pow(-2) - eps
-        if cells is not None:
-            statistics[2:] = cells.mean.clone(), cells.inverse.pow(-2) - cell_eps
+        statistics = [
+            value for part in (norm, cells) for value in (part.statistics if part else (None, None))
+        ]
         ctx.mark_non_differentiable(*(value for value in statistics if value is not None))
         return h[1:], *statistics
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        u, z, c, a, m, mapped, *saved = ctx.saved_tensors
         # Each step's gradient must be contiguous, and it is changed in place.
-        grad = grad.clone(memory_format=torch.contiguous_format)
-        inputs, attention, memory, offsets, query_scale, output, scale, shift, *saved = saved
-        mean, inverse, row_weights, seen, *cell_saved = saved
-        cells = None if cell_saved[0] is None else _CellGradients(*cell_saved)
-        kind: Kind = ctx.kind
-        T, H, B = a.shape
-        C = u.shape[1] - H - 1
-        dm, doffsets = (
-            torch.zeros_like(m),
-            None if offsets is None else torch.zeros_like(offsets).unsqueeze(2),
-        )
-        windows = _WindowAttention(m, offsets, kind)
-        windows.prepare(dm, doffsets)
-        du = u.new_empty(T + 1, C + H, B)
-        du[-1] = 0
-        dinputs, dattention, dmemory = map(torch.zeros_like, (inputs, attention, memory))
-        dquery_scale = None if query_scale is None else torch.zeros_like(query_scale)
-        doutput = None if output is None else torch.zeros_like(output)
-        dz, dc, dcell = z.new_empty(5 * H, B), z.new_zeros(H, B), z.new_empty(H, B)
-        dgates, inner, dquery = dz[: 4 * H], dz[: 3 * H], dz[4 * H :]
-        do, di, df, dg = dgates.chunk(4)
-        if mean is not None:
-            dscale, dshift = torch.zeros_like(scale), torch.zeros_like(shift)
-            dsums = mean.new_zeros(T, 2, 2 * H)
-        inputs_t, attention_t, memory_t = inputs[:, :-1].t(), attention.t(), memory[:, :-1].t()
-        views = (z[:, : 3 * H], *z.unflatten(1, (5, H)).unbind(1))
-        by_step = (c[:-1, :H], c[1:, :H], c[:-1].mT)
-        rows = zip(*views, *by_step, u[:-1].mT, a, m, dm, du[:-1], du[1:, C:], grad, strict=True)
+        return _Backward(ctx.kind, *ctx.saved_tensors).run(grad.clone(memory_format=torch.contiguous_format))
+
+
+class _Backward:
+    """Backward pass of `_Run`, from what its forward pass has saved. The gradient of `x` is `dx`."""
+
+    def __init__(self, kind: Kind, *saved: Any) -> None:
+        u, z, c, a, m, mapped, inputs, attention, memory, offsets, query_scale, output, *norms = saved
+        self.kind, self.query_scale, self.output, self.mapped = kind, query_scale, output, mapped
+        T, self.H, B = a.shape
+        self.saved = u, z, c, a, m
+        self.dm = torch.zeros_like(m)
+        self.doffsets = None if offsets is None else torch.zeros_like(offsets).unsqueeze(2)
+        self.windows = WindowAttention(m, offsets, kind)
+        self.windows.prepare(self.dm, self.doffsets)
+        self.norm = None if norms[0] is None else WindowNormGradients(m, self.dm, kind.window, *norms[:6])
+        self.cells = None if norms[6] is None else _CellGradients(*norms[6:])
+        self.du = u.new_zeros(T + 1, u.shape[1] - 1, B)
+        self.dinputs, self.dattention, self.dmemory = map(torch.zeros_like, (inputs, attention, memory))
+        self.dquery_scale = None if query_scale is None else torch.zeros_like(query_scale)
+        self.doutput = None if output is None else torch.zeros_like(output)
+        self.dz, self.dcell = z.new_empty(5 * self.H, B), z.new_empty(self.H, B)
+        self.dgates, self.dquery = self.dz[: 4 * self.H], self.dz[4 * self.H :]
+        self.by_gate = *self.dgates.chunk(4), self.dz[: 3 * self.H]
+        self.inputs_t, self.attention_t, self.memory_t = inputs[:, :-1].t(), attention.t(), memory[:, :-1].t()
+
+    def run(self, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the arguments of `_Run.forward`. `grad`, (T, H, B), is changed."""
+        u, z, c, a, m = self.saved
+        H, C = self.H, u.shape[1] - self.H - 1
+        dz, dc = self.dz, torch.zeros_like(self.dcell)
+        cell = (z[:, : 3 * H], *z.unflatten(1, (5, H)).unbind(1)[:4], c[:-1, :H], c[1:, :H])
+        rows = zip(*cell, z[:, 4 * H :], a, u[:-1].mT, c[:-1].mT, m, self.dm, self.du[:-1],
+                   grad, self.du[1:, C:], strict=True)  # fmt: skip
         for t, row in reversed(list(enumerate(rows))):
-            sigmoids, o, i, f, g, query, c_t, c_next, c_one, u_t, raw, m_t, dm_t, du_t, dh, dh_t = row
+            *of_cell, query, raw, u_t, c_one, m_t, dm_t, du_t, dh, dh_t = row
             dh += dh_t
-            # h = o elu(c_next), c_next = f c_t + i g, each with a norm or without
-            out = F.elu(c_next) if kind.elu else c_next.tanh()
-            if cells is not None:
-                dh = cells.backward(t, 2, dh, o * out)
-            torch.mul(dh, o, out=dcell)
-            if kind.elu:
-                elu_backward(dcell, 1.0, 1.0, 1.0, True, out, grad_input=dcell)
-            else:
-                tanh_backward(dcell, out, grad_input=dcell)
-            dc += dcell
-            if cells is not None:
-                dc = cells.backward(t, 1, dc, torch.addcmul(f * c_t, i, g))
-            torch.mul(dh, out, out=do)
-            torch.mul(dc, g, out=di)
-            torch.mul(dc, c_t, out=df)
-            torch.mul(dc, i, out=dg)
-            sigmoid_backward(inner, sigmoids, grad_input=inner)
-            tanh_backward(dg, g, grad_input=dg)
-            da = torch.mm(attention_t, dgates, out=windows.dout)
-            by = None if mean is None else (inverse[t] * scale).unsqueeze(1)
-            windowed = raw if by is None else torch.addcmul(shift.unsqueeze(1), raw, by[H:])
-            attended = windowed if mapped is None else mapped[t]
-            if cells is None:
-                dattention.addmm_(dgates, attended.t())
-            else:
-                dattention.addmm_(dgates, cells.apply(t, 0, attended).t())
-                da.copy_(cells.backward(t, 0, da, attended))
-            if doutput is not None:
-                elu_backward(da, 1.0, 1.0, 1.0, True, attended, grad_input=da)
-                doutput[:, :H].addmm_(da, windowed.t())
-                doutput[:, H] += da.sum(1)
-                da.copy_(output[:, :H].t() @ da)
-            scaled_query = query if query_scale is None else query * query_scale.unsqueeze(1)
-            if by is None:
-                windows.query.copy_(scaled_query)
-                windows.backward(t, dquery)
-            else:
-                dshift += da.sum(1)
-                dby = torch.cat([scaled_query, da * raw]).view(2, H, B)
-                da *= by[H:]
-                torch.mul(scaled_query, by[:H], out=windows.query)
-                windows.backward(t, dquery)
-                dby[0] *= dquery
-                dquery *= by[:H]
-                dby = dby.sum(2).flatten()
-                dscale += dby * inverse[t]
-                dvariance = -0.5 * dby * scale * inverse[t] ** 3
-                dmean = -2 * mean[t] * dvariance
-                dmean[H:] -= da.sum(1)
-                dsums[max(0, t + 1 - kind.window) : t + 1] += torch.stack([dmean, dvariance]) * row_weights[t]
-                dm_t += seen[t] * (dsums[t, 0, :, None] + 2 * m_t * dsums[t, 1, :, None])
-            if dquery_scale is not None:
-                dquery_scale += (dquery * query).sum(1)
-                dquery *= query_scale.unsqueeze(1)
-                elu_backward(dquery, 1.0, 1.0, 1.0, True, query, grad_input=dquery)
-            if kind.activation:
+            dc = self._cell(t, dh, dc, *of_cell)
+            self._window(t, query, raw)
+            if self.kind.activation:
                 elu_backward(dm_t, 1.0, 1.0, 1.0, True, m_t, grad_input=dm_t)
-            dinputs.addmm_(dz, u_t)
-            dmemory.addmm_(dm_t, c_one)
-            torch.mm(inputs_t, dz, out=du_t)
-            dc.mul_(f).addmm_(memory_t, dm_t)
-        weights = (dinputs, dattention, dmemory, None if doffsets is None else doffsets.squeeze(2))
-        norm = (None, None) if mean is None else (dscale, dshift)
-        cell_norm = (None, None) if cells is None else (cells.dscale, cells.dshift)
-        options = dquery_scale, doutput, None
-        return du[:-1, :C], *weights, *options, *norm, None, None, *cell_norm, None, None, None
+            self.dinputs.addmm_(dz, u_t)
+            self.dmemory.addmm_(dm_t, c_one)
+            torch.mm(self.inputs_t, dz, out=du_t)
+            dc.mul_(of_cell[3]).addmm_(self.memory_t, dm_t)
+        doffsets = None if self.doffsets is None else self.doffsets.squeeze(2)
+        weights = (self.dinputs, self.dattention, self.dmemory, doffsets, self.dquery_scale, self.doutput)
+        norm = (None, None) if self.norm is None else (self.norm.dscale, self.norm.dshift)
+        cells = (None, None) if self.cells is None else (self.cells.dscale, self.cells.dshift)
+        return self.du[:-1, :C], *weights, None, *norm, None, None, *cells, None, None, None
+
+    def _cell(self, t: int, dh: Tensor, dc: Tensor, *row: Tensor) -> Tensor:
+        """Write the gradient of the gates to `dz`, and return that of the cell before its norm.
+
+        h = o elu(c_next), c_next = f c_t + i g, each with a norm or without.
+        """
+        sigmoids, o, i, f, g, c_t, c_next = row
+        do, di, df, dg, inner = self.by_gate
+        cells, dcell = self.cells, self.dcell
+        out = F.elu(c_next) if self.kind.elu else c_next.tanh()
+        if cells is not None:
+            dh = cells.backward(t, 2, dh, o * out)
+        torch.mul(dh, o, out=dcell)
+        if self.kind.elu:
+            elu_backward(dcell, 1.0, 1.0, 1.0, True, out, grad_input=dcell)
+        else:
+            tanh_backward(dcell, out, grad_input=dcell)
+        dc += dcell
+        if cells is not None:
+            dc = cells.backward(t, 1, dc, torch.addcmul(f * c_t, i, g))
+        torch.mul(dh, out, out=do)
+        torch.mul(dc, g, out=di)
+        torch.mul(dc, c_t, out=df)
+        torch.mul(dc, i, out=dg)
+        sigmoid_backward(inner, sigmoids, grad_input=inner)
+        tanh_backward(dg, g, grad_input=dg)
+        return dc
+
+    def _window(self, t: int, query: Tensor, raw: Tensor) -> None:
+        """Write the gradient of the query to `dz`, given that of the gates."""
+        H, norm, windows, output = self.H, self.norm, self.windows, self.output
+        dgates, dquery = self.dgates, self.dquery
+        da = torch.mm(self.attention_t, dgates, out=windows.dout)
+        windowed = raw if norm is None else norm.apply(t, raw)
+        attended = windowed if self.mapped is None else self.mapped[t]
+        if self.cells is None:
+            self.dattention.addmm_(dgates, attended.t())
+        else:
+            self.dattention.addmm_(dgates, self.cells.apply(t, 0, attended).t())
+            da.copy_(self.cells.backward(t, 0, da, attended))
+        if output is not None and self.doutput is not None:
+            elu_backward(da, 1.0, 1.0, 1.0, True, attended, grad_input=da)
+            self.doutput[:, :H].addmm_(da, windowed.t())
+            self.doutput[:, H] += da.sum(1)
+            da.copy_(output[:, :H].t() @ da)
+        scaled = query if self.query_scale is None else query * self.query_scale.unsqueeze(1)
+        if norm is None:
+            windows.query.copy_(scaled)
+            windows.backward(t, dquery)
+        else:
+            norm.backward(t, windows, scaled, raw, dquery)
+        if self.query_scale is not None and self.dquery_scale is not None:
+            self.dquery_scale += (dquery * query).sum(1)
+            dquery *= self.query_scale.unsqueeze(1)
+            elu_backward(dquery, 1.0, 1.0, 1.0, True, query, grad_input=dquery)
 
 
-class _WindowAttention:
-    """Attention of one step after the other to the memory `m`, (T, 2H, B), up to the current step."""
+class _Affine:
+    """The norms of attention's result, cell and hidden state in evaluation, (3, 2, H)."""
 
-    def __init__(self, m: Tensor, offsets: Tensor | None, kind: Kind) -> None:
-        self.window, self.heads = kind.window, kind.heads
-        self.m = self._by_head(m)  # (2, T, heads, d, B)
-        self.offsets = None if offsets is None else self._by_head(offsets.unsqueeze(2))
-        self.shape = self.m.shape[2:]
-        n = min(kind.window, len(m))
-        self.products = m.new_empty(n, *self.shape)
+    def __init__(self, affine: Tensor) -> None:
+        self.affine = affine.unsqueeze(3)
 
-    def attend(self, t: int, query: Tensor, out: Tensor) -> None:
-        """Attend with `query`, (H, B), and write the result to `out`, (H, B)."""
-        keys, values = self._window(t)
-        products = torch.mul(keys, query.view(self.shape), out=self.products[: len(keys)])
-        p = products.sum(2).softmax(0)  # (n, heads, B)
-        torch.mul(values, p.unsqueeze(2), out=products)
-        torch.sum(products, 0, out=out.view(self.shape))
-
-    def prepare(self, dm: Tensor, doffsets: Tensor | None) -> None:
-        """Prepare `backward`, which adds to `dm`, (T, 2H, B), and `doffsets`, (window, 2H, 1)."""
-        self.dm, self.doffsets = self._by_head(dm), None if doffsets is None else self._by_head(doffsets)
-        # Keys are multiplied with the query as values are with the result's gradient, so both are done at
-        # once.
-        self.both = dm.new_empty(2, 1, *self.shape)
-        self.query, self.dout = self.both.view(2, -1, dm.shape[2])
-        n = len(self.products)
-        self.product_pairs = dm.new_empty(2, n, *self.shape)
-        self.pairs = dm.new_empty(2, n, self.heads, dm.shape[2])
-
-    def backward(self, t: int, dquery: Tensor) -> None:
-        """Write the gradient of `query`, given that in `dout`, and add those of memory and offsets."""
-        window = self._window(t)
-        n = window.shape[1]
-        scores, dp = torch.mul(window, self.both, out=self.product_pairs[:, :n]).sum(3)  # (n, heads, B)
-        pairs = self.pairs[:, :n]
-        ds, p = pairs
-        torch.softmax(scores, 0, out=p)
-        softmax_backward(dp, p, 0, p.dtype, grad_input=ds)
-        products = torch.mul(window[0], ds.unsqueeze(2), out=self.products[:n])
-        torch.sum(products, 0, out=dquery.view(self.shape))
-        self.dm[:, t + 1 - n : t + 1].addcmul_(pairs.unsqueeze(3), self.both)
-        if self.doffsets is not None:
-            self.doffsets[:, -n:] += torch.einsum("knhb,khdb->knhd", pairs, self.both.squeeze(1)).unsqueeze(
-                -1
-            )
-
-    def _window(self, t: int) -> Tensor:
-        """Return keys and values of the states up to that of step `t`: (2, n, heads, d, B)."""
-        states = self.m[:, max(0, t + 1 - self.window) : t + 1]
-        return states if self.offsets is None else states + self.offsets[:, -states.shape[1] :]
-
-    def _by_head(self, memory: Tensor) -> Tensor:
-        heads: Tensor = memory.unflatten(1, (2, self.heads, -1)).transpose(0, 1)
-        return heads
-
-
-class _WindowStatistics:
-    """Mean and inverse deviation of the memory `m`, (T, 2H, B), in each window, computed as it is written."""
-
-    def __init__(self, m: Tensor, seen: Tensor, window: int, eps: float) -> None:
-        self.m, self.seen, self.window, self.eps = m, seen, window, eps
-        self.sums = m.new_empty(len(m), 2, m.shape[1])  # Sums of each state's values and of their squares.
-        self.mean, self.inverse = m.new_empty(len(m), m.shape[1]), m.new_empty(len(m), m.shape[1])
-        count = F.pad(seen.sum(1).cumsum(0), (window, 0))
-        self.row_weights = 1 / (count[window:] - count[:-window]).clamp(min=1)  # (T)
-
-    def write(self, t: int) -> None:
-        now = self.m[t]
-        torch.mv(now, self.seen[t], out=self.sums[t, 0])
-        torch.mv(now * now, self.seen[t], out=self.sums[t, 1])
-        mean, square = (self.sums[max(0, t + 1 - self.window) : t + 1].sum(0) * self.row_weights[t]).unbind(0)
-        self.mean[t] = mean
-        torch.addcmul(square, mean, mean, value=-1, out=self.inverse[t])
-        self.inverse[t].clamp_(min=0).add_(self.eps).rsqrt_()
+    def write(self, t: int, index: int, y: Tensor) -> Tensor:
+        return torch.addcmul(self.affine[index, 1], y, self.affine[index, 0])
 
 
 class _CellNorms:
@@ -354,8 +268,12 @@ class _CellNorms:
         self.mean, self.inverse = (scale.new_empty(len(real), *scale.shape) for _ in range(2))
 
     @property
-    def kept(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.mean, self.inverse, self.row_weights
+    def kept(self) -> tuple[Tensor, ...]:
+        return self.mean, self.inverse, self.row_weights, self.scale, self.shift
+
+    @property
+    def statistics(self) -> tuple[Tensor, Tensor]:
+        return self.mean.clone(), self.inverse.pow(-2) - self.eps
 
     def write(self, t: int, index: int, y: Tensor) -> Tensor:
         mean = torch.mv(y, self.row_weights[t], out=self.mean[t, index])
@@ -368,17 +286,9 @@ class _CellNorms:
 class _CellGradients:
     """Backward pass of `_CellNorms`. `dscale` and `dshift` are complete after the last step."""
 
-    def __init__(
-        self, mean: Tensor, inverse: Tensor, row_weights: Tensor, scale: Tensor, shift: Tensor
-    ) -> None:
-        self.mean, self.inverse, self.row_weights, self.scale, self.shift = (
-            mean,
-            inverse,
-            row_weights,
-            scale,
-            shift,
-        )
-        self.dscale, self.dshift = torch.zeros_like(scale), torch.zeros_like(shift)
+    def __init__(self, *kept: Tensor) -> None:
+        self.mean, self.inverse, self.row_weights, self.scale, self.shift = kept
+        self.dscale, self.dshift = torch.zeros_like(self.scale), torch.zeros_like(self.shift)
 
     def apply(self, t: int, index: int, y: Tensor) -> Tensor:
         by = (self.inverse[t, index] * self.scale[index]).unsqueeze(1)
