@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from automl.base.lazy import optional
@@ -29,7 +31,7 @@ MAX_LINE = 2000  # characters of a line; code with longer lines was generated
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Language:
-    """Names of the nodes of a grammar.
+    """Names of the nodes of a grammar, a record of `other_languages.toml`.
 
     Attributes:
         grammar: the module and the function that return it.
@@ -40,63 +42,16 @@ class Language:
     """
 
     name: str
-    suffixes: tuple[str, ...]
+    suffixes: Sequence[str]
     grammar: tuple[str, str]
-    functions: frozenset[str]
-    outer: frozenset[str]
+    functions: Collection[str]
+    outer: Collection[str]
     values: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     line: Line | None = None
 
 
-LANGUAGES = (
-    Language(
-        name="Go",
-        suffixes=(".go",),
-        grammar=("tree_sitter_go", "language"),
-        functions=frozenset({"function_declaration", "method_declaration"}),
-        outer=frozenset(),
-        line="//",
-    ),
-    Language(
-        name="Java",
-        suffixes=(".java",),
-        grammar=("tree_sitter_java", "language"),
-        functions=frozenset(
-            {"method_declaration", "constructor_declaration", "compact_constructor_declaration"}
-        ),
-        outer=frozenset(
-            f"{kind}_declaration" for kind in ("class", "interface", "enum", "record", "annotation_type")
-        ),
-    ),
-    Language(
-        name="JavaScript",
-        suffixes=(".js", ".jsx", ".mjs", ".cjs"),
-        grammar=("tree_sitter_javascript", "language"),
-        functions=frozenset({"function_declaration", "generator_function_declaration", "method_definition"}),
-        outer=frozenset({"class_declaration", "class"}),
-        values={
-            "variable_declarator": ("name", "value"),
-            "assignment_expression": ("left", "right"),
-            "pair": ("key", "value"),
-            "field_definition": ("property", "value"),
-        },
-    ),
-    Language(
-        name="PHP",
-        suffixes=(".php",),
-        grammar=("tree_sitter_php", "language_php"),
-        functions=frozenset({"function_definition", "method_declaration"}),
-        outer=frozenset(f"{kind}_declaration" for kind in ("class", "interface", "trait", "enum")),
-    ),
-    Language(
-        name="Ruby",
-        suffixes=(".rb",),
-        grammar=("tree_sitter_ruby", "language"),
-        functions=frozenset({"method", "singleton_method"}),
-        outer=frozenset({"class", "module"}),
-        line="#",
-    ),
-)
+_TABLE = tomllib.loads(Path(__file__).with_name("other_languages.toml").read_text())
+LANGUAGES = tuple(Language(name=name, **record) for name, record in _TABLE.items())
 BY_SUFFIX = {suffix: language for language in LANGUAGES for suffix in language.suffixes}
 
 _VALUES = frozenset({"arrow_function", "function_expression", "generator_function"})
