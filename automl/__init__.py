@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from automl.export.predict import Prediction, Predictions, run_predict
     from automl.export.run_export import ExportResult, run_export
     from automl.export.run_maps import run_maps
-    from automl.report import ReportResult, run_report
+    from automl.report.run_report import ReportResult, run_report
     from automl.search.run_search import run_search
     from automl.search.search import Search, load
     from automl.search.solve import run_solve

@@ -91,7 +91,7 @@ def report(
 ) -> None:
     """Write a page about a search: its verdict, plots and trials."""
     from automl.base.options import format_command
-    from automl.report import run_report
+    from automl.report.run_report import run_report
 
     result = run_report(search, out=out, storage=storage)
     print(f"report    {result.index} ({result.index.stat().st_size / 1e6:.1f} MB, {len(result.plots)} plots)")

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from automl.confirm.confirm_result import ConfirmResult
     from automl.export.predict import Predictions
     from automl.export.run_export import ExportResult
-    from automl.report import ReportResult
     from automl.report.figure import Table
+    from automl.report.run_report import ReportResult
     from automl.search.solve import SolveResult
 
 LEADING = 5

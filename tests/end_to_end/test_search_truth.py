@@ -25,8 +25,8 @@ from automl.cli.status import read_status
 from automl.config.limits import Limits
 from automl.config.settings import Settings
 from automl.costs.profile import measure
-from automl.report import run_report
 from automl.report.read import read_search
+from automl.report.run_report import run_report
 from automl.search.run_search import run_search
 from automl.storage.folder import old_folder
 from automl.tasks.image_classification import ImageData, ImageTraining

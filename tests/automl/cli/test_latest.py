@@ -9,7 +9,7 @@ import pytest
 from confirm_cases import RECORDS, FakeWorkers, NoTracker, fake_search
 
 import automl.confirm.trainings
-import automl.report
+import automl.report.run_report
 import automl.trials.session
 from automl.base.errors import InputError
 from automl.callbacks.retention import CheckpointRetention

@@ -9,7 +9,7 @@ import pytest
 from map_cases import leave_maps
 from report_cases import made_up, plan_of, save_search, save_verdict, verdict_of
 
-from automl.report import ReportResult, run_report
+from automl.report.run_report import ReportResult, run_report
 from search.metric import Metric
 
 WINDOWS = [("390", "light"), ("1440", "dark")]  # a phone and a desktop

@@ -18,9 +18,9 @@ from report_cases import SSA, frozen, made_up, plan_of, save_search, save_verdic
 
 from attention import Spec
 from automl.base.escape import printable
-from automl.report import ReportResult, _make, run_report, sections
 from automl.report.figure import Figure
 from automl.report.read import SearchData, read_search
+from automl.report.run_report import ReportResult, _make, run_report, sections
 from automl.storage.metadata import read_metadata
 from automl.storage.storage import Storage
 from automl.tracking.run_spec import search_run_spec
@@ -99,7 +99,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
         for kind in ("svg", "png"):
             (folder / f"{name}.{kind}").write_text("-")
 
-    monkeypatch.setattr("automl.report.save", save)
+    monkeypatch.setattr("automl.report.run_report.save", save)
 
 
 @pytest.fixture(scope="module")
@@ -388,7 +388,7 @@ def test_a_report_that_fails_leaves_the_last_one(
     def fail(*_: object) -> str:
         raise RuntimeError("half-way")
 
-    monkeypatch.setattr("automl.report.write_page", fail)
+    monkeypatch.setattr("automl.report.run_report.write_page", fail)
     with pytest.raises(RuntimeError, match="half-way"):
         run_report("made-up", storage=str(small), out=str(out))
     assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before

@@ -12,8 +12,8 @@ from optuna.trial import FrozenTrial
 from report_cases import made_up, plan_of, save_search, save_verdict, verdict_of
 
 from automl.base.errors import InputError
-from automl.report import run_report
 from automl.report.read import read_search
+from automl.report.run_report import run_report
 from automl.storage.folder import old_folder
 from search.metric import Metric
 from search.record import State

@@ -13,8 +13,8 @@ from automl.base.errors import InputError
 from automl.cli.sync import run_sync
 from automl.confirm.compare import run_compare
 from automl.export.run_export import run_export
-from automl.report import _links, _track
 from automl.report.read import read_search
+from automl.report.run_report import _links, _track
 from automl.storage.storage import Storage
 from automl.tracking import client
 from automl.tracking.process import MlflowProcess

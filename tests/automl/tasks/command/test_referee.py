@@ -14,7 +14,7 @@ from automl.base.errors import InputError
 from automl.cli.status import read_status
 from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.run_confirm import run_confirm
-from automl.report import run_report
+from automl.report.run_report import run_report
 from automl.tasks.command.referee import run_referee
 from automl.trials.session import Stopped
 
