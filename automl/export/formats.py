@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn, ops
 from torch.export import ExportedProgram
+from torch.fx import GraphModule
 from torch.nn.utils import parametrize
 
 from attention import Gated, Spec
@@ -237,8 +238,12 @@ def for_onnx(program: ExportedProgram) -> ExportedProgram:
 
     torch 2.15 cannot export others, as in models with windows (Hiera) or without a dimension of heads (SAM).
     """
-    table = {ops.aten.scaled_dot_product_attention.default: _in_four_dimensions}
-    decomposed: ExportedProgram = program.run_decompositions(table)
+    attention = ops.aten.scaled_dot_product_attention.default
+    graphs = [part.graph for part in program.graph_module.modules() if isinstance(part, GraphModule)]
+    queries = [node.args[0] for graph in graphs for node in graph.nodes if node.target is attention]
+    if all(query.meta["val"].ndim == 4 for query in queries):
+        return program  # another pass over a large model takes long
+    decomposed: ExportedProgram = program.run_decompositions({attention: _in_four_dimensions})
     return decomposed
 
 

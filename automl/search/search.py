@@ -137,9 +137,11 @@ class Search(Summary, SearchData):
     @cached_property
     def grid(self) -> "Table | None":
         """Return the table of a grid. None for other searches."""
+        if not self.metadata.settings.is_grid or not self.trials:
+            return None
         from automl.report.grid_table import grid_table  # importing plots takes seconds
 
-        return grid_table(self) if self.metadata.settings.is_grid and self.trials else None
+        return grid_table(self)
 
     @property
     def warnings(self) -> list[str]:

@@ -214,6 +214,7 @@ def all_train(cluster: Cluster, names: Sequence[str]) -> Callable[[], bool]:
     return lambda: all(cluster.trains(name) for name in names)
 
 
+@pytest.mark.long  # Ray's own reports of a lost node are always tried, in test_tuner.py
 def test_a_node_joins_and_a_node_dies(cluster: Cluster, search: Search, moments: random.Random) -> None:
     cluster.add("a")
     cluster.add("b")

@@ -43,8 +43,9 @@ def automl(folder, *arguments, **environment):
 def searched(folder):
     """A finished search: what it printed, and its JSON."""
     run = automl(
-        folder, "search", "--space", "digits", "--trials", TRIALS, "--epochs", 3, "--name", "first", "--json"
-    )
+        folder, "search", "--space", "digits", "--trials", TRIALS, "--epochs", 3, "--concurrent", 1,
+        "--name", "first", "--json",
+    )  # fmt: skip
     assert run.returncode == 0, run.stderr
     return run, json.loads(run.stdout)
 

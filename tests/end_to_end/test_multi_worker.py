@@ -51,11 +51,12 @@ def epochs_tracked(store: str) -> int:
 
 
 @pytest.mark.timeout(600)
-def test_a_trial_survives_the_death_of_a_worker(tmp_path):
-    """Train the plain model, which another trial continues."""
-    command = [AUTOML, "search", "--space", "digits", "--trials", "2", "--epochs", str(EPOCHS),
+@pytest.mark.parametrize("trials", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_a_trial_survives_the_death_of_a_worker(tmp_path, trials):
+    """Train the plain model, which a second trial continues."""
+    command = [AUTOML, "search", "--space", "digits", "--trials", str(trials), "--epochs", str(EPOCHS),
                "--subset", "0.25", "--workers-per-trial", "2", "--json",
-               "--init", "shared", "--shared-trainings", "1"]  # fmt: skip
+               *(["--init", "shared", "--shared-trainings", "1"] if trials > 1 else [])]  # fmt: skip
     with open(tmp_path / "out", "w") as out, open(tmp_path / "err", "w") as err:
         search = subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=err)
         store = f"sqlite:///{tmp_path / 'mlflow.db'}"
@@ -69,12 +70,13 @@ def test_a_trial_survives_the_death_of_a_worker(tmp_path):
         victims[1].kill()
         assert search.wait(400) == 0, (tmp_path / "err").read_text()
     result = json.loads((tmp_path / "out").read_text())
-    assert (result["completed"], result["errors"]) == (2, 0)
-    plain, placed = read_records(Path(result["folder"]), result["search"])
-    assert placed.config.model.placement
-    assert [metrics["epoch"] for metrics in placed.history] == [EPOCHS], (
-        "it continues the shared partial training"
-    )
+    assert (result["completed"], result["errors"]) == (trials, 0)
+    plain, *placed = read_records(Path(result["folder"]), result["search"])
+    for record in placed:
+        assert record.config.model.placement
+        assert [metrics["epoch"] for metrics in record.history] == [EPOCHS], (
+            "it continues the shared partial training"
+        )
     history = mlflow.MlflowClient(store).get_metric_history(result["baseline"]["run_id"], "accuracy")
     assert (
         {metric.step for metric in history}

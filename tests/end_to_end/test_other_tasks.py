@@ -15,6 +15,7 @@ def last(output: str) -> dict:
     return json.loads(output.strip().splitlines()[-1])
 
 
+@pytest.mark.long  # a training function takes the same way; test_register_task.py has the task
 def test_a_table_is_searched_confirmed_reported_exported_and_predicted(automl, tmp_path):
     """A metric of which less is better, in kg; nothing outside of the task's own file knows of it."""
     confirm = ["--confirm", "--top", 1, "--seeds", 3]

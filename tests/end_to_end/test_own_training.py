@@ -26,8 +26,8 @@ def test_from_a_training_function_to_predictions(automl, tmp_path, code):
     assert len(code.splitlines()) <= 40
     (tmp_path / "train.py").write_text(code)
     result = last(automl(
-        "search", "--train", "train.py:train", "--metric", "accuracy", "--trials", 3, "--name", "digits",
-        "--epochs", EPOCHS, "--confirm", "--top", 1, "--seeds", SEEDS, "--json",
+        "search", "--train", "train.py:train", "--metric", "accuracy", "--trials", 3, "--concurrent", 1,
+        "--name", "digits", "--epochs", EPOCHS, "--confirm", "--top", 1, "--seeds", SEEDS, "--json",
     ))  # fmt: skip
     assert (result["trials"], result["errors"]) == (3, 0)
     assert {len(variant["scores"]) for variant in result["confirmation"]["variants"]} >= {SEEDS}
