@@ -71,7 +71,8 @@ def predict(
         list[str],
         typer.Argument(
             help="Inputs: images or folders of images; .ts, CSV or NPZ files of sequences; CSV files of left "
-            "and right images. With --corpus: queries in words. For a language model: texts to continue."
+            "and right images. With --corpus: queries in words. For a language model: texts to continue, or "
+            "files of them."
         ),
     ],
     top: int | None = option(
@@ -102,8 +103,7 @@ def predict(
         if "continuation" not in prediction.values:
             print(printable(f"{prediction.input}: {prediction.top(top or 1)}"))
         else:
-            if len(result.predictions) > 1:
-                print(printable(f"{prediction.input}:"))
+            print(printable(f"{prediction.input}:"))
             print(printable(prediction.text, keep="\n\t"))
         for file in prediction.files:
             print(f"  {file}")

@@ -1,6 +1,7 @@
 """Predictions of an exported model for files. Needs the exported folder and onnxruntime, not the dataset."""
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -107,7 +108,8 @@ def run_predict(
     Args:
         exported: The folder of an exported model, or the result of `run_export`.
         files: Files and folders. In and below a folder, all files that the task reads are used. For a
-            language model, texts to continue; for one of recall, symbols separated by spaces.
+            language model, texts to continue, or files of text; for one of recall, symbols separated by
+            spaces.
         out: A folder for predictions that are files, such as images. They get the names of the inputs.
         tokens: The number of tokens to add to each text. Default: 64, or one symbol of recall.
         temperature: Divides the logits before tokens are drawn. Default: 0, the most probable token.
@@ -194,7 +196,7 @@ def _continue(
     predictions, unread = [], {}
     for text in texts:
         try:
-            answer = decoder.continue_text(text, **options)
+            answer = decoder.continue_text(_prompt(text), **options)
         except ValueError as error:
             unread[text] = str(error)
         except Exception as error:
@@ -204,6 +206,16 @@ def _continue(
     if not predictions:
         raise InputError(next(iter(unread.values())))
     return Predictions(predictions, unread)
+
+
+def _prompt(text: str) -> str:
+    """Return the content of a file of text, or the text itself. Raise ValueError if it cannot be read."""
+    if not os.path.isfile(text):
+        return text
+    try:
+        return Path(text).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{text} cannot be read as a file of UTF-8 text: {error}") from error
 
 
 def _write(

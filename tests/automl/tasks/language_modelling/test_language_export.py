@@ -280,11 +280,16 @@ def test_a_graph_that_differs_is_reported(exported: Exported) -> None:
             check_together(exported.task, other, runs)
 
 
-def test_the_command_prints_continuations(exported: Exported, cli: Any) -> None:
+def test_the_command_prints_continuations(exported: Exported, cli: Any, tmp_path: Path) -> None:
     text, options = TEXTS[exported.case.tokens], ["--tokens", "5"]
     (prediction,) = run_predict(exported.folder, [text], tokens=5).predictions
     shown = printable(prediction.text, keep="\n\t") + "\n"
-    assert cli("predict", str(exported.folder), text, *options) == (0, shown, "")
+    assert cli("predict", str(exported.folder), text, *options) == (0, f"{printable(text)}:\n{shown}", "")
+    (file := tmp_path / "text.txt").write_text(text)
+    assert cli("predict", str(exported.folder), str(file), *options) == (0, f"{file}:\n{shown}", "")
+    file.write_bytes(b"\xff\xfe\xff")
+    code, _, err = cli("predict", str(exported.folder), str(file), *options)
+    assert (code, f"{file} cannot be read as a file of UTF-8 text" in err) == (2, True)
     code, out, _ = cli("predict", str(exported.folder), text, *options, "--json")
     assert (code, json.loads(out)) == (0, [{"input": text, **prediction.values}])
 
