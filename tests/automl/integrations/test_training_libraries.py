@@ -137,7 +137,12 @@ def run(
     )
 
 
-@pytest.mark.parametrize("case", CASES)
+VARIANTS = ("Lightning with a plateau scheduler", "timm", "segmentation_models_pytorch")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.long) if case in VARIANTS else case for case in CASES]
+)
 def test_pruned_training_ends_and_continues_exactly(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
