@@ -58,7 +58,6 @@ def scope_of(nodeid: str) -> str:
 
 def pytest_configure() -> None:
     """Collect garbage less often: over the objects of torch it takes a sixth of the tests' time."""
-    gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 
 
