@@ -1,25 +1,20 @@
-"""`automl data`: overview of a dataset, and the sheet of sample images."""
+"""`automl data`: the overview of a dataset by its task."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from inspect import signature
 from typing import Any
 
 import torch
 
-from automl.base.errors import InputError, unknown
 from automl.base.registry import resolve
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
 from automl.data.splits import SPLITS
 from automl.tasks import open_task, task_of_data
-from automl.tasks.image_classification.data import open_split
-from automl.tasks.image_classification.data.overview import save_sheet, summarise_images
-from automl.tasks.image_classification.task import LEAST_CROP
-from search.choices import AUGMENT
 from search.config import TrialConfig
-from search.config.tasks import TASKS, find_spec
+from search.config.tasks import find_spec
 from search.space import draw_randomly
 
 
@@ -78,33 +73,20 @@ def describe_data(path: str, *, space: str | None = None, size: int = 128) -> An
         >>> sorted(overview.counts)
         ['cat', 'dog']
     """
-    of_task = look_over_task(path, space)
-    if of_task is not None:
-        return of_task
-    if not 24 <= size <= 1024:
-        raise InputError(f"--size must be between 24 and 1024 pixels; got {size}")
-    return summarise_images("folder", path, size)
-
-
-def look_over_task(path: str, space: str | None = None) -> Any:
-    """Return an overview of the data as those of a task. Return None for images by class.
-
-    The task is that of the space, or else the one that recognises the data. The overview is a dataclass with
-    `lines()`, as of `TaskSpec.overview`. Raise InputError if the data cannot be read.
-    """
-    if space is None:
-        spec = task_of_data(path)
-        if spec is None or spec.overview:
-            return None if spec is None else resolve(spec.overview)(path)
-        space = spec.space
-    settings = Settings(space=space, data=path)
-    loaded = settings.load_space()
-    _, config = next(draw_randomly(loaded, 1, first=loaded.baseline))
-    assert config is not None
-    config, spec = settings.adjust(config), find_spec(config.task)
-    if spec is TASKS["image-classification"]:
-        return None
-    return resolve(spec.overview)(path) if spec.overview else _look_over_splits(config)
+    spec = (task_of_data(path) or find_spec(TrialConfig.task)) if space is None else None
+    config = None
+    if spec is None or not spec.overview:
+        settings = Settings(space=space or (spec.space if spec else ""), data=path)
+        loaded = settings.load_space()
+        _, config = next(draw_randomly(loaded, 1, first=loaded.baseline))
+        assert config is not None
+        config = settings.adjust(config)
+        spec = find_spec(config.task)
+    if not spec.overview:
+        assert config is not None
+        return _look_over_splits(config)
+    overview = resolve(spec.overview)
+    return overview(path, size=size) if "size" in signature(overview).parameters else overview(path)
 
 
 def _look_over_splits(config: TrialConfig) -> SplitsOverview:
@@ -117,25 +99,3 @@ def _look_over_splits(config: TrialConfig) -> SplitsOverview:
         how=task.describe_splits(),
         changes=task.describe_changes(),
     )
-
-
-def write_sheet(path: str, size: int, *, flip: bool, augment: str) -> Path:
-    """Write sample images to a PNG in the current folder. Raise InputError if it cannot be written."""
-    if augment not in AUGMENT:
-        raise unknown("augmentation", augment, AUGMENT)
-    name = Settings(space="folder", data=path).title
-    file = Path(f"{name}-samples.png")
-    chosen = AUGMENT[augment]
-    try:
-        save_sheet(
-            open_split("folder", "train", path=path, size=size),
-            file,
-            size=size,
-            scale=LEAST_CROP,
-            flip=flip,
-            policy=chosen["policy"],
-            erase=chosen["erasing"],
-        )
-    except OSError as error:
-        raise InputError(f"{file} cannot be written: {error.strerror or error}") from error
-    return file

@@ -37,14 +37,13 @@ def data(
     if path is None:
         _print_published(download, as_json)
         return
-    from automl.cli.data import describe_data, write_sheet
-    from automl.tasks.image_classification.data.overview import ImageOverview
+    from automl.cli.data import describe_data
 
     described = describe_data(path, space=space, size=size)
     for line in described.lines():
         print(printable(line))
-    if isinstance(described, ImageOverview):
-        print(f"sheet       {write_sheet(path, size, flip=flip, augment=augment)}")
+    if hasattr(described, "write_sheet"):
+        print(f"sheet       {described.write_sheet(path, size, flip=flip, augment=augment)}")
     with_space = [] if space is None else ["--space", space]
     print(f"next      {shell(['automl', 'search', *with_space, '--data', path])}")
     if as_json:

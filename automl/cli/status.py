@@ -136,7 +136,7 @@ def read_status(search: str | NamedSearch | None = None, storage: str | None = N
     started = confirmations(folder)
     trials_folder, study, plan = trials_of(folder, metadata)
     records = read_records(trials_folder, study, plan.needed)
-    best, baseline = (None, None) if metadata.settings.is_referee else select_leaders(records, plan)
+    best, baseline = select_leaders(records, plan) if metadata.settings.has_space else (None, None)
     first = plan.objectives[0]
 
     def shown(record: TrialRecord | None) -> tuple[str, float] | None:
@@ -200,11 +200,11 @@ def _find_state(
     """
     if not records and is_lost(folder, metadata):
         return "lost", "remove"
-    is_referee = metadata.settings.is_referee
-    resume = "referee --resume" if is_referee else "search --resume"
+    has_space = metadata.settings.has_space
+    resume = "search --resume" if has_space else "referee --resume"
     if is_running(folder, metadata.location):
         return "confirming" if unfinished else "running", resume
-    if is_referee:  # a verdict may need fewer runs than were planned
+    if not has_space:  # a verdict may need fewer runs than were planned
         return "stopped" if unfinished or not started else "finished", resume
     if unfinished:
         return "stopped", "confirm --search"

@@ -43,7 +43,7 @@ def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
         records = read_records(folder, metadata.name, metadata.plan.needed)
         check_not_lost(folder, metadata)
         trials = len(records)
-        missing = 0 if metadata.settings.is_referee else _sync_trials(metadata, records)
+        missing = _sync_trials(metadata, records) if metadata.settings.has_space else 0
         for confirmation_folder in confirmations(folder):
             confirmation = Confirmation.read(confirmation_folder)
             scheduler = open_scheduler(confirmation_folder, metadata, confirmation, retry=False)

@@ -48,7 +48,7 @@ def check_settings(settings: "Settings") -> None:
     if settings.distil is not None and not 0 <= settings.distil <= 1:
         raise InputError(f"--distil must lie between 0 and 1; got {settings.distil:g}")
     for what, value, choices in (
-        ("value of --equal", settings.equal, ("time", "none") if settings.is_referee else EQUAL),
+        ("value of --equal", settings.equal, EQUAL if settings.has_space else ("time", "none")),
         ("value of --init", settings.init, INIT),
         ("value of --stop", settings.stop, STOP),
         ("augmentation", settings.augment, tuple(AUGMENT)),

@@ -241,9 +241,9 @@ class Settings(RuntimeOptions, SearchOptions):
         return Runtime(device=torch.device("cpu"), precision=self.precision, compile=self.compile)  # type: ignore[arg-type]
 
     @property
-    def is_referee(self) -> bool:
-        """True if commands are compared, without a search."""
-        return self.space == REFEREE
+    def has_space(self) -> bool:
+        """True for a search. False if commands are compared."""
+        return self.space != REFEREE
 
     @property
     def is_grid(self) -> bool:

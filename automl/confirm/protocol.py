@@ -193,7 +193,7 @@ def trials_of(folder: Path, metadata: SearchMetadata) -> tuple[Path, str, Plan]:
 
     Commands have no search. Their trials are those of their latest comparison, once it has begun.
     """
-    if metadata.settings.is_referee and (compared := confirmations(folder)):
+    if not metadata.settings.has_space and (compared := confirmations(folder)):
         plan = Confirmation.read(compared[-1]).plan(metadata.plan)
         return compared[-1], study_name(compared[-1], metadata), plan
     return folder, metadata.name, metadata.plan

@@ -72,7 +72,7 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
         called = UserCallbacks(metadata.settings.callbacks)
         draw_space = cache(partial(metadata.draw_space, asked.space))  # Only new trainings need the space.
         earlier = [Confirmation.read(path) for path in confirmations(folder)]
-        if metadata.settings.is_referee:
+        if not metadata.settings.has_space:
             _check_referee(metadata, earlier, [option_name(n) for n in OF_SEARCHES if getattr(asked, n)])
         finalist = None
         if asked.solve is not None:

@@ -35,7 +35,7 @@ class Listing:
 
 def listing(search: SearchData) -> Listing:
     """Return the trials by number, with the columns in which they differ."""
-    whole = _runs(search) if search.metadata.settings.is_referee else _columns(search)
+    whole = _columns(search) if search.metadata.settings.has_space else _runs(search)
     same = {
         name: cells[0]
         for name, cells in whole.items()
@@ -139,7 +139,7 @@ def repeat(search: SearchData) -> Repeat:
             configs[f"{title}: trial {trial.number}, {search.where(trial)}"] = _json(trial.config.to_json())
     for variant in search.verdicts[-1].variants if search.verdicts else ():
         configs[f"confirmed, {variant.role}: {variant.name}"] = _json(variant.config.to_json())
-    if metadata.settings.is_referee:
+    if not metadata.settings.has_space:
         configs = {title: text for title, text in configs.items() if title.startswith("confirmed")}
         lines = {key: value for key, value in lines.items() if key not in ("space", "data")}
     configs["all settings of the search"] = _json(to_json(metadata.settings))
@@ -159,7 +159,7 @@ def _gpus(names: list[str]) -> str:
 
 
 def _seeds(search: SearchData) -> str:
-    if search.metadata.settings.is_referee:
+    if not search.metadata.settings.has_space:
         return ", ".join(sorted({str(trial.config.seed) for trial in search.trials}))
     text = f"sampler and trials {search.metadata.settings.seed}"
     if search.verdicts:

@@ -124,7 +124,7 @@ def _prepare(folder: Path) -> None:
 
 def sections(search: SearchData) -> list[Section]:
     """Return the sections with plots, in the order of the page. Commands have none beside the verdict."""
-    if search.metadata.settings.is_referee:
+    if not search.metadata.settings.has_space:
         return []
     return [
         Section(

@@ -171,7 +171,7 @@ def find_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
 def find_model_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
     """Return the folder and metadata of a search for models. Raise InputError if it compares commands."""
     folder, metadata = find_search(name, storage)
-    if metadata.settings.is_referee:
+    if not metadata.settings.has_space:
         raise InputError(
             f"{name!r} compares commands, so it has no models and no space; name a search. Its result: "
             f"{format_command('report', name, storage)}"

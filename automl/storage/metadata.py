@@ -162,7 +162,7 @@ class SearchMetadata:
         `moved` replaces its name, if it was a function of a notebook or its file has moved.
         """
         settings = self.settings
-        if settings.is_referee:
+        if not settings.has_space:
             raise InputError(
                 f"{self.name!r} compares commands and has no search space. Resume it: "
                 f"{format_command('referee --resume', self.name, settings.storage)}"

@@ -131,7 +131,7 @@ def _resume(asked: RefereeOptions) -> ConfirmResult:
     assert asked.resume is not None
     name, storage = resolve_search(asked.resume, None if asked.storage == STORAGE else asked.storage)
     _, metadata = find_search(name, storage)
-    if not metadata.settings.is_referee:
+    if metadata.settings.has_space:
         raise InputError(
             f"{name!r} is a search. Resume it with {format_command('search --resume', name, storage)}, or "
             f"its confirmation with {format_command('confirm --search', name, storage)}"

@@ -27,6 +27,7 @@ SPEC = TaskSpec(
         "automl.tasks.image_classification.vit_space",
     ),
     fit="automl.tasks.image_classification.fit:fit",
+    overview="automl.tasks.image_classification.data.overview:summarise_folder",
     published="automl.tasks.image_classification.data.sources:DATASETS",
     subject="automl.tasks.subject:image_subject",
     studies="automl.tasks.image_classification.study:STUDIES",

@@ -13,14 +13,18 @@ import torch.nn.functional as F
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from automl.base.errors import InputError, unknown
 from automl.base.terminal import progress
+from automl.config.settings import Settings
 from automl.data.pictures.augment import centre_crop, crop_boxes, draw_boxes
 from automl.data.pictures.picture import describe_sizes, read_sizes
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally, join_examples
 from automl.tasks.image_classification.data.dataset import Images, open_image_records, open_split
 from automl.tasks.image_classification.data.feed import make_erasing, make_policy
+from automl.tasks.image_classification.task import LEAST_CROP
 from backbones.libraries import Normalisation
+from search.choices import AUGMENT
 from search.class_statistics import describe_imbalance
 
 MAX_DISTANCE = 3  # bits of 64 in which images that look alike may differ
@@ -67,6 +71,28 @@ class ImageOverview:
         if self.alike:
             pairs = join_examples([f"{first} and {second}" for first, second in self.alike])
             yield f"{'duplicates':11} {len(self.alike)} images look like one of another split: {pairs}"
+
+    def write_sheet(self, path: str, size: int, *, flip: bool, augment: str) -> Path:
+        """Write samples to a PNG in the current folder. Raise InputError if it cannot be written."""
+        if augment not in AUGMENT:
+            raise unknown("augmentation", augment, AUGMENT)
+        file, chosen = Path(f"{Settings(space='folder', data=path).title}-samples.png"), AUGMENT[augment]
+        images = open_split("folder", "train", path=path, size=size)
+        try:
+            save_sheet(
+                images, file, size=size, scale=LEAST_CROP, flip=flip, policy=chosen["policy"],
+                erase=chosen["erasing"],
+            )  # fmt: skip
+        except OSError as error:
+            raise InputError(f"{file} cannot be written: {error.strerror or error}") from error
+        return file
+
+
+def summarise_folder(path: str, size: int) -> ImageOverview:
+    """Return the overview of a folder of classes. Raise InputError if it cannot be read."""
+    if not 24 <= size <= 1024:
+        raise InputError(f"--size must be between 24 and 1024 pixels; got {size}")
+    return summarise_images("folder", path, size)
 
 
 def summarise_images(source: str, path: str | None, size: int) -> ImageOverview:
