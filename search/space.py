@@ -49,8 +49,8 @@ class Space:
         placing: Names of parameters that choose the placement, besides those of `search.choices`.
         as_baseline: Returns the configuration with the model of the baseline and its own hyperparameters. A
             configuration that it leaves unchanged is a baseline.
-        with_backbone: Returns the space of another backbone, given its name and the image side in pixels, or
-            None for the side of the space. None if the space has backbones of its own.
+        with_backbone: Returns the space of another backbone, given its name, the image side in pixels, or
+            None for the side of the space, and its options. None if the space has backbones of its own.
         controls: Returns the controls of a finalist's configuration by name. By default the control has 1x1
             convolutions instead of the finalist's attentions.
         with_layers: Returns the space with another number of full layers `full`, or other attention types
@@ -79,7 +79,7 @@ class Space:
     candidate: Mapping[str, Any] = field(default_factory=dict)
     placing: Collection[str] = ()
     as_baseline: Callable[[TrialConfig], TrialConfig] = without_attention
-    with_backbone: Callable[[str, int | None], "Space"] | None = None
+    with_backbone: Callable[[str, int | None, Mapping[str, Any]], "Space"] | None = None
     controls: Callable[[TrialConfig], Mapping[str, TrialConfig]] | None = None
     with_layers: Callable[..., "Space"] | None = None
 

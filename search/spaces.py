@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
+from types import MappingProxyType
+from typing import Any
 
 from automl.base.errors import InputError
 from automl.base.loading import load_object
@@ -31,7 +33,10 @@ def registered_spaces() -> Mapping[str, Space]:
 
 
 def load_space(
-    reference: "str | SpaceFunction | Space", backbone: str | None = None, size: int | None = None
+    reference: "str | SpaceFunction | Space",
+    backbone: str | None = None,
+    size: int | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Space:
     """Load a search space.
 
@@ -43,6 +48,7 @@ def load_space(
         reference: A name in `SPACES`, `file.py:function`, `package.module:function`, a function or a `Space`.
         backbone: A backbone that replaces the space's own.
         size: The side of the images in pixels, for `backbone`.
+        options: The options of `backbone`.
 
     Raises:
         InputError: The space is unknown or cannot be loaded, or takes no `backbone`.
@@ -55,7 +61,7 @@ def load_space(
                 f"space {space.name!r} has backbones of its own and takes no --backbone; spaces that do are "
                 f"{', '.join(names)}"
             )
-        return space.with_backbone(backbone, size)
+        return space.with_backbone(backbone, size, options)
     name = space_name(reference)
     if isinstance(reference, str):
         named = {**SPACES, **study_grids()}  # which are not listed

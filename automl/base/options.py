@@ -133,3 +133,11 @@ def format_option(setting: str, value: object) -> str:
     if isinstance(value, bool):
         return option_name(setting if value else f"no_{setting}")
     return f"{option_name(setting)} {value}"
+
+
+def advise_weights(backbone: str) -> str:
+    """Return the options that give a backbone pretrained weights. One of the user's own stays."""
+    library, colon, _ = backbone.partition(":")
+    if colon and library not in ("torchvision", "timm"):
+        return "--weights FILE"
+    return f"{'' if colon else '--backbone torchvision:resnet18 '}--weights default, or --weights FILE"

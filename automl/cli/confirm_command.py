@@ -88,10 +88,10 @@ def referee(
 
     Exit code: 0 better, 1 not shown, 2 mistake or failed run, 3 worse.
     """
-    from automl.tasks.command.referee import run_referee
+    from automl.tasks.command.referee import CORRECTED, run_referee
 
     if values["resume"] is not None:
-        only(context, "resume", "storage", "as_json")
+        only(context, "resume", "storage", "as_json", *CORRECTED)
     result = run_referee(**{name: value for name, value in values.items() if value is not None})
     print_confirm(result, values["storage"])
     if as_json:

@@ -51,7 +51,7 @@ def search(
     else:
         settings = _read_settings(values, init_from, 1 if seeds is None else seeds)
         if dry_run:
-            _preview(settings, as_json)
+            print_preview(settings, as_json)
             return
         from automl.search.run_search import start_or_resume, start_search
 
@@ -111,7 +111,8 @@ def _resume(
     )
 
 
-def _preview(settings: "Settings", as_json: bool) -> None:
+def print_preview(settings: "Settings", as_json: bool = False) -> None:
+    """Print the forecast of a search."""
     from automl.cli.preview import preview
 
     forecast = preview(settings, lambda text: print(f"{text} ...", file=sys.stderr, flush=True))

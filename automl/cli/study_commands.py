@@ -6,7 +6,8 @@ from typing import Any
 import typer
 
 from automl.base.escape import printable
-from automl.cli.options import with_options_of
+from automl.cli.options import option, with_options_of
+from automl.cli.search_command import print_preview
 from automl.studies.options import StudyOptions
 
 
@@ -20,14 +21,23 @@ def studies() -> None:
 
 
 @with_options_of(StudyOptions)
-def study(context: typer.Context, **values: Any) -> None:
+def study(
+    context: typer.Context,
+    *,
+    dry_run: bool = option(False, "Estimate the duration without training.", None, "--dry-run"),
+    **values: Any,
+) -> None:
     """Repeat a published experiment, and print both tables.
 
     Resume a study that was stopped. Add seeds to a finished one.
     """
-    from automl.studies.run_study import run_study
+    from automl.studies.run_study import run_study, study_settings
 
-    result = run_study(**{key: value for key, value in values.items() if value is not None})
+    chosen = {key: value for key, value in values.items() if value is not None}
+    if dry_run:
+        print_preview(study_settings(**chosen))
+        return
+    result = run_study(**chosen)
     for table in result.tables:
         print()
         for line in table.lines():

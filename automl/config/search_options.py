@@ -37,6 +37,7 @@ class SearchOptions:
             `package.module:train`, or from Python a function of an `automl.Trial`.
         backbone: xresnet34, torchvision:NAME, timm:NAME or file.py:Net. Also `package.module:Net` or another
             registered name, and for a language model `hf:FOLDER` or `hf:NAME`. Default: the space's.
+        backbone_option: Option of --backbone, NAME=VALUE; may be repeated. In Python a list of them.
         attention: Types to choose from: ssa,timm:se,file.py:Class. Names of `automl attentions`,
             `timm:NAME`, `file.py:Class` or `package.module:Class`. Or a list of them. Default: the space's.
         weights: Initial weights: default (published) or a file. The path may also be a trial's folder or an
@@ -123,6 +124,7 @@ class SearchOptions:
     space: Any = option("", SPACE, shown="by --data", kind=str | None)
     train: Any = option(None, SPACE, shown=False, kind=str | None)
     backbone: str | None = option(None, SPACE, shown=False)
+    backbone_option: Sequence[str] = option((), SPACE, "--option", rare=True, kind=list[str] | None)
     attention: str | None = option(None, SPACE, shown=False)
     weights: str | None = option(None, SPACE, shown=False)
     weights_digest: str = ""

@@ -6,6 +6,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attention.spec import parse_option
 from automl.base import live_objects, loading
 from automl.base.errors import InputError, unknown
 from automl.base.names import data_name, short_name
@@ -158,11 +159,11 @@ class Settings(RuntimeOptions, SearchOptions):
     def load_space(self) -> Space:
         """Load the space with the chosen backbone and attention. Raise InputError if it does not exist."""
         backbone = None if self.backbone is None else loading.make_absolute(self.backbone)
-        types = self.attention_types
+        types, options = self.attention_types, self.backbone_options
         for name in [*([] if backbone is None else [backbone]), *(types or [])]:
             loading.freeze_code(name)
         if self.train is None:
-            space = load_space(self.space, backbone, self.size)
+            space = load_space(self.space, backbone, self.size, options)
             space = space if self.full is None else space.with_full(self.full)
         else:
             function_space = resolve("automl.tasks.function.space:function_space")  # which imports torch
@@ -172,6 +173,21 @@ class Settings(RuntimeOptions, SearchOptions):
                 name, self.reported, chance=self.chance, epochs=self.epochs, data=self.absolute().data
             )
         return space if types is None else space.with_attention([*map(loading.make_absolute, types)])
+
+    @property
+    def backbone_options(self) -> dict[str, Any]:
+        """The parsed options of the backbone. Raise InputError for another form than NAME=VALUE."""
+        if self.backbone_option and self.backbone is None:
+            raise InputError(
+                f"--option {self.backbone_option[0]} is of --backbone; name one, or leave it out"
+            )
+        parsed = {}
+        for text in self.backbone_option:
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise InputError(f"an option is NAME=VALUE; got {text!r}")
+            parsed[name] = parse_option(value)
+        return parsed
 
     @property
     def reported(self) -> Metric:

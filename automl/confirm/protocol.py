@@ -19,7 +19,7 @@ from automl.config.setting_checks import INIT
 from automl.confirm.design import COMMANDS, MODELS, Design, TrainingKind
 from automl.confirm.statistics import ALPHA, least_pairs
 from automl.confirm.variants import CONTROL_ROLES, VariantSet
-from automl.confirm.written import CONFIRM_FOLDER, VERDICT_FILE, WrittenVerdict, read_verdict
+from automl.confirm.written import CONFIRM_FOLDER, VERDICT_FILE, WrittenVerdict, confirm_folder, read_verdict
 from automl.storage.metadata import Provenance, SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.names import CONFIRMS
@@ -95,7 +95,7 @@ class Confirmation:
     @property
     def folder(self) -> str:
         """Name of its folder in that of the search."""
-        return CONFIRM_FOLDER if self.number == 1 else f"{CONFIRM_FOLDER}-{self.number}"
+        return confirm_folder(self.number)
 
     @property
     def least(self) -> int:

@@ -13,8 +13,10 @@ from automl.callbacks.user import UserCallbacks
 from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.protocol import Confirmation, best_of_variant
 from automl.confirm.scheduler import ConfirmationScheduler, open_scheduler
+from automl.maps.differing import save_differing
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
+from automl.storage.trial_files import read_answers
 from automl.tasks import Task, open_task
 from automl.tasks.same_data import check_same_data
 from automl.tracking.process import MlflowProcess
@@ -142,7 +144,25 @@ def _train(
             scheduler.update(ablate)
             if len(records) == before and not planned.unfinished:
                 break
-        return workers.interrupt.signal
+    if task is not None:
+        _record_differing(task, scheduler)
+    return workers.interrupt.signal
+
+
+def _record_differing(task: Task, scheduler: ConfirmationScheduler) -> None:
+    """Record the test inputs that the leading finalist and the baseline answer differently."""
+    if scheduler.verdict.lead is None:
+        return
+    ours, theirs = (
+        [
+            answers
+            for record in scheduler.planned.records.values()
+            if record.variant == name and record.state is State.COMPLETE
+            if (answers := read_answers(scheduler.location / record.folder)) is not None
+        ]
+        for name in (scheduler.verdict.lead.variant.name, scheduler.variants[0].name)
+    )
+    save_differing(task, "test", ours, theirs, Storage(str(scheduler.folder)))
 
 
 def _result(metadata: SearchMetadata, scheduler: ConfirmationScheduler, untracked: int) -> ConfirmResult:

@@ -103,6 +103,11 @@ class WrittenVerdict:
             raise InputError(f"verdict must be one of {', '.join(OUTCOMES)}; got {self.verdict!r}")
 
 
+def confirm_folder(number: int) -> str:
+    """Return the folder of a confirmation in that of its search."""
+    return CONFIRM_FOLDER if number == 1 else f"{CONFIRM_FOLDER}-{number}"
+
+
 def read_verdict(folder: Path) -> WrittenVerdict:
     """Read `verdict.json` of the confirmation in `folder`. Raise InputError if it is damaged."""
     try:

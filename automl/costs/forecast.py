@@ -16,7 +16,6 @@ from automl.base.units import format_count
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
-from automl.costs.decoding import cache_bytes, check_cache
 from automl.tasks import open_task
 from backbones import Site, sites
 from backbones.cost import attention_cost, count_macs
@@ -100,7 +99,7 @@ class Forecast(Callback):
             if limit is not None:
                 excess[name] = getattr(predict_cost(config, self.runtime), name) / limit - 1
         if limits.cache is not None:
-            excess["cache"] = cache_bytes(config) / limits.cache - 1
+            excess["cache"] = config.cache_bytes() / limits.cache - 1
         for name, limit in (("memory", limits.memory), ("latency", limits.latency)):
             if limit is not None and (value := self._predict(name, config)) is not None:
                 excess[name] = value / limit - 1 - MARGIN
@@ -141,7 +140,7 @@ def check_limits(configs: list[TrialConfig], limits: Limits, runtime: Runtime) -
     if limits.cache is not None:
         if not configs[0].data.decoding_context:
             raise InputError(f"--max-cache is for language models; leave it out for task {configs[0].task}")
-        check_cache(configs, limits.cache)
+        _check_cache(configs, limits.cache)
     if limits.params is None and limits.macs is None:
         return
     costs = [predict_cost(config, runtime) for config in configs]
@@ -152,3 +151,26 @@ def check_limits(configs: list[TrialConfig], limits: Limits, runtime: Runtime) -
                 f"nothing in this space meets --max-{name} {format_count(limit)}: the smallest of "
                 f"{len(costs)} configurations has {format_count(least)}"
             )
+
+
+def _check_cache(configs: list[TrialConfig], limit: float) -> None:
+    """Raise `InputError` if no placement keeps the limit of `--max-cache` [bytes]. Name the cheapest."""
+    fewest = max(configs, key=lambda config: len(config.model.placement))
+    specs = {str(spec): spec for config in configs for spec in config.model.placement.values()}
+    cheapest = [
+        fewest.change(model={"placement": dict.fromkeys(fewest.model.placement, spec)})
+        for spec in specs.values()
+    ]
+    best = min([*configs, *cheapest], key=TrialConfig.cache_bytes)
+    if (least := best.cache_bytes()) > limit:
+        names = [spec.name for spec in best.model.placement.values()]
+        others = len(best.model.kinds) - len(names)
+        layers = [f"{len(names)} of {names[0]}"] * bool(names) + [f"{others} of full attention"] * bool(
+            others
+        )
+        context = best.data.decoding_context
+        raise InputError(
+            f"no placement meets --max-cache {format_count(limit)} at {context:,} tokens: the cheapest has "
+            f"{' and '.join(layers)} and keeps {format_count(least)} bytes. Raise the limit, or "
+            f"shorten --context"
+        )

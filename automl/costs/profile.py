@@ -29,7 +29,6 @@ from automl.config.device import (
     start_peak_memory,
 )
 from automl.config.runtime import Runtime
-from automl.costs.decoding import cache_bytes
 from automl.costs.time_ratio import Timings, measure_own_epoch, measure_time_ratio
 from automl.storage.cache_folder import cache_root, once
 from automl.tasks import Inputs, Task, open_task
@@ -102,7 +101,7 @@ def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> Cos
 
 def _cache(config: TrialConfig) -> int:
     try:
-        return cache_bytes(config)
+        return config.cache_bytes()
     except InputError:  # An attention of the user's own need not be able to decode.
         return 0
 

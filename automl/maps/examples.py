@@ -150,15 +150,21 @@ def _strongest(maps: Mapping[str, AttentionMap], modules: Mapping[str, Gated]) -
 def _small(picture: NDArray[np.generic] | Sequence[str]) -> NDArray[np.generic] | Sequence[str]:
     if not isinstance(picture, np.ndarray):
         return picture[:TOKENS]
-    values = torch.tensor(picture).float()
     if picture.dtype == np.uint8:
-        values = values.movedim(-1, 0)
-        height, width = (min(side, PIXELS) for side in values.shape[1:])
-        pixels = F.adaptive_avg_pool2d(values, (height, width)).movedim(0, -1).round()
-        return pixels.to(torch.uint8).numpy()
+        return small_picture(picture)
+    values = torch.tensor(picture).float()
     values = values[:CHANNELS].nan_to_num()
     values = (values - values.mean(1, keepdim=True)) / values.std(1, keepdim=True).clamp(min=1e-12)
     return F.adaptive_avg_pool1d(values, min(values.shape[1], STEPS)).half().numpy()
+
+
+def small_picture(picture: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return an image, uint8 `(H, W, 3)`, with sides of `PIXELS` at most."""
+    values = torch.tensor(picture).float().movedim(-1, 0)
+    height, width = (min(side, PIXELS) for side in values.shape[1:])
+    pixels = F.adaptive_avg_pool2d(values, (height, width)).movedim(0, -1).round()
+    small: NDArray[np.uint8] = pixels.to(torch.uint8).numpy()
+    return small
 
 
 def _small_heat(heat: Tensor, shown: ShownInputs, i: int, of_channels: bool) -> NDArray[np.float16]:

@@ -5,6 +5,7 @@ page            The page: one HTML file without external resources
 figure          Plots: Vega-Lite charts for the page and files (figures.js, figures.css), a sentence, numbers
 style           The look of the figures: palette, shapes, axes, tooltips, and the rows of trials
 read            Reads what a report is made of: the search's folder, its study, its confirmations
+network         The network with the modules of the winner or the best trial
 forest          The verdict as a forest plot
 answered        Whose answers a report goes by: the best trial and the baseline, or a confirmation's variants
 grid_table      A search over a grid as a table

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from automl.confirm.protocol import study_name
-from automl.confirm.written import CONFIRM_FOLDER, WrittenVerdict
+from automl.confirm.written import WrittenVerdict, confirm_folder
 from automl.report.read import SearchData
 from automl.storage.storage import Storage
 from automl.storage.trial_files import Answers, read_answers
@@ -107,7 +107,7 @@ def _confirmed(search: SearchData, verdict: WrittenVerdict) -> list[Answered]:
 def _folders(search: SearchData, verdict: WrittenVerdict, variant: str) -> list[Storage]:
     """Return the folders of a variant's complete trainings that the verdict counts."""
     number = verdict.confirmation
-    folder = search.folder / (CONFIRM_FOLDER if number == 1 else f"{CONFIRM_FOLDER}-{number}")
+    folder = search.folder / confirm_folder(number)
     if not (folder / STUDY_FILE).exists():
         return []
     seeds = next((set(other.scores) for other in verdict.variants if other.name == variant), set())

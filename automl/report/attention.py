@@ -125,10 +125,10 @@ class MapPictures(Figure):
             return f"<p>{shade_tokens(shown, heat)}</p>"
         if self.kind == "signals":
             return svg(*_signals(shown, heat, self.examples.of_channels))
-        raw = f'<img src="{_address(shown)}" alt="">'
+        raw = f'<img src="{png_address(shown)}" alt="">'
         if self.examples.of_channels:
             return f"{raw}{svg(draw_strip(heat), STRIP)}"
-        return f'{raw}<img src="{_address(overlay(shown, heat))}" alt="">'
+        return f'{raw}<img src="{png_address(overlay(shown, heat))}" alt="">'
 
 
 def describe(heat: np.ndarray, of_channels: bool) -> str:
@@ -149,7 +149,7 @@ def _signals(values: np.ndarray, heat: np.ndarray, of_channels: bool) -> tuple[s
     return f'{lines}<g transform="translate(0 {SIGNALS + GAP})">{draw_strip(heat)}</g>', SIGNALS + GAP + STRIP
 
 
-def _address(pixels: Any) -> str:
+def png_address(pixels: Any) -> str:
     """Return an image as the address of its own content."""
     buffer = io.BytesIO()
     Image.fromarray(pixels).quantize(COLOURS).save(buffer, "PNG", optimize=True)

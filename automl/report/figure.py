@@ -194,13 +194,19 @@ class Plot:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Plots that belong together. With `dense`, plots of different heights are set without gaps."""
+    """Plots that belong together.
+
+    Attributes:
+        dense: True if plots of different heights are set without gaps.
+        of_trials: True if the plots compare many trials, so that few are not worth a look.
+    """
 
     id: str
     title: str
     lead: str
     plots: Sequence[Plot]
     dense: bool = False
+    of_trials: bool = False
 
 
 def absent(name: str, title: str, why: str) -> Plot:

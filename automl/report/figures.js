@@ -21,9 +21,14 @@ const draw = async place => {
     console.error(error);
   }
 };
-// One after the other, so that the page answers while many are drawn.
-for (const place of document.querySelectorAll(".chart")) {
-  await draw(place);
-  await new Promise(resolve => setTimeout(resolve));
-}
+// One after the other, so that the page answers while many are drawn. What is folded has no width yet.
+const drawAll = async places => {
+  for (const place of places) {
+    await draw(place);
+    await new Promise(resolve => setTimeout(resolve));
+  }
+};
+for (const details of document.querySelectorAll("details.few"))
+  details.addEventListener("toggle", () => drawAll(details.querySelectorAll(".chart")), { once: true });
+await drawAll([...document.querySelectorAll(".chart")].filter(place => !place.closest("details.few")));
 document.documentElement.dataset.drawn = "yes";

@@ -13,11 +13,13 @@ from automl.base.options import format_command
 from automl.base.units import format_count, format_duration, pluralize
 from automl.report.figure import Cell, Plot, Section, Table, scripts, stylesheet
 from automl.report.listing import failures, listing, repeat
+from automl.report.network import network
 from automl.report.read import SearchData
 from search.record import State
 from search.study import STUDY_FILE
 
 FEW_EPOCHS = 3  # below which a headline says how few they were
+FEW_TRIALS = 10  # finished ones, below which plots of many trials are folded
 MARKS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", "cannot tell": "?"}
 STATES = {
     State.COMPLETE: "complete",
@@ -55,7 +57,9 @@ def write_page(search: SearchData, forest: Plot | None, sections: Sequence[Secti
         ),
         read_at=time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(search.read_at)).strip(),
         forest=forest,
+        network=network(search),
         sections=sections,
+        too_few=len(search.done) < FEW_TRIALS,
         failures=failures(search),
         listing=listing(search),
         repeat=repeat(search),

@@ -3,14 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from html import escape
 
 import altair as alt
 import numpy as np
 
+from automl.base.escape import printable
+from automl.confirm.written import confirm_folder
+from automl.maps.differing import Differing, read_differing
 from automl.report import style
 from automl.report.answered import Answered, answered
+from automl.report.attention import png_address
 from automl.report.figure import Cell, Figure, Plot, Section, Table, absent
 from automl.report.read import SearchData
+from automl.storage.storage import Storage
 from search.class_statistics import ScoreCard
 
 MOST, WORST = 20, 10  # classes of a figure; and those of the lowest F1 that are shown of more
@@ -44,7 +50,7 @@ def per_class(search: SearchData) -> list[Section]:
             id="classes",
             title="By class",
             lead=answers.lead,
-            plots=[_classes(scored), _confusions(scored[0])],
+            plots=[_classes(scored), _confusions(scored[0]), *_differing(search, answers.split)],
         )
     ]
 
@@ -176,6 +182,50 @@ def _draw_matrix(card: ScoreCard) -> Figure:
     shade = alt.condition("datum.dark", alt.value(style.WHITE), alt.value(style.DARK))
     words = base.mark_text().encode(text="shown:N", color=shade)
     return Figure(charts=[style.layer(boxes, words, height=17 * len(labels) + 20)], data={"confusions": rows})
+
+
+@dataclass(frozen=True, kw_only=True)
+class DifferingPictures(Figure):
+    """Figure of inputs with the answers of two models."""
+
+    differing: Differing
+
+    def element(self, label: str = "figure") -> str:
+        """Return the pictures as HTML. Screen readers read the label, and the table of the plot."""
+        found = self.differing
+        cells = [
+            f'<figure class="map"><img src="{png_address(picture)}" alt=""><figcaption>'
+            f"{escape(printable(f'{true}: {ours}, not {theirs}'))}</figcaption></figure>"
+            for picture, true, ours, theirs in zip(
+                found.pictures, found.true, found.ours, found.theirs, strict=True
+            )
+        ]
+        return f'<div class="maps strip" role="img" aria-label="{escape(label)}">{"".join(cells)}</div>'
+
+
+def _differing(search: SearchData, split: str) -> list[Plot]:
+    """Return the plot of images that the best model and the baseline answer differently, if there are any."""
+    number = search.verdicts[-1].confirmation if split == "test" else 0
+    found = read_differing(Storage(str(search.folder / confirm_folder(number) if number else search.folder)))
+    if found is None or found.split != split:
+        return []
+    better, worse = found.count
+    return [
+        Plot(
+            name="differing",
+            title="Answered differently",
+            figure=DifferingPictures(charts=(), data={}, wide=True, differing=found),
+            says=(
+                f"{better} inputs of the {split} split are right with the best model and wrong with the "
+                f"baseline, and {worse} the other way round. Below each of those shown: the true class, the "
+                f"answer of the best model, and that of the baseline."
+            ),
+            table=Table(
+                columns=["true", "best", "baseline"],
+                rows=[list(row) for row in zip(found.true, found.ours, found.theirs, strict=True)],
+            ),
+        )
+    ]
 
 
 def _cell(value: float) -> Cell:

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from automl.base.errors import InputError
-from automl.base.options import format_command
+from automl.base.options import advise_weights, format_command
 from automl.confirm.protocol import trials_of
 from automl.confirm.written import WrittenVerdict, read_verdicts
 from automl.storage.folder import NamedSearch, check_not_lost, find_search, resolve_search
 from automl.storage.metadata import SearchMetadata, read_metadata
+from search.choices import AUGMENT
 from search.record import State, TrialRecord, describe_placement, format_options, model_options
 from search.study import read_records
 from search.trial_scheduler import RESOURCE, Plan, select_leaders
@@ -103,6 +104,29 @@ class SearchData:
             if trial.state is State.COMPLETE
             and (score := self.final(trial)) is not None
             and math.isfinite(score)
+        ]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return reasons to doubt the result."""
+        done, metric, plan = self.done, self.metric, self.plan
+        if not done or not all(map(plan.guesses, done)):
+            return []
+        best = max((trial.value(metric) for trial in done), key=lambda value: self.sign * value)
+        of_training = f"train_{metric}"
+        learned = max((trial.value(of_training) for trial in done if trial.has(of_training)), default=0.0)
+        if plan.metric.maximize and learned > (1 + (plan.guessing or 0.0)) / 2:  # of a loss, more is worse
+            config = done[0].config
+            can_augment = all(hasattr(config.training, name) for name in AUGMENT["strong"])
+            return [
+                f"the training data are memorised: {metric} is {learned:.3f} on them and at most {best:.3f} "
+                f"in validation, which guessing may reach. Use more data"
+                f"{', --augment strong' * can_augment}, or pretrained weights "
+                f"({advise_weights(config.model.backbone)})"
+            ]
+        return [
+            f"train longer (--epochs) or validate on more data: no trial beats chance. The best validation "
+            f"{metric} is {best:.3f}, and guessing may reach {plan.guessing:.3f}"
         ]
 
     @cached_property

@@ -140,6 +140,7 @@ def sections(search: SearchData) -> list[Section]:
                 costs(search),
             ],
             dense=True,
+            of_trials=True,
         ),
         *attention(search),
         *grid(search),
@@ -151,6 +152,7 @@ def sections(search: SearchData) -> list[Section]:
             lead="Weak trials are pruned at rungs, if there are any; the audit shows whether early scores "
             "predict final ones.",
             plots=[curves(search), audit(search), training_curves(search)],
+            of_trials=True,
         ),
     ]
 

@@ -48,14 +48,6 @@ def fit(data: str, *, backbone: str | None = None, size: int | None = None, is_t
     return chosen
 
 
-def advise_weights(backbone: str) -> str:
-    """Return the options that give a backbone pretrained weights. One of the user's own stays."""
-    library, colon, _ = backbone.partition(":")
-    if colon and library not in ("torchvision", "timm"):
-        return "--weights FILE"
-    return f"{'' if colon else '--backbone torchvision:resnet18 '}--weights default, or --weights FILE"
-
-
 def open_settings(values: Mapping[str, Any]) -> Settings:
     """Return the settings of a search with these fields. Without a space, the data choose it.
 
@@ -77,12 +69,6 @@ def open_settings(values: Mapping[str, Any]) -> Settings:
     default = fit(fspath(data), backbone=options.get("backbone"), size=options.get("size"), is_text=is_text)
     if default.why:
         print(f"chosen    {default.why}", file=sys.stderr)
-    if default.settings["space"] == "folder" and "weights" not in options:
-        advice = advise_weights(str(options.get("backbone", "")))
-        print(
-            f"weights   random; with few photographs, pretrained weights score higher: {advice}",
-            file=sys.stderr,
-        )
     return Settings(**{**values, **default.settings})
 
 

@@ -17,10 +17,13 @@ from automl.base.serialise import write_json
 from automl.callbacks.user import UserCallbacks
 from automl.confirm.written import read_verdicts
 from automl.costs.forecast import Forecast
+from automl.maps.differing import save_differing
+from automl.report.answered import answered
 from automl.search.earlier import learn, read_effects
 from automl.search.prepare import cells_of
 from automl.search.search import RESULT_FILE, Search
 from automl.storage.metadata import SearchMetadata
+from automl.storage.storage import Storage
 from automl.tasks import Split, Task
 from automl.tracking.process import MlflowProcess
 from automl.tracking.run_spec import search_run_spec
@@ -211,6 +214,9 @@ def _write_files(search: Search, scheduler: Scheduler, task: Task | None) -> Non
     write_json(search.folder / RESULT_FILE, search)
     if task is not None:
         task.after_search(search.folder, rank_trials(search.trials, search.plan))
+        if len(of := answered(search).of) > 1:
+            trainings = (group.trainings for group in of)
+            save_differing(task, "validation", *trainings, Storage(str(search.folder)))
     if isinstance(scheduler, GridScheduler) and search.trials:
         from automl.report.grid_table import write_grid  # importing plots takes seconds
 

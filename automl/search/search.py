@@ -14,10 +14,8 @@ from automl.base.options import STORAGE
 from automl.base.summary import Summary, call
 from automl.callbacks.retention import front
 from automl.report.read import SearchData, read_folder
-from automl.search.default_space import advise_weights
 from automl.storage.folder import NamedSearch, find_search, resolve_search
 from automl.tracking.run_spec import flat
-from search.choices import AUGMENT
 from search.fixed_scheduler import find_missing
 from search.record import (
     State,
@@ -142,29 +140,6 @@ class Search(Summary, SearchData):
         from automl.report.grid_table import grid_table  # importing plots takes seconds
 
         return grid_table(self)
-
-    @property
-    def warnings(self) -> list[str]:
-        """Return reasons to doubt the result."""
-        done, metric, plan = self.done, self.metric, self.plan
-        if not done or not all(map(plan.guesses, done)):
-            return []
-        best = max((trial.value(metric) for trial in done), key=lambda value: self.sign * value)
-        of_training = f"train_{metric}"
-        learned = max((trial.value(of_training) for trial in done if trial.has(of_training)), default=0.0)
-        if plan.metric.maximize and learned > (1 + (plan.guessing or 0.0)) / 2:  # of a loss, more is worse
-            config = done[0].config
-            can_augment = all(hasattr(config.training, name) for name in AUGMENT["strong"])
-            return [
-                f"the training data are memorised: {metric} is {learned:.3f} on them and at most {best:.3f} "
-                f"in validation, which guessing may reach. Use more data"
-                f"{', --augment strong' * can_augment}, or pretrained weights "
-                f"({advise_weights(config.model.backbone)})"
-            ]
-        return [
-            f"train longer (--epochs) or validate on more data: no trial beats chance. The best validation "
-            f"{metric} is {best:.3f}, and guessing may reach {plan.guessing:.3f}"
-        ]
 
     def trials_dataframe(self) -> "pandas.DataFrame":
         """Return a table with one row per trial, sorted by number.

@@ -74,6 +74,29 @@ def run_study(name: str, *, small: bool = False, **settings: Any) -> StudyResult
         >>> repeated.study.name
         'da-conventional'
     """
+    study, fields = _open(name, small, settings)
+    results, tables = (resolve(study.run) if study.run else _grid)(study, small, fields)
+    files = write_tables(tables, study.source, results[-1].folder, FILES)
+    return StudyResult(study=study, tables=tables, results=results, files=files)
+
+
+def study_settings(name: str, *, small: bool = False, **settings: Any) -> Settings:
+    """Return the settings of the search of a study, with the arguments of `run_study`.
+
+    Raises InputError if `run_study` would, or if later searches of the study depend on its first.
+    """
+    study, fields = _open(name, small, settings)
+    if study.run:
+        raise InputError(
+            f"study {name!r} has several searches, which depend on each other's results, so their time is not "
+            f"known before. Leave --dry-run out"
+        )
+    space = f"{name}{form_of(study, small, fields)}"
+    return Settings(space=space, sampler=GRID, name=search_name(study, small), **fields)
+
+
+def _open(name: str, small: bool, settings: Mapping[str, Any]) -> tuple[Study, dict[str, Any]]:
+    """Return a study, and the settings of its searches."""
     known = list_studies()
     if name not in known:
         raise unknown("study", name, known)
@@ -93,9 +116,7 @@ def run_study(name: str, *, small: bool = False, **settings: Any) -> StudyResult
         "data": data,
         "study": name,
     }
-    results, tables = (resolve(study.run) if study.run else _grid)(study, small, fields)
-    files = write_tables(tables, study.source, results[-1].folder, FILES)
-    return StudyResult(study=study, tables=tables, results=results, files=files)
+    return study, fields
 
 
 def form_of(study: Study, small: bool, settings: Mapping[str, Any]) -> str:

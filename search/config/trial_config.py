@@ -163,6 +163,14 @@ class TrialConfig:
             files |= loading.code(name)
         return files
 
+    def cache_bytes(self) -> int:
+        """Return the bytes of keys, values and states of a decoder at its context, or 0 for another task.
+
+        Raises:
+            InputError: A type of the placement cannot decode.
+        """
+        return self.model.cache_bytes(self.data.decoding_context)
+
     def to_json(self) -> dict[str, Any]:
         """Convert to dictionaries, lists, strings and numbers.
 

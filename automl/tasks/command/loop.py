@@ -24,6 +24,7 @@ from search.record import Metrics
 
 OUTPUT, ERRORS, OUT = "stdout.txt", "stderr.txt", "out"  # in the folder of the trial
 RESULT = "result.json"  # the metrics of a finished run, which is not repeated
+RUN = "run.json"  # the measurement of a run whose metric was not read, for other options of the metric
 TAIL = 2000  # characters of output in a message
 
 
@@ -49,13 +50,17 @@ def _run(job: Job, folder: Path) -> Metrics:
     model, training = job.config.model, job.config.training
     assert isinstance(model, CommandModel)
     assert isinstance(training, CommandTraining)
-    out = folder / OUT
-    shutil.rmtree(out, ignore_errors=True)  # an interrupted run may have left files
-    out.mkdir(parents=True)
-    files = [folder / OUTPUT, folder / ERRORS]
-    measured = _supervise(model.arguments(job.config.seed, str(out)), job.config.data.path, files)
-    if "error" in measured:
-        raise CommandFailed(f"cannot start {model.command!r}: {measured['error']}", "")
+    out, files = folder / OUT, [folder / OUTPUT, folder / ERRORS]
+    arguments = model.arguments(job.config.seed, str(out))
+    measured = _measured_before(job, arguments, files)
+    if measured is None:
+        shutil.rmtree(out, ignore_errors=True)  # an interrupted run may have left files
+        out.mkdir(parents=True)
+        measured = _supervise(arguments, job.config.data.path, files)
+        if "error" in measured:
+            raise CommandFailed(f"cannot start {model.command!r}: {measured['error']}", "")
+    run = {"arguments": arguments, "training": training.to_json(), "measured": measured}
+    job.folder.write(RUN, json.dumps(run).encode())
     tail = _tail(files)
     if measured["code"]:
         raise CommandFailed(_exit_reason(measured["code"], tail), tail)
@@ -69,6 +74,17 @@ def _run(job: Job, folder: Path) -> Metrics:
     if not is_gpu(job.runtime.device):
         metrics["processor_seconds"] = measured["processor_seconds"]
     return {**metrics, "time": time.time()}
+
+
+def _measured_before(job: Job, arguments: list[str], files: list[Path]) -> dict[str, Any] | None:
+    """Return the measurement of a run whose output is here, if only options of the metric have changed."""
+    with suppress(OSError, ValueError, KeyError):
+        run = json.loads(job.folder.read(RUN))
+        is_other = run["arguments"] == arguments and run["training"] != job.config.training.to_json()
+        if is_other and run["measured"]["code"] == 0 and all(file.exists() for file in files):
+            measured: dict[str, Any] = run["measured"]
+            return measured
+    return None
 
 
 def _supervise(arguments: list[str], folder: str | None, files: list[Path]) -> dict[str, Any]:

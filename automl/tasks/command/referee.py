@@ -7,7 +7,8 @@ variants are commands, in the folder of a search without trials, so `automl stat
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -18,20 +19,22 @@ from automl.callbacks.user import UserCallbacks
 from automl.config.settings import REFEREE, Settings
 from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.options import RefereeOptions
-from automl.confirm.protocol import Confirmation, Options
+from automl.confirm.protocol import Confirmation, Options, confirmations, study_name
 from automl.confirm.run_confirm import SEEDS, begin, run_confirm
 from automl.confirm.trainings import run_trainings
 from automl.confirm.variants import Variant, VariantSet
-from automl.storage.folder import find_search, new_folder, resolve_search
+from automl.confirm.written import VERDICT_FILE
+from automl.storage.folder import find_search, new_folder, old_folder, resolve_search
 from automl.storage.logs import capture_library_logs
-from automl.storage.metadata import collect_provenance
+from automl.storage.metadata import collect_provenance, write_metadata
 from automl.storage.storage import check_not_temporary
 from automl.tasks.command import CommandModel, CommandTraining
 from automl.tasks.command.config import COMMAND, OUT
 from search.config import Data, TrialConfig
 from search.config.tasks import declare_metric
 from search.metric import Chance, Metric
-from search.record import Role
+from search.record import Role, State
+from search.study import STUDY_FILE, read_records
 from search.trial_scheduler import Plan
 
 # Options that are settings of the comparison's folder and of its runs.
@@ -39,6 +42,8 @@ OF_RUNS = (
     "equal", "name", "storage", "callbacks", "cpus_per_trial", "gpus_per_trial", "resource", "label",
     "concurrent",
 )  # fmt: skip
+# Options that can be corrected as long as no run has a score.
+CORRECTED = ("metric", "metric_file", "last", "minimize", "unit")
 FRESH = 10**6  # random first seeds are below it, so that every program takes them
 
 
@@ -48,7 +53,8 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
 
     A command is a program with its arguments, and runs without a shell in the current folder. `{seed}` in it
     becomes the seed, and `{out}` the path of a folder that only this run has. With `resume`, continue a
-    comparison that was stopped, and repeat runs that failed.
+    comparison that was stopped, and repeat runs that failed. If no run has a score yet, options of the metric
+    can be corrected with it: the outputs of finished commands are read again.
 
     Returns:
         The comparison with its verdict.
@@ -126,8 +132,15 @@ def _commands(asked: RefereeOptions) -> list[str]:
 
 def _resume(asked: RefereeOptions) -> ConfirmResult:
     """Resume a comparison of commands that was stopped, and repeat runs that failed."""
-    if asked != RefereeOptions(resume=asked.resume, storage=asked.storage):
-        raise InputError("a comparison keeps its commands and options; with resume give storage alone")
+    default = RefereeOptions()
+    corrected = {
+        name: value for name in CORRECTED if (value := getattr(asked, name)) != getattr(default, name)
+    }
+    if asked != RefereeOptions(resume=asked.resume, storage=asked.storage, **corrected):
+        names = ", ".join(CORRECTED)
+        raise InputError(
+            f"a comparison keeps its commands and options; with resume give storage alone, or correct {names}"
+        )
     assert asked.resume is not None
     name, storage = resolve_search(asked.resume, None if asked.storage == STORAGE else asked.storage)
     _, metadata = find_search(name, storage)
@@ -136,7 +149,49 @@ def _resume(asked: RefereeOptions) -> ConfirmResult:
             f"{name!r} is a search. Resume it with {format_command('search --resume', name, storage)}, or "
             f"its confirmation with {format_command('confirm --search', name, storage)}"
         )
+    if corrected:
+        _correct(name, storage, corrected)
     return run_confirm(name, storage=storage)
+
+
+def _correct(name: str, storage: str, corrected: Mapping[str, Any]) -> None:
+    """Begin a comparison again with other options of its metric. Raise InputError if a run has a score."""
+    with old_folder(name, storage) as (folder, metadata):
+        if not (earlier := confirmations(folder)):
+            return
+        path, confirmation = earlier[-1], Confirmation.read(earlier[-1])
+        records = read_records(path, study_name(path, metadata))
+        if len(earlier) > 1 or any(record.state is State.COMPLETE for record in records):
+            raise InputError(
+                f"{name!r} has runs with scores, so its metric stays: another one after seeing scores would "
+                f"invalidate the verdict. Start another comparison"
+            )
+        configs = [variant.config for variant in confirmation.variant_set.variants]
+        training = configs[0].training
+        assert isinstance(training, CommandTraining)
+        known = {"metric": training.metric, "metric_file": training.metric_file, "last": training.last}
+        before = {**known, "unit": training.reports.unit, "minimize": _asked_direction(training)}
+        asked = RefereeOptions(margin=training.reports.margin, **{**before, **corrected})
+        new = _configuration(configs[0].model.command, asked).training  # type: ignore[attr-defined]
+        variants = [
+            replace(variant, config=replace(variant.config, training=new))
+            for variant in confirmation.variant_set.variants
+        ]
+        plan = replace(metadata.plan, metric=new.reports, objectives=[new.reports.name])  # type: ignore[attr-defined]
+        for file in (STUDY_FILE, VERDICT_FILE):
+            (path / file).unlink(missing_ok=True)
+        begin(folder, replace(confirmation, variant_set=replace(confirmation.variant_set, variants=variants)))
+        write_metadata(folder, replace(metadata, plan=plan))
+
+
+def _asked_direction(training: CommandTraining) -> bool | None:
+    """Return `minimize` as it was given: None if the name of the metric decided."""
+    minimizes = not training.reports.maximize
+    try:
+        by_name = not declare_metric(training.metric_name, minimize=None).maximize
+    except InputError:
+        return minimizes
+    return None if by_name == minimizes else minimizes
 
 
 def _configuration(command: str, asked: RefereeOptions) -> TrialConfig:

@@ -119,10 +119,9 @@ def scenes(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialCo
 
 
 def coco_da(
-    trial: optuna.Trial, kinds: Sequence[str] = choices.LINEAR, *, backbone: str = FULL.backbone
+    trial: optuna.Trial, kinds: Sequence[str] = choices.LINEAR, *, model: DetectionModel = FULL
 ) -> TrialConfig:
     """Draw a Mask R-CNN on COCO's layout, with up to seven modules of linear types."""
-    model = replace(FULL, backbone=backbone)
     placement = choices.placement(trial, list_sites(model), most=MOST, kinds=kinds)
     return _config(trial, COCO, model, COCO_TRAINING, placement, batch_sizes=[8, 16, 32])
 
@@ -150,15 +149,15 @@ def _config(
     )
 
 
-def coco_space(backbone: str = FULL.backbone) -> Space:
-    """Return the space of images with objects in COCO's layout, with the backbone `backbone`."""
+def coco_space(model: DetectionModel = FULL) -> Space:
+    """Return the space of images with objects in COCO's layout, with the backbone of `model`."""
     return Space(
         name="coco-da",
-        draw=partial(coco_da, backbone=backbone),
+        draw=partial(coco_da, model=model),
         baseline=COCO_PLAIN,
-        published=partial(published, replace(FULL, backbone=backbone), COCO_PLAIN),
+        published=partial(published, model, COCO_PLAIN),
         summary="Mask R-CNN, attention in its backbone and pyramid; --data of COCO's layout",
-        with_backbone=lambda name, _: coco_space(name),
+        with_backbone=lambda name, _, options: coco_space(replace(FULL, backbone=name, options=options)),
     )
 
 

@@ -8,7 +8,7 @@ modules of a trial are of one kind.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +100,7 @@ class Photographs:
     backbones: Sequence[str] = XRESNETS
     size: int = 128
     augment: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)  # of a single backbone
 
     def space(self) -> Space:
         return Space(
@@ -108,8 +109,8 @@ class Photographs:
             baseline={**self.first(), **PLAIN},
             published=self.papers,
             summary=self.summary,
-            with_backbone=lambda backbone, side: replace(
-                self, backbones=(backbone,), size=side or self.size
+            with_backbone=lambda backbone, side, options: replace(
+                self, backbones=(backbone,), size=side or self.size, options=options
             ).space(),
         )
 
@@ -117,11 +118,12 @@ class Photographs:
         several = len(self.backbones) > 1
         backbone = trial.suggest_categorical("backbone", self.backbones) if several else self.backbones[0]
         prefix = f"{backbone}." if several else ""
-        placement = choices.placement(trial, list_sites(backbone, self.size), prefix=prefix, kinds=kinds)
+        sites = list_sites(backbone, self.size, self.options)
+        placement = choices.placement(trial, sites, prefix=prefix, kinds=kinds)
         training = choices.training(trial, epochs=5)
         return TrialConfig(
             data=ImageData(source=self.name, size=self.size),
-            model=Model(backbone=backbone, placement=placement),
+            model=Model(backbone=backbone, options=self.options, placement=placement),
             training=replace(training, **choices.augment(trial)) if self.augment else training,
         )
 
@@ -134,7 +136,8 @@ class Photographs:
         """Return parameters of the placements of papers in the first backbone, where it has such sites."""
         first = self.backbones[0]
         prefix = f"{first}." if len(self.backbones) > 1 else ""
-        return [{**self.first(), **p} for p in choices.papers(list_sites(first, self.size), prefix)]
+        sites = list_sites(first, self.size, self.options)
+        return [{**self.first(), **p} for p in choices.papers(sites, prefix)]
 
 
 SIZE, MOST = 224, 7  # of decomposed attention in large backbones: the images, and the most modules

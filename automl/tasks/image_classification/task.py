@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from automl.base.errors import InputError
+from automl.base.options import advise_weights
 from automl.config.runtime import Runtime
 from automl.data.pictures.augment import centre_crop, crop_boxes, draw_boxes, normalise
 from automl.data.pictures.formats import SUFFIXES, is_picture
@@ -35,6 +36,7 @@ from backbones.memory_format import set_format
 from backbones.torch_internals import standard_gamma
 from search.config import TrialConfig
 
+FEW = 1000  # training images, below which random weights learn little
 LABELLED = 64  # raw images in a batch of `labelled_inputs`
 
 REQUEST = """
@@ -168,6 +170,14 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
             else:
                 yield mixup(x, y, mix[0][i], mix[1][i])
 
+    def notes(self) -> Sequence[str]:
+        if not self.photographs or self.chosen.weights:
+            return super().notes()
+        images = self.size("train")
+        few = f"; expect scores near chance with {images} training images" if images < FEW else ""
+        note = f"weights   random{few}. Pretrained ones score higher: {advise_weights(self.chosen.backbone)}"
+        return [*super().notes(), note]
+
     def example(self, count: int) -> Tensor:
         side = self.data.size
         x = torch.zeros(count, 3, side, side, device=self.runtime.device)
@@ -206,6 +216,9 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
             pictures=list(images.cpu().numpy()),
             names=[self.labels[label] for label in data.labels[index]],
         )
+
+    def pictures(self, split: Split, rows: Sequence[int]) -> Sequence[np.ndarray]:
+        return list(self._crops(split, torch.tensor(rows)).cpu().numpy())
 
     def labelled_inputs(self, split: Split) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
         data = load_images(self.data, split)

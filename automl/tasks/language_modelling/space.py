@@ -157,13 +157,15 @@ class HybridSpace:
         fewer = self.full is not None and self.full < self.model.depth
         return [*self._types] if fewer else [FULL, *self._types]
 
-    def _with_backbone(self, backbone: str, size: int | None) -> Space:
+    def _with_backbone(self, backbone: str, size: int | None, options: Mapping[str, Any]) -> Space:
         from automl.tasks.language_modelling.model import find_decoder  # imports torch, which takes seconds
 
         if backbone == self.model.backbone:
-            return self.space()
+            return self.space(model=replace(self.model, options={**self.model.options, **options}))
         decoder = find_decoder(backbone)
-        model = LanguageModel(backbone=backbone, weights=PUBLISHED if decoder.published else "")
+        model = LanguageModel(
+            backbone=backbone, options=options, weights=PUBLISHED if decoder.published else ""
+        )
         tokenizer = None if self.data.source == "recall" else _find_tokenizer(backbone)
         if tokenizer is None and decoder.published and self.data.source != "recall":
             raise InputError(

@@ -84,7 +84,9 @@ def unet(model: SegmentationModel = SMALL, size: int = DATA.size) -> Space:
         baseline=PLAIN,
         published=partial(published, model, size),
         summary="classes of pixels, a U-Net; bundled scenes of digits, or --data of images and masks",
-        with_backbone=lambda name, side: unet(SegmentationModel(backbone=name), side or size),
+        with_backbone=lambda name, side, options: unet(
+            SegmentationModel(backbone=name, options=options), side or size
+        ),
     )
 
 

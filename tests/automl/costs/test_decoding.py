@@ -8,7 +8,6 @@ from attention import Spec
 from automl.base.errors import InputError
 from automl.config.limits import Limits
 from automl.config.settings import Settings
-from automl.costs.decoding import cache_bytes, check_cache
 from automl.costs.forecast import Forecast, check_limits
 from automl.tasks.language_modelling import LanguageData, LanguageModel
 from automl.tasks.language_modelling.config import VALUE as BYTES
@@ -39,15 +38,15 @@ def test_the_formula_is_what_a_decoder_keeps(kind: str) -> None:
     tokens = torch.zeros(1, CONTEXT, dtype=torch.int64)
     model = insert(plain, config.model.placement, tokens)
     _, states = model.prefill(tokens)
-    assert cache_bytes(config) == BYTES * sum(tensor.numel() for state in states for tensor in state)
+    assert config.cache_bytes() == BYTES * sum(tensor.numel() for state in states for tensor in state)
 
 
 def test_another_task_keeps_nothing() -> None:
-    assert cache_bytes(TrialConfig()) == 0
+    assert TrialConfig().cache_bytes() == 0
 
 
 def test_a_forecast_rejects_what_keeps_too_much() -> None:
-    limit = cache_bytes(configured("full", "linear"))
+    limit = configured("full", "linear").cache_bytes()
     forecast = Forecast(Settings(space="hybrid", max_cache=f"{limit}"))
     assert forecast(configured("full", "linear"))["cache"] == 0
     assert forecast(configured("full", "full"))["cache"] > 0
@@ -66,13 +65,13 @@ def test_a_limit_that_no_placement_meets_names_the_cheapest() -> None:
         match=r"no placement meets --max-cache 1k at 8,192 tokens: the cheapest has 4 of shortconv and 2 of "
         r"full attention and keeps [\d.]+M bytes. Raise the limit, or shorten --context",
     ):
-        check_cache(draws, 1000)
+        check_limits(draws, Limits(cache=1000), HERE)
 
 
 def test_a_type_without_a_state_cannot_be_limited() -> None:
     config = configured("linear").change(model={"placement": {"block1.mixer": Spec("conv1x1")}})
     with pytest.raises(InputError, match="--max-cache needs the state of attention conv1x1, which has none"):
-        cache_bytes(config)
+        config.cache_bytes()
 
 
 def test_a_limit_is_for_language_models() -> None:

@@ -1,0 +1,110 @@
+"""Inputs that two models answer differently, with pictures, in a file beside the study that trained them.
+
+The end of a search or a confirmation writes it, so that a report needs neither the data nor the models.
+"""
+
+import io
+import json
+import logging
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from automl.maps.examples import small_picture
+from automl.storage.storage import Storage
+from automl.storage.trial_files import Answers
+from automl.tasks import Task
+from automl.tasks.task_data import Split
+
+FILE = "differing.npz"
+EACH = 6  # most inputs of each kind: one that the first model alone answers rightly, or the other alone
+
+log = logging.getLogger("automl")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Differing:
+    """Inputs of a split that are answered differently.
+
+    Attributes:
+        split: The split.
+        count: Number of all such inputs that the first model answers rightly, and the other one.
+        true: The label of each input that is shown.
+        ours: The first model's answer to it, the most frequent one of its trainings.
+        theirs: The other's.
+        pictures: Images, uint8 `(H, W, 3)`.
+    """
+
+    split: str
+    count: tuple[int, int]
+    true: Sequence[str]
+    ours: Sequence[str]
+    theirs: Sequence[str]
+    pictures: Sequence[NDArray[np.uint8]]
+
+
+def save_differing(
+    task: Task, split: Split, ours: Sequence[Answers], theirs: Sequence[Answers], folder: Storage
+) -> None:
+    """Write the file, if the task has classes and pictures. A failure is logged, as all else is complete."""
+    try:
+        found = find_differing(task, split, ours, theirs)
+        if found is not None:
+            about = {name: getattr(found, name) for name in ("split", "count", "true", "ours", "theirs")}
+            buffer = io.BytesIO()
+            pictures = {f"picture{i}": each for i, each in enumerate(found.pictures)}
+            np.savez_compressed(buffer, about=np.array(json.dumps(about)), **pictures)
+            folder.write(FILE, buffer.getvalue())
+    except Exception as error:
+        log.warning("the inputs that are answered differently were not recorded in %s: %r", folder, error)
+
+
+def read_differing(folder: Storage) -> Differing | None:
+    """Read the file. Return None if it is missing or damaged."""
+    try:
+        with np.load(io.BytesIO(folder.read(FILE))) as file:
+            about = json.loads(file["about"].item())
+            pictures = [file[f"picture{i}"] for i in range(len(about["true"]))]
+            return Differing(**about, pictures=pictures)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        log.warning("%s of %s cannot be read: %s", FILE, folder, error)
+        return None
+
+
+def find_differing(
+    task: Task, split: Split, ours: Sequence[Answers], theirs: Sequence[Answers]
+) -> Differing | None:
+    """Return the inputs that most trainings of one model alone answer rightly. None without pictures.
+
+    Those come first on which the trainings agree most.
+    """
+    if not (ours and theirs and ours[0].labels):
+        return None
+    labels, true = ours[0].labels, ours[0].true
+    right = [np.mean([each.answered == true for each in group], axis=0) for group in (ours, theirs)]
+    chosen, count = [], []
+    for one, other in (right, right[::-1]):
+        rows = np.flatnonzero((one > 0.5) & (other < 0.5))
+        count.append(len(rows))
+        chosen += rows[np.argsort((other - one)[rows], kind="stable")][:EACH].tolist()
+    pictures = task.pictures(split, chosen) if chosen else None
+    if pictures is None:
+        return None
+    first, second = ([_most_frequent(group, row) for row in chosen] for group in (ours, theirs))
+    return Differing(
+        split=split,
+        count=(count[0], count[1]),
+        true=[labels[true[row]] for row in chosen],
+        ours=[labels[label] for label in first],
+        theirs=[labels[label] for label in second],
+        pictures=[small_picture(each) for each in pictures],
+    )
+
+
+def _most_frequent(group: Sequence[Answers], row: int) -> int:
+    return int(np.bincount([each.answered[row] for each in group]).argmax())

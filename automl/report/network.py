@@ -1,0 +1,88 @@
+"""The network with the modules of the winner or the best trial in it: a box for each stage with its sites."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from automl.report import style
+from automl.report.read import SearchData
+from automl.report.site_effects import natural
+from search.config import TrialConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A site, or a layer of a decoder.
+
+    Attributes:
+        name: Its name within the stage.
+        kind: The type of its module, the kind of the layer, or an empty text.
+        colour: The colour of the kind. Empty without a module.
+        about: Its whole name and module in words.
+    """
+
+    name: str
+    kind: str
+    colour: str
+    about: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """A model with its modules.
+
+    Attributes:
+        title: Whose modules they are, in a sentence.
+        stages: The places in each stage, in their order.
+    """
+
+    title: str
+    stages: Mapping[str, Sequence[Place]]
+
+
+def network(search: SearchData) -> Network | None:
+    """Return the network of the winner, or else of the best trial. None if that has no modules.
+
+    Sites are those that trials used, and the layers of a decoder all that it has.
+    """
+    whose, config = _chosen(search)
+    if config is None or not config.model.placement:
+        return None
+    model = config.model
+    of_type = style.colours_and_shapes(spec.name for spec in model.placement.values())
+    if ":" not in model.backbone and model.kinds:
+        colours = [of_type[kind][0] if kind in of_type else "" for kind in model.kinds]
+        layers = enumerate(zip(model.kinds, colours, strict=True), 1)
+        return Network(
+            title=f"{whose}: the kind of each layer.",
+            stages={
+                str(i): [Place(name="", kind=kind, colour=colour, about=f"layer {i}: {kind}")]
+                for i, (kind, colour) in layers
+            },
+        )
+    sites = {
+        site
+        for trial in search.trials
+        if trial.config.model.backbone == model.backbone
+        for site in trial.config.model.placement
+    }
+    stages: dict[str, list[Place]] = {}
+    for site in sorted(sites | model.placement.keys(), key=natural):
+        stage, _, name = site.partition(".")
+        spec = model.placement.get(site)
+        kind = spec.name if spec else ""
+        place = Place(
+            name=name, kind=kind, colour=of_type[kind][0] if spec else "", about=f"{site}: {spec or 'none'}"
+        )
+        stages.setdefault(stage, []).append(place)
+    return Network(title=f"{whose}: its modules among the sites that trials used.", stages=stages)
+
+
+def _chosen(search: SearchData) -> tuple[str, TrialConfig | None]:
+    verdict = search.verdicts[-1] if search.verdicts else None
+    if verdict and verdict.complete and (name := verdict.winner or verdict.finalist):
+        variant = next((variant for variant in verdict.variants if variant.name == name), None)
+        whose = "The winner" if verdict.winner else "The leading finalist, which is not shown to be better"
+        return whose, variant and variant.config
+    if search.best is None or not search.metadata.settings.has_space:
+        return "", None
+    return f"The best trial, {search.best.number}, not confirmed", search.best.config
