@@ -10,7 +10,7 @@
 
 Run:      run_search, run_confirm, run_compare, run_report, run_export, run_predict, run_code_search,
           run_maps, run_solve, run_train, run_study, run_referee
-Manage:   load, Search, list_searches, read_status, run_sync, run_remove
+Manage:   load, Search, list_searches, read_status, run_sync, run_remove, run_clean
 Before:   preview_search, describe_data, measure_cost, check_attention
 Results:  ConfirmResult, Verdict, Compared, ReportResult, ExportResult,
           Predictions, Prediction, CodeSearch, TrainResult, StudyResult
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from automl.cli.cost import measure_cost
     from automl.cli.data import describe_data
     from automl.cli.preview import preview_search
-    from automl.cli.remove import run_remove
+    from automl.cli.remove import run_clean, run_remove
     from automl.cli.searches import list_searches
     from automl.cli.status import read_status
     from automl.cli.sync import run_sync
@@ -105,6 +105,7 @@ __all__ = [
     "preview_search",
     "read_status",
     "register_task",
+    "run_clean",
     "run_code_search",
     "run_compare",
     "run_confirm",

@@ -13,6 +13,7 @@ TRIALS_FOLDER = "trials"  # in the search's folder
 SHARED_FOLDER = "shared_trainings"  # shared partial trainings, in the search's folder
 CHECKPOINT_FILE = "checkpoint.pt"  # in a trial's folder
 PLAIN, MIXED = "plain", "mixed"  # kinds of a trial that are no attention's name
+NOT_NEEDED = "not needed"  # in words: a training of a comparison that its verdict did without
 
 Metrics = dict[str, float]
 
@@ -158,6 +159,11 @@ class TrialRecord:
     def kind(self) -> str:
         """Return the type of its attention, `plain` or `mixed`."""
         return self.types[0] if len(self.types) == 1 else MIXED
+
+    @property
+    def condition(self) -> str:
+        """Return the state in words."""
+        return NOT_NEEDED if self.variant and self.state is State.PRUNED else str(self.state)
 
     @property
     def folder(self) -> str:

@@ -15,7 +15,7 @@ from automl.base.escape import printable
 from automl.base.terminal import plain
 from automl.base.units import format_duration
 from search.callback import Callback
-from search.record import State, TrialRecord, model_name, placement_name
+from search.record import NOT_NEEDED, State, TrialRecord, model_name, placement_name
 from search.trial_scheduler import Plan, select_leaders
 
 ROWS = 15
@@ -128,7 +128,7 @@ class Progress(Callback):
         """Return number, name, score, steps and state of a trial, unless it is complete, and what is left."""
         last = trial.history[-1] if trial.history else {}
         value = last.get(self.plan.metric.name)
-        state = "" if trial.state is State.COMPLETE else str(trial.state)
+        state = "" if trial.state is State.COMPLETE else trial.condition
         if trial.number in self.parts and trial.state is State.RUNNING:
             state += f", {self.parts[trial.number]:.0%} of epoch {len(trial.history) + 1}"
         records = self.records.values()
@@ -159,9 +159,9 @@ class Progress(Callback):
     def _parts(self) -> Iterator[str]:
         """Yield the parts of the summary."""
         records = list(self.records.values())
-        counts = Counter(record.state for record in records)
+        counts = Counter(record.condition for record in records)
         ended = len(records) - counts[State.RUNNING]
-        states = (State.RUNNING, State.PRUNED, State.INFEASIBLE, State.ERROR)
+        states = (State.RUNNING, State.PRUNED, NOT_NEEDED, State.INFEASIBLE, State.ERROR)
         trials = self.trials()
         of = f"/{trials}" if trials else ""
         yield ", ".join([f"{ended}{of} trials", *(f"{counts[s]} {s}" for s in states if counts[s])])
@@ -209,7 +209,7 @@ class Progress(Callback):
             about = "~" if record.profile.get("time_ratio_counted") else ""
             table.add_row(
                 Text(printable(record.name)),  # a Text is not parsed as markup
-                str(record.state),
+                record.condition,
                 self._epochs(record),
                 "" if record.steps is None else str(record.steps),
                 f"{about}{time_ratio:.2f}" if time_ratio else "",

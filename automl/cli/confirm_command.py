@@ -91,7 +91,7 @@ def referee(
     from automl.tasks.command.referee import CORRECTED, run_referee
 
     if values["resume"] is not None:
-        only(context, "resume", "storage", "as_json", *CORRECTED)
+        only(context, "resume", "storage", "as_json", "trust", *CORRECTED)
     result = run_referee(**{name: value for name, value in values.items() if value is not None})
     print_confirm(result, values["storage"])
     if as_json:

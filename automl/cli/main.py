@@ -20,7 +20,7 @@ from automl.base.escape import printable, redact
 from automl.cli.command import Command, as_command
 from automl.cli.confirm_command import compare, confirm, referee
 from automl.cli.export_command import export, maps, predict
-from automl.cli.folder_commands import remove, report, searches, status, sync
+from automl.cli.folder_commands import clean, remove, report, searches, status, sync
 from automl.cli.search_command import search
 from automl.cli.solve_command import solve
 from automl.cli.space_commands import attentions, check_attention, cost, data, sites, spaces
@@ -56,7 +56,7 @@ GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start here": (data, search, report, export, predict),
     "Judge": (confirm, compare, referee, solve, study),
     "Train and look": (train, maps, cost, sites, check_attention),
-    "Searches": (status, searches, sync, remove),
+    "Searches": (status, searches, sync, remove, clean),
     "Choices": (spaces, attentions, studies),
 }
 for group, commands in GROUPS.items():

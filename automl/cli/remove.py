@@ -1,11 +1,17 @@
-"""Delete a search with its checkpoints."""
+"""Delete a search with its checkpoints, or what nothing has used for long: `automl remove` and `clean`."""
 
+import os
 import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from automl.base.errors import InputError
+from automl.base.units import parse_seconds
 from automl.storage import working_copy
+from automl.storage.cache_folder import cache_root
 from automl.storage.folder import (
     LOCK,
     NamedSearch,
@@ -123,3 +129,113 @@ def _busy(name: str) -> InputError:
     return InputError(
         f"search {name!r} is running, or was killed less than a minute ago; stop it before you delete it"
     )
+
+
+LONG = "30d"  # time without use from which on `clean` deletes
+KINDS = {
+    "downloads": "downloaded datasets",
+    "extracted": "extracted archives",
+    "code-index": "indices of source files",
+    "inductor": "compiled layers",
+    "profile": "measured costs of models",
+}
+DECODED, SESSIONS = "decoded data", "Ray's logs of ended processes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnusedFiles:
+    """Files of one kind that nothing has used for long. They are made again when they are needed.
+
+    Attributes:
+        kind: What they are, in words.
+        folder: The folder that they are in.
+        paths: The files and folders.
+        size: Their size [bytes].
+        days: Days since the last use of the one used last.
+    """
+
+    kind: str
+    folder: Path
+    paths: list[Path]
+    size: int
+    days: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind:30}{len(self.paths):>7,} entries{self.size / 1e6:>12,.1f} MB, not used for "
+            f"{self.days:.0f} days or more, in {self.folder}"
+        )
+
+
+def run_clean(older_than: str = LONG) -> list[UnusedFiles]:
+    """Delete files of the cache, and logs of ended processes of Ray, that nothing has used for long.
+
+    Searches, runs in MLflow, exports, and copies of searches in object stores stay.
+
+    Args:
+        older_than: The time without use, such as `30d`.
+
+    Returns:
+        What was deleted.
+
+    Raises:
+        InputError: The time is invalid.
+
+    Example:
+        >>> import automl
+        >>> automl.run_clean(older_than="365d")
+        []
+    """
+    unused = find_unused(older_than)
+    for path in (path for files in unused for path in files.paths):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    return unused
+
+
+def find_unused(older_than: str = LONG) -> list[UnusedFiles]:
+    """Return what `run_clean` deletes. Raise InputError if the time is invalid."""
+    seconds, found = parse_seconds(older_than, "--older-than"), []
+    root, ray = cache_root(), Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray"
+    candidates = {
+        (DECODED, root): [path for path in root.glob("*.arrow") if path.is_file()],
+        **{(kind, root / name): [*(root / name).glob("*")] for name, kind in KINDS.items()},
+        (SESSIONS, ray): [*_ended_sessions(ray)],
+    }
+    for (kind, folder), paths in candidates.items():
+        uses = {path: _last_use(path) for path in paths if not path.name.endswith(".lock")}
+        old = {path: used for path, used in uses.items() if time.time() - used > seconds}
+        if old:
+            days = (time.time() - max(old.values())) / 86400
+            size = sum(map(_size, old))
+            found.append(UnusedFiles(kind=kind, folder=folder, paths=[*old], size=size, days=days))
+    return found
+
+
+def _ended_sessions(folder: Path) -> Iterator[Path]:
+    """Yield the folders of this user's Ray sessions that no process of this machine names."""
+    running = b""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # the process has ended, or is another user's
+            running += file.read_bytes()
+    for session in folder.glob("session_2*"):
+        if session.stat().st_uid == os.getuid() and os.fsencode(session.name) not in running:
+            yield session
+
+
+def _files(path: Path) -> Iterator[os.stat_result]:
+    """Yield the state of a file, or of all files in a folder."""
+    for each in (path, *path.rglob("*")) if path.is_dir() else (path,):
+        with suppress(OSError):  # it was deleted meanwhile
+            yield each.lstat()
+
+
+def _last_use(path: Path) -> float:
+    """Return the time of the last use [s since 1970]. File systems may note reading once a day only."""
+    return max((max(state.st_mtime, state.st_atime) for state in _files(path)), default=time.time())
+
+
+def _size(path: Path) -> int:
+    return sum(state.st_size for state in _files(path))

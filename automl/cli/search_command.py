@@ -12,7 +12,7 @@ from automl.base.errors import InputError
 from automl.base.escape import printable
 from automl.base.serialise import to_json
 from automl.cli.command import print_json
-from automl.cli.options import JSON_OPTION, only, option, with_options_of
+from automl.cli.options import JSON_OPTION, TRUST_OPTION, only, option, with_options_of
 from automl.config.search_options import FILES, SEARCH, SPACE, RuntimeOptions, SearchOptions
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def search(
     ),
     top: int | None = option(None, "Number of finalists, with --confirm.", SEARCH, shown="3", rare=True),
     dry_run: bool = option(False, "Estimate cost and power without training.", None, "--dry-run"),
+    trust: bool = TRUST_OPTION,
     as_json: bool = JSON_OPTION,
     **values: Any,
 ) -> None:
@@ -47,7 +48,7 @@ def search(
     finalists = _check_confirm(values, confirm=confirm, top=top)
     seeds = None if confirm else values["seeds"]
     if resume is not None and resume != "auto":
-        begin = _resume(ctx, resume, values, seeds)
+        begin = _resume(ctx, resume, values, seeds, trust)
     else:
         settings = _read_settings(values, init_from, 1 if seeds is None else seeds)
         if dry_run:
@@ -63,7 +64,7 @@ def search(
         with prepared(), keep_ray():
             result = begin()
             print_search(result, values["storage"])
-            confirmed = {} if result.best is None else _confirm(result, values, finalists)
+            confirmed = {} if result.best is None else _confirm(result, values, {**finalists, "trust": trust})
     else:
         result, confirmed = begin(), {}
         print_search(result, values["storage"])
@@ -94,18 +95,19 @@ def _check_confirm(values: Mapping[str, Any], *, confirm: bool, top: int | None)
 
 
 def _resume(
-    context: typer.Context, name: str, values: Mapping[str, Any], seeds: int | None
+    context: typer.Context, name: str, values: Mapping[str, Any], seeds: int | None, trust: bool
 ) -> Callable[[], "Search"]:
     """Return a function that resumes a search."""
     from automl.config.settings import SCHEDULING_OPTIONS
     from automl.search.run_search import resume_search
 
-    allowed = ("resume", "space", "trials", "budget", "storage", "as_json", "confirm", "top", "seeds")
-    only(context, *allowed, *SCHEDULING_OPTIONS)
+    allowed = ("resume", "space", "trials", "budget", "storage", "trust")
+    only(context, *allowed, "as_json", "confirm", "top", "seeds", *SCHEDULING_OPTIONS)
     return partial(
         resume_search,
         name,
         seeds=seeds,
+        trust=trust,
         **{key: values[key] for key in SCHEDULING_OPTIONS if values[key] not in (None, ())},
         **{key: values[key] for key in ("storage", "space", "trials", "budget")},
     )
@@ -162,7 +164,7 @@ def _weights_of(init_from: str, weights: str | None) -> str:
 def print_search(result: "Search", storage: str) -> None:
     """Print the best trials, warnings and errors, and the next commands."""
     from automl.base.options import format_command
-    from automl.search.search import describe_model, missing_cells
+    from automl.search.search import missing_cells
     from search.record import State
 
     counts = result.counts
@@ -170,21 +172,11 @@ def print_search(result: "Search", storage: str) -> None:
         f"search {result.search}: {counts[State.COMPLETE]} trials complete, {counts[State.PRUNED]} pruned, "
         f"{counts[State.INFEASIBLE]} infeasible, {counts[State.ERROR]} errors, {result.seconds:.0f} s"
     )
-    for title, trial in (("best", result.best), ("baseline", result.baseline)):
-        if trial is None:
-            print(f"{title:9} no trial completed")
-        else:
-            run = result.runs.get(trial.number) or "not in MLflow yet"
-            print(f"{title:9} {result.describe_score(trial)}  {describe_model(trial)}  (run {run})")
-    if len(result.leading) > 1:
-        print("leading")
-        for trial in result.leading:
-            print(f"          {trial.number:03} {result.describe_score(trial)}  {describe_model(trial)}")
-    if result.front:
-        print(f"front     {len(result.front)} non-dominated (Pareto-optimal) trials")
-        for trial in result.front:
-            values = "  ".join(f"{name} {trial.value(name):.4g}" for name in result.plan.objectives)
-            print(f"          {values}  {describe_model(trial)}")
+    _print_leaders(result)
+    if earlier := result.earlier_coefficients:
+        from search.prior import describe_coefficients  # and scipy, which takes half a second
+
+        print(f"prior     {describe_coefficients(earlier)}")
     if result.placement_verdict:
         print(f"placement {result.placement_verdict}")
         resume = format_command("search --resume", result.search, storage, "--stop", "never")
@@ -210,6 +202,30 @@ def print_search(result: "Search", storage: str) -> None:
     if result.best is not None:
         for line in _next(result, storage):
             print(line)
+
+
+def _print_leaders(result: "Search") -> None:
+    """Print the best trials."""
+    from automl.search.search import describe_model
+
+    leaders = {"best": result.best, "baseline": result.baseline}
+    if (full := result.metadata.settings.full) is not None:
+        leaders[f"{full} full"] = result.best_with_full(full)
+    for title, trial in leaders.items():
+        if trial is None:
+            print(f"{title:9} no trial completed")
+        else:
+            run = result.runs.get(trial.number) or "not in MLflow yet"
+            print(f"{title:9} {result.describe_score(trial)}  {describe_model(trial)}  (run {run})")
+    if len(result.leading) > 1:
+        print("leading")
+        for trial in result.leading:
+            print(f"          {trial.number:03} {result.describe_score(trial)}  {describe_model(trial)}")
+    if result.front:
+        print(f"front     {len(result.front)} non-dominated (Pareto-optimal) trials")
+        for trial in result.front:
+            values = "  ".join(f"{name} {trial.value(name):.4g}" for name in result.plan.objectives)
+            print(f"          {values}  {describe_model(trial)}")
 
 
 def _print_grid(table: "Table", folder: str) -> None:

@@ -13,7 +13,7 @@ from automl.base.units import format_duration
 from automl.confirm.protocol import confirmations, latest_verdict, trials_of
 from automl.storage.folder import NamedSearch, find_search, is_lost, is_running, resolve_search
 from automl.storage.metadata import SearchMetadata
-from search.record import State, TrialRecord
+from search.record import NOT_NEEDED, State, TrialRecord
 from search.study import PLACEMENT_VERDICT, STUDY_FILE, open_study, read_attribute, read_records
 from search.trial_scheduler import Plan, select_leaders
 
@@ -30,7 +30,9 @@ class Status:
         folder: Its folder.
         state: `running`, `confirming`, `stopped`, `finished`, or `lost` if its study is missing.
         trials: Number of planned trials. None: only the time is limited.
-        states: Number of trials by state. Running ones without a process are `interrupted`.
+        states: Number of trials by state. Running ones without a process are `interrupted`, and trainings
+            that a verdict did without are `not needed`.
+        rungs: The resource of each rung [epochs], and the number of trials that reached it.
         metric: Name of the first objective.
         best: Name and score of the best trial.
         baseline: Name and score of the best trial without attention.
@@ -51,6 +53,7 @@ class Status:
     state: str
     trials: int | None
     states: dict[str, int]
+    rungs: list[tuple[float, int]]
     metric: str
     best: tuple[str, float] | None
     baseline: tuple[str, float] | None
@@ -90,6 +93,9 @@ class Status:
         planned = f" of {self.trials}" if self.trials else ""
         counts = ", ".join(f"{count} {state}" for state, count in self.states.items() if count)
         lines.append(f"trials    {self.ended}{planned} ended" + (f" ({counts})" if counts else ""))
+        if self.rungs:
+            reached = ", ".join(f"{count} reached epoch {resource:g}" for resource, count in self.rungs)
+            lines.append(f"rungs     {reached}")
         for title, leader in (("best", self.best), ("baseline", self.baseline)):
             if leader is not None:
                 name, score = leader
@@ -157,7 +163,7 @@ def read_status(search: str | NamedSearch | None = None, storage: str | None = N
     resume = format_command(command, metadata.name, storage)
     if state == "lost":
         resume = f"delete the search: {resume}"
-    counts = Counter(str(record.state) for record in records)
+    counts = Counter(record.condition for record in records)
     if state in ("stopped", "finished"):
         counts[INTERRUPTED] = counts.pop(State.RUNNING, 0)
     return Status(
@@ -166,7 +172,11 @@ def read_status(search: str | NamedSearch | None = None, storage: str | None = N
         folder=str(metadata.location),
         state=state,
         trials=plan.trials,
-        states={state: counts[state] for state in (*map(str, State), INTERRUPTED)},
+        states={state: counts[state] for state in (*map(str, State), NOT_NEEDED, INTERRUPTED)},
+        rungs=[
+            (resource, sum(record.resource >= resource for record in records))
+            for resource in (plan.rungs().milestones if metadata.settings.has_space else ())
+        ],
         metric=first,
         best=shown(best),
         baseline=shown(baseline),

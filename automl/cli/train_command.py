@@ -58,9 +58,13 @@ def train(context: typer.Context, **values: Any) -> None:
         precision=options.precision,  # type: ignore[arg-type]
         compile=options.compile,  # type: ignore[arg-type]
     )
-    run = {"runtime": runtime, "tell": _print_epoch, **{k: values[k] for k in ("log", "storage", "workers")}}
+    run = {
+        "runtime": runtime,
+        "tell": _print_epoch,
+        **{k: values[k] for k in ("log", "storage", "workers", "trust")},
+    }
     if options.resume is not None:
-        only(context, "resume", "log", "storage", "workers", "gpu", "device", "precision", "compile")
+        only(context, "resume", "log", "storage", "workers", "trust", "gpu", "device", "precision", "compile")
         _print_result(run_train(resume=options.resume, **run))
         return
     _check(options)
@@ -160,7 +164,7 @@ def _of_any_task(options: TrainOptions, context: typer.Context) -> "TrialConfig"
         read_settings,
         set_values,
     )
-    from automl.storage.user_code import announce
+    from automl.storage.user_code import check_trusted
     from search.record import placement_name
     from search.spaces import load_space
 
@@ -174,7 +178,7 @@ def _of_any_task(options: TrainOptions, context: typer.Context) -> "TrialConfig"
     }
     if options.like is not None:
         config = config_of_trial(options.like, context.params["storage"])
-        announce(f"--like {options.like}", config.user_code())
+        check_trusted(f"--like {options.like}", config.user_code(), trust=context.params["trust"])
         explicit |= parameters  # set_values rejects them with a message
     else:
         assert options.space is not None

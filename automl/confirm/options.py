@@ -36,6 +36,8 @@ class ConfirmOptions:
         storage: Folder of all searches, or its address. By default that of the result, or `searches`.
         callbacks: Callback: file.py:Name; may be repeated. In Python a list. They replace those that the
             search was given by name.
+        trust: Allow running user-defined code that only the files name. Code that was named on this machine
+            needs none.
     """
 
     search: "str | NamedSearch | None" = option(None, shown="the latest", kind=str | None)
@@ -52,6 +54,7 @@ class ConfirmOptions:
     space: "str | SpaceFunction | Space | None" = option(None, kind=str | None)
     storage: str | None = option(None, kind=str, cli_default=STORAGE)
     callbacks: "Sequence[str | Callback] | None" = option(None, None, "--callback", rare=True, kind=LISTED)
+    trust: bool = option(False, None, "--trust")
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,8 @@ class RefereeOptions:
         concurrent: Maximum number of runs at once. By default as many as fit.
         storage: Folder of all searches, or its address.
         callbacks: Callback: file.py:Name; may be repeated. In Python a list, as in `Settings`.
+        trust: With --resume, allow running commands that only the files name. Those that were compared on
+            this machine need none.
     """
 
     baseline: str | None = option(None, shown=False, sentences=2)
@@ -133,3 +138,4 @@ class RefereeOptions:
     concurrent: int | None = option(None, RESOURCES, shown="as many as fit", rare=True)
     storage: str = option(STORAGE)
     callbacks: "Sequence[str | Callback]" = option((), None, "--callback", rare=True, kind=LISTED)
+    trust: bool = option(False, None, "--trust", rare=True)

@@ -22,6 +22,7 @@ from automl.confirm.variants import CONTROL_ROLES, VariantSet
 from automl.confirm.written import CONFIRM_FOLDER, VERDICT_FILE, WrittenVerdict, confirm_folder, read_verdict
 from automl.storage.metadata import Provenance, SearchMetadata
 from automl.storage.storage import Storage
+from automl.storage.user_code import command_in
 from automl.tracking.names import CONFIRMS
 from automl.tracking.run_spec import RunSpec, below, source
 from search.metric import Chance, Metric
@@ -113,6 +114,12 @@ class Confirmation:
         """Return the commands that the variants run."""
         commands = [getattr(variant.config.model, "command", "") for variant in self.variant_set.variants]
         return [command for command in commands if command]
+
+    def named_commands(self) -> list[str]:
+        """Return the commands as names of user-defined code."""
+        configs = [variant.config for variant in self.variant_set.variants]
+        commands = [(config.data.path, getattr(config.model, "command", "")) for config in configs]
+        return [command_in(folder, command) for folder, command in commands if command]
 
     @property
     def selection(self) -> list[int]:

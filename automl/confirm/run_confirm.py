@@ -26,7 +26,7 @@ from automl.storage.folder import check_not_lost, old_folder, resolve_search
 from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import SearchMetadata, collect_provenance
 from automl.storage.storage import Storage, check_not_temporary
-from automl.storage.user_code import announce, user_code
+from automl.storage.user_code import check_trusted, user_code
 from search.record import Role, TrialRecord
 from search.space import Space
 from search.study import read_records, score_noise
@@ -68,7 +68,8 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
         check_not_lost(folder, metadata)
         if asked.callbacks is not None:
             metadata = replace(metadata, settings=replace(metadata.settings, callbacks=asked.callbacks))
-        announce(f"confirming {metadata.name!r}", user_code(metadata.settings, records))
+        code = user_code(metadata.settings, records)
+        check_trusted(f"confirming {metadata.name!r}", code, trust=asked.trust)
         called = UserCallbacks(metadata.settings.callbacks)
         draw_space = cache(partial(metadata.draw_space, asked.space))  # Only new trainings need the space.
         earlier = [Confirmation.read(path) for path in confirmations(folder)]
@@ -85,7 +86,7 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
                 folder, metadata, lambda: draw_space().space, records, chosen, finalist, earlier
             )
             begin(folder, confirmation)
-        announce(f"comparing {metadata.name!r}", confirmation.commands())
+        check_trusted(f"comparing {metadata.name!r}", confirmation.named_commands(), trust=asked.trust)
         confirm_folder = folder / confirmation.folder
         with capture_library_logs(confirm_folder / "log.txt"):
             return run_trainings(

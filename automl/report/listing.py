@@ -90,7 +90,7 @@ def _runs(search: SearchData) -> dict[str, list[Cell]]:
 def _state(trial: TrialRecord) -> str:
     reason = trial.reason
     failed = trial.state in (State.INFEASIBLE, State.ERROR) and reason
-    return f"{trial.state}: {reason[:WORDS]}" if failed and reason else str(trial.state)
+    return f"{trial.state}: {reason[:WORDS]}" if failed and reason else trial.condition
 
 
 def _by(profile: Mapping[str, float]) -> str | None:

@@ -1,6 +1,7 @@
 """The page: one HTML file that contains everything it shows and makes no network requests."""
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from automl.report.figure import Cell, Plot, Section, Table, scripts, stylesheet
 from automl.report.listing import failures, listing, repeat
 from automl.report.network import network
 from automl.report.read import SearchData
-from search.record import State
+from search.record import NOT_NEEDED, State
 from search.study import STUDY_FILE
 
 FEW_EPOCHS = 3  # below which a headline says how few they were
@@ -24,6 +25,7 @@ MARKS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?",
 STATES = {
     State.COMPLETE: "complete",
     State.PRUNED: "pruned",
+    NOT_NEEDED: NOT_NEEDED,
     State.INFEASIBLE: "infeasible",
     State.ERROR: "errors",
     State.RUNNING: "running",
@@ -41,6 +43,7 @@ def write_page(search: SearchData, forest: Plot | None, sections: Sequence[Secti
     )
     environment.filters["shown"] = shown
     settings = search.metadata.settings
+    counts = Counter(trial.condition for trial in search.trials)
     plots = [*([forest] if forest else []), *(plot for part in sections for plot in part.plots)]
     data = {name: rows for plot in plots if plot.figure for name, rows in plot.figure.data.items()}
     return environment.get_template("page.html").render(
@@ -49,9 +52,7 @@ def write_page(search: SearchData, forest: Plot | None, sections: Sequence[Secti
         verdict=search.verdicts[-1] if search.verdicts else None,
         marks=MARKS,
         few_epochs=FEW_EPOCHS,
-        state_counts=[
-            f"{search.counts[state]} {word}" for state, word in STATES.items() if search.counts[state]
-        ],
+        state_counts=[f"{counts[state]} {word}" for state, word in STATES.items() if counts[state]],
         training_time=format_duration(
             sum(m.get("seconds", 0.0) for trial in search.trials for m in trial.history)
         ),

@@ -24,6 +24,7 @@ from automl.search.prepare import cells_of
 from automl.search.search import RESULT_FILE, Search
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
+from automl.storage.user_code import remember
 from automl.tasks import Split, Task
 from automl.tracking.process import MlflowProcess
 from automl.tracking.run_spec import search_run_spec
@@ -35,7 +36,7 @@ from search.config import TrialConfig
 from search.drawn import Drawn
 from search.fixed_scheduler import GridScheduler
 from search.prior import write_prior
-from search.record import State
+from search.record import State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
 from search.study import STUDY_FILE, create_study, resume_study
@@ -45,6 +46,13 @@ if TYPE_CHECKING:
     from automl.trials.session import Workers
 
 Scheduler = SearchScheduler | GridScheduler
+
+
+class RememberCode(Callback):
+    """Callback that remembers the user-defined code of trials, which this search may run."""
+
+    def on_trial_start(self, trial: TrialRecord) -> None:
+        remember(trial.config.user_code())
 
 
 def run_to_end(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task, begun: float) -> Search:
@@ -80,7 +88,7 @@ def run_to_end(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task,
             tracker.update(record)
         _announce(metadata, task, advice)
         callbacks.on_search_start(metadata.record(folder))
-        called = [forecast, retention, tracker, callbacks]
+        called = [forecast, retention, tracker, RememberCode(), callbacks]
         try:
             _run_trials(workers, scheduler, folder, metadata, task.config, called, data, begun)
         finally:  # Keep the results also if the search was interrupted.

@@ -25,7 +25,7 @@ from automl.storage.folder import (
 )
 from automl.storage.metadata import SPACE_FILE, SearchMetadata, write_metadata
 from automl.storage.storage import Storage, check_not_temporary
-from automl.storage.user_code import announce, remember, user_code
+from automl.storage.user_code import check_trusted, remember, user_code
 from automl.tasks import open_task
 from automl.tasks.same_data import check_same_data, restore_manifest, write_manifest
 from automl.tracking.process import prepared
@@ -36,7 +36,7 @@ from search.spaces import SPACES
 from search.study import read_records
 
 # Settings that `run_search` takes with `resume`.
-RESUMED_WITH = ("storage", "space", "trials", "seeds", "budget", *SCHEDULING_OPTIONS)
+RESUMED_WITH = ("storage", "space", "trials", "seeds", "budget", "trust", *SCHEDULING_OPTIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ def run_search(*positional: Any, resume: str | NamedSearch | None = None, **sett
         **settings: The fields of `Settings`, such as `space`, `data`, `trials` and `callbacks`. With
             `resume`, only `storage`, `trials` (the total, or `"+20"` for 20 more), `seeds` of a grid, the
             `budget` from now on, a `space` that was a function of a notebook, and `callbacks`, `label`,
-            `resource`, `concurrent` and `stop`.
+            `resource`, `concurrent` and `stop`. Code that was not named on this machine needs `trust=True`.
 
     Returns:
         The search with its trials. Its methods continue with it: `confirm`, `report`, `export`, `resume`.
@@ -124,6 +124,7 @@ def resume_search(
     trials: str | int | None = None,
     seeds: int | None = None,
     budget: str | None = None,
+    trust: bool = False,
     **scheduling: Any,
 ) -> Search:
     """Resume an interrupted search, or extend a finished one, as `run_search(resume=...)` does."""
@@ -134,7 +135,7 @@ def resume_search(
         records = read_records(folder, metadata.name, metadata.plan.needed)
         if metadata.location.local is not None:  # in a store, checkpoints may precede the study
             check_not_lost(folder, metadata)
-        announce(f"search {name!r}", user_code(metadata.settings, records))
+        check_trusted(f"search {name!r}", user_code(metadata.settings, records), trust=trust)
         drawn = _draw_again(metadata, space)
         # The file of the space may have moved.
         settings = metadata.settings if space is None else metadata.settings.with_space(space).absolute()
@@ -205,5 +206,6 @@ def start_or_resume(settings: Settings, describe: Callable[[Prepared], str] = la
         trials=settings.trials,
         seeds=settings.seeds if settings.is_grid else None,
         budget=settings.budget,
+        trust=True,  # the same code was named again
         **scheduling,
     )

@@ -100,6 +100,11 @@ class Search(Summary, SearchData):
         """Return the best trials by the first objective, five at most."""
         return rank_trials(self.trials, self.plan)[:LEADING]
 
+    def best_with_full(self, full: int) -> TrialRecord | None:
+        """Return the best trial of a decoder with so many layers of its own attention, or None."""
+        models = ((trial, trial.config.model) for trial in rank_trials(self.trials, self.plan))
+        return next((trial for trial, m in models if m.kinds.count(m.own_layer) == full), None)
+
     @property
     def front(self) -> list[TrialRecord]:
         """Return the trials that no other one dominates, if there are several objectives."""
@@ -124,6 +129,16 @@ class Search(Summary, SearchData):
     def saved(self) -> int:
         """Return the number of planned trials that an early end made unnecessary."""
         return max(0, (self.plan.trials or 0) - len(self.trials)) if self.placement_verdict else 0
+
+    @cached_property
+    def earlier_coefficients(self) -> dict[str, tuple[float, float, float]]:
+        """Return how much each search of `--prior` counts: a coefficient, and its 90 % interval."""
+        if self.metadata.settings.prior is None or not self.trials:
+            return {}
+        from search.placement_posterior import earlier_coefficients  # and scipy
+        from search.study import open_study
+
+        return earlier_coefficients(open_study(self.folder, name=self.metadata.name))
 
     @cached_property
     def missing(self) -> list[str]:

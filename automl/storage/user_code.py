@@ -1,15 +1,18 @@
 """User-defined code that a command runs: name it, and require `--trust` where it is another user's.
 
-Files that were run on this machine are remembered, so that later commands may run them. An entry consists of
-the path of the file, its content and the name of the function. A changed file is not trusted. Modules are not
-remembered, since their name does not identify their files.
+What was named on this machine is remembered, so that later commands may run it: a file, the file of a module,
+a command. An entry consists of the path of the file, its content and the name in it, or of the command and
+its folder. A changed file is not trusted. Functions of the running notebook or script are the user's own.
 """
 
 import hashlib
+import importlib.util
 import sys
 from collections.abc import Iterable
+from importlib.machinery import PathFinder
 from pathlib import Path
 
+from automl.base import live_objects
 from automl.base.errors import InputError
 from automl.base.escape import redact
 from automl.config.settings import Settings
@@ -53,7 +56,8 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(redact(repr(name)) for name in dict.fromkeys(names))
 
 
-TRUSTED = "trusted"  # the folder of remembered files in the cache
+TRUSTED = "trusted"  # the folder of entries in the cache
+COMMAND = "the command in "
 
 
 def remember(names: Iterable[str]) -> None:
@@ -67,20 +71,47 @@ def remember(names: Iterable[str]) -> None:
 
 
 def is_remembered(names: Iterable[str]) -> bool:
-    """Return True if all `names` are in files that were run on this machine and have not changed."""
-    marks = [_mark(name) for name in names]
-    return bool(marks) and all(mark is not None and mark.exists() for mark in marks)
+    """Return True if all `names` were named on this machine, and their files have not changed."""
+    foreign = [name for name in names if not _is_own(name)]
+    marks = [_mark(name) for name in foreign]
+    return all(mark is not None and mark.exists() for mark in marks)
+
+
+def _is_own(name: str) -> bool:
+    """Return True for a function of this process."""
+    return live_objects.is_live(name) and live_objects.find_live(name) is not None
+
+
+def command_in(folder: str | None, command: str) -> str:
+    """Return the name of a command, among those of user-defined code."""
+    return f"{COMMAND}{folder}: {command}"
 
 
 def _mark(name: str) -> Path | None:
-    """Return the entry of `FILE.py:NAME`. Return None for a module or an unreadable file."""
-    path, _, attribute = name.rpartition(":")
-    file = Path(path)
-    if file.suffix != ".py":
-        return None
+    """Return the entry of a name. Return None if there is no such file. Runs no code."""
+    parts = [name]
+    if not name.startswith(COMMAND):
+        path, _, attribute = name.rpartition(":")
+        file = Path(path) if path.endswith(".py") else _file_of_module(path)
+        if file is None:
+            return None
+        try:
+            parts = [str(file.resolve()), hashlib.sha256(file.read_bytes()).hexdigest(), attribute]
+        except OSError:
+            return None
+    mark = "\0".join(parts).encode("utf-8", "surrogateescape")
+    return cache_root() / TRUSTED / hashlib.sha256(mark).hexdigest()
+
+
+def _file_of_module(module: str) -> Path | None:
+    """Return the file of a module, without importing it or a package that it is in."""
+    first, *rest = module.split(".")
     try:
-        content = hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError:
+        spec = importlib.util.find_spec(first)
+        for end in range(1, len(rest) + 1):
+            if spec is None or spec.submodule_search_locations is None:
+                return None
+            spec = PathFinder.find_spec(".".join([first, *rest[:end]]), spec.submodule_search_locations)
+    except (ImportError, ValueError):
         return None
-    mark = "\0".join((str(file.resolve()), content, attribute))
-    return cache_root() / TRUSTED / hashlib.sha256(mark.encode("utf-8", "surrogateescape")).hexdigest()
+    return Path(spec.origin) if spec is not None and spec.origin else None

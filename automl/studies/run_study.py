@@ -88,7 +88,7 @@ def study_settings(name: str, *, small: bool = False, **settings: Any) -> Settin
     study, fields = _open(name, small, settings)
     if study.run:
         raise InputError(
-            f"study {name!r} has several searches, which depend on each other's results, so their time is not "
+            f"study {name!r} has several searches, and later ones depend on earlier ones, so its time is not "
             f"known before. Leave --dry-run out"
         )
     space = f"{name}{form_of(study, small, fields)}"

@@ -21,7 +21,7 @@ from automl.config.device import SHARING, can_share_batches, find_device
 from automl.config.runtime import Runtime
 from automl.storage.metadata import collect_provenance
 from automl.storage.storage import Storage
-from automl.storage.user_code import announce, remember
+from automl.storage.user_code import check_trusted, remember
 from automl.tasks import Task, open_task
 from automl.tasks.checks import check_attentions
 from automl.tracking.run_spec import RunSpec, source
@@ -135,7 +135,7 @@ def _resume(name: str, asked: TrainArguments) -> TrainResult:
     runtime = asked.runtime or Runtime(device=find_device())
     content = checkpoint.read(Storage(str(folder)), runtime.device)
     config = TrialConfig.from_json(content["config"])
-    announce(f"training {name!r}", config.user_code())
+    check_trusted(f"training {name!r}", config.user_code(), trust=asked.trust)
     config = config.load()
     if _ended(content["history"], config):
         raise InputError(

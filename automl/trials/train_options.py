@@ -94,6 +94,7 @@ class RunOptions:
         runtime: Device, precision and compilation. The best of this machine by default.
         log: CSV file with one line per epoch.
         storage: Folder of all trainings. The checkpoint in a training's folder is written after each epoch.
+        trust: Allow running user-defined code that only the files name.
         tell: Function that is called with the task and its metrics after each epoch.
         workers: Data-parallel processes. They are Ray processes that share each batch. Each has its own
             device: a GPU, unless there is none or `runtime` is on the CPU.
@@ -102,6 +103,7 @@ class RunOptions:
     runtime: "Runtime | None" = None
     log: str | Path | None = option(None, FILES, kind=str | None)
     storage: str | Path = option("searches", FILES, kind=str)
+    trust: bool = option(False, FILES, "--trust", rare=True)
     tell: "Callable[[Task, Metrics], None] | None" = None
     workers: int = option(1, TRAINING)
 

@@ -28,6 +28,7 @@ from automl.storage.folder import find_search, new_folder, old_folder, resolve_s
 from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import collect_provenance, write_metadata
 from automl.storage.storage import check_not_temporary
+from automl.storage.user_code import remember
 from automl.tasks.command import CommandModel, CommandTraining
 from automl.tasks.command.config import COMMAND, OUT
 from search.config import Data, TrialConfig
@@ -112,6 +113,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     reports = configs[0].training.reports  # type: ignore[attr-defined]
     plan = Plan(trials=0, budget=1.0, metric=reports, objectives=[reports.name], baseline_share=0.0)
     called = UserCallbacks(settings.callbacks)
+    remember([*settings.user_code(), *confirmation.named_commands()])
     with new_folder(settings, plan, fingerprint="", data="") as (folder, metadata):
         path = begin(folder, confirmation)
         with capture_library_logs(path / "log.txt"):
@@ -136,7 +138,7 @@ def _resume(asked: RefereeOptions) -> ConfirmResult:
     corrected = {
         name: value for name in CORRECTED if (value := getattr(asked, name)) != getattr(default, name)
     }
-    if asked != RefereeOptions(resume=asked.resume, storage=asked.storage, **corrected):
+    if asked != RefereeOptions(resume=asked.resume, storage=asked.storage, trust=asked.trust, **corrected):
         names = ", ".join(CORRECTED)
         raise InputError(
             f"a comparison keeps its commands and options; with resume give storage alone, or correct {names}"
@@ -151,7 +153,7 @@ def _resume(asked: RefereeOptions) -> ConfirmResult:
         )
     if corrected:
         _correct(name, storage, corrected)
-    return run_confirm(name, storage=storage)
+    return run_confirm(name, storage=storage, trust=asked.trust)
 
 
 def _correct(name: str, storage: str, corrected: Mapping[str, Any]) -> None:
