@@ -58,13 +58,10 @@ def train(context: typer.Context, **values: Any) -> None:
         precision=options.precision,  # type: ignore[arg-type]
         compile=options.compile,  # type: ignore[arg-type]
     )
-    run = {
-        "runtime": runtime,
-        "tell": _print_epoch,
-        **{k: values[k] for k in ("log", "storage", "workers", "trust")},
-    }
+    of_run = ("log", "storage", "workers", "trust")
+    run = {"runtime": runtime, "tell": _print_epoch, **{key: values[key] for key in of_run}}
     if options.resume is not None:
-        only(context, "resume", "log", "storage", "workers", "trust", "gpu", "device", "precision", "compile")
+        only(context, "resume", *of_run, "gpu", "device", "precision", "compile")
         _print_result(run_train(resume=options.resume, **run))
         return
     _check(options)

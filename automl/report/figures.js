@@ -29,6 +29,9 @@ const drawAll = async places => {
   }
 };
 for (const details of document.querySelectorAll("details.few"))
-  details.addEventListener("toggle", () => drawAll(details.querySelectorAll(".chart")), { once: true });
+  details.addEventListener("toggle", async () => {
+    await drawAll(details.querySelectorAll(".chart"));
+    details.dataset.drawn = "yes";
+  }, { once: true });
 await drawAll([...document.querySelectorAll(".chart")].filter(place => !place.closest("details.few")));
 document.documentElement.dataset.drawn = "yes";

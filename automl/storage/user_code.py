@@ -72,9 +72,9 @@ def remember(names: Iterable[str]) -> None:
 
 def is_remembered(names: Iterable[str]) -> bool:
     """Return True if all `names` were named on this machine, and their files have not changed."""
-    foreign = [name for name in names if not _is_own(name)]
-    marks = [_mark(name) for name in foreign]
-    return all(mark is not None and mark.exists() for mark in marks)
+    names = list(names)
+    marks = [_mark(name) for name in names if not _is_own(name)]
+    return bool(names) and all(mark is not None and mark.exists() for mark in marks)
 
 
 def _is_own(name: str) -> bool:
@@ -104,10 +104,13 @@ def _mark(name: str) -> Path | None:
 
 
 def _file_of_module(module: str) -> Path | None:
-    """Return the file of a module, without importing it or a package that it is in."""
+    """Return the file of a module, without importing it or a package that it is in.
+
+    It may be in the current folder, as in `loading.load_module`.
+    """
     first, *rest = module.split(".")
     try:
-        spec = importlib.util.find_spec(first)
+        spec = PathFinder.find_spec(first, [str(Path.cwd()), *sys.path]) or importlib.util.find_spec(first)
         for end in range(1, len(rest) + 1):
             if spec is None or spec.submodule_search_locations is None:
                 return None

@@ -9,6 +9,8 @@ import pytest
 from map_cases import leave_maps
 from report_cases import made_up, plan_of, save_search, save_verdict, verdict_of
 
+from automl.report.network import network
+from automl.report.read import read_search
 from automl.report.run_report import ReportResult, run_report
 from search.metric import Metric
 
@@ -144,6 +146,11 @@ def page(request: pytest.FixtureRequest, browser: Any, report: ReportResult) -> 
     page.on("request", lambda asked: page.heard.append(asked.url))
     page.goto(report.index.as_uri())
     page.wait_for_selector("html[data-drawn]", timeout=120_000)
+    page.folded = page.locator("details.few").count()
+    for few in page.locator("details.few").all():
+        assert not few.locator("svg").count()
+        few.locator("> summary").click()
+    page.wait_for_function("[...document.querySelectorAll('details.few')].every(d => d.dataset.drawn)")
     yield page
     context.close()
 
@@ -170,6 +177,14 @@ def test_a_report_opens_alone_and_whole(page: Any, report: ReportResult) -> None
         }).map(path => path.closest("figure").dataset.plot)"""
     )
     assert flat == []
+
+
+def test_few_trials_are_folded_and_a_network_has_its_modules(page: Any, report: ReportResult) -> None:
+    search = read_search(report.search, str(report.folder.parents[1]))
+    assert page.folded == (2 if len(search.done) < 10 else 0)
+    shown = network(search)
+    marks = page.locator("#network i.used").count()
+    assert marks == sum(bool(p.colour) for places in (shown.stages.values() if shown else ()) for p in places)
 
 
 def test_maps_of_six_inputs_are_shown(page: Any) -> None:

@@ -1,5 +1,6 @@
 """Files of another author: reading them runs none of their code, contacts nobody and reads no other files."""
 
+import functools
 import json
 import re
 import shutil
@@ -54,7 +55,7 @@ READS: Mapping[str, Sequence[str]] = {
     "maps": ["model", "a.png"],
     "remove": ["mine", "--yes"],
 }
-# These name the code of such files, and run it.
+# These run the code of such files if it was named on this machine, or with --trust.
 RUNS: Mapping[str, Sequence[str]] = {
     "search": ["--resume", "mine"],
     "confirm": ["--search", "mine", "--again"],
@@ -62,7 +63,7 @@ RUNS: Mapping[str, Sequence[str]] = {
     "referee": ["--resume", "mine"],
 }
 # These have no such files, and run the code that the command line names.
-ALONE = ("data", "spaces", "attentions", "check-attention", "studies", "study", "sites", "cost")
+ALONE = ("data", "spaces", "attentions", "check-attention", "studies", "study", "sites", "cost", "clean")
 OF_FILES = {"search", "storage", "resume", "run", "folder", "trust"}  # options of commands with such files
 
 # Code that a configuration may name.
@@ -335,10 +336,10 @@ def test_reading_a_checkpoint_or_export_runs_no_code(kind: str, workspace: Path)
 @pytest.mark.parametrize(
     "words",
     [[name, *arguments] for name, arguments in RUNS.items() if name != "referee"]
-    + [[name, *READS[name], "--trust"] for name in ("export", "solve")],
+    + [[name, *READS[name]] for name in ("export", "solve")],
     ids=" ".join,
 )
-def test_resuming_names_the_code_and_runs_it(
+def test_code_of_others_runs_with_trust_alone_and_is_named(
     words: list[str], search: Path, workspace: Path, cli: Cli
 ) -> None:
     """docs/explanation/security.md documents this."""
@@ -346,8 +347,30 @@ def test_resuming_names_the_code_and_runs_it(
     code, _, err = cli(*words)
     assert code == 2
     assert f"{workspace}/planted.py:" in err
+    assert "--trust" in err
+    assert not has_run(workspace)
+    code, _, err = cli(*words, "--trust")
+    assert code == 2
+    assert f"{workspace}/planted.py:" in err
     assert has_run(workspace)
     sys.modules.pop("planted", None)
+
+
+@pytest.mark.parametrize("words", [[name, *RUNS[name]] for name in ("referee", "confirm")], ids=" ".join)
+def test_commands_of_others_run_with_trust_alone(
+    words: list[str], workspace: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    program = f"import pathlib; pathlib.Path({str(workspace / 'ran')!r}).touch(); {{seed}}"
+    run = functools.partial(cli, "referee", "--metric", "x=(.*)", "--name", "mine", "--seeds", "2")
+    assert run("--baseline", f'python -c "{program}"', "--candidate", f'python -c "0; {program}"')[0] == 2
+    (workspace / "ran").unlink()
+    monkeypatch.setenv("AUTOML_CACHE", str(workspace / "of another user"))
+    code, _, err = cli(*words)
+    assert code == 2
+    assert "would run 'the command in" in err
+    assert not has_run(workspace)
+    cli(*words, "--trust")
+    assert has_run(workspace)
 
 
 def test_file_is_trusted_until_it_changes(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,10 +382,12 @@ def test_file_is_trusted_until_it_changes(workspace: Path, monkeypatch: pytest.M
     assert is_remembered([own])
     assert not is_remembered([f"{workspace}/planted.py:system"]), "another name in the file"
     assert not is_remembered([own, other]), "the same content elsewhere is another file"
-    assert not is_remembered(["planted:Net"]), "a module's name does not tell its file"
+    assert is_remembered(["planted:Net"]), "the file that Python finds for a module"
+    assert not is_remembered(["planted:Other", "gone.module:Net"])
     assert not is_remembered([])
     (workspace / "planted.py").write_text(CLAIMS + "\n")
     assert not is_remembered([own])
+    assert not is_remembered(["planted:Net"])
     assert not has_run(workspace)
 
 

@@ -15,6 +15,7 @@ from automl.cli.status import read_status
 from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.run_confirm import run_confirm
 from automl.report.run_report import run_report
+from automl.storage.folder import find_search
 from automl.tasks.command.referee import run_referee
 from automl.trials.session import Stopped
 
@@ -214,6 +215,41 @@ def test_a_mistake_in_an_option_ends_the_comparison_at_once(at_work: Any) -> Non
     assert len(workers.trained) == 1
 
 
+def test_a_mistake_in_an_option_is_corrected_with_resume(at_work: Any) -> None:
+    fails = {"broken": [("baseline", 1), ("candidate", 1)], "reason": "the command printed no metric"}
+    at_work(FakeCommands(gain(0), **fails))
+    compare(metric="accuracy=(.*)", concurrent=1, unit="%", margin=0.5)
+    at_work(FakeCommands(gain(9)))
+    result = run_referee(resume="mine", metric="acc=(.*)")
+    assert result.verdict.final == "better"
+    assert (result.verdict.design.metric, result.verdict.design.margin) == ("acc", 0.5)
+    assert "%" in result.verdict.figures or "points" in result.verdict.figures
+    with pytest.raises(InputError, match="has runs with scores, so its metric stays"):
+        run_referee(resume="mine", metric="acc=([0-9.]+)")
+    with pytest.raises(InputError, match="with resume give storage alone, or correct metric, metric_file"):
+        run_referee(resume="mine", seeds=12)
+
+
+@pytest.mark.parametrize(
+    ("began", "corrected", "maximize"),
+    [
+        ({"metric": "acc=(.*)", "minimize": True}, {"metric": "acc=([0-9.]+)"}, False),
+        ({"metric": "acc=(.*)", "minimize": True}, {"minimize": False}, True),
+        ({"metric": "loss=(.*)"}, {"metric": "acc=(.*)"}, True),
+        ({"metric": "acc=(.*)"}, {"metric": "loss=(.*)"}, False),
+    ],
+)
+def test_a_corrected_metric_keeps_a_direction_that_was_given(
+    at_work: Any, began: dict[str, Any], corrected: dict[str, Any], maximize: bool
+) -> None:
+    at_work(FakeCommands(gain(0), broken=[("baseline", 1), ("candidate", 1)], reason="no metric"))
+    compare(concurrent=1, **began)
+    at_work(FakeCommands(gain(0), most=0))
+    with pytest.raises(Stopped):
+        run_referee(resume="mine", **corrected)
+    assert find_search("mine", "searches")[1].plan.metric.maximize is maximize
+
+
 def test_resume_and_again(at_work: Any, capsys: pytest.CaptureFixture[str]) -> None:
     at_work(FakeCommands(gain(0), most=5))
     with pytest.raises(Stopped):
@@ -222,7 +258,8 @@ def test_resume_and_again(at_work: Any, capsys: pytest.CaptureFixture[str]) -> N
     later = at_work(FakeCommands(gain(0)))
     capsys.readouterr()
     result = run_referee(resume="mine")
-    assert f"comparing 'mine' runs {BASELINE!r}, {CANDIDATE!r}" in capsys.readouterr().err
+    names = [repr(f"the command in {Path.cwd()}: {command}") for command in (BASELINE, CANDIDATE)]
+    assert f"comparing 'mine' runs {', '.join(names)}" in capsys.readouterr().err
     assert result.verdict.complete
     assert len(later.trained) == 2 * 7 - 5
     again = run_confirm("mine", again=True)
