@@ -248,8 +248,8 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
     def variant(name: str, role: str, shift: float, trial: int | None) -> dict[str, Any]:
         scores = {seed: 0.93 + shift / 100 + 0.003 * math.sin(i) for i, seed in enumerate(seeds)}
         costs = {seed: {"steps": 840, "seconds": 61.25, "processor_seconds": None} for seed in seeds}
-        config = placed if name == SSA else plain
-        return {"name": name, "role": role, "trial": trial, "config": config.to_json(), "scores": scores, "failed": {},
+        config = (placed if name == SSA else plain).to_json()
+        return {"name": name, "role": role, "trial": trial, "config": config, "scores": scores, "failed": {},
                 "costs": costs}  # fmt: skip
 
     def comparison(

@@ -214,6 +214,13 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*SEARCH, "digits", "--equal", "tim"), ["unknown value of --equal 'tim'", "Did you mean 'time'?"]),
     ((*SEARCH, "digits", "--keep", "0"), ["--keep must be 1 or more; got 0"]),
     ((*SEARCH, "digits", "--baseline-share", "2"), ["--baseline-share must be between 0 and 1; got 2"]),
+    ((*SEARCH, "digits", "--option", "width=1"), ["--option width=1 is for --backbone; name one"]),
+    ((*SEARCH, "woof", "--backbone", "xresnet18", "--option", "width"), ["an option is NAME=VALUE"]),
+    (
+        (*SEARCH, "woof", "--backbone", "xresnet18", "--option", "wide=1"),
+        ["unknown option", "'wide'; choose from stem, width"],
+    ),
+    (("study", "ssa-equal-time", "--small", "--dry-run"), ["has several searches", "Leave --dry-run out"]),
     ((*SEARCH, "digits", "--warm-start", "older"), ["no search called 'older' in searches", "--storage"]),
     ((*SEARCH, "digits", "--prior", "older"), ["no search called 'older' in searches", "--storage"]),
     (("search", "--resume", "older"), ["no search called 'older' in searches", "--storage"]),
