@@ -76,13 +76,13 @@ def clean(
         print(f"deleted   {sum(files.size for files in unused) / 1e6:,.1f} MB")
 
 
-def _agrees(question: str, command: str, what: str) -> bool:
+def _agrees(prompt: str, command: str, what: str) -> bool:
     """Ask, and return True for yes. Raise InputError without a terminal."""
     if not sys.stdin.isatty():
         raise InputError(
             f"automl {command} cannot ask for confirmation without a terminal; give --yes to delete {what}"
         )
-    if typer.confirm(question, err=True):
+    if typer.confirm(prompt, err=True):
         return True
     print("nothing was deleted")
     return False

@@ -197,7 +197,7 @@ def run_clean(older_than: str = LONG) -> list[UnusedFiles]:
 
 def find_unused(older_than: str = LONG) -> list[UnusedFiles]:
     """Return what `run_clean` deletes. Raise InputError if the time is invalid."""
-    seconds, found = parse_seconds(older_than, "--older-than"), []
+    seconds, rows = parse_seconds(older_than, "--older-than"), []
     root, ray = cache_root(), Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray"
     candidates = {
         (DECODED, root): [path for path in root.glob("*.arrow") if path.is_file()],
@@ -210,8 +210,8 @@ def find_unused(older_than: str = LONG) -> list[UnusedFiles]:
         if old:
             days = (time.time() - max(old.values())) / 86400
             size = sum(map(_size, old))
-            found.append(UnusedFiles(kind=kind, folder=folder, paths=[*old], size=size, days=days))
-    return found
+            rows.append(UnusedFiles(kind=kind, folder=folder, paths=[*old], size=size, days=days))
+    return rows
 
 
 def _ended_sessions(folder: Path) -> Iterator[Path]:

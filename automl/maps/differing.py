@@ -9,6 +9,7 @@ import logging
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,11 +52,11 @@ def save_differing(
 ) -> None:
     """Write the file, if the task has classes and pictures. A failure is logged, as all else is complete."""
     try:
-        found = find_differing(task, split, ours, theirs)
-        if found is not None:
-            about = {name: getattr(found, name) for name in ("split", "count", "true", "ours", "theirs")}
+        differing = find_differing(task, split, ours, theirs)
+        if differing is not None:
+            about = {name: getattr(differing, name) for name in ("split", "count", "true", "ours", "theirs")}
             buffer = io.BytesIO()
-            pictures = {f"picture{i}": each for i, each in enumerate(found.pictures)}
+            pictures: dict[str, Any] = {f"picture{i}": each for i, each in enumerate(differing.pictures)}
             np.savez_compressed(buffer, about=np.array(json.dumps(about)), **pictures)
             folder.write(FILE, buffer.getvalue())
     except Exception as error:
@@ -88,10 +89,10 @@ def find_differing(
     labels, true = ours[0].labels, ours[0].true
     right = [np.mean([each.answered == true for each in group], axis=0) for group in (ours, theirs)]
     chosen, count = [], []
-    for one, other in (right, right[::-1]):
-        rows = np.flatnonzero((one > 0.5) & (other < 0.5))
+    for ours_right, theirs_right in (right, right[::-1]):
+        rows = np.flatnonzero((ours_right > 0.5) & (theirs_right < 0.5))
         count.append(len(rows))
-        chosen += rows[np.argsort((other - one)[rows], kind="stable")][:EACH].tolist()
+        chosen += rows[np.argsort((theirs_right - ours_right)[rows], kind="stable")][:EACH].tolist()
     pictures = task.pictures(split, chosen) if chosen else None
     if pictures is None:
         return None
@@ -99,7 +100,7 @@ def find_differing(
     return Differing(
         split=split,
         count=(count[0], count[1]),
-        true=[labels[true[row]] for row in chosen],
+        true=[labels[int(true[row])] for row in chosen],
         ours=[labels[label] for label in first],
         theirs=[labels[label] for label in second],
         pictures=[small_picture(each) for each in pictures],

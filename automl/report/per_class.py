@@ -85,7 +85,7 @@ def _classes(scored: Sequence[_Scored]) -> Plot:
         figure=figure,
         says=(
             f"The lowest F1 has {card.labels[first]}, {card.f1[first]:.3f}: of its {int(card.counts[first])} "
-            f"inputs {card.recall[first]:.0%} are found."
+            f"inputs {card.recall[first]:.0%} are differing."
         ),
         note=(
             "F1 is the harmonic mean of recall, the share of a class's inputs that are found, and precision, "
@@ -192,12 +192,12 @@ class DifferingPictures(Figure):
 
     def element(self, label: str = "figure") -> str:
         """Return the pictures as HTML. Screen readers read the label, and the table of the plot."""
-        found = self.differing
+        differing = self.differing
         cells = [
             f'<figure class="map"><img src="{png_address(picture)}" alt=""><figcaption>'
             f"{escape(printable(f'{true}: {ours}, not {theirs}'))}</figcaption></figure>"
             for picture, true, ours, theirs in zip(
-                found.pictures, found.true, found.ours, found.theirs, strict=True
+                differing.pictures, differing.true, differing.ours, differing.theirs, strict=True
             )
         ]
         return f'<div class="maps strip" role="img" aria-label="{escape(label)}">{"".join(cells)}</div>'
@@ -206,15 +206,17 @@ class DifferingPictures(Figure):
 def _differing(search: SearchData, split: str) -> list[Plot]:
     """Return the plot of images that the best model and the baseline answer differently, if there are any."""
     number = search.verdicts[-1].confirmation if split == "test" else 0
-    found = read_differing(Storage(str(search.folder / confirm_folder(number) if number else search.folder)))
-    if found is None or found.split != split:
+    differing = read_differing(
+        Storage(str(search.folder / confirm_folder(number) if number else search.folder))
+    )
+    if differing is None or differing.split != split:
         return []
-    better, worse = found.count
+    better, worse = differing.count
     return [
         Plot(
             name="differing",
             title="Answered differently",
-            figure=DifferingPictures(charts=(), data={}, wide=True, differing=found),
+            figure=DifferingPictures(charts=(), data={}, wide=True, differing=differing),
             says=(
                 f"{better} inputs of the {split} split are right with the best model and wrong with the "
                 f"baseline, and {worse} the other way round. Below each of those shown: the true class, the "
@@ -222,7 +224,9 @@ def _differing(search: SearchData, split: str) -> list[Plot]:
             ),
             table=Table(
                 columns=["true", "best", "baseline"],
-                rows=[list(row) for row in zip(found.true, found.ours, found.theirs, strict=True)],
+                rows=[
+                    list(row) for row in zip(differing.true, differing.ours, differing.theirs, strict=True)
+                ],
             ),
         )
     ]

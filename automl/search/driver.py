@@ -223,8 +223,8 @@ def _write_files(search: Search, scheduler: Scheduler, task: Task | None) -> Non
     if task is not None:
         task.after_search(search.folder, rank_trials(search.trials, search.plan))
         if len(of := answered(search).of) > 1:
-            trainings = (group.trainings for group in of)
-            save_differing(task, "validation", *trainings, Storage(str(search.folder)))
+            ours, theirs = (group.trainings for group in of)
+            save_differing(task, "validation", ours, theirs, Storage(str(search.folder)))
     if isinstance(scheduler, GridScheduler) and search.trials:
         from automl.report.grid_table import write_grid  # importing plots takes seconds
 

@@ -59,7 +59,7 @@ def _run(job: Job, folder: Path) -> Metrics:
         measured = _supervise(arguments, job.config.data.path, files)
         if "error" in measured:
             raise CommandFailed(f"cannot start {model.command!r}: {measured['error']}", "")
-    run = {"arguments": arguments, "training": training.to_json(), "measured": measured}
+    run = {"arguments": arguments, "training": job.config.to_json()["training"], "measured": measured}
     job.folder.write(RUN, json.dumps(run).encode())
     tail = _tail(files)
     if measured["code"]:
@@ -80,7 +80,7 @@ def _measured_before(job: Job, arguments: list[str], files: list[Path]) -> dict[
     """Return the measurement of a run whose output is here, if only options of the metric have changed."""
     with suppress(OSError, ValueError, KeyError):
         run = json.loads(job.folder.read(RUN))
-        is_other = run["arguments"] == arguments and run["training"] != job.config.training.to_json()
+        is_other = run["arguments"] == arguments and run["training"] != job.config.to_json()["training"]
         if is_other and run["measured"]["code"] == 0 and all(file.exists() for file in files):
             measured: dict[str, Any] = run["measured"]
             return measured

@@ -121,9 +121,7 @@ def test_locked_search_is_not_deleted(tmp_path: Path) -> None:
         run_remove("mine", str(tmp_path))
 
 
-def test_what_nothing_has_used_for_long_is_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
+def test_clean_deletes_unused_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     cache, ray = tmp_path / "cache", tmp_path / "ray"
     monkeypatch.setenv("AUTOML_CACHE", str(cache))
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))

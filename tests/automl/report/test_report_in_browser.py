@@ -184,7 +184,7 @@ def test_few_trials_are_folded_and_a_network_has_its_modules(page: Any, report: 
     assert page.folded == (2 if len(search.done) < 10 else 0)
     shown = network(search)
     marks = page.locator("#network i.used").count()
-    assert marks == sum(bool(p.colour) for places in (shown.stages.values() if shown else ()) for p in places)
+    assert marks == sum(bool(p.colour) for row in (shown.stages.values() if shown else ()) for p in row)
 
 
 def test_maps_of_six_inputs_are_shown(page: Any) -> None:

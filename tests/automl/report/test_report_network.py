@@ -24,11 +24,13 @@ def test_the_modules_of_the_best_trial_are_at_their_sites(search: SearchData) ->
     assert shown
     assert search.best
     assert shown.title.startswith(f"The best trial, {search.best.number}, not confirmed")
-    places = {
-        f"{stage}.{place.name}": place.kind for stage, places in shown.stages.items() for place in places
+    kinds_of = {
+        f"{stage}.{place.name}".rstrip("."): place.kind
+        for stage, row in shown.stages.items()
+        for place in row
     }
-    assert set(places) == {site for trial in search.trials for site in trial.config.model.placement}
-    used = {site: kind for site, kind in places.items() if kind}
+    assert set(kinds_of) == {site for trial in search.trials for site in trial.config.model.placement}
+    used = {site: kind for site, kind in kinds_of.items() if kind}
     assert used == {site: spec.name for site, spec in search.best.config.model.placement.items()}
     assert all(bool(place.kind) == bool(place.colour) for row in shown.stages.values() for place in row)
 
@@ -41,7 +43,7 @@ def test_a_verdict_decides_whose_modules_are_shown(
     shown = network(read_search(search.metadata.name, str(tmp_path)))
     assert shown
     assert title in shown.title
-    kinds = [place.kind for places in shown.stages.values() for place in places if place.kind]
+    kinds = [place.kind for row in shown.stages.values() for place in row if place.kind]
     assert kinds == ["ssa"]
 
 
